@@ -19,6 +19,7 @@ from typing_extensions import Unpack
 
 from cs_heads.analysis.confirm import Confirmation, measure_proof
 from cs_heads.analysis.drops import Column, TaskDrops, measure_drops
+from cs_heads.analysis.random_heads import random_sets
 from cs_heads.analysis.result import Result, json_ready
 from cs_heads.arguments import check_integer, check_path, check_seed, read_saved
 from cs_heads.cluster import Cluster, ModelLike, source_of
@@ -27,6 +28,7 @@ from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import check_apart, unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import preparation_of
+from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.methods.annealing.joint import annealed_jointly, check_joint_budget, per_task
 from cs_heads.methods.annealing.task_search import alone_intervals, universal_of
@@ -325,11 +327,19 @@ def atlas(
             columns = [Column(name, "own", (unseen[name],)) for name in rankings]
             drops = measure_drops(columns, heads, {name: name for name in rankings}, seed)
             begin("random heads")
+            apart_of = {name: [h for h in found.shared if h not in heads[name]] for name, found in rankings.items()}
+            # As each proof draws them, all in forwards that they share.
+            grid = judged.grid
+            sets = {
+                name: random_sets(grid, grid.mask(heads[name]), grid.mask(others), n_random, seed)
+                for name, others in apart_of.items()
+            }
+            measure_together([Asked(unseen[name], np.stack(masks)) for name, masks in sets.items()])
             proofs = {
                 name: measure_proof(
                     unseen[name],
                     heads[name],
-                    exclude=[head for head in found.shared if head not in heads[name]],
+                    exclude=apart_of[name],
                     name=name,
                     controls=[(other, unseen[other]) for other in rankings if other not in (name, *kin[name])],
                     n_random=n_random,

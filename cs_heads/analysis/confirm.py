@@ -276,7 +276,7 @@ def measure_proof(
         both = [str(head) for head in heads if head in exclude]
         raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
     check_k(len(heads), grid)
-    drawn = random_sets(grid, found, without, n_random, np.random.default_rng(seed))
+    drawn = random_sets(grid, found, without, n_random, seed)
     others = [Column(name, "control", (control,)) for name, control in controls]
     if others:
         check_columns(others)

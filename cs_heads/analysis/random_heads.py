@@ -14,7 +14,7 @@ Mask: TypeAlias = Bool[np.ndarray, "layer head"]
 """True where a head is in a set."""
 
 
-def random_sets(grid: Grid, found: Mask, exclude: Mask, n_sets: int, rng: np.random.Generator) -> list[Mask]:
+def random_sets(grid: Grid, found: Mask, exclude: Mask, n_sets: int, rng: np.random.Generator | int) -> list[Mask]:
     """Sets of random heads like ``found``, without ``exclude``, different while the grid has others to offer.
 
     They have as many heads in each layer as ``found``, none of them found, but none in a layer that they would use up
@@ -26,9 +26,9 @@ def random_sets(grid: Grid, found: Mask, exclude: Mask, n_sets: int, rng: np.ran
         found: The heads that the sets are like.
         exclude: Heads that they do not have.
         n_sets: How many sets.
-        rng: Draws them.
+        rng: Draws them; a seed makes one.
     """
-    layers = used_up(found, exclude)
+    rng, layers = np.random.default_rng(rng), used_up(found, exclude)
     sets: list[Mask] = []
     for _ in range(n_sets):
         for _ in range(20):

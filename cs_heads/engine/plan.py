@@ -48,8 +48,9 @@ _TIMED_FORWARDS = 2
 # Weights from which on products are what a forward takes, and how much faster they must be in half precision.
 _LARGE, _FASTER = 50_000_000, 1.5
 
-# Heads off in the rows that are tried, as a share, and the share of next tokens that must be the same.
-_TRIED_OFF, _ALIKE = 0.05, 0.9
+# Heads off in the rows that are tried, as a share; by how many nats the likeliest next token must lead for the decision
+# to count, since rounding decides near ties; and the share of decisions that must be the same.
+_TRIED_OFF, _LEAD, _ALIKE = 0.05, 0.1, 0.9
 
 _sharers = 1
 
@@ -88,8 +89,8 @@ def faster_dtype(model: HookedModel, texts: Sequence[TokenIds]) -> str | None:
     """``"bfloat16"`` where forwards of a float32 model are faster in it and decide alike; None else.
 
     Faster: a large model, and large products on its device, by half; and there is room for the weights twice. Alike:
-    of the next tokens after every token of some texts nine in ten are the same, with no head off and with random heads
-    off. A clock is read: say ``compute_dtype`` where another machine must do the same.
+    of the likeliest next tokens after every token of some texts nine in ten are the same, with no head off and with
+    random heads off, near ties aside. A clock is read: say ``compute_dtype`` where another machine must do the same.
 
     Args:
         model: The model.
@@ -108,20 +109,23 @@ def faster_dtype(model: HookedModel, texts: Sequence[TokenIds]) -> str | None:
     shape = len(texts), *Grid.from_model(model).shape
     masked = (torch.rand(shape, generator=torch.Generator().manual_seed(0)) >= _TRIED_OFF).float()
 
-    def decided(gates: Tensor) -> Tensor:
+    def likeliest(gates: Tensor) -> tuple[Tensor, Tensor]:
         with evaluating(model):
-            return logits_at(model, tokens, attention_mask, row=row, position=position, gates=gates).argmax(dim=1)
+            logits = logits_at(model, tokens, attention_mask, row=row, position=position, gates=gates)
+        first, second = logits.topk(2).values.T
+        return logits.argmax(dim=1), first - second > _LEAD
 
     for gates in (torch.ones_like(masked), masked):
-        exact = decided(gates)
+        exact, clear = likeliest(gates)
         try:
             with InDtype(model, torch.bfloat16):
-                alike = (decided(gates) == exact).float().mean()
+                alike = (likeliest(gates)[0] == exact)[clear].float().mean()
         except RuntimeError as error:
             _log.info("forwards in bfloat16 are not used on %s: %r", model.cfg.model_name, error)
             return None
-        if alike < _ALIKE:
-            _log.info("forwards in bfloat16 are not used on %s: %.2f of tokens alike", model.cfg.model_name, alike)
+        # Also where no decision is clear, and the mean is not a number.
+        if not alike >= _ALIKE:
+            _log.info("forwards in bfloat16 are not used on %s: %.2f of next tokens alike", model.cfg.model_name, alike)
             return None
     return "bfloat16"
 

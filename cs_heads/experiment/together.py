@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
@@ -77,15 +78,33 @@ def measure_together(asked: Sequence[Asked]) -> None:
     0
     """
     engines: dict[int, list[Part]] = {}
-    for each in asked:
+    for each in _once(asked):
         part = _part(each)
         if part is not None:
             group = engines.setdefault(id(part.engine), [])
-            # Of one experiment that is asked twice the second call may ask what the first does: it is left to be asked.
+            # What two of them have in common may be asked by both: the second is left to be asked.
             if all(part.cached is not other.cached for other in group):
                 group.append(part)
     for group in engines.values():
         measure(group)
+
+
+def _once(asked: Sequence[Asked]) -> list[Asked]:
+    """Each experiment asked once, in pairs of masks and examples, for all that it is asked."""
+    calls: dict[tuple[int, str, np.dtype[Any]], list[Asked]] = {}
+    for each in asked:
+        calls.setdefault((id(each.experiment), each.response, each.masks.dtype), []).append(each)
+    return [several[0] if len(several) == 1 else _joined(several) for several in calls.values()]
+
+
+def _joined(several: Sequence[Asked]) -> Asked:
+    masks, examples = [], []
+    for each in several:
+        n, every = len(each.masks), np.arange(each.experiment.n_examples)
+        drawn = np.broadcast_to(every, (n, len(every))) if each.examples is None else each.examples
+        masks.append(np.repeat(each.masks, drawn.shape[1], axis=0))
+        examples.append(drawn.reshape(-1, 1))
+    return replace(several[0], masks=np.concatenate(masks), examples=np.concatenate(examples))
 
 
 def _part(asked: Asked) -> Part | None:

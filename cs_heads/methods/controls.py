@@ -260,7 +260,7 @@ class Controls:
     def draw(self, n_rows: int, per_row: int) -> Int[np.ndarray, "row k"]:
         """Different examples for each row, four of one control, of the controls in turn, those drawn least first."""
         drawn = np.zeros((n_rows, per_row), dtype=int)
-        for row in drawn if self.tasks else ():
+        for row in drawn if self.tasks and per_row else ():
             turns = self._taking_turns(-(-per_row // TOGETHER))
             times = np.bincount(np.repeat(turns, TOGETHER)[:per_row], minlength=len(self.tasks))
             row[:] = self._drawn(times.tolist())

@@ -160,7 +160,7 @@ def test_planted_and_universal_heads_are_found(seed):
 
 def without_sets(monkeypatch):
     """All of the budget goes to rows of the search."""
-    monkeypatch.setattr(import_module("cs_heads.methods.annealing.method"), "best_set", lambda search, k: None)
+    monkeypatch.setattr(import_module("cs_heads.methods.annealing.method"), "best_sets", lambda searches, k: [None])
 
 
 def test_rows_with_a_shared_head_off_that_takes_much_are_left_out(monkeypatch):

@@ -281,7 +281,7 @@ def test_rows_carry_what_the_controls_lose_and_are_paid_for_on_both_sides():
     first, second = Planted(grid, {head: 0.4}, baseline=0.8, n_examples=40), Planted(grid, {}, n_examples=40)
     sensor = sensor_on(Planted(grid, {}), [first, second])
     off = sparse_rows([np.array([grid.index(head)])] * 60, grid.size)
-    rows = sensor(off, np.zeros(60, dtype=int), last=False)
+    (rows,) = rows_module.measure([sensor.plan(off, np.zeros(60, dtype=int))])
     assert (rows.scores.shape, rows.losses.shape) == ((60, 4), (60, 6))
     assert sensor.budget.spent == 60 * sensor.cost == 600
     of = sensor.controls.of(rows.drawn)
@@ -289,7 +289,8 @@ def test_rows_carry_what_the_controls_lose_and_are_paid_for_on_both_sides():
     assert not rows.losses[of == 1].any()
     assert (of == 0).sum() == pytest.approx(180, abs=6)
     assert rows.control_response().mean() == pytest.approx(rows.losses.mean())
-    without = sensor_on(Planted(grid, {}), [])(off, np.zeros(60, dtype=int), last=True)
+    alone = sensor_on(Planted(grid, {}), [])
+    (without,) = rows_module.measure([alone.plan(off, np.zeros(60, dtype=int), last=True)])
     assert without.losses.shape == without.drawn.shape == (60, 0)
 
 
@@ -346,6 +347,10 @@ def sets_of(task, controls, mean, error, k):
     return Sets(sensor, np.argsort(-mean, kind="stable"), known, k)
 
 
+def duel(sets, n):
+    return sets.winner(rows_module.measure(sets.plan_duel(n))).tolist()
+
+
 def sets_with_a_trio_and_a_pair():
     """Heads 0, 1 and 2 break the control too; 5 alone, and 8 and 9 together, carry the task."""
     grid = HeadGrid(3, 4)
@@ -372,8 +377,8 @@ def test_the_likeliest_set_replaces_the_first_where_it_proves_better_on_the_same
     sets = sets_with_a_trio_and_a_pair()
     likely = np.isin(sets.candidates, [5, 8, 9]) * 0.2
     sets.known = Known(likely, np.diag(np.full(12, 0.1**2)))
-    assert set(sets.best().tolist()) == set(sets.duel(0).tolist()) == {0, 1, 2}
-    assert set(sets.duel(10).tolist()) == {5, 8, 9}
+    assert set(sets.best().tolist()) == set(duel(sets, 0)) == {0, 1, 2}
+    assert set(duel(sets, 10)) == {5, 8, 9}
 
 
 def test_the_best_of_a_set_comes_first():
@@ -389,7 +394,8 @@ def test_sets_leave_out_heads_that_every_task_needs_together_and_take_those_that
     assert sets.candidates[:3].tolist() == [0, 1, 2]
     rng = np.random.default_rng(0)
     for _ in range(6):
-        sets.measure(40, rng)
+        (rows,) = rows_module.measure([sets.plan(40, rng)])
+        sets.add(rows)
     assert sets.sensor.budget.spent == 6 * 40 * 16
     best = set(sets.best().tolist())
     assert best > {8, 9}

@@ -14,7 +14,7 @@ from cs_heads.experiment.cost import Budget, BudgetTooSmallError
 from cs_heads.methods.annealing import annealed_jointly
 from cs_heads.methods.annealing.estimate import Fit
 from cs_heads.methods.annealing.joint import JointSearch, per_task
-from cs_heads.methods.annealing.rows import Rows, Sensor, sparse_rows
+from cs_heads.methods.annealing.rows import Rows, Sensor, measure, sparse_rows
 from cs_heads.methods.annealing.search import DensityControl
 from cs_heads.methods.annealing.task_search import TaskSearch, mean_fit
 from cs_heads.methods.controls import BothEffects, Controls, TaskLoss
@@ -384,7 +384,9 @@ def with_rows(made, n=240):
     rng = np.random.default_rng(1)
     heads = [rng.permutation(SMALL.size)[: 1 + row % 2] for row in range(n)]
     joint = JointSearch(made, DensityControl(SMALL.size, 0.65, 0.5, 1.0), made[0].sensor.budget, 14, rng)
-    joint._add(made, joint._measure(made, sparse_rows(heads, SMALL.size), np.arange(n) % 2, last=False))
+    off, group = sparse_rows(heads, SMALL.size), np.arange(n) % 2
+    joint._add(made, measure([search.sensor.plan(off, group, of_controls=0) for search in made]))
+    joint._refit()
     return joint
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -32,8 +32,8 @@ from cs_heads.methods.annealing.method import (
     default_budget,
     ranking_of,
 )
-from cs_heads.methods.annealing.rows import Rows, Sensor, in_chunks, sparse_rows
-from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Groups, best_set
+from cs_heads.methods.annealing.rows import Planned, Rows, Sensor, measure, sparse_rows
+from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Groups, best_sets
 from cs_heads.methods.annealing.task_search import TaskSearch, universal_of
 from cs_heads.methods.controls import BalancedDraws, Controls, TaskLoss, check_experiments
 from cs_heads.ranking import HeadRanking
@@ -82,7 +82,7 @@ class JointSearch:
             return
         off = sparse_rows([np.array([head]) for head in heads] * n, self.density.n_heads)
         none = np.zeros(off.shape[0], dtype=int)
-        for search, rows in zip(self.searches, self._measure(self.searches, off, none, last=False), strict=True):
+        for search, rows in zip(self.searches, measure(_planned(self.searches, off, none)), strict=True):
             search.alone = rows
 
     def best_sets(self, k: int) -> list[Int[np.ndarray, " k"] | None]:
@@ -90,12 +90,12 @@ class JointSearch:
 
         Heads that most tasks need are shared by all of them from here on.
         """
-        chosen = []
         universal = universal_of(*self.taken(), kin=self._kin())
-        for number, search in enumerate(self.searches):
+        for search in self.searches:
             search.shared |= {int(h): search.blame.both(int(h)) for h in universal if h not in search.shared}
-            search.sensor.budget = Budget(self.budget.left // (len(self.searches) - number))
-            chosen.append(best_set(search, k))
+            search.sensor.budget = Budget(self.budget.left // len(self.searches))
+        chosen = best_sets(self.searches, k)
+        for search in self.searches:
             self.budget.pay(search.sensor.budget.spent)
             search.sensor.budget = self.budget
         return chosen
@@ -122,8 +122,9 @@ class JointSearch:
         off = sparse_rows([self._draws.draw(count) for _ in range(n_rows)], self.density.n_heads)
         group = np.full(n_rows, self._groups.of(count, len(pool)))
         self._n_groups = max(self._n_groups, int(group.max()) + 1)
-        measured = self._measure(self.searches, off, group, last=False)
+        measured = measure(_planned(self.searches, off, group))
         self._add(self.searches, measured)
+        self._refit()
         ratios = [
             (rows.scores.mean() - search.sensor.task.guess) / search.sensor.task.above_guess
             for search, rows in zip(self.searches, measured, strict=True)
@@ -144,7 +145,7 @@ class JointSearch:
         if len(pairs) > 1 and len(pairs[-1]) == 1:
             odd = pairs.pop()
             pairs[-1] += odd
-        seen = []
+        planned, counted = [], []
         each = _BEFORE_SETS * self.budget.left / len(searching)
         kept = n_rows * sum(search.sensor.per_row for search in searching)
         for together in pairs:
@@ -159,56 +160,23 @@ class JointSearch:
             heads = [np.unique(np.concatenate(each)) for each in zip(*(rows for rows, _ in drawn), strict=True)]
             group = np.full(n, self._n_groups)
             self._n_groups += 1
-            rows = self._measure(together, sparse_rows(heads, self.density.n_heads), group, last=last)
-            self._add(together, rows, fit=False)
-            seen += [(search, mine, counts) for search, mine, (_, counts) in zip(together, rows, drawn, strict=True)]
+            planned.append(_planned(together, sparse_rows(heads, self.density.n_heads), group, last=last))
+            counted += [counts for _, counts in drawn]
+        measured = measure([*chain.from_iterable(planned)])
+        rows = iter(measured)
+        for together in pairs:
+            self._add(together, [next(rows) for _ in together])
         self._refit()
-        for search, mine, counts in seen:
+        for search, mine, counts in zip(chain.from_iterable(pairs), measured, counted, strict=True):
             search.observe(mine, counts)
 
-    def _measure(
-        self,
-        searches: Sequence[TaskSearch],
-        off: sparse.csr_array,
-        group: Int[np.ndarray, " row"],
-        *,
-        last: bool,
-    ) -> list[Rows]:
-        """The same masks on several tasks, each on random examples of its own."""
-        n_rows = off.shape[0]
-        drawn = []
-        for search in searches:
-            task = search.sensor.task
-            places = self.rng.random((n_rows, task.n_examples)).argsort(axis=1)[:, : search.sensor.per_row]
-            drawn.append(task.examples[places])
-            self.budget.pay(places.size)
-        tasks = [search.sensor.task for search in searches]
-        scores: list[list[Float[np.ndarray, "row k"]]] = [[] for _ in searches]
-        for part, flat in in_chunks(off):
-            masks = flat.reshape(-1, *searches[0].sensor.grid.shape)
-            asked = [
-                Asked(task.experiment, masks, each[part], task.response)
-                for task, each in zip(tasks, drawn, strict=True)
-            ]
-            measure_together(asked)
-            for task, each, known in zip(tasks, drawn, scores, strict=True):
-                known.append(responding(task.experiment, task.response)(masks, each[part]))
-        rows = []
-        for search, examples, known in zip(searches, drawn, scores, strict=True):
-            none = Rows.none(off.shape[1], search.sensor.per_row)
-            drawn_none, losses_none = np.zeros((n_rows, 0), dtype=int), np.zeros((n_rows, 0))
-            answers = np.concatenate([none.scores, *known])
-            rows.append(Rows(off, examples, answers, drawn_none, losses_none, group, np.full(n_rows, last)))
-        return rows
-
-    def _add(self, searches: Sequence[TaskSearch], measured: Sequence[Rows], fit: bool = True) -> None:
+    def _add(self, searches: Sequence[TaskSearch], measured: Sequence[Rows]) -> None:
+        """Take rows of the same masks on several tasks."""
         n = len(measured[0])
         masks = np.arange(self._n_masks, self._n_masks + n)
         self._n_masks += n
         for search, rows in zip(searches, measured, strict=True):
             search.add(rows, masks)
-        if fit:
-            self._refit()
 
     def _refit(self) -> None:
         while True:
@@ -219,6 +187,13 @@ class JointSearch:
             # Each is asked: what one sets aside, another may have to as well.
             if not sum(search.set_aside() for search in self.searches):
                 return
+
+
+def _planned(
+    searches: Sequence[TaskSearch], off: sparse.csr_array, group: Int[np.ndarray, " row"], *, last: bool = False
+) -> list[Planned]:
+    """The same masks on several tasks, each on random examples of its own."""
+    return [search.sensor.plan(off, group, last=last, of_controls=0) for search in searches]
 
 
 @dataclass(frozen=True, eq=False)

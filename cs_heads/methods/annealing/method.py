@@ -31,7 +31,7 @@ from cs_heads.methods.annealing.estimate import (
     taken_by,
 )
 from cs_heads.methods.annealing.rows import Flat, PerRow, Sensor
-from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Search, best_set, rows_for_intervals
+from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Search, best_sets, rows_for_intervals
 from cs_heads.methods.controls import (
     CLEAR,
     LARGE,
@@ -216,7 +216,7 @@ def annealed(
     # The first batch of the last phase, then sets or, without controls, its other batches.
     first = math.ceil(LAST * n_batches) + 1
     search.run(range(first))
-    chosen = best_set(search, k) if known.tasks else None
+    chosen = best_sets([search], k)[0] if known.tasks else None
     if chosen is None:
         search.run(range(first, n_batches), keep=search.kept)
     search.measure_alone()

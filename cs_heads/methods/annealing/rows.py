@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import zip_longest
 from typing import TypeAlias
 
 import numpy as np
@@ -96,9 +97,9 @@ def sparse_rows(heads_off: list[np.ndarray], n_heads: int) -> sparse.csr_array:
     return sparse.csr_array((np.ones(len(indices)), indices, ends), shape=(len(heads_off), n_heads))
 
 
-def in_chunks(off: sparse.csr_array) -> Iterator[tuple[slice, Bool[np.ndarray, "row flat"]]]:
-    """The rows as bool masks, some at a time: a big grid's masks do not fit into memory all at once."""
-    step = max(1, _MAX_ENTRIES // off.shape[1])
+def in_chunks(off: sparse.csr_array, n_beside: int = 1) -> Iterator[tuple[slice, Bool[np.ndarray, "row flat"]]]:
+    """The rows as bool masks, some at a time: a big grid's masks, and those beside, do not fit into memory at once."""
+    step = max(1, _MAX_ENTRIES // (off.shape[1] * n_beside))
     for start in range(0, off.shape[0], step):
         rows = slice(start, start + step)
         yield rows, off[rows].astype(bool).toarray()
@@ -128,25 +129,75 @@ class Sensor:
         """Example-evaluations of a row."""
         return self.per_row + self.of_controls
 
-    def __call__(
-        self, off: sparse.csr_array, group: Int[np.ndarray, " row"], *, last: bool, beside: Rows | None = None
-    ) -> Rows:
-        """Rows with these heads off, each on random examples, or on those of as many other rows."""
+    def plan(
+        self,
+        off: sparse.csr_array,
+        group: Int[np.ndarray, " row"],
+        *,
+        last: bool = False,
+        of_controls: int | None = None,
+        beside: Planned | None = None,
+    ) -> Planned:
+        """Draw random examples for rows with these heads off, or take those of as many other rows, and pay for them.
+
+        Args:
+            off: The heads off in each row.
+            group: Of each row.
+            last: Whether the rows are of the last phase.
+            of_controls: Examples of controls in a row (None: ``self.of_controls``).
+            beside: Other rows, whose examples are taken.
+        """
         n_rows = off.shape[0]
         if beside is not None:
             examples, drawn = beside.examples, beside.drawn
         else:
             places = self.rng.random((n_rows, self.task.n_examples)).argsort(axis=1)[:, : self.per_row]
             examples = self.task.examples[places]
-            drawn = self.controls.draw(n_rows, self.of_controls)
+            drawn = self.controls.draw(n_rows, self.of_controls if of_controls is None else of_controls)
         self.budget.pay(examples.size + drawn.size)
-        answers = responding(self.task.experiment, self.task.response)
-        scores: list[Float[np.ndarray, "row k"]] = []
-        losses: list[Float[np.ndarray, "row c"]] = []
-        for rows, flat in in_chunks(off):
-            masks = flat.reshape(-1, *self.grid.shape)
-            asked = Asked(self.task.experiment, masks, examples[rows], self.task.response)
-            measure_together([asked, *self.controls.asked(masks, drawn[rows])])
-            scores.append(answers(masks, examples[rows]))
-            losses.append(self.controls(masks, drawn[rows]))
-        return Rows(off, examples, np.concatenate(scores), drawn, np.concatenate(losses), group, np.full(n_rows, last))
+        return Planned(self, off, examples, drawn, group, np.full(n_rows, last))
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """Rows that are drawn and paid for: ``Rows`` without what is measured of them, and the sensor they are for."""
+
+    sensor: Sensor
+    off: sparse.csr_array
+    examples: Int[np.ndarray, "row k"]
+    drawn: Int[np.ndarray, "row c"]
+    group: Int[np.ndarray, " row"]
+    last: Bool[np.ndarray, " row"]
+
+
+def measure(planned: Sequence[Planned]) -> list[Rows]:
+    """Measure the rows of one search or several, in forwards that they share."""
+    scores: list[list[Float[np.ndarray, "row k"]]] = [[] for _ in planned]
+    losses: list[list[Float[np.ndarray, "row c"]]] = [[] for _ in planned]
+    for parts in zip_longest(*(in_chunks(each.off, len(planned)) for each in planned)):
+        run: list[tuple[int, Bool[np.ndarray, "row layer head"], Planned, slice]] = []
+        for place, (each, part) in enumerate(zip(planned, parts, strict=True)):
+            if part is not None:
+                run.append((place, part[1].reshape(-1, *each.sensor.grid.shape), each, part[0]))
+        asked = []
+        for _, masks, each, rows in run:
+            task = each.sensor.task
+            asked += [Asked(task.experiment, masks, each.examples[rows], task.response)]
+            asked += each.sensor.controls.asked(masks, each.drawn[rows])
+        measure_together(asked)
+        for place, masks, each, rows in run:
+            task = each.sensor.task
+            scores[place].append(responding(task.experiment, task.response)(masks, each.examples[rows]))
+            losses[place].append(each.sensor.controls(masks, each.drawn[rows]))
+    return [
+        Rows(
+            each.off,
+            each.examples,
+            np.concatenate([np.zeros((0, each.examples.shape[1])), *known]),
+            each.drawn,
+            np.concatenate([np.zeros((0, each.drawn.shape[1])), *lost]),
+            each.group,
+            each.last,
+        )
+        for each, known, lost in zip(planned, scores, losses, strict=True)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -10,7 +11,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from cs_heads.methods.annealing.estimate import ROWS_A_HEAD, Blame, Taken, anchored, blame, both_effects, taken_by
-from cs_heads.methods.annealing.rows import Flat, PerRow, Rows, Sensor, sparse_rows
+from cs_heads.methods.annealing.rows import Flat, PerRow, Planned, Rows, Sensor, measure, sparse_rows
 from cs_heads.methods.controls import CLEAR, PLENTY, BalancedDraws, BothEffects
 
 WHOLE = 0.4
@@ -209,7 +210,7 @@ class Search:
         n = min(_MOST_ALONE, self.sensor.budget.left // (self.sensor.cost * max(1, len(heads))))
         if heads and n >= ROWS_A_HEAD:
             off = sparse_rows([np.array([head]) for head in heads] * n, self.sensor.grid.size)
-            self.alone = self.sensor(off, np.zeros(off.shape[0], dtype=int), last=False)
+            (self.alone,) = measure([self.sensor.plan(off, np.zeros(off.shape[0], dtype=int))])
 
     def _add(self, n_rows: int) -> None:
         new = self._measure(n_rows)
@@ -275,7 +276,8 @@ class Search:
         counts = [numbers[row % len(numbers)] for row in range(n_rows)]
         off = sparse_rows([self._draws.draw(count) for count in counts], self.sensor.grid.size)
         group = np.array([self._groups.of(count, size) for count in counts], dtype=int)
-        return self.sensor(off, group, last=last)
+        (rows,) = measure([self.sensor.plan(off, group, last=last)])
+        return rows
 
     def _observe(self, new: Rows) -> None:
         if len(new):
@@ -314,28 +316,37 @@ class Sets:
         self.rows = Rows.none(sensor.grid.size, sensor.per_row, sensor.of_controls)
         self.known = Known(self.contrast, np.diag((_FIRST * self.error) ** 2))
 
-    def measure(self, n: int, rng: np.random.Generator) -> None:
-        """Measure ``n`` sets, each the best under a draw from the posterior (Thompson sampling)."""
+    def plan(self, n: int, rng: np.random.Generator) -> Planned:
+        """``n`` sets, each the best under a draw from the posterior (Thompson sampling)."""
         drawn = rng.multivariate_normal(self.known.mean, self.known.covariance, size=n, method="cholesky")
         sets = np.argsort(-drawn, axis=1, kind="stable")[:, : self.k]
-        self.rows += self._measured([np.sort(self.candidates[places]) for places in sets])
+        return self._planned([np.sort(self.candidates[places]) for places in sets])
+
+    def add(self, rows: Rows) -> None:
+        """Take rows that were planned and measured."""
+        self.rows += rows
         members = self.rows.off[:, self.candidates].toarray()
         self.known = posterior(members, self._lost(self.rows), self.contrast, self.error)
 
-    def duel(self, n: int) -> Int[np.ndarray, " k"]:
-        """The set of ``best``, or the likeliest one where that proves better on ``n`` rows of the same examples."""
+    def plan_duel(self, n: int) -> list[Planned]:
+        """The set of ``best`` on ``n`` rows, and the likeliest one on the same examples; nothing where they are one."""
         first, challenger = self.best(), self.best(clearly=0.0)
         if n < 2 or set(first) == set(challenger):
-            return first
-        one = self._measured([np.sort(first)] * n)
-        other = self._measured([np.sort(challenger)] * n, beside=one)
-        gain = self._lost(one + other)
-        gain = gain[n:] - gain[:n]
-        return challenger if gain.mean() > _WON * gain.std(ddof=1) / np.sqrt(n) else first
+            return []
+        one = self._planned([np.sort(first)] * n)
+        return [one, self._planned([np.sort(challenger)] * n, beside=one)]
 
-    def _measured(self, sets: list[Int[np.ndarray, " k"]], beside: Rows | None = None) -> Rows:
+    def winner(self, duel: Sequence[Rows]) -> Int[np.ndarray, " k"]:
+        """The set of ``best``, or the likeliest one where that proves better in the rows of ``plan_duel``."""
+        if not duel:
+            return self.best()
+        n, gain = len(duel[0]), self._lost(duel[0] + duel[1])
+        gain = gain[n:] - gain[:n]
+        return self.best(clearly=0.0 if gain.mean() > _WON * gain.std(ddof=1) / np.sqrt(n) else _CLEARLY)
+
+    def _planned(self, sets: list[Int[np.ndarray, " k"]], beside: Planned | None = None) -> Planned:
         off = sparse_rows(sets, self.sensor.grid.size)
-        return self.sensor(off, np.zeros(len(sets), dtype=int), last=False, beside=beside)
+        return self.sensor.plan(off, np.zeros(len(sets), dtype=int), beside=beside)
 
     def _lost(self, rows: Rows) -> PerRow:
         """The loss of the task minus the loss of the controls, for each row."""
@@ -356,22 +367,38 @@ class Sets:
         return self.candidates[np.array(sorted(chosen, key=lambda place: -mean[place]))]
 
 
-def best_set(search: Search, k: int) -> Int[np.ndarray, " k"] | None:
-    """The set of ``k`` finalists with the largest contrast; spends the budget.
+def best_sets(searches: Sequence[Search], k: int) -> list[Int[np.ndarray, " k"] | None]:
+    """The set of ``k`` finalists of each search with the largest contrast; spends the budget of each.
 
-    None where there are no more of them than that, or nothing is left to measure sets with.
+    None where there are no more of them than that, or nothing is left to measure sets with. Searches measure their
+    sets together, round by round.
     """
-    sensor = search.sensor
+    sets = [_sets(search, k) for search in searches]
+    some = [(search, each) for search, each in zip(searches, sets, strict=True) if each is not None]
+    for round_ in range(_N_ROUNDS - _DUEL):
+        planned = {}
+        for place, (search, each) in enumerate(some):
+            n = search.sensor.budget.left // search.sensor.cost // (_N_ROUNDS - round_)
+            if n:
+                planned[place] = each.plan(n, search.rng)
+        for place, rows in zip(planned, measure([*planned.values()]), strict=True):
+            some[place][1].add(rows)
+    some = [(search, each) for search, each in some if len(each.rows)]
+    duels = []
+    for search, each in some:
+        left = search.sensor.budget.left - search.kept
+        duels.append(each.plan_duel(left // search.sensor.cost // 2))
+    measured = iter(measure([planned for duel in duels for planned in duel]))
+    chosen = {
+        id(each): each.winner([next(measured) for _ in duel]) for (_, each), duel in zip(some, duels, strict=True)
+    }
+    return [chosen.get(id(each)) for each in sets]
+
+
+def _sets(search: Search, k: int) -> Sets | None:
     order = np.argsort(-search.merit, kind="stable")
     fit = np.isin(order, search.finalists) & np.isfinite(search.merit[order]) & (search.blame.error[order] > 0)
-    if fit.sum() <= k:
-        return None
-    sets = Sets(sensor, order[fit], search.blame, k, search.weight)
-    for round_ in range(_N_ROUNDS - _DUEL):
-        n = sensor.budget.left // sensor.cost // (_N_ROUNDS - round_)
-        if n:
-            sets.measure(n, search.rng)
-    return sets.duel((sensor.budget.left - search.kept) // sensor.cost // 2) if len(sets.rows) else None
+    return None if fit.sum() <= k else Sets(search.sensor, order[fit], search.blame, k, search.weight)
 
 
 def posterior(
