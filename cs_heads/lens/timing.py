@@ -29,6 +29,9 @@ _PRODUCTS = 4
 # They are smaller where so many seconds would not do: a processor without bfloat16 units is a thousand times slower.
 _LEAST_SIDE, _LONG = 256, 0.1
 
+LARGE = 50_000_000
+"""Weights from which on products are what a forward takes."""
+
 _clock: Clock | None = None
 
 
