@@ -138,6 +138,16 @@ _KINDS: dict[Units, type[Unit]] = {
 UNITS = tuple(_KINDS)
 """The kinds of unit."""
 
+
+def kind_of(unit: Unit) -> Units:
+    """The kind of a unit.
+
+    >>> kind_of(Head(2, 5)), kind_of(Unit.parse("L3MLP"))
+    ('heads', 'mlp')
+    """
+    return next(kind for kind, each in _KINDS.items() if isinstance(unit, each))
+
+
 Positions = Literal["all", "last", "prompt"]
 POSITIONS: tuple[Positions, ...] = ("all", "last", "prompt")
 """Where units are off: at every token, at the last of the prompt alone, or at those of the prompt."""
