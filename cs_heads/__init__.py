@@ -24,6 +24,10 @@ Each package explains its part: ``help(cs_heads.tasks)``, what a capability is, 
 What is exported stands in ``__init__.pyi``; each name is imported when it is first used.
 """
 
+from importlib.metadata import version
+
 import lazy_loader
+
+__version__ = version("cs-heads")
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

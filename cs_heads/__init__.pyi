@@ -42,3 +42,5 @@ from .tasks import Task as Task
 from .tasks import load_task as load_task
 from .units import Head as Head
 from .units import HeadGrid as HeadGrid
+
+__version__: str

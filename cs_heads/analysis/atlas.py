@@ -47,7 +47,7 @@ FORMAT = "cs-heads atlas"
 _CLEAR, _MUCH, _DOUBT = 4.0, 0.1, 2.0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Atlas(Result, Drawable, picture="atlas"):
     """Which heads of a model serve which of several skills, and which serve all.
 
