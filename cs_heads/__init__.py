@@ -24,10 +24,17 @@ Each package explains its part: ``help(cs_heads.tasks)``, what a capability is, 
 What is exported stands in ``__init__.pyi``; each name is imported when it is first used.
 """
 
-from importlib.metadata import version
+from typing import Any
 
 import lazy_loader
 
-__version__ = version("cs-heads")
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        # Reading it takes longer than all else that an import does.
+        from importlib.metadata import version
+
+        return version("cs-heads")
+    return _load(name)

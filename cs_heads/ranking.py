@@ -161,7 +161,7 @@ class HeadRanking(Drawable, picture="heads"):
         return self.order[: self.k if k is None else check_integer("k", k, 1, self.grid.size, "the heads of the grid")]
 
     def hooks(self, k: int | None = None) -> list[tuple[str, Callable[..., Any]]]:
-        """Hooks that take the first ``k`` heads off, as ``model.run_with_hooks(tokens, fwd_hooks=found.hooks(5))`` has it.
+        """Hooks that take the first ``k`` heads off, for ``model.run_with_hooks(tokens, fwd_hooks=found.hooks(5))``.
 
         Args:
             k: How many (None: as many as were searched for).

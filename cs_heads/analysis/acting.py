@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cs_heads.analysis.drops import Found, heads_of
-from cs_heads.arguments import check_mapping, check_one_of, check_path, in_line
+from cs_heads.arguments import check_mapping, check_one_of, check_path, fits, in_line
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.forwards import Forwards
 from cs_heads.experiment.inputs import encode_task
@@ -73,7 +71,7 @@ def ablated(
 
 
 @contextmanager
-def scale(model: Any, factors: Mapping[HeadLike, float]) -> Iterator[Any]:
+def scale(model: Any, factors: Mapping[HeadLike, float | int]) -> Iterator[Any]:
     """Your own model with the z of heads multiplied by numbers, inside a ``with`` block, as ``ablated`` does.
 
     Args:
@@ -96,7 +94,7 @@ def scale(model: Any, factors: Mapping[HeadLike, float]) -> Iterator[Any]:
     """
     given = check_mapping("factors", factors, "a number by head, as {'L2H6': 0.3}")
     for head, factor in given.items():
-        if not isinstance(factor, Real) or isinstance(factor, bool) or not np.isfinite(factor):
+        if not fits(factor, float) or not math.isfinite(factor):
             raise ValueError(f"factors must be finite numbers, got {in_line(factor)} for {head}")
     grid, chosen = _chosen(model, [*given], None)
     with hooked(model, hooks_of(grid, dict(zip(chosen, map(float, given.values()), strict=True)))):

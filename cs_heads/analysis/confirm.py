@@ -147,10 +147,10 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     def _remarks(self) -> tuple[str, ...]:
         # The notes stand above the table.
         return (
-            "off: what was ablated, random heads being as many of the same layers, the mean of "
-            f"{len(self.random_drops)} draws; intact, without: the score of the model on unseen examples, and that with "
-            "these heads off; loss: the share of the score above chance that is lost, unknown where a baseline is too "
-            "low (to_frame() has all numbers)",
+            f"off: what was ablated; random heads are of the same layers, the mean of {len(self.random_drops)} draws. "
+            "intact, without: the score on unseen examples with nothing off, and with these heads off. "
+            "loss: the share of the score above chance that is lost; unknown where a baseline is too low. "
+            "to_frame() has all numbers.",
         )
 
 

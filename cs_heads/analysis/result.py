@@ -43,8 +43,9 @@ class Record:
         return json.dumps(json_ready(self.to_dict()), default=str)
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, Record) and type(self) is type(other)
-        return self._text() == other._text() if same else NotImplemented
+        if not isinstance(other, Record) or type(self) is not type(other):
+            return NotImplemented
+        return self._text() == other._text()
 
     def __hash__(self) -> int:
         return hash(self._text())

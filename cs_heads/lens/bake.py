@@ -27,7 +27,7 @@ from cs_heads.lens.tokens import as_loaded
 from cs_heads.lens.weights import quietly
 from cs_heads.units import Grid, Unit, Units
 
-# Units that have output weights of their own: an expert off gives its router's weight to no other, which weights cannot.
+# Kinds with output weights of their own. Those of an expert are packed with others', in a form of each architecture.
 _BAKED: tuple[Units, ...] = ("heads", "kv", "attn", "mlp", "neurons")
 
 
@@ -150,13 +150,14 @@ def _output_weights(model: Any, layer: int, units: Units, refused: str) -> tuple
     block = model.blocks[layer]
     of_mlp = units in ("mlp", "neurons")
     if backend_of(model) == "hooked":
-        weight = block.mlp.W_out if of_mlp else block.attn.W_O
+        weight: Any = block.mlp.W_out if of_mlp else block.attn.W_O
         rows, bias = weight.reshape(-1, weight.shape[-1]), (block.mlp.b_out if of_mlp else block.attn.b_O)
         plain = rows.data_ptr() == weight.data_ptr()
     else:
         component = getattr(block.mlp, "out", None) if of_mlp else getattr(block.attn, "o", None)
         linear = getattr(component, "original_component", None)
-        weight, bias = getattr(linear, "weight", None), getattr(linear, "bias", None)
+        weight = getattr(linear, "weight", None)
+        bias = getattr(linear, "bias", None)
         # Other classes hold quantized weights, or add to them as adapters do.
         plain = type(linear) is torch.nn.Linear or type(linear).__name__ == "Conv1D"
         # GPT-2's linear maps have their weights the other way round.
