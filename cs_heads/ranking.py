@@ -27,7 +27,7 @@ DEFAULT_K = 5
 
 # Fields that a method may leave out, and fields that list heads.
 _ARRAYS = ("interval", "frequency", "z", "control_importance")
-_HEADS = ("claims", "shared", "chosen", "off")
+_HEADS = ("claims", "shared", "chosen", "off", "interfering")
 
 # Heads that a shell or a notebook shows, at most, beside those that are claimed.
 _SHOWN = 10
@@ -61,6 +61,8 @@ class HeadRanking(Drawable, picture="heads"):
         chosen: Heads that proved best together, in order.
         control_importance: What each head takes from the controls, as a share of their score above chance.
         off: Heads that were off throughout.
+        interfering: Heads whose removal helps the task, beyond chance among all that were tried, the most harmful
+            first; on unseen examples ``specificity`` says by how much.
         provenance: How the ranking was made, JSON-ready.
         notes: What its reader should know before trusting it.
         unit: Of the importance; methods that measure no score name another.
@@ -89,6 +91,7 @@ class HeadRanking(Drawable, picture="heads"):
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unit: str = "points of score"
+    interfering: tuple[Unit, ...] = ()
     grid: Grid = None  # type: ignore[assignment]  # by default that of the importance
 
     def __post_init__(self) -> None:
@@ -233,6 +236,8 @@ class HeadRanking(Drawable, picture="heads"):
             columns["controls"] = self.control_importance[layers, heads]
         if self.control_importance is not None or self.shared:
             columns["shared"] = [head in shared for head in order]
+        if self.interfering:
+            columns["interfering"] = [head in self.interfering for head in order]
         return pd.DataFrame(columns)
 
     def to_dict(self) -> dict[str, Any]:
@@ -311,13 +316,17 @@ class HeadRanking(Drawable, picture="heads"):
         n = min(self.k, _SHOWN)
         shown = [*self.top(n), *self.claimed_beyond(n)]
         top = "  ".join(f"{head} {self.importance[head.layer, head.index]:+.3f}" for head in shown)
-        shared = f"\n  shared: {', '.join(map(str, self.shared))}" if self.shared else ""
-        return f"{self._title()}\n  {top}{shared}"
+        return "\n  ".join([self._title(), top, *self._said()])
+
+    def _said(self) -> list[str]:
+        """What is said below the heads."""
+        said = [f"shared: {', '.join(map(str, self.shared))}"] if self.shared else []
+        gains = [f"{head} {self.importance[head.layer, head.index]:+.3f}" for head in self.interfering]
+        return [*said, f"interfering, the task gains without: {', '.join(gains)}"] if gains else said
 
     def _repr_html_(self) -> str:
         frame = self.to_frame()
         claimed = frame["head"].isin([str(head) for head in self.claimed_beyond(_SHOWN)])
         table = frame[(frame["rank"] <= _SHOWN) | claimed].to_html(index=False, float_format="{:+.3f}".format, border=0)
-        said = [f"shared: {', '.join(map(str, self.shared))}"] if self.shared else []
-        notes = "".join(f"<li>{escape(note)}</li>" for note in (*said, *self.notes))
+        notes = "".join(f"<li>{escape(note)}</li>" for note in (*self._said(), *self.notes))
         return f"<div><b>{escape(self._title())}</b>{table}{f'<ul>{notes}</ul>' if notes else ''}</div>"
