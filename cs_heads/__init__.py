@@ -18,8 +18,8 @@ ablated) in one run, and its **density** is their share:
 
 Each package explains its part: ``help(cs_heads.tasks)``, what a capability is, and which examples are unseen;
 ``cs_heads.lens``, models and kinds of ablation; ``cs_heads.experiment``, masks in, scores out, and what that costs;
-``cs_heads.methods``, ways to a ranking, and universal heads; ``cs_heads.analysis``, the verdict, and what breaks;
-``cs_heads.plot``, pictures; ``cs_heads.report``, all of them on one page.
+``cs_heads.methods``, ways to a ranking, and universal heads; ``cs_heads.analysis``, the verdict, what breaks, and your
+own model with the heads off; ``cs_heads.plot``, pictures; ``cs_heads.report``, all of them on one page.
 
 What is exported stands in ``__init__.pyi``; each name is imported when it is first used.
 """

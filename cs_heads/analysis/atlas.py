@@ -124,6 +124,11 @@ class Atlas(Result, Drawable, picture="atlas"):
         return dict(sorted(kept.items(), key=lambda item: (-len(item[1]), item[0])))
 
     @property
+    def interfering(self) -> dict[str, tuple[Unit, ...]]:
+        """Heads whose removal helps a skill, by the skills that have such heads."""
+        return {name: ranking.interfering for name, ranking in self.rankings.items() if ranking.interfering}
+
+    @property
     def importance(self) -> Float[np.ndarray, "skill layer head"]:
         """What each head takes from each skill, in points of score."""
         return np.stack([ranking.importance for ranking in self.rankings.values()])
@@ -244,11 +249,19 @@ class Atlas(Result, Drawable, picture="atlas"):
         lines = [f"{name}: {' '.join(map(str, heads))}" for name, heads in self.heads.items()]
         universal = ", ".join(map(str, self.universal)) or "none"
         head = f"Atlas({len(self.skills)} skills: own loss {own:.2f}, others' {others:.2f}; {self.spent:,} evaluations)"
-        return "\n  ".join([head, *lines, f"universal: {universal}"])
+        return "\n  ".join([head, *lines, f"universal: {universal}", *self._gains()])
+
+    def _gains(self) -> list[str]:
+        return [f"{name} gains without {', '.join(map(str, heads))}" for name, heads in self.interfering.items()]
 
     def _remarks(self) -> Sequence[str]:
         universal = f"universal heads: {', '.join(map(str, self.universal)) or 'none'}"
-        return (universal, *(f"{name} is left out: {why}" for name, why in self.left_out.items()), *self.notes)
+        return (
+            universal,
+            *self._gains(),
+            *(f"{name} is left out: {why}" for name, why in self.left_out.items()),
+            *self.notes,
+        )
 
 
 def atlas(
