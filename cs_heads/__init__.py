@@ -18,12 +18,23 @@ ablated) in one run, and its **density** is their share:
 
 Each package explains its part: ``help(cs_heads.tasks)``, what a capability is, and which examples are unseen;
 ``cs_heads.lens``, models and kinds of ablation; ``cs_heads.experiment``, masks in, scores out, and what that costs;
-``cs_heads.methods``, ways to a ranking, and universal heads; ``cs_heads.analysis``, the verdict, and what breaks;
-``cs_heads.plot``, pictures; ``cs_heads.report``, all of them on one page.
+``cs_heads.methods``, ways to a ranking, and universal heads; ``cs_heads.analysis``, the verdict, what breaks, and your
+own model with the heads off; ``cs_heads.plot``, pictures; ``cs_heads.report``, all of them on one page.
 
 What is exported stands in ``__init__.pyi``; each name is imported when it is first used.
 """
 
+from typing import Any
+
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        # Reading it takes longer than all else that an import does.
+        from importlib.metadata import version
+
+        return version("cs-heads")
+    return _load(name)

@@ -4,6 +4,9 @@ from . import methods as methods
 from . import plot as plot
 from . import simulate as simulate
 from . import tasks as tasks
+from .analysis.acting import ablated as ablated
+from .analysis.acting import bake as bake
+from .analysis.acting import scale as scale
 from .analysis.atlas import Atlas as Atlas
 from .analysis.atlas import atlas as atlas
 from .analysis.attention import attention as attention
@@ -39,3 +42,5 @@ from .tasks import Task as Task
 from .tasks import load_task as load_task
 from .units import Head as Head
 from .units import HeadGrid as HeadGrid
+
+__version__: str

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from html import escape
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from jaxtyping import Float
@@ -21,9 +22,15 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 3
 
+DEFAULT_K = 5
+"""Heads that are found by default, on a grid of ten heads or more."""
+
 # Fields that a method may leave out, and fields that list heads.
 _ARRAYS = ("interval", "frequency", "z", "control_importance")
-_HEADS = ("claims", "shared", "chosen", "off")
+_HEADS = ("claims", "shared", "chosen", "off", "interfering")
+
+# Heads that a shell or a notebook shows, at most, beside those that are claimed.
+_SHOWN = 10
 
 
 def normal_interval(each: Float[np.ndarray, "sample *heads"]) -> Float[np.ndarray, "*heads 2"]:
@@ -35,6 +42,9 @@ def normal_interval(each: Float[np.ndarray, "sample *heads"]) -> Float[np.ndarra
 @dataclass(frozen=True, eq=False)
 class HeadRanking(Drawable, picture="heads"):
     """Importance of every head, in ``unit``: positive = the task does worse without the head.
+
+    As a sequence it is the heads found: ``len``, iteration and indices are of ``heads``. Rankings of which the same is
+    saved are equal.
 
     Chosen heads come first, shared ones last but for those that were ``off`` throughout, the others by ``z``, so that
     luck does not outrank evidence, else by importance. What a method does not give is None, or empty.
@@ -51,6 +61,8 @@ class HeadRanking(Drawable, picture="heads"):
         chosen: Heads that proved best together, in order.
         control_importance: What each head takes from the controls, as a share of their score above chance.
         off: Heads that were off throughout.
+        interfering: Heads whose removal helps the task, beyond chance among all that were tried, the most harmful
+            first; on unseen examples ``specificity`` says by how much.
         provenance: How the ranking was made, JSON-ready.
         notes: What its reader should know before trusting it.
         unit: Of the importance; methods that measure no score name another.
@@ -61,8 +73,8 @@ class HeadRanking(Drawable, picture="heads"):
             or a negative ``spent``.
 
     >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.0]]), spent=800)
-    >>> ranking.top(2)
-    [Head(0, 1), Head(1, 0)]
+    >>> ranking.top(2), ranking[0], len(ranking)
+    ([Head(0, 1), Head(1, 0)], Head(0, 1), 2)
     """
 
     method: str
@@ -79,6 +91,7 @@ class HeadRanking(Drawable, picture="heads"):
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unit: str = "points of score"
+    interfering: tuple[Unit, ...] = ()
     grid: Grid = None  # type: ignore[assignment]  # by default that of the importance
 
     def __post_init__(self) -> None:
@@ -128,9 +141,65 @@ class HeadRanking(Drawable, picture="heads"):
         told = self.provenance.get("shared", {})
         return [{"head": str(head), **told.get(str(head), {})} for head in self.shared]
 
-    def top(self, k: int) -> list[Unit]:
-        """The first ``k`` heads of the order; ``k`` outside 1..grid size raises ``ValueError``."""
-        return self.order[: check_integer("k", k, 1, self.grid.size, "the heads of the grid")]
+    @property
+    def k(self) -> int:
+        """How many heads were searched for, by the provenance; where that does not say, 5, or half of a small grid."""
+        design = self.provenance.get("design")
+        for told in (self.provenance, design if isinstance(design, Mapping) else {}):
+            k = told.get("k")
+            if isinstance(k, int) and 0 < k <= self.grid.size:
+                return k
+        return max(1, min(DEFAULT_K, self.grid.size // 2))
+
+    @property
+    def heads(self) -> tuple[Unit, ...]:
+        """The heads found: the first ``k`` of the order, as many as were searched for."""
+        return tuple(self.top())
+
+    def top(self, k: int | None = None) -> list[Unit]:
+        """The first ``k`` heads of the order; ``k`` outside 1..grid size raises ``ValueError``.
+
+        None is as many as were searched for.
+        """
+        return self.order[: self.k if k is None else check_integer("k", k, 1, self.grid.size, "the heads of the grid")]
+
+    def hooks(self, k: int | None = None) -> list[tuple[str, Callable[..., Any]]]:
+        """Hooks that take the first ``k`` heads off, for ``model.run_with_hooks(tokens, fwd_hooks=found.hooks(5))``.
+
+        Args:
+            k: How many (None: as many as were searched for).
+
+        Returns:
+            A hook point and a function for each layer with some of the heads, whose z becomes zero at every token.
+
+        >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.0]]), spent=800)
+        >>> [name for name, hook in ranking.hooks(2)]
+        ['blocks.0.attn.hook_z', 'blocks.1.attn.hook_z']
+        """
+        # By name: the lens and rankings know nothing of each other.
+        gates = import_module("cs_heads.lens.gates")
+        return list(gates.hooks_of(self.grid, dict.fromkeys(self.top(k), 0.0)).items())
+
+    def __len__(self) -> int:
+        return self.k
+
+    def __iter__(self) -> Iterator[Unit]:
+        return iter(self.heads)
+
+    @overload
+    def __getitem__(self, place: int) -> Unit: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Unit, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Unit | tuple[Unit, ...]:
+        return self.heads[place]
+
+    def __eq__(self, other: object) -> bool:
+        return self._written() == other._written() if isinstance(other, HeadRanking) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._written())
 
     def claimed_beyond(self, k: int) -> list[Unit]:
         """Claimed heads that are not among the first ``k``, in order: what is shown to matter is shown.
@@ -167,6 +236,8 @@ class HeadRanking(Drawable, picture="heads"):
             columns["controls"] = self.control_importance[layers, heads]
         if self.control_importance is not None or self.shared:
             columns["shared"] = [head in shared for head in order]
+        if self.interfering:
+            columns["interfering"] = [head in self.interfering for head in order]
         return pd.DataFrame(columns)
 
     def to_dict(self) -> dict[str, Any]:
@@ -209,10 +280,12 @@ class HeadRanking(Drawable, picture="heads"):
 
     def save(self, path: str | Path) -> None:
         """Write the ranking as JSON."""
-        path = check_path("path", path)
+        check_path("path", path).write_text(self._written() + "\n", encoding="utf-8")
+
+    def _written(self) -> str:
+        """The text of its file."""
         # Numbers of NumPy in the provenance.
-        text = json.dumps(self.to_dict(), indent=1, default=lambda number: number.item())
-        path.write_text(text + "\n", encoding="utf-8")
+        return json.dumps(self.to_dict(), indent=1, default=lambda number: number.item())
 
     @classmethod
     def load(cls, path: str | Path) -> HeadRanking:
@@ -240,15 +313,20 @@ class HeadRanking(Drawable, picture="heads"):
         )
 
     def __repr__(self) -> str:
-        shown = [*self.top(min(5, self.grid.size)), *self.claimed_beyond(5)]
+        n = min(self.k, _SHOWN)
+        shown = [*self.top(n), *self.claimed_beyond(n)]
         top = "  ".join(f"{head} {self.importance[head.layer, head.index]:+.3f}" for head in shown)
-        shared = f"\n  shared: {', '.join(map(str, self.shared))}" if self.shared else ""
-        return f"{self._title()}\n  {top}{shared}"
+        return "\n  ".join([self._title(), top, *self._said()])
+
+    def _said(self) -> list[str]:
+        """What is said below the heads."""
+        said = [f"shared: {', '.join(map(str, self.shared))}"] if self.shared else []
+        gains = [f"{head} {self.importance[head.layer, head.index]:+.3f}" for head in self.interfering]
+        return [*said, f"interfering, the task gains without: {', '.join(gains)}"] if gains else said
 
     def _repr_html_(self) -> str:
         frame = self.to_frame()
-        claimed = frame["head"].isin([str(head) for head in self.claimed_beyond(10)])
-        table = frame[(frame["rank"] <= 10) | claimed].to_html(index=False, float_format="{:+.3f}".format, border=0)
-        said = [f"shared: {', '.join(map(str, self.shared))}"] if self.shared else []
-        notes = "".join(f"<li>{escape(note)}</li>" for note in (*said, *self.notes))
+        claimed = frame["head"].isin([str(head) for head in self.claimed_beyond(_SHOWN)])
+        table = frame[(frame["rank"] <= _SHOWN) | claimed].to_html(index=False, float_format="{:+.3f}".format, border=0)
+        notes = "".join(f"<li>{escape(note)}</li>" for note in (*self._said(), *self.notes))
         return f"<div><b>{escape(self._title())}</b>{table}{f'<ul>{notes}</ul>' if notes else ''}</div>"

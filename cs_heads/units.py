@@ -18,18 +18,18 @@ Units = Literal["heads", "kv", "attn", "mlp", "neurons", "experts"]
 _NAME = re.compile(r"L(\d{1,20})([A-Z]+)(\d{0,20})")
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, init=False)
 class Unit:
     """Something in a layer that can be off: a head, a key/value group, a whole layer's attention or MLP, a neuron.
 
-    Units sort by layer, then by index.
+    Units sort by layer, then by index. A kind of unit takes both, or its name alone: ``Head("L2H6")``.
 
     Attributes:
         layer: Its layer, from 0.
         index: Its place in the layer, from 0.
 
     Raises:
-        ValueError: A number that is no integer in 0..1,000,000.
+        ValueError: A number that is no integer in 0..1,000,000, or a name that is not of this kind.
 
     >>> Unit.parse("L3KV1"), str(Unit.parse("L3MLP")), Neuron(3, 512) == Unit.parse("L3N512")
     (KeyValueGroup(3, 1), 'L3MLP', True)
@@ -41,9 +41,12 @@ class Unit:
     letters: ClassVar[str] = ""
     word: ClassVar[str] = "unit"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "layer", check_within("layer", self.layer, 0, MAX_HEADS))
-        object.__setattr__(self, "index", check_within(self.word, self.index, 0, MAX_HEADS))
+    def __init__(self, layer: int | str, index: int | None = None) -> None:
+        if isinstance(layer, str) and index is None:
+            named = self.parse(layer)
+            layer, index = named.layer, named.index
+        object.__setattr__(self, "layer", check_within("layer", layer, 0, MAX_HEADS))
+        object.__setattr__(self, "index", check_within(self.word, index, 0, MAX_HEADS))
 
     def __str__(self) -> str:
         return f"L{self.layer}{self.letters}{self.index}"
@@ -70,7 +73,7 @@ class Head(Unit):
 
     >>> Head(16, 21)
     Head(16, 21)
-    >>> str(Head(16, 21)), Head.parse("L16H21") == Head(16, 21)
+    >>> str(Head(16, 21)), Head("L16H21") == Head(16, 21)
     ('L16H21', True)
     """
 
@@ -100,12 +103,9 @@ class Expert(Unit):
     letters, word = "E", "expert"
 
 
-@dataclass(frozen=True, order=True, repr=False)
 class _Layer(Unit):
-    index: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __init__(self, layer: int | str, index: int = 0) -> None:
+        super().__init__(layer, None if isinstance(layer, str) and not index else index)
         check_within("index", self.index, 0, 0)
 
     def __str__(self) -> str:
@@ -137,6 +137,16 @@ _KINDS: dict[Units, type[Unit]] = {
 }
 UNITS = tuple(_KINDS)
 """The kinds of unit."""
+
+
+def kind_of(unit: Unit) -> Units:
+    """The kind of a unit.
+
+    >>> kind_of(Head(2, 5)), kind_of(Unit.parse("L3MLP"))
+    ('heads', 'mlp')
+    """
+    return next(kind for kind, each in _KINDS.items() if isinstance(unit, each))
+
 
 Positions = Literal["all", "last", "prompt"]
 POSITIONS: tuple[Positions, ...] = ("all", "last", "prompt")

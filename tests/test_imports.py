@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,10 @@ def test_asking_for_help_imports_nothing_heavy():
 
 def test_the_import_test_would_see_a_heavy_import():
     assert "torch" in run_python("import sys, cs_heads; cs_heads.Experiment; print(*sys.modules)").split()
+
+
+def test_the_version_is_that_of_the_installed_package():
+    assert cs_heads.__version__ == version("cs-heads")
 
 
 # The public names

@@ -251,3 +251,69 @@ def test_interval_frequency_and_cost_fit_the_importance():
         ranking(z=np.full((2, 3), np.nan))
     with pytest.raises(ValueError, match="control_importance must be finite in every head"):
         ranking(control_importance=np.full((2, 3), np.inf))
+
+
+# The heads found
+
+
+def test_as_a_sequence_a_ranking_is_the_heads_found_as_many_as_were_searched_for():
+    found = ranking(provenance={"k": 2})
+    assert found.k == len(found) == 2
+    assert found.heads == tuple(found) == (Head(0, 1), Head(1, 1))
+    assert (found[0], found[-1], found[:1]) == (Head(0, 1), Head(1, 1), (Head(0, 1),))
+    assert found.top() == [*found]
+    assert Head(1, 1) in found
+    assert Head(1, 0) not in found
+    with pytest.raises(IndexError):
+        found[2]
+
+
+@pytest.mark.parametrize(
+    ("provenance", "k"),
+    [
+        ({}, 3),
+        ({"k": 1}, 1),
+        ({"design": {"k": 4}}, 4),
+        ({"k": 2, "design": {"k": 4}}, 2),
+        ({"k": 7}, 3),
+        ({"k": None}, 3),
+    ],
+)
+def test_where_a_ranking_does_not_say_how_many_it_is_five_or_half_of_a_small_grid(provenance, k):
+    assert ranking(provenance=provenance).k == k
+    assert HeadRanking("css", np.zeros((4, 4)), spent=0).k == 5
+    assert HeadRanking("css", np.zeros((1, 1)), spent=0).heads == (Head(0, 0),)
+
+
+def test_a_ranking_equals_what_was_saved_of_it_and_no_other(tmp_path):
+    interval = np.stack([IMPORTANCE - 0.1, IMPORTANCE + 0.1], axis=-1)
+    interval[0, 0] = np.nan
+    found = ranking(interval=interval, claims=(Head(0, 1),), provenance={"n": np.int64(3), "pair": (1, 2)})
+    found.save(tmp_path / "ranking.json")
+    loaded = HeadRanking.load(tmp_path / "ranking.json")
+    assert loaded == found
+    assert hash(loaded) == hash(found)
+    assert len({loaded, found, ranking()}) == 2
+    assert found != ranking()
+    assert ranking() != HeadRanking("css", IMPORTANCE, spent=801)
+    assert ranking() != "a ranking"
+
+
+def test_a_shell_shows_as_many_heads_as_were_searched_for_and_ten_at_most():
+    one, many = (HeadRanking("css", np.eye(8), spent=0, provenance={"k": k}) for k in (1, 12))
+    assert repr(one).splitlines()[1] == "  L0H0 +1.000"
+    assert len(repr(many).splitlines()[1].split("  ")[1:]) == 10
+
+
+def test_heads_whose_removal_helps_are_reported_and_saved(tmp_path):
+    found = ranking(interfering=(Head(0, 2),))
+    assert "interfering, the task gains without: L0H2 -0.200" in repr(found)
+    assert "interfering, the task gains without: L0H2 -0.200" in found._repr_html_()
+    assert found.to_frame().set_index("head")["interfering"].to_dict()["L0H2"]
+    assert found.to_frame()["interfering"].sum() == 1
+    found.save(tmp_path / "ranking.json")
+    assert HeadRanking.load(tmp_path / "ranking.json").interfering == (Head(0, 2),)
+    assert "interfering" not in repr(ranking())
+    assert "interfering" not in ranking().to_frame()
+    with pytest.raises(ValueError, match=r"interfering must be heads of the grid \(2, 3\), got L2H0"):
+        ranking(interfering=(Head(2, 0),))

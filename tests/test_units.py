@@ -1,9 +1,11 @@
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cs_heads.units import Grid, Head, HeadGrid, MLPLayer
+from cs_heads.units import Grid, Head, HeadGrid, MLPLayer, Unit
 
 grids = st.builds(HeadGrid, st.integers(1, 12), st.integers(1, 12))
 
@@ -99,3 +101,25 @@ def test_a_layer_has_one_attention_and_one_mlp():
         Grid(3, 5, "mlp")
     with pytest.raises(ValueError, match="index must be an integer in 0"):
         MLPLayer(3, 1)
+
+
+@pytest.mark.parametrize("name", ["L16H21", "L3KV1", "L3ATTN", "L3MLP", "L3N512", "L3E7"])
+def test_a_unit_is_made_from_its_name_by_its_own_kind(name):
+    unit = Unit.parse(name)
+    assert type(unit)(name) == unit
+    assert str(type(unit)(name)) == name
+    assert pickle.loads(pickle.dumps(unit)) == unit
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("L3MLP",), "text 'L3MLP' is no head; heads are written like 'L16H21'"),
+        (("two",), "text 'two' is no head"),
+        ((2,), "head must be an integer of 0 or more, got None"),
+        (("L1H2", 3), "layer must be an integer of 0 or more, got 'L1H2'"),
+    ],
+)
+def test_a_name_of_another_kind_or_half_a_head_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        Head(*given)

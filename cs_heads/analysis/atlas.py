@@ -47,7 +47,7 @@ FORMAT = "cs-heads atlas"
 _CLEAR, _MUCH, _DOUBT = 4.0, 0.1, 2.0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Atlas(Result, Drawable, picture="atlas"):
     """Which heads of a model serve which of several skills, and which serve all.
 
@@ -122,6 +122,11 @@ class Atlas(Result, Drawable, picture="atlas"):
                 serving.setdefault(head, []).append(name)
         kept = {head: tuple(names) for head, names in serving.items() if len(names) > 1}
         return dict(sorted(kept.items(), key=lambda item: (-len(item[1]), item[0])))
+
+    @property
+    def interfering(self) -> dict[str, tuple[Unit, ...]]:
+        """Heads whose removal helps a skill, by the skills that have such heads."""
+        return {name: ranking.interfering for name, ranking in self.rankings.items() if ranking.interfering}
 
     @property
     def importance(self) -> Float[np.ndarray, "skill layer head"]:
@@ -244,11 +249,19 @@ class Atlas(Result, Drawable, picture="atlas"):
         lines = [f"{name}: {' '.join(map(str, heads))}" for name, heads in self.heads.items()]
         universal = ", ".join(map(str, self.universal)) or "none"
         head = f"Atlas({len(self.skills)} skills: own loss {own:.2f}, others' {others:.2f}; {self.spent:,} evaluations)"
-        return "\n  ".join([head, *lines, f"universal: {universal}"])
+        return "\n  ".join([head, *lines, f"universal: {universal}", *self._gains()])
+
+    def _gains(self) -> list[str]:
+        return [f"{name} gains without {', '.join(map(str, heads))}" for name, heads in self.interfering.items()]
 
     def _remarks(self) -> Sequence[str]:
         universal = f"universal heads: {', '.join(map(str, self.universal)) or 'none'}"
-        return (universal, *(f"{name} is left out: {why}" for name, why in self.left_out.items()), *self.notes)
+        return (
+            universal,
+            *self._gains(),
+            *(f"{name} is left out: {why}" for name, why in self.left_out.items()),
+            *self.notes,
+        )
 
 
 def atlas(

@@ -90,7 +90,7 @@ class PromptAttention(Record):
         return replace(self, intact=change(self.intact), ablated=None if self.ablated is None else change(self.ablated))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HeadAttention(Result, Drawable, picture="last_token"):
     """Attention of ``heads`` on prompts, intact and with ``off`` ablated.
 

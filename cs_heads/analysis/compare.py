@@ -68,7 +68,7 @@ class Compared:
         return {"spent": self.ranking.spent, **self.ranking.provenance["cost"], "seconds": self.seconds}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Result, Drawable, picture="comparison"):
     """What several methods say of one task, by the name of the method.
 

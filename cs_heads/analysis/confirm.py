@@ -35,7 +35,7 @@ from cs_heads.tasks.controls import AUTO
 from cs_heads.units import HeadLike, Unit, as_heads
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Confirmation(Result, Drawable, picture="confirmation"):
     """Whether a capability rests on its heads, shown on unseen examples.
 
@@ -122,13 +122,36 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     def __str__(self) -> str:
         return f"{self.verdict}: {'; '.join(self.lines)}"
 
+    def __repr__(self) -> str:
+        return "\n  ".join([f"Confirmation({', '.join(map(str, self.heads))}: {self.verdict})", *self.lines])
+
     def _repr_html_(self) -> str:
         said = "".join(f"<li>{escape(line)}</li>" for line in self.lines)
         named = escape(", ".join(map(str, self.heads)))
         return f"<div><b>{named}: {self.verdict}</b><ul>{said}</ul>{super()._repr_html_()}</div>"
 
+    def _table(self) -> pd.DataFrame:
+        """Five columns, which ``_remarks`` explains; ``to_frame`` has all that was measured."""
+        above = self.result.baseline - self.result.chance
+        random = self.random_drop / above if above > 0 and self.result.too_low is None else np.nan
+        rows = [
+            ("heads found", self.result, self.result.score, _loss(self.result)),
+            ("random heads", self.result, self.result.baseline - self.random_drop, _share(random)),
+            *(("heads found, control", control, control.score, _loss(control)) for control in self.controls),
+        ]
+        columns = ("off", "task", "intact", "without", "loss (95 % interval)")
+        return pd.DataFrame(
+            [(off, drop.task, drop.baseline, score, lost) for off, drop, score, lost in rows], columns=[*columns]
+        )
+
     def _remarks(self) -> tuple[str, ...]:
-        return ()  # they stand above the table
+        # The notes stand above the table.
+        return (
+            f"off: what was ablated; random heads are of the same layers, the mean of {len(self.random_drops)} draws. "
+            "intact, without: the score on unseen examples with nothing off, and with these heads off. "
+            "loss: the share of the score above chance that is lost; unknown where a baseline is too low. "
+            "to_frame() has all numbers.",
+        )
 
 
 def confirm(
@@ -166,7 +189,7 @@ def confirm(
         model: A model, the name of one, or a ``Cluster``.
         task: The task that the heads were found on; it holds out 20 examples or more.
         heads: A ranking, or a list of heads.
-        k: Heads taken of a ranking (None: 5, or half of a grid of fewer than ten heads).
+        k: Heads taken of a ranking (None: as many as it was searched for).
         controls: Other tasks; of one that is a whole task up to ``n`` examples are drawn from the half that
             ``find_heads`` with the same ``seed`` does not search with. ``"auto"``: everyday skills that come with the
             library (``tasks.default_controls``; on the demo model its own skills), up to ``n // 2`` unseen examples of
@@ -315,6 +338,16 @@ def measure_proof(
         close_because=said.close,
         notes=(*said.notes, *drawn_notes(experiment.grid, found, without, drawn)),
     )
+
+
+def _loss(drop: TaskDrop) -> str:
+    low, high = drop.share_interval
+    bounds = "" if np.isnan(low) or np.isnan(high) else f" ({low:+.2f} to {high:+.2f})"
+    return f"{_share(drop.share_lost)}{bounds}"
+
+
+def _share(share: float) -> str:
+    return "unknown" if np.isnan(share) else f"{share:.2f}"
 
 
 def _check_experiments(experiment: Any, controls: Any) -> None:

@@ -17,7 +17,7 @@ from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_size, fitting_k
+from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, check_size
 from cs_heads.experiment.controls import check_apart, unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, preparation_of, provenance_of
@@ -51,7 +51,7 @@ class Column:
     parts: tuple[ExperimentLike, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TaskDrops(Result, Drawable, picture="specificity"):
     """What each of several sets of heads takes from each of several tasks, on unseen examples.
 
@@ -148,7 +148,7 @@ def heads_of(
     Args:
         grid: The grid of the model.
         found: A ranking, or a list of heads.
-        k: Heads taken of a ranking (None: 5, or half of a small grid).
+        k: Heads taken of a ranking (None: as many as it was searched for).
         name: Of the argument, for errors.
 
     Raises:
@@ -160,7 +160,7 @@ def heads_of(
         if found.grid != grid:
             other = f": give units={found.grid.kind!r}" if found.grid.kind != grid.kind else ""
             raise ValueError(f"{name} must be ranked on the grid of the model, {grid}, got {found.grid}{other}")
-        return tuple(found.top(fitting_k(k, grid, beside=False)[0]))
+        return tuple(found.top(k))
     if isinstance(found, str | Unit) or not isinstance(found, Iterable):
         raise ValueError(f"{name} must be a ranking or a list of heads, got {type(found).__name__}")
     heads = tuple(grid.resolve(head) for head in as_heads(name, found))
@@ -252,7 +252,7 @@ def specificity(
         tasks: The task that the heads were found on; several, where ``heads`` has those of each.
         heads: A ranking, a list of heads, or several of either by name: of one task those of several methods, of
             several tasks those of each by the task's name.
-        k: Heads taken of a ranking (None: 5, or half of a grid of fewer than ten heads).
+        k: Heads taken of a ranking (None: as many as it was searched for).
         controls: Tasks of other capabilities (None: none).
         seed: Draws the examples of whole tasks, from the half that ``find_heads`` with the same seed does not search
             with, and intervals.
@@ -277,7 +277,8 @@ def specificity(
         belongs = dict.fromkeys(found, tasks.name)
     with unseen_columns(model, own, others, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid
-        k, _ = fitting_k(k, grid)
+        if k is not None:
+            check_k(k, grid)
         return measure_drops(columns, {name: heads_of(grid, each, k) for name, each in found.items()}, belongs, seed)
 
 

@@ -59,7 +59,7 @@ class Share(Record):
         return wilson_interval(self.count, self.n)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FailureModes(Result, Drawable, picture="failures"):
     """How often each kind of failure is seen with each set of heads off; ``intact`` is the model with none off.
 
@@ -142,7 +142,7 @@ def failures(
         model: A model, the name of one, or a ``Cluster``.
         task: The task; its unseen examples are used.
         heads: A ranking, a list of heads, or several of either by name, as universal heads and the top five.
-        k: Heads taken of a ranking (None: 5, or half of a grid of fewer than ten heads).
+        k: Heads taken of a ranking (None: as many as it was searched for).
         n: Examples at most (None: 100 of choices, 50 of texts).
         texts: Whether the model writes texts after the prompts of a choice task, too.
         max_new_tokens: Tokens of a text at most (None: as in ``Experiment.generate``).

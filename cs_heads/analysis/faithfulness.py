@@ -82,7 +82,7 @@ class FaithfulnessCurve(Record):
     cmd_interval: Interval
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Faithfulness(Result, Drawable, picture="faithfulness"):
     """How faithful the first units of each ranking are, all others ablated, on unseen examples.
 

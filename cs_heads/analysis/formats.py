@@ -28,7 +28,7 @@ MIN_LOST = 0.25
 """Share of a score above chance that must be lost for a set to count as broken; its drop's interval must exclude 0."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FormatHeads(Result, Drawable, picture="format_heads"):
     """What each candidate takes from questions answered by a letter, and from questions answered in full.
 
@@ -163,7 +163,7 @@ def format_heads(
         full: Sets that are answered by the answer itself, the same questions or others (HellaSwag, BoolQ and ARC in
             their usual form); ``tasks.forms`` turns a set into both.
         heads: Heads, each of which is ablated alone, or rankings and lists of heads by name.
-        k: Heads taken of a ranking (None: 5, or half of a small grid).
+        k: Heads taken of a ranking (None: as many as it was searched for).
         controls: Tasks of other capabilities (None: none), which tell heads of both forms from heads of everything.
         seed: As in ``specificity``.
         n: Examples of every set at most.

@@ -37,7 +37,7 @@ THRESHOLD = 0.5
 """The score from which a head counts as facilitating, irrelevant or interfering."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AblationCurve(Result):
     """What is left of a task as heads are ablated one after another in the order of one score.
 
@@ -116,7 +116,7 @@ def score_distribution(gates: HeadGates, bins: int = 10, cumulative: bool = Fals
     return pd.DataFrame(shares, index=pd.Index((edges[:-1] + edges[1:]) / 2, name="score"))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GroupTest(Result, Drawable, picture="group"):
     """Whether some heads have a higher score than all others: the score of each head, Welch's t and its one-sided p.
 
@@ -214,7 +214,7 @@ def score_of_heads(
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Taxonomy(Result, Drawable, picture="taxonomy"):
     """Shares of heads by kind, ``always`` (in every seed) and ``any`` (in at least one), by the name of a fit.
 
@@ -320,7 +320,7 @@ def seed_agreement(gates: HeadGates, threshold: float = THRESHOLD) -> pd.DataFra
     return pd.DataFrame(rows, columns=["score", "correlation", "in common"])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ToggleCurve(Result):
     """The target's log-probability with heads shut less that with the same heads open, all others gated by G⁺.
 
@@ -413,7 +413,7 @@ class HeldOutScore(Record):
         return self.retained == self.measured
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HeldOutContrasts(Result, Drawable, picture="contrasts"):
     """What contrastive gates do to tasks they were not fitted to, in both formats and both directions.
 

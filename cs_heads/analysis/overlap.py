@@ -43,7 +43,7 @@ class PairOverlap(Record):
     q_groups: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Overlap(Result, Drawable, picture="overlap"):
     """The heads several rankings name, pair by pair.
 
@@ -105,7 +105,7 @@ def head_overlap(
 
     Args:
         found: Rankings or lists of heads by name.
-        k: Heads taken of a ranking (None: 5, or half of a small grid).
+        k: Heads taken of a ranking (None: as many as it was searched for).
         seed: Draws the random sets.
         grid: The grid of lists of heads (None: that of the rankings).
         n_key_value_heads: Key-value heads of a layer (None: what the rankings know of their model). Groups of heads

@@ -18,9 +18,14 @@ from cs_heads.units import Unit
 
 AnyRecord = TypeVar("AnyRecord", bound="Record")
 
+# What a shell shows of a table, at most, and the characters of a cell.
+_ROWS, _COLUMNS, _WIDTH = 10, 8, 30
+
 
 class Record:
     """A dataclass that is written as JSON by the names of its fields, and read back.
+
+    One without an equality of its own equals another of which the same is written.
 
     A field ``interval``, or ``..._interval``, is written as two numbers: ``low`` and ``high``, or ``..._low`` and
     ``..._high``.
@@ -33,6 +38,17 @@ class Record:
         """Every field and number of it, JSON-ready; what is not known is None."""
         names = self._written or tuple(field.name for field in fields(self))  # type: ignore[arg-type]
         return {key: value for name in names for key, value in _items(name, getattr(self, name))}
+
+    def _text(self) -> str:
+        return json.dumps(json_ready(self.to_dict()), default=str)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Record) or type(self) is not type(other):
+            return NotImplemented
+        return self._text() == other._text()
+
+    def __hash__(self) -> int:
+        return hash(self._text())
 
     @classmethod
     def from_dict(cls: type[AnyRecord], record: Mapping[str, Any]) -> AnyRecord:
@@ -73,6 +89,18 @@ class Result(Record):
     def _remarks(self) -> Sequence[str]:
         """What notebooks show below the table."""
         return getattr(self, "notes", ())
+
+    def __repr__(self) -> str:
+        table, spent = self._table(), getattr(self, "spent", None)
+        cost = "" if spent is None else f", {spent:,} example-evaluations"
+        shown = table.to_string(
+            index=not isinstance(table.index, pd.RangeIndex),
+            float_format=self._number.format,
+            max_rows=_ROWS,
+            max_cols=_COLUMNS,
+            max_colwidth=_WIDTH,
+        )
+        return f"{type(self).__name__}({len(table)} rows{cost})\n{shown}"
 
     def _repr_html_(self) -> str:
         table = self._table()

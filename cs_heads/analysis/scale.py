@@ -92,7 +92,7 @@ class ModelScale:
         return shares
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ScaleStudy(Result, Drawable, picture="scale"):
     """The same study on several models, in order.
 

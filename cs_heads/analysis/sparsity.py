@@ -27,7 +27,7 @@ from cs_heads.tasks.sides import check_is_task
 from cs_heads.units import HeadLike, Unit
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SparsityCurve(Result, Drawable, picture="sparsity"):
     """Scores with the first 0, 1, ..., most heads off, on unseen examples of every task.
 

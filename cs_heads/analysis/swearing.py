@@ -23,7 +23,7 @@ from cs_heads.tasks.swearing import Profanity, SwearingScorer
 from cs_heads.tasks.task import Task
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SwearingUnderMasks(Result):
     """Profanities in each text: their number, the mean of their severities (0 without any), the intact model's number.
 

@@ -20,7 +20,7 @@ from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_exp
 from cs_heads.units import HeadLike, Unit, as_heads
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class UniversalHeads(Result, Drawable, picture="universal"):
     """The candidates that break most tasks and the control, and what each leaves of every score.
 

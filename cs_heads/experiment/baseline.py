@@ -12,6 +12,7 @@ from scipy.stats import t as student
 
 from cs_heads.arguments import check_integer
 from cs_heads.experiment.protocol import chance_of, name_of
+from cs_heads.ranking import DEFAULT_K
 from cs_heads.tasks import Task
 from cs_heads.units import Grid
 
@@ -23,9 +24,6 @@ MIN_CORRECT = 20
 """Examples the intact model must answer right."""
 FEW_CORRECT = 60
 """Examples answered right below which a ranking is weak."""
-
-DEFAULT_K = 5
-"""Heads that are found by default, on a grid of ten heads or more."""
 
 N_SHUFFLES = 39
 """Exchanges of answers that a mean of continuous scores is compared with: of 39 it may be beaten by one."""

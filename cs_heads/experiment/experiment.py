@@ -183,6 +183,10 @@ class Experiment:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        on = f"{self.model.cfg.model_name}, {self.grid}, {self.settings.ablation} ablation"
+        return f"Experiment({on}; {self.task!r}; {self.spent:,} example-evaluations)"
+
     @property
     def grid(self) -> Grid:
         """Layers × heads of the model, or × other units."""

@@ -12,9 +12,9 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from cs_heads.lens.model import HookedModel, hook_names
+from cs_heads.lens.model import HookedModel, hook_name, hook_names
 from cs_heads.lens.timing import timed
-from cs_heads.units import Grid, Positions, Units
+from cs_heads.units import Grid, Positions, Unit, Units
 
 
 @contextmanager
@@ -45,16 +45,51 @@ def gated(
         ValueError: Gates of another grid, or a batch with another number of rows than the gates.
     """
     grid = Grid.from_model(model, units)
-    hooks = {}
-    if gates is not None:
-        if gates.shape[1:] != grid.shape:
-            raise ValueError(f"gates must be [batch, {grid.n_layers}, {grid.n_units}], got {list(gates.shape)}")
-        # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
-        for layer, name in enumerate(hook_names(model, units)):
-            if (gates[:, layer] != 1).any():
-                hooks[name] = partial(_mix, gates[:, layer], None if replacement is None else replacement[layer], where)
-    with hooked(model, hooks):
+    if gates is not None and gates.shape[1:] != grid.shape:
+        raise ValueError(f"gates must be [batch, {grid.n_layers}, {grid.n_units}], got {list(gates.shape)}")
+    with hooked(model, {} if gates is None else gate_hooks(gates, replacement, units, where)):
         yield
+
+
+def gate_hooks(
+    gates: Float[Tensor, "*batch layer unit"],
+    replacement: Mapping[int, Tensor] | None = None,
+    units: Units = "heads",
+    where: Bool[Tensor, "batch pos"] | None = None,
+) -> dict[str, Callable[..., Tensor]]:
+    """The hooks of ``gated`` by the name of their hook point; those of layers where every gate is 1 are left out.
+
+    Args:
+        gates: The gates of each row, ``[batch, layer, unit]``; or ``[layer, unit]``, those of every row, however many
+            there are.
+        replacement: As in ``gated``.
+        units: As in ``gated``.
+        where: As in ``gated``.
+    """
+    # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
+    return {
+        hook_name(layer, units): partial(
+            _mix, gates[..., layer, :], None if replacement is None else replacement[layer], where
+        )
+        for layer in range(gates.shape[-2])
+        if (gates[..., layer, :] != 1).any()
+    }
+
+
+def hooks_of(
+    grid: Grid, factors: Mapping[Unit, float], replacement: Mapping[int, Tensor] | None = None
+) -> dict[str, Callable[..., Tensor]]:
+    """Hooks by hook point that multiply what units give by a number each, in every row and at every token.
+
+    Args:
+        grid: The units of the model.
+        factors: The number of each unit; 1 of those left out.
+        replacement: As in ``gated``.
+    """
+    gates = torch.ones(grid.shape)
+    for unit, factor in factors.items():
+        gates[unit.layer, unit.index] = factor
+    return gate_hooks(gates, replacement, grid.kind)
 
 
 @contextmanager
@@ -151,14 +186,19 @@ def per_token(
 
 
 def _mix(
-    gates: Float[Tensor, "row unit"],
+    gates: Float[Tensor, "*row unit"],
     replacement: Tensor | None,
     where: Bool[Tensor, "row pos"] | None,
     value: Tensor,
     hook: Any,
 ) -> Tensor:
     with timed("hooks and gates"):
-        z = by_unit(value, gates.shape[1], len(gates))
+        if gates.ndim == 1:
+            # A router takes the tokens of all rows one after another.
+            n_rows, gates = (len(value) if value.ndim > 2 else 1), gates[None]
+        else:
+            n_rows = len(gates)
+        z = by_unit(value, gates.shape[1], n_rows)
         # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
         gate = per_token(gates.to(z), where)
         mixed = z * gate if replacement is None else z * gate + replacement.to(z) * (1 - gate)

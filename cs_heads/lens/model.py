@@ -7,9 +7,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import torch
+from typing_extensions import NotRequired, TypedDict
 
 from cs_heads.units import Grid, Units
 
@@ -20,6 +21,9 @@ HALF = (torch.bfloat16, torch.float16)
 
 # GPT-Neo has an output bias but no value bias, and HookedTransformer fills the missing one with zeros.
 _NO_VALUE_BIAS = "GPTNeoForCausalLM"
+
+# On a configuration, of Hugging Face where there is one: units that were taken out of the weights (``bake``).
+WITHOUT = "cs_heads_without"
 
 # On a model: output biases that are its own, though its value biases are zero.
 _OWN_OUTPUT_BIASES = "_cs_heads_own_output_biases"
@@ -77,9 +81,10 @@ ModelDescription = TypedDict(
         "grid": list[int],
         "key_value_heads": int,
         "versions": dict[str, str],
+        "without": NotRequired[list[str]],
     },
 )
-"""The model's part of the provenance of a result."""
+"""The model's part of the provenance of a result; ``without`` are units that were taken out of its weights."""
 
 
 class ModelSettings(TypedDict, total=False):
@@ -194,9 +199,14 @@ _HOOKS: dict[Units, str] = {
 }
 
 
+def hook_name(layer: int, units: Units = "heads") -> str:
+    """The hook point of a layer where units of a kind are gated: ``hook_z`` for heads."""
+    return f"blocks.{layer}.{_HOOKS[units]}"
+
+
 def hook_names(model: HookedModel, units: Units = "heads") -> list[str]:
-    """The hook point of every layer, in order, where units of a kind are gated: ``hook_z`` for heads."""
-    return [f"blocks.{layer}.{_HOOKS[units]}" for layer in range(model.cfg.n_layers)]
+    """The hook point of every layer, in order, where units of a kind are gated."""
+    return [hook_name(layer, units) for layer in range(model.cfg.n_layers)]
 
 
 def check_units(model: HookedModel | ModelInfo, units: Units) -> None:
@@ -323,6 +333,7 @@ def describe(model: HookedModel | ModelInfo) -> ModelDescription:
     if isinstance(model, ModelInfo):
         return model.description.copy()
     config = getattr(getattr(model, "original_model", None), "config", None)
+    without = getattr(config_of(model), WITHOUT, None)
     return {
         "name": str(model.cfg.model_name),
         "revision": getattr(config, "_commit_hash", None),
@@ -331,7 +342,14 @@ def describe(model: HookedModel | ModelInfo) -> ModelDescription:
         "grid": list(Grid.from_model(model).shape),
         "key_value_heads": getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads,
         "versions": {name: version(name) for name in ("transformer-lens", "transformers", "torch")},
+        **({"without": list(without)} if without else {}),  # type: ignore[typeddict-item]  # one key, or none
     }
+
+
+def config_of(model: HookedModel) -> Any:
+    """The configuration of the Hugging Face model inside, which goes where its weights go; else TransformerLens's."""
+    config = getattr(getattr(model, "original_model", None), "config", None)
+    return model.cfg if config is None else config
 
 
 @contextmanager

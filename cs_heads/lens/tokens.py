@@ -28,28 +28,35 @@ def leading_tokens(tokenizer: Any) -> tuple[int, ...]:
         return kept
     if getattr(tokenizer, "init_kwargs", {}).get("add_bos_token") is not True:
         return _before_a_text(tokenizer)
+    keep_leading_tokens(tokenizer, as_loaded(tokenizer))
+    return leading_tokens(tokenizer)
+
+
+def as_loaded(tokenizer: Any) -> Any:
+    """The tokenizer that the files of one make by themselves; itself where TransformerLens did not change it.
+
+    Where the files cannot be read again a warning says so, and the tokenizer is taken as it is.
+    """
+    if getattr(tokenizer, "init_kwargs", {}).get("add_bos_token") is not True:
+        return tokenizer
     from transformers import AutoTokenizer
 
-    as_loaded = tokenizer
     try:
-        as_loaded = AutoTokenizer.from_pretrained(
-            tokenizer.name_or_path, local_files_only=True, trust_remote_code=False
-        )
+        return AutoTokenizer.from_pretrained(tokenizer.name_or_path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # whatever a loader makes of files that are gone or changed
         warnings.warn(
             "the tokenizer was loaded with add_bos_token=True, and its files, which say whether it prepends a BOS by "
             f"itself, cannot be read ({first_line(error)[:120]}): it is taken as it is; say prepend_bos=True or "
             "prepend_bos=False",
-            stacklevel=2,
+            stacklevel=3,
         )
-    keep_leading_tokens(tokenizer, as_loaded)
-    return leading_tokens(tokenizer)
+        return tokenizer
 
 
-def keep_leading_tokens(tokenizer: Any, as_loaded: Any) -> None:
-    """Let ``as_loaded``, the tokenizer that the same files make by themselves, say what ``tokenizer`` prepends."""
-    setattr(tokenizer, _KEPT, _before_a_text(as_loaded))
-    if as_loaded.bos_token is None:
+def keep_leading_tokens(tokenizer: Any, plain: Any) -> None:
+    """Let ``plain``, the tokenizer that the same files make by themselves, say what ``tokenizer`` prepends."""
+    setattr(tokenizer, _KEPT, _before_a_text(plain))
+    if plain.bos_token is None:
         setattr(tokenizer, MADE_UP_BOS, tokenizer.bos_token)
 
 

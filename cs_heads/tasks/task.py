@@ -60,7 +60,7 @@ class Scoring(TypedDict, total=False):
     too_long: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Task:
     """Examples of one capability and the rule that scores them.
 
@@ -208,6 +208,11 @@ class Task:
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    def __repr__(self) -> str:
+        role = "" if self.role == "whole" else f"{self.role} "
+        unseen = "" if self.held_out is None else f", {len(self.held_out)} held out"
+        return f"Task({self.name!r}: {self.kind}, {len(self)} {role}examples{unseen})"
 
     @property
     def over_token_ids(self) -> bool:

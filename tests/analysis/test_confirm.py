@@ -8,6 +8,7 @@ import pytest
 
 from cs_heads.analysis.confirm import Confirmation, _paired_p, confirm
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
 from cs_heads.units import Head, HeadGrid
 from tests.known_heads import IDLE, WORKING, hopeless_records, own_answers, rows_run
@@ -283,6 +284,52 @@ def test_a_proof_as_a_record_and_as_a_table(model, task):
     assert frame["role"].tolist() == ["task", "control"]
     assert frame["drop"][0] == pytest.approx(frame["baseline"][0] - frame["score"][0])
     assert frame["n_examples"].tolist() == [30, 20]
+
+
+def test_a_notebook_shows_five_columns_and_says_what_each_is(model, task):
+    other = Task.from_records(own_answers(model, 40, seed=9), "others")
+    proof = confirm(model, task, WORKING, controls=[other], n=30, n_random=2)
+    table = proof._table()
+    assert list(table) == ["off", "task", "intact", "without", "loss (95 % interval)"]
+    assert table["off"].tolist() == ["heads found", "random heads", "heads found, control"]
+    assert table["without"].tolist() == pytest.approx(
+        [proof.result.score, proof.result.baseline - proof.random_drop, proof.controls[0].score]
+    )
+    low, high = proof.result.share_interval
+    assert table[table.columns[-1]][0] == f"{proof.result.share_lost:.2f} ({low:+.2f} to {high:+.2f})"
+    (said,) = proof._remarks()
+    assert "of the same layers, the mean of 2 draws" in said
+    assert all(f"{word}:" in said for word in ("off", "intact, without", "loss"))
+    assert said.replace("<", "&lt;") in proof._repr_html_()
+
+
+def test_of_a_task_that_cannot_show_a_loss_the_table_says_unknown(model):
+    hopeless = Task.from_records(hopeless_records(model, 60), "hopeless")
+    proof = confirm(model, hopeless.split()[0], WORKING, controls=None, n=20, n_random=2)
+    assert proof.verdict == "baseline too low"
+    assert proof._table()[proof._table().columns[-1]].tolist() == ["unknown", "unknown"]
+
+
+def test_a_shell_shows_heads_and_verdict_and_what_it_rests_on(model, task):
+    proof = confirm(model, task, WORKING, controls=None, n=30, n_random=2)
+    first, *lines = repr(proof).splitlines()
+    assert first == "Confirmation(L0H1, L2H3: localized)"
+    assert [line.strip() for line in lines] == list(proof.lines)
+
+
+def test_of_a_ranking_as_many_heads_are_confirmed_as_were_searched_for(model, task):
+    importance = np.zeros((3, 4))
+    importance[0, 1], importance[2, 3] = 0.5, 0.4
+    found = HeadRanking("css", importance, spent=0, provenance={"k": 2})
+    assert confirm(model, task, found, controls=None, n=20, n_random=1).heads == WORKING == found.heads
+    assert len(confirm(model, task, found, k=1, controls=None, n=20, n_random=1).heads) == 1
+
+
+def test_a_proof_that_is_read_back_is_the_same(model, task):
+    proof = confirm(model, task, WORKING, controls=None, n=20, n_random=1)
+    again = Confirmation.from_dict(json.loads(json.dumps(proof.to_dict())))
+    assert again == proof
+    assert again != replace(proof, p=0.5)
 
 
 def test_a_notebook_shows_the_verdict_and_names_as_text(model, task):

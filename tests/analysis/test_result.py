@@ -1,7 +1,7 @@
 """The form that results of analyses share: written as JSON, read back, shown as a table."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ class Part(Record):
     share_interval: tuple[float, float]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Whole(Result):
     heads: tuple[Head, ...]
     parts: dict[str, tuple[Part, ...]]
@@ -69,3 +69,30 @@ def test_a_notebook_shows_the_table_without_row_numbers_and_the_notes_below():
     assert "<th>0</th>" not in shown
     assert "0.250" in shown
     assert shown.endswith("<p>a &lt; b</p>")
+
+
+def test_results_of_which_the_same_is_written_are_equal():
+    assert made() == made()
+    assert hash(made()) == hash(made())
+    assert Whole.from_dict(json.loads(json.dumps(made().to_dict()))) == made()
+    assert made() != replace(made(), notes=("another",))
+    assert made() != made().to_dict()
+
+
+def test_a_shell_shows_the_first_and_last_rows_however_many_there_are():
+    part = made().parts["some"][0]
+    many = replace(made(), parts={"some": (part,) * 1000}, numbers=np.zeros((100, 100)))
+    shown = repr(many)
+    assert shown.startswith("Whole(1000 rows)\n")
+    assert ".." in shown
+    assert len(shown) < 1000
+
+
+def test_every_result_has_the_short_representation():
+    """One that dataclass makes would show every number of every array."""
+    kinds = list(Result.__subclasses__())
+    assert len([kind for kind in kinds if kind.__module__.startswith("cs_heads")]) > 12
+    assert [kind.__name__ for kind in kinds if "dataclass" in getattr(kind.__repr__, "__qualname__", "")] == []
+    assert [
+        kind.__name__ for kind in kinds if kind.__repr__.__qualname__.split(".")[0] not in (kind.__name__, "Result")
+    ] == []

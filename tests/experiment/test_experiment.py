@@ -505,3 +505,12 @@ def test_an_experiment_obeys_the_protocol_of_the_methods(load):
 def test_a_batch_without_tokens_is_refused(load):
     with pytest.raises(ValueError, match="batch_tokens must be an integer of 1 or more, got 0"):
         Experiment(load("llama"), choice_task(), batch_tokens=0)
+
+
+def test_a_shell_shows_model_task_and_cost_of_an_experiment(load):
+    task = Task.from_records([{"prompt": "the cat", "target": " sees"}, {"prompt": "a dog", "target": " runs"}], "two")
+    experiment = Experiment(load("llama"), task, ablation="mean")
+    experiment.baseline()
+    shown = repr(experiment)
+    assert shown.startswith("Experiment(")
+    assert shown.endswith(", 3 × 4 heads, mean ablation; Task('two': completion, 2 examples); 4 example-evaluations)")

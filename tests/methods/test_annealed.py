@@ -22,6 +22,8 @@ from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(16, 16)
+# One head that the task needs, and one that stands in its way.
+INTERFERES = replace(SCENARIOS["one_head"], baseline=0.5, drops=(0.3,), weak=(-0.25,), universal=1, flips=1.0)
 
 
 def world(scenario="main", seed=0, **more):
@@ -548,6 +550,27 @@ def test_nothing_is_claimed_where_nothing_is():
         found = annealed(made.task, controls=[made.control], budget=4000, seed=seed)
         assert len(found.claims) <= 1
         assert measure_proof(made.unseen, found.top(5)).verdict == "not localized"
+
+
+def test_heads_that_help_when_they_are_off_are_reported_the_most_harmful_first():
+    """Without noise all of them, of no other head."""
+    grid = HeadGrid(4, 6)
+    costs = signed_costs(grid.size, seed=3)
+    found = annealed(Additive(grid, costs), budget=4000, k=3)
+    helpful = np.flatnonzero(costs < 0)
+    assert [grid.index(head) for head in found.interfering] == sorted(helpful, key=lambda index: costs[index])
+    assert not {*found.interfering} & {*found.top()}
+    assert all(found.importance[head.layer, head.head] < 0 for head in found.interfering)
+
+
+def test_a_planted_head_that_interferes_is_found_and_chance_is_not():
+    """A head that gives a quarter of the score when it is off; where none does, none is reported."""
+    made = planted_world(INTERFERES, HeadGrid(8, 8), seed=0)
+    found = annealed(made.task, controls=[made.control], n_bootstraps=0)
+    assert found.interfering == (made.grid.unit(int(made.own[-1])),)
+    for seed in range(3):
+        none = world("no_structure", seed)
+        assert annealed(none.task, controls=[none.control], budget=4000, seed=seed, n_bootstraps=0).interfering == ()
 
 
 @pytest.mark.parametrize(("budget", "per_row"), [(548, 8), (9000, None)])

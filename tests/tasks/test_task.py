@@ -279,3 +279,12 @@ def test_taking_keeps_the_first_examples_and_the_role():
     assert confirming.take(3).examples == confirming.examples[:3]
     assert confirming.take(3).role == "confirming"
     assert confirming.take(99) == confirming
+
+
+def test_a_shell_shows_a_task_in_one_line_however_many_examples_it_has():
+    records = [{"prompt": f"{number}, then", "target": f" {number + 1}"} for number in range(1000)]
+    whole = Task.from_records(records, name="counting")
+    assert repr(whole) == "Task('counting': completion, 1000 examples)"
+    finding, confirming = whole.split(100)
+    assert repr(finding) == "Task('counting': completion, 100 finding examples, 900 held out)"
+    assert repr(confirming) == "Task('counting': completion, 900 confirming examples)"

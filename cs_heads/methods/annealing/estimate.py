@@ -369,12 +369,18 @@ class Estimates:
         assert self.last is not None
         harmless, error = self.last.mean(decoys)
         exceeds = self.sure_of_more_than(max(harmless, 0.0) + beyond, error)[finalists]
-        p = t.sf(exceeds, self.last.dof)
-        order = np.argsort(p, kind="stable")
-        passed = p[order] <= _LEVEL / np.arange(len(p), 0, -1)
-        claimed = np.zeros(len(p), dtype=bool)
-        claimed[order[: int(np.argmin(passed)) if not passed.all() else len(p)]] = True
-        return claimed
+        return holm(t.sf(exceeds, self.last.dof))
+
+    def interfering(self, heads: Int[np.ndarray, " head"], dof: int) -> Bool[np.ndarray, " head"]:
+        """Heads from which the task gains when they are off, by the earlier rows, which chose none of them for that.
+
+        Any is wrong with a probability of 5 % (Holm 1979).
+
+        Args:
+            heads: Heads that are tried.
+            dof: Degrees of freedom of the errors.
+        """
+        return holm(t.cdf(self.effect[heads] / np.maximum(self.error[heads], EXACT), max(1, dof)))
 
     def _precisions(self, value: Flat, error: float = 0.0) -> tuple[Flat, Flat, Flat]:
         """The precision of the earlier rows and of the last phase at this effect, and the effect in the last phase."""
@@ -395,6 +401,19 @@ class Estimates:
             more = self.sure_of_more_than(middle) > exceeded
             low, high = np.where(more, middle, low), np.where(more, high, middle)
         return np.asarray((low + high) / 2)
+
+
+def holm(p: Float[np.ndarray, " test"]) -> Bool[np.ndarray, " test"]:
+    """Tests that reject, any of them wrongly with a probability of 5 % (Holm 1979).
+
+    >>> holm(np.array([0.04, 0.001, 0.02])).tolist(), holm(np.array([0.04, 0.001, 0.03])).tolist()
+    ([True, True, True], [False, True, False])
+    """
+    order = np.argsort(p, kind="stable")
+    passed = p[order] <= _LEVEL / np.arange(len(p), 0, -1)
+    rejected = np.zeros(len(p), dtype=bool)
+    rejected[order[: int(np.argmin(passed)) if not passed.all() else len(p)]] = True
+    return rejected
 
 
 def both_effects(task: Taken | None, controls: Taken | None, above_guess: float) -> dict[int, BothEffects] | None:

@@ -362,6 +362,9 @@ def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) ->
         claims = [int(head) for head in finalists[known.task.claims(finalists, decoys, beyond)]]
         # What the controls lose half as much is claimed for no task of them.
         claims = [head for head in claims if taken[head] <= SHARED * effect[head] / sensor.task.above_guess]
+    # Of a head that was never off nothing is known, and shared ones were left out of the rows.
+    tried = np.array([h for h in np.flatnonzero(np.isfinite(known.task.error)) if h not in search.shared], dtype=int)
+    interfering = tried[known.task.interfering(tried, len(search.rows) - 1)]
     frequency = None
     if n_bootstraps and len(search.rows):
         drawn = selection_frequency(
@@ -381,6 +384,7 @@ def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) ->
         "frequency": frequency,
         "z": z.reshape(grid.shape),
         "claims": tuple(grid.unit(index) for index in claims),
+        "interfering": tuple(grid.unit(int(index)) for index in interfering[np.argsort(effect[interfering])]),
         "shared": tuple(grid.unit(index) for index in sorted(search.shared)),
         "control_importance": taken.reshape(grid.shape) if sensor.controls.tasks else None,
     }

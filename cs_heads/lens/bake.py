@@ -1,0 +1,188 @@
+"""Units taken out of the weights, for good: a model without them, here or in a folder in Hugging Face form."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from cs_heads.lens.abilities import tolerance
+from cs_heads.lens.forward import logits_at
+from cs_heads.lens.model import (
+    WITHOUT,
+    HookedModel,
+    backend_of,
+    check_ablatable,
+    config_of,
+    context_length,
+    dtype_of,
+    evaluating,
+)
+from cs_heads.lens.tokens import as_loaded
+from cs_heads.lens.weights import quietly
+from cs_heads.units import Grid, Unit, Units
+
+# Kinds with output weights of their own. Those of an expert are packed with others', in a form of each architecture.
+_BAKED: tuple[Units, ...] = ("heads", "kv", "attn", "mlp", "neurons")
+
+
+def without_units(model: HookedModel, heads: Sequence[Unit], units: Units = "heads", *, in_place: bool = False) -> Any:
+    """The model with the output weights of some units set to zero: what zero ablation of these gives, without a hook.
+
+    Of a head these are its rows of W_O, so that its z reaches nothing; ``b_O`` stays. A neuron's are its row of the
+    MLP's output weights; a whole attention or MLP layer's all of them, and the output bias.
+
+    Args:
+        model: The model.
+        heads: The units.
+        units: Their kind.
+        in_place: Whether the model itself is changed; else it stays as it is, and a copy is.
+
+    Returns:
+        The model that was changed, in which ``lens.model.describe`` names the units.
+
+    Raises:
+        ValueError: Hooks on the model, units of a kind or weights of a form that cannot be taken out, or a model that
+            does not run then as with the units ablated; nothing is changed.
+    """
+    named = ", ".join(map(str, heads))
+    refused = f"{named} cannot be taken out of the weights of model {model.cfg.model_name}"
+    if units not in _BAKED:
+        raise ValueError(f"{refused}: units must be one of {', '.join(_BAKED)}, got {units!r}")
+    _check_hooks(model, refused, in_place)
+    grid = Grid.from_model(model, units)
+    changed = {layer: [head.index for head in heads if head.layer == layer] for layer in {h.layer for h in heads}}
+    # Read first, so that nothing is copied or run for weights that cannot be changed.
+    for layer in changed:
+        _output_weights(model, layer, units, refused)
+    off = torch.ones(1, *grid.shape)
+    for layer, indices in changed.items():
+        off[:, layer, indices] = 0
+    wanted = _sample_logits(model, off, units)
+    tokenizer = getattr(model, "tokenizer", None)
+    made = model if in_place else copy.deepcopy(model, {id(tokenizer): tokenizer})
+    before = []
+    with torch.no_grad():
+        for layer, indices in changed.items():
+            rows, bias = _output_weights(made, layer, units, refused)
+            width = len(rows) // grid.n_units
+            slices = [rows[index * width : (index + 1) * width] for index in indices]
+            slices += [bias] if bias is not None and units in ("attn", "mlp") else []
+            before += [(one, one.clone()) for one in slices]
+            for one in slices:
+                one.zero_()
+        if not _agree(_sample_logits(made, None, units), wanted, tolerance(dtype_of(model))):
+            for one, values in before:
+                one.copy_(values)
+            raise ValueError(f"{refused}: without these weights it does not run as with them ablated")
+    config = config_of(made)
+    setattr(config, WITHOUT, sorted({*getattr(config, WITHOUT, ()), *map(str, heads)}))
+    # That value biases were not folded is known of the model before, whose output biases may have changed now.
+    check_ablatable(made, unfolded=True)
+    return made
+
+
+def _check_hooks(model: HookedModel, refused: str, in_place: bool) -> None:
+    """Raise ``ValueError`` for hooks that would be baked in, or that a copy would not have on modules of its own."""
+    standing = [(name, handle) for name, point in model.hook_dict.items() for handle in point.fwd_hooks]
+    passing = [name for name, handle in standing if not handle.is_permanent]
+    if passing:
+        raise ValueError(f"{refused}: hooks stand on it ({passing[0]}); leave their with block, or model.reset_hooks()")
+    if standing and not in_place:
+        raise ValueError(f"{refused} with copy=True: permanent hooks stand on it ({standing[0][0]}); say copy=False")
+
+
+def check_can_save(model: HookedModel, path: Path) -> None:
+    """Raise ``ValueError`` where ``save_plain`` could not write a model, or would write over one."""
+    if backend_of(model) != "bridge":
+        raise ValueError(
+            f"path must be left out for model {model.cfg.model_name}: a HookedTransformer has no Hugging Face model to "
+            "save; load a bridge (load_model(..., backend='bridge'))"
+        )
+    if getattr(model, "compatibility_mode", False):
+        raise ValueError(
+            f"path must be left out for model {model.cfg.model_name}: its weights were processed "
+            "(enable_compatibility_mode), and are not those of a Hugging Face model"
+        )
+    if (path / "config.json").exists() or (path.exists() and not path.is_dir()):
+        raise ValueError(f"path must be a new folder, or one without a model, got {str(path)!r}")
+
+
+def save_plain(model: HookedModel, path: Path) -> None:
+    """Write the Hugging Face model inside a bridge, and its tokenizer, as ``save_pretrained`` does.
+
+    The bridge has put modules of its own into that model, which would be saved under their names: weights are written
+    by the names that a model of the same class and configuration has.
+
+    Args:
+        model: A bridge.
+        path: The folder.
+
+    Raises:
+        ValueError: What ``check_can_save`` refuses, or a model that lacks a weight which its class has.
+    """
+    check_can_save(model, path)
+    inside = model.original_model  # type: ignore[attr-defined]  # a bridge
+    held = {name.replace("_original_component.", ""): value for name, value in inside.state_dict().items()}
+    with torch.device("meta"):
+        plain = type(inside)(copy.deepcopy(inside.config))
+    names = list(plain.state_dict())
+    if missing := [name for name in names if name not in held]:
+        raise ValueError(f"model {model.cfg.model_name} cannot be saved: it has no weight {missing[0]}")
+    plain.load_state_dict({name: held[name] for name in names}, assign=True)
+    plain.tie_weights()
+    if hasattr(inside, "generation_config"):
+        plain.generation_config = copy.deepcopy(inside.generation_config)
+    tokenizer = getattr(model, "tokenizer", None)
+    with quietly():
+        plain.save_pretrained(path)
+        if tokenizer is not None:
+            as_loaded(tokenizer).save_pretrained(path)
+
+
+def _output_weights(model: Any, layer: int, units: Units, refused: str) -> tuple[Tensor, Tensor | None]:
+    """What the units of a layer give is multiplied by, ``[unit * width, d_model]``, and the output bias; views."""
+    block = model.blocks[layer]
+    of_mlp = units in ("mlp", "neurons")
+    if backend_of(model) == "hooked":
+        weight: Any = block.mlp.W_out if of_mlp else block.attn.W_O
+        rows, bias = weight.reshape(-1, weight.shape[-1]), (block.mlp.b_out if of_mlp else block.attn.b_O)
+        plain = rows.data_ptr() == weight.data_ptr()
+    else:
+        component = getattr(block.mlp, "out", None) if of_mlp else getattr(block.attn, "o", None)
+        linear = getattr(component, "original_component", None)
+        weight = getattr(linear, "weight", None)
+        bias = getattr(linear, "bias", None)
+        # Other classes hold quantized weights, or add to them as adapters do.
+        plain = type(linear) is torch.nn.Linear or type(linear).__name__ == "Conv1D"
+        # GPT-2's linear maps have their weights the other way round.
+        rows = weight.T if type(linear) is torch.nn.Linear else weight
+    if not plain or not weight.is_floating_point() or weight.device.type == "meta":
+        raise ValueError(f"{refused}: the output weights of layer {layer} are no plain matrix in memory")
+    return rows, bias
+
+
+def _sample_logits(model: HookedModel, gates: Float[Tensor, "1 layer unit"] | None, units: Units) -> Tensor:
+    """Logits at a few fixed tokens."""
+    n = min(8, context_length(model) or 8)
+    tokens = (torch.arange(1, n + 1)[None] * 7919) % model.cfg.d_vocab
+    with evaluating(model):
+        return logits_at(
+            model,
+            tokens,
+            torch.ones_like(tokens),
+            row=torch.zeros(n, dtype=torch.long),
+            position=torch.arange(n),
+            gates=gates,
+            units=units,
+        )
+
+
+def _agree(found: Tensor, wanted: Tensor, share: float) -> bool:
+    found, wanted = found.float(), wanted.float()
+    return bool((found - wanted).abs().max() <= share * wanted.abs().max())

@@ -1,0 +1,500 @@
+"""Heads off, weighed or taken out in the user's own model: the numbers of plain Hugging Face changed by hand."""
+
+import copy
+import inspect
+import json
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import cs_heads as cs
+from cs_heads.lens.forward import logits_at
+from cs_heads.lens.model import describe
+from cs_heads.ranking import HeadRanking
+from cs_heads.units import Grid, Head, Unit
+from tests.plain import output_projections, units_replaced
+from tests.tiny import N_HEADS, N_LAYERS, completion_records, make_hf_model
+
+ARCHITECTURES = ("gpt2", "llama", "qwen2", "gemma2", "neo")
+TOKENS = torch.tensor([[1, 4, 5, 6, 7], [3, 8, 9, 10, 11]])
+OFF = [Head(0, 1), Head(0, 2), Head(2, 3)]
+GRID = cs.HeadGrid(N_LAYERS, N_HEADS)
+# Names of a unit of each kind that a dense model has.
+KINDS = {"heads": "L1H2", "kv": "L1KV1", "attn": "L1ATTN", "mlp": "L0MLP", "neurons": "L2N5"}
+
+pytestmark = pytest.mark.lens
+
+# Without the checks of types that tests make.
+untyped = inspect.unwrap
+
+
+def hooks_of(model):
+    return {name: list(point.fwd_hooks) for name, point in model.hook_dict.items() if point.fwd_hooks}
+
+
+def run(model):
+    with torch.no_grad():
+        return model(TOKENS)
+
+
+def plain(architecture, mask, units="heads"):
+    """Logits of plain Hugging Face with units zeroed by hand, row by row."""
+    model = make_hf_model(architecture)
+    with units_replaced(model, units, mask), torch.no_grad():
+        return torch.cat([model(row[None], use_cache=False).logits for row in TOKENS])
+
+
+def a_ranking(**fields):
+    importance = np.zeros(GRID.shape)
+    importance[0, 1], importance[2, 3], importance[0, 2] = 0.5, 0.4, 0.3
+    return HeadRanking("css", importance, spent=8, **fields)
+
+
+# Off
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_ablated_is_plain_hugging_face_with_the_heads_zeroed(load, architecture, backend):
+    model = load(architecture, backend)
+    intact = run(model)
+    with cs.ablated(model, OFF) as same:
+        assert same is model
+        off = run(model)
+    np.testing.assert_allclose(off, plain(architecture, GRID.mask(OFF)), atol=1e-4)
+    assert (off - intact).abs().max() > 0.1
+    assert torch.equal(run(model), intact)
+    assert not hooks_of(model)
+
+
+@pytest.mark.parametrize("name", KINDS.values(), ids=KINDS)
+def test_units_of_every_kind_are_off(load, name, backend):
+    model, unit = load("llama", backend), Unit.parse(name)
+    grid = Grid.from_model(model, next(kind for kind, each in KINDS.items() if each == name))
+    with cs.ablated(model, name):
+        off = run(model)
+    mask = grid.mask([unit])
+    np.testing.assert_allclose(off, plain("llama", mask, grid.kind), atol=1e-4)
+    gates = torch.from_numpy(1 - mask.astype(np.float32)).expand(2, -1, -1)
+    with torch.no_grad():
+        row, position = torch.ones_like(TOKENS).nonzero(as_tuple=True)
+        engine = logits_at(
+            model, TOKENS, torch.ones_like(TOKENS), row=row, position=position, gates=gates, units=grid.kind
+        )
+    np.testing.assert_allclose(off.reshape(engine.shape), engine, atol=1e-5)
+
+
+def test_ablated_logprobs_are_those_of_an_experiment(load, backend):
+    model, task = load("llama", backend), cs.Task.from_records([{"prompt": [1, 4, 5], "target": [6, 7]}])
+    with cs.ablated(model, OFF):
+        logprobs = run(model)[0].log_softmax(-1)
+    expected = cs.Experiment(model, task).logprob(GRID.mask(OFF)[None])[0, 0]
+    assert float(logprobs[[2, 3], [6, 7]].mean()) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_cache_shows_zero_z_of_these_heads_and_what_the_others_say(load, backend):
+    model = load("llama", backend)
+    with cs.ablated(model, ["L1H2"]):
+        logits, cache = model.run_with_cache(TOKENS)
+        off = run(model)
+    z = cache["blocks.1.attn.hook_z"]
+    assert (z[:, :, 2] == 0).all()
+    assert (z[:, :, [0, 1, 3]] != 0).all()
+    assert torch.equal(logits, off)
+    assert not hooks_of(model)
+
+
+@pytest.mark.parametrize("use_past_kv_cache", [True, False])
+def test_text_is_generated_with_the_heads_off(load, use_past_kv_cache, backend):
+    """Token by token what the ablated forward says; the intact model writes another text."""
+    model = load("llama", backend)
+    options = {"max_new_tokens": 8, "do_sample": False, "stop_at_eos": False, "verbose": False}
+    options |= {"use_past_kv_cache": use_past_kv_cache, "return_type": "tokens"}
+    with cs.ablated(model, OFF):
+        written = model.generate(TOKENS[:1], **options)
+        text = TOKENS[:1]
+        for _ in range(8):
+            with torch.no_grad():
+                text = torch.cat([text, model(text)[:, -1:].argmax(-1)], dim=1)
+    assert torch.equal(written, text)
+    assert not torch.equal(written, model.generate(TOKENS[:1], **options))
+
+
+def test_hooks_of_a_ranking_are_for_run_with_hooks(load, backend):
+    model, found = load("gpt2", backend), a_ranking()
+    with cs.ablated(model, found, k=3):
+        off = run(model)
+    with torch.no_grad():
+        assert torch.equal(model.run_with_hooks(TOKENS, fwd_hooks=found.hooks(3)), off)
+        assert not torch.equal(model.run_with_hooks(TOKENS, fwd_hooks=found.hooks(1)), off)
+    assert [name for name, _ in found.hooks(2)] == ["blocks.0.attn.hook_z", "blocks.2.attn.hook_z"]
+    assert not hooks_of(model)
+    with pytest.raises(ValueError, match=r"k must be an integer in 1\.\.12, the heads of the grid; got 13"):
+        found.hooks(13)
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [
+        [Head(1, 2)],
+        ["L1H2"],
+        [(1, 2)],
+        "L1H2",
+        Head(1, 2),
+        (1, 2),
+        HeadRanking("css", np.eye(12)[6].reshape(3, 4), spent=8, provenance={"k": 1}),
+    ],
+    ids=lambda heads: type(heads).__name__,
+)
+def test_heads_may_be_written_in_every_way(load, heads):
+    model = load("llama")
+    with cs.ablated(model, heads):
+        off = run(model)
+    assert np.allclose(off, plain("llama", GRID.mask([Head(1, 2)])), atol=1e-4)
+
+
+def test_of_a_ranking_as_many_heads_are_off_as_were_searched_for(load):
+    model = load("llama")
+    with cs.ablated(model, a_ranking(provenance={"k": 2})):
+        two = run(model)
+    with cs.ablated(model, ["L0H1", "L2H3"]):
+        assert torch.equal(run(model), two)
+
+
+# Afterwards
+
+
+def test_blocks_nest_and_each_takes_its_own_hooks_away(load, backend):
+    model = load("llama", backend)
+    intact = run(model)
+    with cs.ablated(model, ["L0H1"]):
+        one = run(model)
+        with cs.ablated(model, ["L2H3"]), cs.scale(model, {"L0H2": 0.0}):
+            both = run(model)
+        assert torch.equal(run(model), one)
+    np.testing.assert_allclose(both, plain("llama", GRID.mask(OFF)), atol=1e-4)
+    assert torch.equal(run(model), intact)
+    assert not hooks_of(model)
+
+
+def test_blocks_may_end_in_another_order_than_they_began(load):
+    model = load("llama")
+    intact = run(model)
+    first, second = cs.ablated(model, ["L0H1"]), cs.ablated(model, ["L2H3"])
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    np.testing.assert_allclose(run(model), plain("llama", GRID.mask(["L2H3"])), atol=1e-4)
+    second.__exit__(None, None, None)
+    assert torch.equal(run(model), intact)
+
+
+def test_after_an_exception_the_model_is_as_before(load, backend):
+    model = load("gpt2", backend)
+    intact = run(model)
+    for block in (cs.ablated(model, OFF), cs.scale(model, {"L1H1": 2})):
+        with pytest.raises(ZeroDivisionError), block:
+            1 / 0  # noqa: B018 - any error inside the block
+    assert not hooks_of(model)
+    assert torch.equal(run(model), intact)
+
+
+def test_hooks_of_others_stay_and_those_that_are_reset_inside_are_no_error(load, backend):
+    model = load("llama", backend)
+    seen = []
+    model.hook_dict["blocks.1.attn.hook_z"].add_hook(lambda z, hook: seen.append(float(z.abs().min())))
+    try:
+        with cs.ablated(model, ["L1H2"]):
+            run(model)
+        run(model)
+        # The user's own hook was first, and saw the intact z.
+        assert len(seen) == 2
+        assert min(seen) > 0
+        with cs.ablated(model, ["L1H2"]):
+            model.reset_hooks()
+    finally:
+        model.reset_hooks()
+    assert not hooks_of(model)
+
+
+# Weighed
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_scale_multiplies_z_by_a_number(load, architecture, backend):
+    model, hf = load(architecture, backend), make_hf_model(architecture)
+    width = output_projections(hf)[1].weight.shape[0 if architecture == "gpt2" else 1] // N_HEADS
+
+    def weigh(module, arguments):
+        z = arguments[0].clone()
+        z[..., 2 * width : 3 * width] *= 0.3
+        z[..., :width] *= -2.0
+        return z, *arguments[1:]
+
+    handle = output_projections(hf)[1].register_forward_pre_hook(weigh)
+    with torch.no_grad():
+        expected = hf(TOKENS, use_cache=False).logits
+    handle.remove()
+    with cs.scale(model, {"L1H2": 0.3, Head(1, 0): -2}):
+        np.testing.assert_allclose(run(model), expected, atol=1e-4)
+    assert not hooks_of(model)
+
+
+def test_a_scale_of_one_changes_nothing_and_of_zero_is_off(load):
+    model = load("llama")
+    intact = run(model)
+    with cs.scale(model, {"L1H2": 1.0}):
+        assert not hooks_of(model)
+        assert torch.equal(run(model), intact)
+    with cs.ablated(model, "L1H2"):
+        off = run(model)
+    with cs.scale(model, {"L1H2": 0}):
+        assert torch.equal(run(model), off)
+
+
+# What is put in a head's place
+
+
+@pytest.mark.parametrize("ablation", ["mean", "optimal"])
+def test_mean_and_optimal_come_from_a_task_and_are_those_of_an_experiment(load, ablation, backend):
+    model = load("llama", backend)
+    task = cs.Task.from_records(completion_records(np.random.default_rng(0), 6))
+    experiment = cs.Experiment(model, task, ablation=ablation, batch_tokens=512)
+    expected = experiment.logprob(GRID.mask(OFF)[None])[0]
+    with cs.ablated(model, OFF, ablation, task=task):
+        for example, wanted in zip(experiment.encoded, expected, strict=True):
+            prompt, target = example.prompt, example.continuations[0]
+            with torch.no_grad():
+                logits = model(torch.tensor([[*prompt, *target]]))[0]
+            own = logits.log_softmax(-1)[range(len(prompt) - 1, len(prompt) + len(target) - 1), list(target)]
+            assert float(own.mean()) == pytest.approx(wanted, abs=1e-4)
+    assert not hooks_of(model)
+
+
+@pytest.mark.parametrize(
+    ("ablation", "message"),
+    [
+        ("mean", r"task must be given for ablation='mean': what is put in place comes from its examples"),
+        ("optimal", r"task must be given for ablation='optimal'"),
+        ("resample", r"ablation must be one of zero, mean, optimal here, got 'resample', which needs a place in an"),
+        ("position_mean", r"ablation must be one of zero, mean, optimal here, got 'position_mean'"),
+        ("half", r"ablation must be one of zero, mean, position_mean, resample, optimal, got 'half'"),
+    ],
+)
+def test_an_ablation_that_lacks_what_it_needs_is_refused(load, ablation, message):
+    with pytest.raises(ValueError, match=message), cs.ablated(load("llama"), OFF, ablation):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("heads", "message"),
+    [
+        ([], r"heads must be one head or more, none twice; got none"),
+        (["L1H1", "L1H1"], r"heads must be one head or more, none twice; got L1H1, L1H1"),
+        (["L3H0"], r"head L3H0 is not in the grid: layers 0\.\.2, heads 0\.\.3"),
+        (["L1H1", "L1MLP"], r"MLP layer L1MLP is not in the grid, which is of heads, as L0H0"),
+        (["L1E1"], r"units must not be 'experts' for model .*: it has no hook point"),
+        (5, r"heads must be a list of heads, as ranking\.top\(5\) gives, got 5"),
+        ("nothing", r"text 'nothing' is no unit|text 'nothing' is no head"),
+    ],
+)
+def test_what_cannot_be_off_is_refused_by_name(load, heads, message):
+    model = load("llama")
+    for act in (contextmanager(untyped(cs.ablated)), untyped(cs.bake)):
+        with pytest.raises(ValueError, match=message), act(model, heads):
+            pass
+    assert not hooks_of(model)
+
+
+def test_a_ranking_of_another_grid_is_refused(load):
+    other = HeadRanking("css", np.zeros((2, 4)), spent=0)
+    with pytest.raises(ValueError, match="heads must be ranked on the grid of the model, 3 × 4 heads, got 2 × 4"):
+        cs.bake(load("llama"), other)
+
+
+def test_folded_value_biases_are_refused(folders, backend):
+    from cs_heads.lens.load import load_model
+
+    model = load_model(folders("gpt2"), device="cpu", backend=backend)
+    with torch.no_grad():
+        for block in model.blocks:
+            value = block.attn.b_V if backend == "hooked" else block.attn.v.original_component.bias
+            value.zero_()
+    with pytest.raises(cs.FoldedValueBiasesError, match="folded into b_O"), cs.ablated(model, "L0H0"):
+        pass
+
+
+@pytest.mark.parametrize("factor", [float("nan"), float("inf"), "half", None, True])
+def test_a_factor_is_a_finite_number(load, factor):
+    scale = contextmanager(untyped(cs.scale))
+    with pytest.raises(ValueError, match="factors must be finite numbers, got"), scale(load("llama"), {"L0H0": factor}):
+        pass
+    with pytest.raises(ValueError, match="factors must be a mapping, a number by head"), scale(load("llama"), ["L0H0"]):
+        pass
+
+
+def test_what_is_no_model_of_this_process_is_refused():
+    for model in ("gpt2", None):
+        with pytest.raises(ValueError, match="model must be a TransformerLens HookedTransformer or TransformerBridge"):
+            cs.bake(model, "L0H0")
+
+
+# Taken out
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_baked_model_is_the_ablated_one_without_hooks(load, architecture, kind, backend):
+    model, name = load(architecture, backend), KINDS[kind]
+    intact = run(model)
+    baked = cs.bake(model, name)
+    with cs.ablated(model, name):
+        off = run(model)
+    assert torch.equal(run(baked), off)
+    assert not torch.equal(off, intact)
+    assert torch.equal(run(model), intact)
+    assert not hooks_of(baked)
+    assert describe(baked)["without"] == [name]
+    assert "without" not in describe(model)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_folder_ships_the_model_without_the_heads(load, architecture, tmp_path):
+    """Read again, by cs-heads and by plain Hugging Face, it runs as with the heads off."""
+    model = load(architecture)
+    cs.bake(model, OFF, tmp_path / "out")
+    loaded = cs.load_model(tmp_path / "out", device="cpu")
+    with cs.ablated(model, OFF):
+        off = run(model)
+    assert torch.equal(run(loaded), off)
+    hf = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    with torch.no_grad():
+        np.testing.assert_allclose(hf(TOKENS).logits, plain(architecture, GRID.mask(OFF)), atol=1e-4)
+    assert describe(loaded)["without"] == ["L0H1", "L0H2", "L2H3"]
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["cs_heads_without"] == ["L0H1", "L0H2", "L2H3"]
+    assert cs.lens.prepended(loaded.tokenizer, None) == cs.lens.prepended(model.tokenizer, None)
+    # Beside a Qwen2 model transformers turns any tokenizer into Qwen2's own class.
+    if architecture != "qwen2":
+        assert loaded.tokenizer("the cat")["input_ids"] == model.tokenizer("the cat")["input_ids"]
+
+
+def test_no_weight_but_those_of_the_heads_is_another(load, tmp_path, folders):
+    cs.bake(load("llama"), ["L1H2"], tmp_path / "out")
+    before, after = (
+        transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict()
+        for folder in (folders("llama"), tmp_path / "out")
+    )
+    assert list(before) == list(after)
+    differing = [name for name in before if not torch.equal(before[name], after[name])]
+    assert differing == ["model.layers.1.self_attn.o_proj.weight"]
+    columns = (before[differing[0]] != after[differing[0]]).any(dim=0).nonzero().flatten().tolist()
+    assert columns == list(range(16, 24))
+
+
+def test_an_experiment_on_a_baked_model_measures_what_the_mask_does(load, backend):
+    model = load("qwen2", backend)
+    baked, task = cs.bake(model, ["L1H2"]), cs.Task.from_records([{"prompt": [1, 4, 5], "target": [6, 7]}])
+    masks = np.stack([GRID.mask([]), GRID.mask(["L0H0", "L2H1"])])
+    with_it = masks | GRID.mask(["L1H2"])
+    before, after = cs.Experiment(model, task), cs.Experiment(baked, task)
+    np.testing.assert_allclose(after.logprob(masks), before.logprob(with_it), atol=1e-6)
+    assert after.provenance()["model"]["without"] == ["L1H2"]
+    assert cs.lens.fingerprint(model) != cs.lens.fingerprint(baked)
+
+
+def test_more_can_be_taken_out_of_a_baked_model(load, backend):
+    model = load("llama", backend)
+    twice = cs.bake(cs.bake(model, ["L0H1", "L0H2"]), ["L2H3"], copy=False)
+    assert torch.equal(run(twice), run(cs.bake(model, OFF)))
+    assert describe(twice)["without"] == ["L0H1", "L0H2", "L2H3"]
+
+
+def test_without_a_copy_the_model_itself_changes(load, backend):
+    model = copy.deepcopy(load("llama", backend))
+    with cs.ablated(model, OFF):
+        off = run(model)
+    assert cs.bake(model, OFF, copy=False) is model
+    assert torch.equal(run(model), off)
+
+
+def test_hooks_are_not_baked_in(load, backend):
+    model = load("llama", backend)
+    with (
+        cs.ablated(model, "L0H0"),
+        pytest.raises(
+            ValueError, match=r"L1H2 cannot be taken out .*: hooks stand on it \(.*\); leave their with block"
+        ),
+    ):
+        cs.bake(model, "L1H2")
+    model.hook_dict["blocks.0.attn.hook_z"].add_hook(lambda z, hook: z, is_permanent=True)
+    try:
+        with pytest.raises(ValueError, match=r"with copy=True: permanent hooks stand on it .*; say copy=False"):
+            cs.bake(model, "L1H2")
+    finally:
+        model.reset_hooks(including_permanent=True)
+
+
+def test_a_model_that_would_run_otherwise_is_refused_and_left_as_it_was(load):
+    """A norm between z and W_O: what is left of z depends on the head that is off."""
+    model = copy.deepcopy(load("llama"))
+    model.blocks[1].attn.o.original_component.register_forward_pre_hook(
+        lambda module, arguments: (arguments[0] / arguments[0].norm(dim=-1, keepdim=True),)
+    )
+    intact, weights = run(model), model.blocks[1].attn.o.original_component.weight.clone()
+    with pytest.raises(ValueError, match=r"L1H2 cannot be taken out .*: without these weights it does not run as with"):
+        cs.bake(model, "L1H2", copy=False)
+    assert torch.equal(model.blocks[1].attn.o.original_component.weight, weights)
+    assert torch.equal(run(model), intact)
+    assert "without" not in describe(model)
+
+
+def test_weights_that_are_no_plain_matrix_are_refused(load):
+    class Adapter(torch.nn.Linear):
+        """What a library of adapters puts in a linear map's place."""
+
+    model = copy.deepcopy(load("llama"))
+    model.blocks[1].attn.o.original_component.__class__ = Adapter
+    with pytest.raises(
+        ValueError, match=r"L1H2 cannot be taken out .*: the output weights of layer 1 are no plain matrix"
+    ):
+        cs.bake(model, "L1H2")
+
+
+@pytest.mark.parametrize("existing", ["config.json", "file"])
+def test_a_folder_with_a_model_is_not_written_over(load, existing, tmp_path):
+    path = tmp_path if existing == "config.json" else tmp_path / "file"
+    (tmp_path / existing).write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match="path must be a new folder, or one without a model, got"):
+        cs.bake(load("llama"), "L1H2", path)
+    assert (tmp_path / existing).read_text(encoding="utf-8") == "{}"
+
+
+def test_what_has_no_hugging_face_form_is_not_written(load, tmp_path, backend):
+    model = copy.deepcopy(load("llama", backend))
+    if backend == "bridge":
+        model.enable_compatibility_mode(disable_warnings=True, no_processing=True)
+    message = "its weights were processed" if backend == "bridge" else "a HookedTransformer has no Hugging Face model"
+    with pytest.raises(ValueError, match=f"path must be left out for model .*: {message}"):
+        cs.bake(model, "L1H2", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_else_changed_is_measured_on_the_baked_model():
+    """The demo model without the heads of capitals: capitals are lost, rhymes are not, and the atlas says so."""
+    model, task, other = cs.load_model("demo"), cs.load_task("demo/capitals", n=40), cs.load_task("demo/rhyme", n=40)
+    found = cs.find_heads(model, task, k=3, budget=2000, progress=False)
+    baked = cs.bake(model, found)
+    scores = {}
+    for name, each in (("before", model), ("after", baked)):
+        scores[name] = [cs.Experiment(each, one, progress=False).baseline().mean() for one in (task, other)]
+    assert min(scores["before"]) > 0.9
+    assert scores["after"][0] < 0.3
+    assert scores["after"][1] > 0.9
+    drops = cs.specificity(baked, other, ["L0H0"], controls=[cs.load_task("demo/code", n=40)], n=20, progress=False)
+    assert drops.provenance["model"]["without"] == sorted(map(str, found))
+    skills = [cs.load_task(f"demo/{name}", n=40) for name in ("capitals", "code", "rhyme")]
+    made = cs.atlas(baked, skills, budget=2000, n=20, progress=False)
+    assert list(made.left_out) == ["demo/capitals"]
+    assert made.skills == ("demo/code", "demo/rhyme")
