@@ -33,7 +33,8 @@ FAINTEST = 0.35
 """Share of the full color that the first heads of a skill have at least."""
 _LETTER = 8.0  # points of a square that holds a letter
 _OVER = 6.0  # points of a square that a letter may stand over
-_SPLITS = 4
+SPLITS = 4
+"""Colors of a square of several skills."""
 
 
 @style.styled
@@ -234,7 +235,7 @@ def _draw_split(ax: Axes, head: Unit, losses: dict[str, float], looks: dict[str,
     """A square in the colors of the skills that it serves, side by side; of many those that lose most."""
     from matplotlib.patches import Rectangle
 
-    kept = sorted(losses, key=lambda name: -losses[name])[:_SPLITS]
+    kept = sorted(losses, key=lambda name: -losses[name])[:SPLITS]
     for number, name in enumerate(name for name in looks if name in kept):
         at = (head.index - 0.5 + number / len(kept), head.layer - 0.5)
         color = tinted(looks[name].color, max(losses[name] / limit, FAINTEST))
@@ -298,7 +299,7 @@ def _draw_legend(ax: Axes, squares: list[tuple[str, SquareHandle]], k: int, *, l
     from matplotlib.patches import Patch
 
     handles = {Patch(facecolor=square.colors[-1], label=label): square for label, square in squares}
-    style.legend_below(
+    style.add_legend(
         ax,
         handles=list(handles),
         handler_map=handles,

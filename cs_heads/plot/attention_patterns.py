@@ -156,7 +156,8 @@ def attention(patterns: HeadAttention, prompt: int = 0) -> Any:
         ax.set_yticks(shown, [labels[at] for at in shown] if column == 0 else [])
         head = patterns.heads[number]
         ax.set_title(f"{head}, off" if run else str(head))
-        name_heads(ax, [head], "title")
+        with style.same_looks(patterns.heads):
+            name_heads(ax, [head], "title")
     figure.supxlabel("key", fontsize=8)
     figure.supylabel("query", fontsize=8)
     return axes
