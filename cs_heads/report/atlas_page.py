@@ -140,11 +140,17 @@ def _shared_mark(head: Unit, looks: Sequence[SkillLook], n: int) -> Part:
     bands = ", ".join(
         f"{look.color} {width * place:.0f}% {width * (place + 1):.0f}%" for place, look in enumerate(looks)
     )
-    return {"head": str(head), "letter": str(n), "color": f"linear-gradient(90deg, {bands})", "ink": "black"}
+    return {
+        "head": str(head),
+        "letter": str(n),
+        "color": f"linear-gradient(90deg, {bands})",
+        "ink": "black",
+        "edged": True,
+    }
 
 
 def _told(found: Atlas) -> dict[str, str]:
-    """What a reader sees of a head who points at it on the map: what it takes from skills, the largest first."""
+    """What is told of each head that a reader points at: what it takes from skills, the largest first."""
     grid = next(iter(found.rankings.values())).grid
     first: dict[Unit, list[str]] = {}
     for name, heads in found.heads.items():
@@ -161,7 +167,7 @@ def _told(found: Atlas) -> dict[str, str]:
 
 
 _LARGEST = 4
-"""Losses that are told of a head who is pointed at."""
+"""Losses that are told of a head that is pointed at."""
 
 
 def _map(found: Atlas, word: str) -> Part:

@@ -19,16 +19,17 @@ def comparison_of(compared: Comparison | None) -> Part | None:
     random = float(compared.random_drop[k - 1])
     lost = {name: _control_drops(compared, name) for name in methods}
     controls = sorted({task for drops in lost.values() for task in drops})
+    weighed = list(_WEIGHED) if compared.most_specific() else []
     rows: list[list[str]] = []
     for name, one in methods.items():
         drop = f"{one.drops[k - 1]:+.3f}", interval_of(*one.curve[k - 1].interval)
         of_controls = [f"{lost[name][task]:+.3f}" if task in lost[name] else "" for task in controls]
-        losses = _losses(compared, name)
+        losses = _losses(compared, name) if weighed else []
         rows.append(
             [name, _top(compared, name), *losses, *drop, *of_controls, f"{one.ranking.spent:,}", f"{one.seconds:.1f}"]
         )
-    rows.append(["random heads", "", *("" for _ in _WEIGHED), f"{random:+.3f}", "", *("" for _ in controls), "", ""])
-    columns = ["method", "heads", *_WEIGHED, f"drop@{k}", "95 % interval", *controls, "example-evaluations", "seconds"]
+    rows.append(["random heads", "", *("" for _ in weighed), f"{random:+.3f}", "", *("" for _ in controls), "", ""])
+    columns = ["method", "heads", *weighed, f"drop@{k}", "95 % interval", *controls, "example-evaluations", "seconds"]
     caption = f"With the top {k} heads of each method off, on unseen examples; intact score {compared.baseline:.3f}."
     terms = {**_WEIGHED, f"drop@{k}": "score (0 to 1) that the task loses", "95 % interval": "of that drop"}
     terms |= dict.fromkeys(controls, "score that this control loses")

@@ -68,7 +68,7 @@ def heads_table(ranking: HeadRanking, k: int) -> Part:
 
 
 def told_of(ranking: HeadRanking) -> dict[str, str]:
-    """What a reader sees of a head who points at it on a map."""
+    """What is told of each head of a map that a reader points at."""
     shared = set(ranking.shared)
     told = {}
     for name, facts in _facts(ranking).items():
