@@ -125,6 +125,16 @@ class Comparison(Result, Drawable, picture="comparison"):
         low = drops[order[0]].interval[0]
         return tuple(name for name in order if name == order[0] or drops[name].drop >= low)
 
+    def most_specific(self) -> tuple[str, ...]:
+        """The methods whose top heads take the most from the task beyond what its controls lose with them off.
+
+        The one with the largest ``specificity(method).difference`` first, then all whose difference lies within its
+        95 % interval. Methods without a control that can tell are left out.
+        """
+        found = {name: one.difference for name in self.methods if (one := self.specificity(name)) is not None}
+        order = sorted(found, key=lambda name: -found[name].loss)
+        return tuple(name for name in order if found[name].loss >= found[order[0]].low)
+
     def to_frame(self) -> pd.DataFrame:
         """One row per method: its top heads, cost, drop@1, @k (with its interval) and at the end, and its controls.
 

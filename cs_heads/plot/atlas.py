@@ -33,7 +33,8 @@ FAINTEST = 0.35
 """Share of the full color that the first heads of a skill have at least."""
 _LETTER = 8.0  # points of a square that holds a letter
 _OVER = 6.0  # points of a square that a letter may stand over
-_SPLITS = 4
+SPLITS = 4
+"""Colors of a square of several skills."""
 
 
 @style.styled
@@ -42,10 +43,10 @@ def atlas(found: Atlas, ax: Axes | None = None) -> Axes:
 
     A head has the color of the skill that it takes most from, beyond what it takes from all skills in the mean, where
     that is more than four standard errors; others are near white. The color is full from the loss on that the first
-    head of the middle skill causes. The first heads of each skill are framed and carry its letter. Letters and colors
-    go along the tree of skills, so that those near each other share heads. Heads of several skills are split in their
-    colors and carry the number of these skills; universal heads are dark gray, in a ring, with a U. Squares below six
-    points have no letters.
+    head of the middle skill causes. The first heads of each skill are framed and carry its letter; others carry it in
+    thin type. Letters and colors go along the tree of skills, so that those near each other share heads. Heads of
+    several skills are split in their colors and carry the number of these skills; universal heads are dark gray, in a
+    ring, with a U. Squares below six points have no letters.
 
     Args:
         found: as ``cs.atlas`` gives it.
@@ -87,14 +88,21 @@ def atlas(found: Atlas, ax: Axes | None = None) -> Axes:
         _draw_split(ax, head, losses, looks, limit)
     for head in first.keys() - universal:
         _draw_frame(ax, head, square)
+    others: list[Unit] = []
     if square >= _OVER:
         letters = {head: looks[name].letter for head, name in first.items()}
         letters.update({head: str(len(names)) for head, names in shared.items()})
         letters.update(dict.fromkeys(universal, "U"))
+        # Without them gray squares would be of no skill in particular.
+        others = [head for head in grid if clear[:, head.layer, head.index].any() and head not in letters]
         for head, letter in letters.items():
             split = head in shared or square < _LETTER
             on = UNIVERSAL if head in universal else None if split else colors[head.layer, head.index]
             ax.text(head.index, head.layer, letter, **letter_look(on), zorder=5)
+        for head in others:
+            on, letter = colors[head.layer, head.index], looks[found.skills[most[head.layer, head.index]]].letter
+            look = letter_look(None if square < _LETTER else on) | {"fontweight": "normal"}
+            ax.text(head.index, head.layer, letter, **look, zorder=5)
     for head in universal:
         _draw_ring(ax, head)
     _draw_bar(ax, [look.color for look in looks.values()], limit, bool(excess.max() > limit))
@@ -102,7 +110,7 @@ def atlas(found: Atlas, ax: Axes | None = None) -> Axes:
     ax.set(xticks=ticks[0], yticks=ticks[1], xlabel=grid.word, ylabel="layer", title=_title(found))
     ax.spines[:].set_visible(False)
     ax.tick_params(length=2)
-    _draw_legend(ax, squares, found.k, lettered=square >= _OVER)
+    _draw_legend(ax, squares, _framed(found.k, square >= _OVER, bool(others)))
     return ax
 
 
@@ -234,7 +242,7 @@ def _draw_split(ax: Axes, head: Unit, losses: dict[str, float], looks: dict[str,
     """A square in the colors of the skills that it serves, side by side; of many those that lose most."""
     from matplotlib.patches import Rectangle
 
-    kept = sorted(losses, key=lambda name: -losses[name])[:_SPLITS]
+    kept = sorted(losses, key=lambda name: -losses[name])[:SPLITS]
     for number, name in enumerate(name for name in looks if name in kept):
         at = (head.index - 0.5 + number / len(kept), head.layer - 0.5)
         color = tinted(looks[name].color, max(losses[name] / limit, FAINTEST))
@@ -293,19 +301,27 @@ def _legend_squares(
     return squares
 
 
-def _draw_legend(ax: Axes, squares: list[tuple[str, SquareHandle]], k: int, *, lettered: bool) -> None:
+def _framed(k: int, lettered: bool, others: bool) -> str:
+    """What frames and letters mean."""
+    first = f"the first {k} heads of a skill"
+    if others:
+        return f"framed: {first}; thin letter: others"
+    return f"framed{', with a letter' if lettered else ''}: {first}"
+
+
+def _draw_legend(ax: Axes, squares: list[tuple[str, SquareHandle]], framed: str) -> None:
     """Which skill each letter and color is, and what the other marks mean."""
     from matplotlib.patches import Patch
 
     handles = {Patch(facecolor=square.colors[-1], label=label): square for label, square in squares}
-    style.legend_below(
+    style.add_legend(
         ax,
         handles=list(handles),
         handler_map=handles,
         handlelength=1.4,
         handletextpad=0.6,
         labelspacing=0.55,
-        title=f"framed{', with a letter' if lettered else ''}: the first {k} heads of a skill",
+        title=framed,
     )
 
 

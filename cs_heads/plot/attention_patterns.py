@@ -37,7 +37,8 @@ _LABELS = 0.8
 _CSS = (
     '<style>.cs-attention div[style*="8.33333%"] { flex-basis: 4.6rem !important; width: 4.6rem !important;'
     " max-width: none !important } .cs-attention h4[style*=absolute] { font-size: 0.75rem }"
-    " .cs-attention h3 { font-size: 0.85rem }</style>"
+    " .cs-attention h3 { font-size: 0.85rem }"
+    " .cs-attention div[style*=box-shadow] { box-shadow: 0 0 0 2px #444 !important }</style>"
 )
 
 
@@ -60,8 +61,9 @@ class AttentionView:
 def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int = MAX_TOKENS) -> AttentionView:
     """The patterns of all heads on one prompt, intact and beside them with the heads off, by CircuitsVis.
 
-    Point at a head to enlarge it, at a token to see what it looks at. CircuitsVis's own objects load their script from
-    the web or bring 1.3 MB each; this one brings it compressed (0.5 MB) and runs it once per page.
+    Point at a head to enlarge it, on both sides at once; heads have the colors of their marks. CircuitsVis's own
+    objects load their script from the web or bring 1.3 MB each; this one brings it compressed (0.5 MB) and runs it once
+    per page.
 
     Args:
         patterns: as ``cs_heads.attention`` gives it.
@@ -93,9 +95,15 @@ def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int 
             "</section><script>(window.csHeadsCircuitsVis || Promise.reject(Error('the bundle is missing')))"
             f'.then(() => CircuitsVis.render("{name}", CircuitsVis.AttentionHeads, {given}))</script>'
         )
+    looks = style.head_looks(patterns.heads)
+    told = json.dumps({str(head): [look.color, style.letter_on(look.color)] for head, look in looks.items()})
+    ready = (
+        "<script>{const view = document.currentScript.previousElementSibling;"
+        "(window.csHeadsCircuitsVis || Promise.resolve()).then(() => window.csHeadsViews(view))}</script>"
+    )
     return AttentionView(
-        f'{_CSS}<div class="cs-attention" style="display: flex; flex-wrap: wrap; gap: 1rem; padding: 0.5rem; '
-        f'background: white; color: black">{"".join(views)}</div>'
+        f'{_CSS}<div class="cs-attention" data-looks="{escape(told)}" style="display: flex; flex-wrap: wrap; '
+        f'gap: 1rem; padding: 0.5rem; background: white; color: black">{"".join(views)}</div>{ready}'
     )
 
 
@@ -103,6 +111,7 @@ def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int 
 def load_script() -> str:
     """The script of CircuitsVis as it is put into a page, compressed: views on the page wait for it."""
     source = (files("circuitsvis") / "dist" / "cdn" / "iife.js").read_text(encoding="utf-8")
+    together = files("cs_heads.plot").joinpath("attention.js").read_text(encoding="utf-8")
     packed = b64encode(gzip.compress(source.rsplit("//# sourceMappingURL", 1)[0].encode(), mtime=0)).decode()
     return (
         "<script>window.csHeadsCircuitsVis ||= (async () => {"
@@ -111,7 +120,7 @@ def load_script() -> str:
         "const script = document.createElement('script');"
         "script.textContent = await new Response(stream).text();"
         "document.head.append(script);"
-        "})()</script>"
+        f"}})();{together}</script>"
     )
 
 
@@ -156,7 +165,8 @@ def attention(patterns: HeadAttention, prompt: int = 0) -> Any:
         ax.set_yticks(shown, [labels[at] for at in shown] if column == 0 else [])
         head = patterns.heads[number]
         ax.set_title(f"{head}, off" if run else str(head))
-        name_heads(ax, [head], "title")
+        with style.same_looks(patterns.heads):
+            name_heads(ax, [head], "title")
     figure.supxlabel("key", fontsize=8)
     figure.supylabel("query", fontsize=8)
     return axes

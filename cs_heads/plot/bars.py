@@ -34,7 +34,7 @@ def confirmation(proof: Any, ax: Axes | None = None, *, relative: bool = True, r
             column ``found``), are series of bars, told apart by color and hatching.
         ax: axes to draw on; None: those of a new figure.
         relative: drops are shares of the baseline, with the intervals in ``relative_low`` and ``relative_high``; False:
-            points.
+            they are in the score, from 0 to 1.
         random: drop of random heads on the first task, marked by a gray line; None: that of a ``Confirmation``.
 
     Returns:
@@ -60,15 +60,17 @@ def confirmation(proof: Any, ax: Axes | None = None, *, relative: bool = True, r
     if random is not None:
         first = next(iter(series.values()))["baseline"].iloc[0]
         at = random / first if relative and first else random
-        ax.plot([at, at], [-0.48, 0.48], color=style.RANDOM, linestyle="--", label="random heads")
+        ax.plot([at, at], [-0.48, 0.48], label="random heads", **{**style.random_look(), "linewidth": 2.2, "zorder": 4})
     if isinstance(proof, Confirmation):
         ax.set_title(f"{proof.verdict}{' (close)' if proof.close else ''}")
-    ax.axvline(0, color="black", linewidth=0.6)
+    ax.axvline(0, color="0.7", linewidth=0.6, zorder=0)
     style.names_down(ax, [style.safe_text(task, 24) for task in tasks])
-    ax.set_xlabel(f"score lost with the heads off\n({'share of the baseline' if relative else 'points'})")
+    ax.set_xlabel(
+        f"score lost with the heads off\n({'share of the intact score' if relative else 'scores are from 0 to 1'})"
+    )
     if relative:
         ax.set_xlim(min(ax.get_xlim()[0], -0.02), max(1.02, ax.get_xlim()[1]))
-    return style.legend_below(ax)
+    return style.add_legend(ax)
 
 
 def _series(proof: Any) -> dict[str, pd.DataFrame]:
@@ -137,7 +139,7 @@ def specificity(drops: TaskDrops, ax: Axes | None = None) -> Axes:
         ax.hlines(chances, at - 0.46, at + 0.46, color="black", linewidth=0.8, linestyle=":", label="guessing")
     style.turned_names(ax, map(style.safe_text, _with_own(drops)))
     ax.set(ylim=(0, 1.03), ylabel="score on unseen examples")
-    return style.legend_below(ax)
+    return style.add_legend(ax)
 
 
 @style.styled
@@ -186,7 +188,7 @@ def radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     polar.set_rlabel_position((len(names) // 4 + 0.5) * 360 / len(names))
     polar.grid(color="0.85", linewidth=0.5)
     polar.spines["polar"].set_visible(False)
-    return style.legend_below(polar)
+    return style.add_legend(polar)
 
 
 def _in_short_lines(name: str) -> str:
@@ -228,7 +230,7 @@ def failures(modes: FailureModes, ax: Axes | None = None) -> Axes:
         style.interval_bars(ax, places, seen, bounds, width, number=number - 1, label=label, **look)
     ax.set_xticks(range(len(kinds)), kinds)
     ax.set(ylim=(0, 1.03), ylabel="share of unseen examples")
-    return style.legend_below(ax)
+    return style.add_legend(ax)
 
 
 @style.styled
@@ -266,4 +268,4 @@ def contrasts(found: HeldOutContrasts, ax: Axes | None = None) -> Axes:
     names = [(style.safe_text(held), style.safe_text(retained)) for held, retained in groups]
     style.turned_names(ax, [f"{held}\nretains {retained}" for held, retained in names])
     ax.set(ylim=(0, 1.03), ylabel="score of the held-out task")
-    return style.legend_below(ax)
+    return style.add_legend(ax)

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 @style.styled
 def drops(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) -> Axes:
-    """Draw drop@k on unseen examples against k, one line per method; random heads are a gray line with their range.
+    """Draw drop@k on unseen examples against k, one line per method in the band of its 95 % interval.
 
-    Lines have markers of their own, so that they can be told apart without colors and where they coincide.
+    Random heads are a gray line with their range. Lines have markers of their own, so that they can be told apart
+    without colors and where they coincide.
 
     Args:
         compared: as ``compare`` gives it.
@@ -39,12 +40,14 @@ def drops(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) 
     style.random_band(ax, ks, compared.random_drops)
     for number, (name, one) in enumerate(compared.methods.items()):
         label = f"{style.safe_text(name)} ({one.ranking.spent:,})"
-        ax.plot(ks, one.drops, label=label, **_method_look(compared, number))
+        low, high = np.array([drop.interval for drop in one.curve]).T
+        depth = 0.3 / (1 + len(compared.methods))
+        style.band(ax, ks, one.drops, low, high, depth=depth, label=label, **_method_look(compared, number))
     task = compared.provenance.get("task", {}).get("name")
     title = "drop on unseen examples" if task is None else style.safe_text(f"{task}: drop on unseen examples", 50)
     ax.set(xticks=ks, xlabel="heads ablated, the most important first (k)", title=title)
-    ax.set_ylabel(f"drop@k (baseline {compared.baseline:.2f})")
-    return style.legend_below(ax, title="method (example-evaluations)") if legend else ax
+    ax.set_ylabel(f"score lost, drop@k\n(of {compared.baseline:.2f} intact)")
+    return style.add_legend(ax, title="method (example-evaluations)") if legend else ax
 
 
 @style.styled
@@ -66,10 +69,10 @@ def cost(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) -
         drop = one.curve[compared.k - 1]
         ax.vlines(one.ranking.spent, *drop.interval, color=look["color"], linewidth=0.8)
         ax.plot(one.ranking.spent, drop.drop, label=style.safe_text(name), **look)
-    ax.axhline(compared.random_drop[compared.k - 1], color=style.RANDOM, linestyle="--", label="random heads")
+    ax.axhline(compared.random_drop[compared.k - 1], label="random heads", **style.random_look())
     style.log_ticks(ax, [one.ranking.spent for one in compared.methods.values()])
-    ax.set(xlabel="example-evaluations to find", ylabel=f"drop@{compared.k}, unseen examples")
-    return style.legend_below(ax) if legend else ax
+    ax.set(xlabel="example-evaluations to find", ylabel=f"score lost, drop@{compared.k}")
+    return style.add_legend(ax) if legend else ax
 
 
 @style.styled
@@ -124,7 +127,7 @@ def sparsity(curve: SparsityCurve, ax: Axes | None = None) -> Axes:
         style.random_band(ax, np.arange(sets.shape[1]), sets)
     ax.set(xticks=range(len(curve.heads) + 1), ylim=(-0.02, 1.05))
     ax.set(xlabel=style.safe_text(f"heads of {curve.own} ablated"), ylabel="score on unseen examples")
-    return style.legend_below(ax)
+    return style.add_legend(ax)
 
 
 @style.styled
@@ -157,7 +160,7 @@ def faithfulness(measured: Faithfulness, ax: Axes | None = None, *, legend: bool
         style.band(ax, shares, one.faithfulness, *one.bounds.T, **look)
     style.share_ticks(ax, shares)
     ax.set(xlabel=f"share of {measured.unit}s kept, all others ablated", ylabel=f"faithfulness ({measured.response})")
-    return style.legend_below(ax) if legend else ax
+    return style.add_legend(ax) if legend else ax
 
 
 @style.styled
@@ -200,7 +203,7 @@ def recall(worlds: pd.DataFrame, ax: Axes | None = None, *, legend: bool = True)
     style.log_ticks(ax, worlds["spent"])
     ax.set(ylim=(0, 1.05), xlabel="evaluations", ylabel="recall of planted heads")
     ax.grid(alpha=0.3, linewidth=0.5)
-    return style.legend_below(ax) if legend else ax
+    return style.add_legend(ax) if legend else ax
 
 
 @style.styled
@@ -289,4 +292,4 @@ def depth_profiles(study: ScaleStudy, ax: Axes | None = None, bins: int = 8) -> 
         )
     ax.set(xlim=(0, 1), xlabel="depth (0 first layer, 1 last)", ylabel="share of importance")
     ax.set_ylim(bottom=0)
-    return style.legend_below(ax)
+    return style.add_legend(ax)

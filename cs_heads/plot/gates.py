@@ -44,6 +44,7 @@ def trajectories(
         ValueError: for a seed that the gates were not fitted with.
     """
     check_integer("seed", seed, 0, gates.trajectory.shape[1] - 1, "those that gates were fitted with")
+    own = axes is None
     axes = style.new_figure(style.PAGE, 2.3).subplots(1, 3, sharey=True) if axes is None else axes
     kinds = gates.kind
     shown = np.ones(kinds.shape, bool) if heads is None else gates.ranking().grid.mask(heads)
@@ -65,7 +66,10 @@ def trajectories(
     # One handle per kind: proxies that draw nothing.
     for kind in style.ROLES:
         axes[1].plot([], [], label=kind, **_line(kind))
-    style.legend_below(axes[1], ncols=3)
+    if own:
+        axes[0].figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    else:
+        style.add_legend(axes[1])
     return axes
 
 
@@ -91,7 +95,7 @@ def taxonomy(found: Taxonomy, ax: Axes | None = None) -> Axes:
         ax.plot(places, mean, linestyle="", marker=marker, color=color, label=score)
     style.turned_names(ax, map(style.safe_text, names))
     ax.set(ylim=(-0.02, 1.02), ylabel="share of heads\n(always to any seed)")
-    return style.legend_below(ax)
+    return style.add_legend(ax)
 
 
 @style.styled
@@ -110,7 +114,7 @@ def score_ecdf(gates: HeadGates, ax: Axes | None = None) -> Axes:
     for score in SCORES:
         ax.plot(reached.index, reached[score], label=score, **_line(score))
     ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="score", ylabel="cumulative share of heads")
-    return style.legend_below(ax)
+    return style.add_legend(ax)
 
 
 @style.styled
@@ -132,7 +136,7 @@ def toggle_curves(curves: Sequence[ToggleCurve], ax: Axes | None = None) -> Axes
         style.band(ax, curve.n_heads, of_seeds.mean(axis=0), of_seeds.min(axis=0), of_seeds.max(axis=0), **look)
     ax.locator_params(axis="y", nbins=5)  # as many at any height: their width moves the label
     ax.set(xlabel="heads shut or open, the rest at G⁺", ylabel="difference of log-probability\n(nats per token)")
-    return style.legend_below(ax)
+    return style.add_legend(ax)
 
 
 @style.styled
@@ -150,7 +154,7 @@ def ablation_curves(curves: Sequence[AblationCurve], ax: Axes | None = None) -> 
     for curve in curves:
         ax.plot(range(len(curve.logprob)), curve.logprob, label=f"by {curve.by}", **_line(curve.by))
     ax.set(xlabel="heads ablated", ylabel="log-probability of the target (nats per token)")
-    return style.legend_below(ax)
+    return style.add_legend(ax)
 
 
 @style.styled

@@ -39,10 +39,10 @@ def heads(
     """Draw the importance of every head, layers down and heads across, with the first ``k`` marked and numbered.
 
     Blue heads facilitate the task, orange ones interfere (a minus where they clearly do), white ones do not matter; the
-    scale is symmetric about zero. Each of the first heads has the marker that it has in every picture. The legend names
-    it, with its importance and interval; a tick says that the head is claimed, a hollow marker that it is not, where
-    the method claims heads. Shared heads are marked S and do not set the scale. Heads whose importance is not above
-    zero are not marked.
+    scale is symmetric about zero. Each of the first heads has a marker of its own, the same in every picture of these
+    heads. The legend names it, with its importance and interval; a tick says that the head is claimed, a hollow marker
+    that it is not, where the method claims heads. Shared heads are marked S and do not set the scale. Heads whose
+    importance is not above zero are not marked.
 
     Args:
         ranking: as ``find_heads`` gives it.
@@ -73,7 +73,7 @@ def heads(
         raise ValueError(f"key_value_heads must divide the {grid.n_units} heads of a layer, got {key_value_heads}")
     limit, top = _limit(ranking), _shown(ranking, k)
     ax, image, _ = _draw_map(
-        ax, grid, ranking.importance, limit, label=f"importance ({ranking.unit})", n_lines=len(top)
+        ax, grid, ranking.importance, limit, label=style.importance_label(ranking.unit), n_lines=len(top)
     )
     if key_value_heads not in (None, 1, grid.n_units):
         _draw_groups(ax, grid, key_value_heads)
@@ -152,14 +152,14 @@ def importance(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes
     """
     top = ranking.top(min(k, ranking.grid.size))
     ax = style.new_axes(height=0.7 + 0.2 * len(top)) if ax is None else ax
-    for row, head in enumerate(top):
-        look, at = style.head_look(head), (head.layer, head.index)
+    for row, (head, look) in enumerate(style.head_looks(top).items()):
+        at = (head.layer, head.index)
         if ranking.interval is not None and not np.isnan(ranking.interval[at]).any():
             ax.hlines(row, *ranking.interval[at], color=look.color, linewidth=1.4)
         ax.plot(ranking.importance[at], row, marker=look.marker, color=look.color, markersize=6)
     ax.axvline(0, color=style.RANDOM, linewidth=0.6)
     style.names_down(ax, map(str, top))
-    ax.set_xlabel(f"importance ({style.safe_text(ranking.unit)})")
+    ax.set_xlabel(style.importance_label(ranking.unit))
     return ax
 
 
@@ -209,8 +209,11 @@ def _draw_legend(
     **options: Any,
 ) -> None:
     """Which head each number is, and what is told of it."""
-    handles = [head_handle(head, f"{rank}  {told(head)}", hollow=head in hollow) for rank, head in enumerate(top, 1)]
-    style.legend_below(ax, handles=[*handles, *(others or [])], handletextpad=0.3, **options)
+    handles = [
+        head_handle(look, f"{rank}  {told(head)}", hollow=head in hollow)
+        for rank, (head, look) in enumerate(style.head_looks(top).items(), 1)
+    ]
+    style.add_legend(ax, handles=[*handles, *(others or [])], handletextpad=0.3, **options)
 
 
 def _title(provenance: dict[str, Any], method: str) -> str:

@@ -39,8 +39,8 @@ def mark_heads(
     """
     square = _points_per_unit(ax, grid)
     across = min(_MARKER, max(4.5, square.min()))
-    for head in heads:
-        ax.plot(head.index, head.layer, **_marker(head, head in hollow, across, halo=True), zorder=4, clip_on=False)
+    for head, look in style.head_looks(heads).items():
+        ax.plot(head.index, head.layer, **_marker(look, head in hollow, across, halo=True), zorder=4, clip_on=False)
     # All in points from the first head, right and down: the middle and the size of what is there already.
     centers = [np.array([head.index, head.layer]) * square for head in heads]
     taken = [(*center, across, across) for center in centers]
@@ -93,17 +93,17 @@ def write_on(
     )
 
 
-def head_handle(head: Unit, label: str, *, hollow: bool = False) -> Line2D:
+def head_handle(look: style.HeadLook, label: str, *, hollow: bool = False) -> Line2D:
     """What a legend shows of a head: its marker as on the map.
 
     Args:
-        head: the head.
+        look: of the head.
         label: the text beside the marker.
         hollow: not filled.
     """
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], label=label, **_marker(head, hollow))
+    return Line2D([], [], label=label, **_marker(look, hollow))
 
 
 def name_heads(ax: Axes, heads: Sequence[Unit | None], where: Literal["y", "x", "title"] = "y", width: int = 1) -> None:
@@ -126,12 +126,13 @@ def name_heads(ax: Axes, heads: Sequence[Unit | None], where: Literal["y", "x", 
         ax.tick_params(axis="y", pad=_MARKER + 4.5, length=0)
     elif where == "x":
         beside = blended_transform_factory(ax.transData, beside)
+    looks = style.head_looks(head for head in heads if head is not None)
     limits = ax.get_xlim(), ax.get_ylim()
     for number, head in enumerate(heads):
         if head is not None:
             middle = (number + 0.5) * width - 0.5
             at = {"y": (0, middle), "x": (middle, 1), "title": (0, 1)}[where]
-            ax.plot(*at, transform=beside, clip_on=False, **_marker(head, False))
+            ax.plot(*at, transform=beside, clip_on=False, **_marker(looks[head], False))
     ax.set_xlim(limits[0])
     ax.set_ylim(limits[1])
 
@@ -158,8 +159,7 @@ def _points_per_unit(ax: Axes, grid: Grid) -> np.ndarray:
     return points if ax.get_aspect() == "auto" else np.full(2, points.min())
 
 
-def _marker(head: Unit, hollow: bool, size: float = _MARKER, *, halo: bool = False) -> dict[str, Any]:
-    look = style.head_look(head)
+def _marker(look: style.HeadLook, hollow: bool, size: float = _MARKER, *, halo: bool = False) -> dict[str, Any]:
     drawn: dict[str, Any] = {
         "linestyle": "none",
         "marker": look.marker,

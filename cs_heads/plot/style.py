@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -95,12 +96,59 @@ class HeadLook:
 
 
 def head_look(head: Unit) -> HeadLook:
-    """What a head looks like: a function of its layer and number alone, so the same in every picture and report.
+    """What a head looks like by itself: a function of its layer and number alone.
 
-    There are seventy looks, and neighboring heads differ. Heads that share a look are told apart by their names.
+    There are seventy looks, and neighboring heads differ. Heads of one picture come from ``head_looks``.
     """
     color, marker = 2 * head.layer + 3 * head.index, head.layer + head.index
     return HeadLook(HEAD_COLORS[color % len(HEAD_COLORS)], MARKERS[marker % len(MARKERS)])
+
+
+_LOOKS: ContextVar[Mapping[Unit, HeadLook]] = ContextVar("looks", default=MappingProxyType({}))
+
+
+@contextmanager
+def same_looks(*pictures: Iterable[Unit]) -> Iterator[None]:
+    """Inside the ``with`` block heads have one look in all pictures, and those of one picture have different markers.
+
+    Args:
+        pictures: the heads of each picture.
+    """
+    token = _LOOKS.set(head_looks(*pictures))
+    try:
+        yield
+    finally:
+        _LOOKS.reset(token)
+
+
+def head_looks(*pictures: Iterable[Unit]) -> dict[Unit, HeadLook]:
+    """The look of every head; of two in one picture that want the same marker, the later has the next that is free.
+
+    It depends on the heads before it alone: the first heads of one ranking look the same however many are drawn.
+    Beyond ten heads in a picture markers come again, in other colors.
+
+    Args:
+        pictures: the heads of each picture, in order.
+
+    >>> from cs_heads.units import Head
+    >>> [look.marker for look in head_looks([Head(2, 6), Head(3, 5)]).values()]
+    ['<', '>']
+    """
+    shown = [list(heads) for heads in pictures]
+    looks: dict[Unit, HeadLook] = {}
+    for head in dict.fromkeys(head for heads in shown for head in heads):
+        own = _LOOKS.get().get(head, head_look(head))
+        first, color = MARKERS.index(own.marker), HEAD_COLORS.index(own.color)
+        wanted = [
+            HeadLook(HEAD_COLORS[(color + shift) % len(HEAD_COLORS)], MARKERS[(first + step) % len(MARKERS)])
+            for shift in range(len(HEAD_COLORS))
+            for step in range(len(MARKERS))
+        ]
+        near = {looks[other] for heads in shown if head in heads for other in heads if other in looks}
+        markers = {look.marker for look in near}
+        free = [look for look in wanted if look.marker not in markers] or [look for look in wanted if look not in near]
+        looks[head] = (free or wanted)[0]
+    return looks
 
 
 def line_look(number: int) -> dict[str, Any]:
@@ -205,7 +253,7 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
 
 @styled
 def new_figure(width: float = COLUMN, height: float = 2.2) -> Figure:
-    """A new figure of pyplot, or inside ``offscreen`` one that pyplot does not know.
+    """A new figure of pyplot, sharp in a notebook, or inside ``offscreen`` one that pyplot does not know.
 
     Args:
         width: in inches.
@@ -217,7 +265,9 @@ def new_figure(width: float = COLUMN, height: float = 2.2) -> Figure:
         return Figure(figsize=(width, height), layout="constrained")
     from matplotlib import pyplot as plt
 
-    return plt.figure(figsize=(width, height), layout="constrained")
+    from cs_heads.plot.notebook import shown_sharply
+
+    return plt.figure(figsize=(width, height), layout="constrained", FigureClass=shown_sharply())
 
 
 @styled
@@ -299,10 +349,11 @@ def draw_to(path: Path, plot: Callable[..., Any], *arguments: Any, **options: An
 # Parts of several pictures
 
 
-def legend_below(ax: Axes, **options: Any) -> Axes:
-    """Draw the legend under the axes: outside them where they have the figure to themselves, else close below.
+def add_legend(ax: Axes, **options: Any) -> Axes:
+    """Draw the legend where nothing hides it and it hides nothing.
 
-    It has as many columns as fit, so that no label is cut off.
+    It goes under axes that have the figure to themselves, outside them. Among other axes it goes inside, where fewest
+    lines are; that of a map goes close below, and a figure without a layout of its own gets room for it there.
 
     Args:
         ax: the axes; without labels they get no legend.
@@ -320,14 +371,34 @@ def legend_below(ax: Axes, **options: Any) -> Axes:
     labels = [handle.get_label() for handle in options["handles"]]
     if not labels:
         return ax
+    arranged = figure.get_layout_engine() is not None
     inches = float(figure.get_size_inches()[0]) * (0.95 if alone else ax.get_position().width)
-    options = {"labels": labels, "ncols": legend_columns(labels, inches), "columnspacing": 1.0, **options}
-    if alone and figure.get_layout_engine() is not None:
-        figure.legend(**options, loc="outside lower center")
+    columns = legend_columns(labels, inches)
+    below: dict[str, Any] = {"labels": labels, "ncols": columns, "columnspacing": 1.0, **options}
+    if alone and arranged:
+        figure.legend(**below, loc="outside lower center")
+    elif alone or ax.images:
+        if not arranged:
+            lines = -(-len(labels) // below["ncols"]) + (options.get("title") is not None)
+            _raise_bottom(ax, 0.15 * (lines + 1))
+        place = ax.transAxes + ScaledTranslation(0, -0.42, figure.dpi_scale_trans)
+        ax.legend(**below, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=place, borderaxespad=0)
     else:
-        below = ax.transAxes + ScaledTranslation(0, -0.42, figure.dpi_scale_trans)
-        ax.legend(**options, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0)
+        ax.legend(
+            **{"labels": labels, "loc": "best", "frameon": True, "framealpha": 0.8, "edgecolor": "none", **options}
+        )
     return ax
+
+
+def _raise_bottom(ax: Axes, inches: float) -> None:
+    """Make room for a legend below a map and its color bar, of the height that they have."""
+    high = float(figure_of(ax).get_size_inches()[1])
+    ax.set_anchor("N")
+    bars = [image.colorbar.ax for image in ax.images if image.colorbar is not None]
+    for each in (ax, *bars):
+        place = each.get_position(original=True)
+        room = min(inches / high, 0.6 * place.height)
+        each.set_position((place.x0, place.y0 + room, place.width, place.height - room))
 
 
 def legend_columns(labels: Sequence[str], inches: float) -> int:
@@ -394,6 +465,19 @@ def share_ticks(ax: Axes, shares: Float[np.ndarray, " share"]) -> None:
     ax.set_xlim(-0.2 * least, 1.2)
 
 
+def importance_label(unit: str) -> str:
+    """What the axis of importances is called; scores are from 0 to 1, and no percentage points.
+
+    Args:
+        unit: that of a ranking.
+
+    >>> importance_label("points of score"), importance_label("nats")
+    ('importance (score lost)', 'importance (nats)')
+    """
+    lost = unit.removeprefix("points of ")
+    return safe_text(f"importance ({unit})" if lost == unit else f"importance ({lost} lost)", 60)
+
+
 def turned_names(ax: Axes, names: Iterable[str]) -> None:
     """Write names under the places 0, 1, ... of the x axis, turned so that long ones fit.
 
@@ -457,23 +541,26 @@ def interval_bars(
     return drawn
 
 
-def band(ax: Axes, x: Any, middle: Numbers, low: Numbers, high: Numbers, **look: Any) -> None:
+def band(ax: Axes, x: Any, middle: Numbers, low: Numbers, high: Numbers, *, depth: float = 0.15, **look: Any) -> None:
     """Draw a line in a pale band of its color.
 
     Args:
         ax: the axes.
         x: where the points are across.
         middle: the line.
-        low: lower edge of the band.
-        high: upper edge of the band.
+        low: lower edge of the band; NaN: none.
+        high: upper edge of the band; NaN: none.
+        depth: of the band's color, from 0 to 1; where many bands lie over each other, little.
         look: options of matplotlib's ``plot``, with ``color``.
     """
-    ax.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    ax.fill_between(x, low, high, color=look["color"], alpha=depth, linewidth=0)
     ax.plot(x, middle, **look)
 
 
 def random_band(ax: Axes, x: Any, sets: Float[np.ndarray, "set point"], what: str = "random heads ({} sets)") -> None:
     """Draw random heads as a gray line, the mean, in a band from the smallest to the largest.
+
+    The line lies above others, with a white edge: where random heads take nothing it is seen on an axis too.
 
     Args:
         ax: the axes.
@@ -482,4 +569,12 @@ def random_band(ax: Axes, x: Any, sets: Float[np.ndarray, "set point"], what: st
         what: the label, with the number of sets.
     """
     label = what.format(len(sets))
-    band(ax, x, sets.mean(axis=0), sets.min(axis=0), sets.max(axis=0), color=RANDOM, linestyle="--", label=label)
+    band(ax, x, sets.mean(axis=0), sets.min(axis=0), sets.max(axis=0), **random_look(), label=label)
+
+
+def random_look() -> dict[str, Any]:
+    """The look of the line of random heads in every picture: dashed, and seen where it lies on another line."""
+    from matplotlib.patheffects import withStroke
+
+    edge = [withStroke(linewidth=3.5, foreground="white")]
+    return {"color": RANDOM, "linestyle": "--", "linewidth": 1.5, "path_effects": edge, "zorder": 2.5}

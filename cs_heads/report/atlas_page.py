@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from cs_heads import plot
 from cs_heads.analysis.atlas import Atlas
+from cs_heads.plot.atlas import SPLITS
+from cs_heads.plot.skills import UNIVERSAL, SkillLook, skill_looks
+from cs_heads.plot.style import letter_on
 from cs_heads.report.findings import AtlasFindings
-from cs_heads.report.parts import Part, facts_of, mark_of, picture_of, render, section_of, table_of
+from cs_heads.report.parts import COST, Part, cells_of, facts_of, note_of, picture_of, render, section_of, table_of
+from cs_heads.units import Unit
 
 
 def atlas_page(findings: AtlasFindings) -> str:
@@ -38,28 +43,39 @@ def atlas_page(findings: AtlasFindings) -> str:
             _tree(found, word),
             *_left_out(found),
         ],
-        cost=_cost(findings),
+        cost=table_of(COST, [], _cost(findings), 2),
         provenance=_provenance(found),
         command=findings.command,
     )
 
 
-def notes_of(found: Atlas) -> list[str]:
+def notes_of(found: Atlas) -> list[Part]:
     """What a reader should know before trusting an atlas; what is said of several skills stands once.
+
+    Notes that differ in their numbers alone are one, with those of each skill to be unfolded.
 
     Args:
         found: the atlas.
     """
-    said: dict[str, list[str]] = {}
+    said: dict[str, dict[str, str]] = {}
     for name in found.skills:
         for note in dict.fromkeys((*found.proofs[name].notes, *found.rankings[name].notes)):
-            said.setdefault(note, []).append(name)
-    of_skills = [
-        f"{'every skill' if len(names) == len(found.skills) else ', '.join(names)}: {note}"
-        for note, names in said.items()
-        if note not in found.notes
-    ]
-    return [*found.notes, *of_skills]
+            if note not in found.notes:
+                said.setdefault(_NUMBER.sub("…", note), {})[name] = note
+    notes: list[Part] = list(map(note_of, found.notes))
+    for alike, of_skills in said.items():
+        n, different = len(of_skills), len({*of_skills.values()}) > 1
+        every = n == len(found.skills)
+        names = "every skill" if every else ", ".join(of_skills) if n <= _NAMED else f"{n} skills"
+        text = f"{names}: {alike if different else next(iter(of_skills.values()))}"
+        folded = different or (n > _NAMED and not every)
+        notes.append(note_of(text, [f"{name}: {note}" for name, note in of_skills.items()] if folded else ()))
+    return notes
+
+
+_NUMBER = re.compile(r"\d[\d,.]*\d|\d")
+_NAMED = 3
+"""Skills that are named beside a note."""
 
 
 def verdicts_of(found: Atlas) -> str:
@@ -92,8 +108,66 @@ def _answer(found: Atlas, word: str) -> Part:
         "kind": "specific" if verdicts == {"specific"} else kind,
         "meaning": f"With the first {found.k} {word}s of a skill off, on unseen examples the skill loses {own:.2f} of "
         f"its score above chance on average, and the other skills {others:.2f}.",
-        "universal": list(map(mark_of, found.universal)),
+        "universal": list(map(_universal_mark, found.universal)),
+        "terms": {verdict: meaning for verdict, meaning in _VERDICTS.items() if verdict in verdicts},
     }
+
+
+_VERDICTS = {
+    "specific": "the first heads of the skill do more harm to it than random heads, and other skills lose little",
+    "shared": "as much harm, but other skills lose with it more than a third of what it loses",
+    "localized": "as much harm; whether other skills lose too is not certain",
+    "not localized": "no more harm than random heads for certain",
+    "baseline too low": "the intact model does not do the skill well enough to tell",
+}
+
+
+def _universal_mark(head: Unit) -> Part:
+    """A universal head as on the map: a dark disc with a U."""
+    from matplotlib.colors import to_hex
+
+    return {"head": str(head), "letter": "U", "color": to_hex(UNIVERSAL), "ink": "white", "round": True}
+
+
+def _skill_mark(name: str, look: SkillLook) -> Part:
+    """A skill with the letter and the color that it has on the map."""
+    return {"head": name, "letter": look.letter, "color": look.color, "ink": letter_on(look.color)}
+
+
+def _shared_mark(head: Unit, looks: Sequence[SkillLook], n: int) -> Part:
+    """A shared head as on the map: in the colors of its skills, with their number."""
+    width = 100 / len(looks)
+    bands = ", ".join(
+        f"{look.color} {width * place:.0f}% {width * (place + 1):.0f}%" for place, look in enumerate(looks)
+    )
+    return {
+        "head": str(head),
+        "letter": str(n),
+        "color": f"linear-gradient(90deg, {bands})",
+        "ink": "black",
+        "edged": True,
+    }
+
+
+def _told(found: Atlas) -> dict[str, str]:
+    """What is told of each head that a reader points at: what it takes from skills, the largest first."""
+    grid = next(iter(found.rankings.values())).grid
+    first: dict[Unit, list[str]] = {}
+    for name, heads in found.heads.items():
+        for rank, head in enumerate(heads, start=1):
+            first.setdefault(head, []).append(f"number {rank} of {name}")
+    universal, told = set(found.universal), {}
+    for head in grid:
+        losses = found.losses[:, head.layer, head.index]
+        largest = [place for place in np.argsort(-losses, kind="stable")[:_LARGEST] if losses[place] > 0]
+        lines = [*first.get(head, []), *(["universal"] if head in universal else [])]
+        lines += [f"{found.skills[place]} loses {losses[place]:.2f}" for place in largest]
+        told[str(head)] = "\n".join([str(head), *lines, f"mean of all skills {losses.mean():.2f}"])
+    return told
+
+
+_LARGEST = 4
+"""Losses that are told of a head that is pointed at."""
 
 
 def _map(found: Atlas, word: str) -> Part:
@@ -102,9 +176,9 @@ def _map(found: Atlas, word: str) -> Part:
         f"Color: the skill that loses most to a {word}, among others that are off, beyond the mean of the skills. With "
         f"a letter: the first {found.k} {word}s of each skill, which are proved below. U: universal."
     )
-    return section_of(
-        "Map", picture=picture_of(plot.atlas(found), f"The first {word}s of each skill: {told}.", caption)
-    )
+    grid = next(iter(found.rankings.values())).grid
+    alt, cells = f"The first {word}s of each skill: {told}.", cells_of(grid, _told(found))
+    return section_of("Map", picture=picture_of(plot.atlas(found), alt, caption, cells))
 
 
 def _matrix(found: Atlas, word: str) -> Part:
@@ -118,14 +192,21 @@ def _matrix(found: Atlas, word: str) -> Part:
     return section_of("What each skill loses", picture=picture_of(drawn, f"Own losses: {told}.", caption))
 
 
+_COLUMNS = {
+    "own loss": "share of its score above guessing that the skill loses: 1 is all of it",
+    "others' mean": "what the other skills lose, on average",
+}
+
+
 def _skills(found: Atlas, word: str) -> Part:
-    rows = []
+    rows: list[list[Any]] = []
+    looks = skill_looks(found.skills, found.linkage())
     for row in found.to_frame().to_dict("records"):
         worst = row["loses most"] if row["loss of that"] > 0 else None
         numbers = (row["own loss"], row["others' mean loss"], row["random"])
         rows.append(
             [
-                row["skill"],
+                _skill_mark(row["skill"], looks[row["skill"]]),
                 row["heads"],
                 row["verdict"],
                 "–" if worst is None else f"{worst} ({_share(row['loss of that'])})",
@@ -137,7 +218,16 @@ def _skills(found: Atlas, word: str) -> Part:
         f"Losses on unseen examples with the {word}s of each skill off, as shares of the score above chance; random "
         f"{word}s are of the same layers."
     )
-    return section_of("Skills", table=table_of(caption, columns, rows, 4))
+    return section_of(
+        "Skills",
+        table=table_of(
+            caption,
+            columns,
+            rows,
+            4,
+            _COLUMNS | {f"random {word}s": f"loss of the skill with as many random {word}s of the same layers off"},
+        ),
+    )
 
 
 def _universal(found: Atlas, word: str) -> Part:
@@ -149,7 +239,7 @@ def _universal(found: Atlas, word: str) -> Part:
         losses = found.losses[:, head.layer, head.index]
         least, most = int(losses.argmin()), int(losses.argmax())
         ends = [f"{found.skills[place]} ({_share(losses[place])})" for place in (least, most)]
-        rows.append([mark_of(head), *ends, _share(losses.mean())])
+        rows.append([_universal_mark(head), *ends, _share(losses.mean())])
     text = (
         f"More than half of the skills need these {word}s, and all together clearly lose more than a tenth on average. "
         "They are of no skill in particular."
@@ -163,11 +253,19 @@ def _shared(found: Atlas, word: str) -> Part:
     if not found.shared:
         return section_of(title, f"No {word} serves several skills and not most.")
     places = {name: place for place, name in enumerate(found.skills)}
+    looks = skill_looks(found.skills, found.linkage())
     rows = []
     for head, names in found.shared.items():
         losses = {name: found.losses[places[name], head.layer, head.index] for name in names}
         order = sorted(names, key=lambda name: -losses[name])
-        rows.append([mark_of(head), ", ".join(f"{name} ({_share(losses[name])})" for name in order), len(names)])
+        kept = [looks[name] for name in looks if name in order[:SPLITS]]
+        rows.append(
+            [
+                _shared_mark(head, kept, len(names)),
+                ", ".join(f"{name} ({_share(losses[name])})" for name in order),
+                len(names),
+            ]
+        )
     text = f"These {word}s serve two skills or more, but not most."
     return section_of(title, text, table=table_of(_ALONE.format(word), [word, "skills", "number"], rows, 2))
 

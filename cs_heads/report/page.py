@@ -7,21 +7,23 @@ from typing import Any
 
 from cs_heads import plot
 from cs_heads.analysis.atlas import Atlas
-from cs_heads.analysis.compare import Comparison
-from cs_heads.analysis.faithfulness import Faithfulness
 from cs_heads.analysis.losses import shared_line
 from cs_heads.arguments import check_path
 from cs_heads.plot.attention_patterns import load_script
 from cs_heads.plot.maps import heads_caption
-from cs_heads.plot.style import offscreen
-from cs_heads.ranking import HeadRanking
+from cs_heads.plot.style import offscreen, same_looks
 from cs_heads.report.atlas_page import atlas_page
+from cs_heads.report.comparison import comparison_of
 from cs_heads.report.findings import ATLAS, BROKEN, AtlasFindings, Findings, Section, broken_folder
+from cs_heads.report.heads import chip_of, chip_terms, heads_table, shown_heads, told_of
 from cs_heads.report.parts import (
+    CONTROL,
+    COST,
     Part,
+    cells_of,
     facts_of,
     interval_of,
-    mark_of,
+    note_of,
     picture_of,
     render,
     section_of,
@@ -39,6 +41,17 @@ _MEANING = {
     "not localized": "On unseen examples these heads do not do clearly more harm than random heads of the same layers: "
     "the ranking is no evidence that the task rests on them.",
     "baseline too low": "The intact model does not do the task well enough for any ablation to show a drop.",
+}
+
+_SCORES = {
+    "intact": "score with no head off, from 0 to 1",
+    "heads off": f"score with the heads ablated; a control is {CONTROL}",
+    "drop": "the first less the second",
+    "95 % interval": "of the drop; of random heads the smallest and the largest",
+}
+_LOSSES = {
+    "loss": "(intact - heads off) / (intact - guessing), the share of the score above guessing that is lost; 1: all",
+    "95 % interval": "of the loss; below zero where the task may do better",
 }
 
 _UNREAD = "On unseen examples these heads do more harm than random heads of the same layers: the task rests on them."
@@ -88,6 +101,21 @@ def _page(findings: Findings | AtlasFindings) -> str:
 
 
 def _findings_page(findings: Findings) -> str:
+    with same_looks(*_head_lists(findings)):
+        return _rendered(findings)
+
+
+def _head_lists(findings: Findings) -> list[list[Unit]]:
+    """The heads of each picture, the ranking's first: so they look the same in all of them."""
+    ranking, compared, attention = findings.ranking, findings.comparison, findings.attention
+    return [
+        *([] if ranking is None else [shown_heads(ranking, findings.k)]),
+        *([] if attention is None else [list(attention.heads)]),
+        *([] if compared is None else [shown_heads(one.ranking, compared.k) for one in compared.methods.values()]),
+    ]
+
+
+def _rendered(findings: Findings) -> str:
     ranking, proof = findings.ranking, findings.proof
     word, title = _grid(findings).word, f"{findings.task} on {findings.model}"
     notes = [*findings.notes, *((proof or {}).get("notes", ())), *(() if ranking is None else ranking.notes)]
@@ -96,28 +124,23 @@ def _findings_page(findings: Findings) -> str:
         title,
         word,
         ranking=ranking,
-        heads=[] if ranking is None else [_chip(ranking, head) for head in ranking.order[: findings.k]],
+        heads=[] if ranking is None else [chip_of(ranking, head) for head in shown_heads(ranking, findings.k)],
+        chip_terms={} if ranking is None else chip_terms(ranking),
         shared=[] if ranking is None else list(map(shared_line, ranking.shared_effects)),
         proof=proof,
         meaning=None if proof is None else _meaning(proof),
         broke=[] if proof is None else _proof_tables(proof),
-        notes=notes,
+        notes=list(map(note_of, notes)),
         maps=_maps(findings),
-        table=None if ranking is None else _heads_table(ranking, findings.k),
+        table=None if ranking is None else heads_table(ranking, findings.k),
         curve=_curve(findings),
-        comparison=_comparison(findings.comparison),
+        comparison=comparison_of(findings.comparison),
         attention=_attention(findings),
         sections=list(map(_section, findings.sections)),
-        cost=_cost(findings),
+        cost=table_of(COST, [], _cost(findings), 2),
         provenance=_provenance(findings),
         command=findings.command,
     )
-
-
-def _chip(ranking: HeadRanking, head: Unit) -> Part:
-    """A head with its mark, what it takes, and whether it is claimed."""
-    more = {"importance": ranking.importance[head.layer, head.index], "claimed": head in ranking.claims}
-    return {**mark_of(head), **more}
 
 
 def _grid(findings: Findings) -> Grid:
@@ -126,23 +149,6 @@ def _grid(findings: Findings) -> Grid:
         return findings.ranking.grid
     compared = () if findings.comparison is None else findings.comparison.methods.values()
     return next((one.ranking.grid for one in compared), HeadGrid(1, 1))
-
-
-def _heads_table(ranking: HeadRanking, k: int) -> Part:
-    """The first heads, and others that are claimed, with what else is known of each."""
-    beyond = ranking.claimed_beyond(k)
-    heads = [*ranking.order[:k], *beyond]
-    columns, rows = ["rank", "head", "importance"], []
-    frame: Any = ranking.to_frame().set_index("head").loc[list(map(str, heads))]
-    for row in frame.itertuples():
-        more = {"interval": interval_of(row.low, row.high)} if hasattr(row, "low") else {}
-        more |= {"z": f"{row.z:.1f}"} if hasattr(row, "z") else {}
-        more |= {"selected": f"{row.frequency:.2f}"} if hasattr(row, "frequency") else {}
-        columns = [*columns[:3], *more]
-        rows.append([row.rank, _chip(ranking, Unit.parse(row.Index)), f"{row.importance:+.3f}", *more.values()])
-    others = ", and others that are claimed" if beyond else ""
-    caption = f"The first heads{others}. Importance in {ranking.unit}; positive: the task does worse without the head."
-    return table_of(caption, columns, rows, 2)
 
 
 def _meaning(proof: dict[str, Any]) -> str:
@@ -165,7 +171,7 @@ def _proof_tables(proof: dict[str, Any]) -> list[Part]:
     sets = f"{len(drops)} sets: {interval_of(min(drops), max(drops))}"
     rows.append([f"{proof['task']}, random heads of the same layers", *scores, sets])
     caption = f"Score on unseen examples, intact and with {', '.join(proof['heads'])} off."
-    tables = [table_of(caption, ["task", "intact", "heads off", "drop", "95 % interval"], rows)]
+    tables = [table_of(caption, ["task", "intact", "heads off", "drop", "95 % interval"], rows, 1, _SCORES)]
     found = proof.get("specificity")
     if found:
         losses = {proof["task"]: found["own"]}
@@ -175,8 +181,8 @@ def _proof_tables(proof: dict[str, Any]) -> list[Part]:
             losses[f"largest of the controls ({found['worst']['control']})"] = found["worst"]
         losses["own minus mean of the controls"] = found["difference"]
         rows = [[name, f"{one['loss']:+.3f}", interval_of(one["low"], one["high"])] for name, one in losses.items()]
-        caption = "Loss: share of the score above chance that is lost with the heads off, with its 95 % interval."
-        tables.append(table_of(caption, ["task", "loss", "95 % interval"], rows))
+        caption = "What each task loses with the heads off."
+        tables.append(table_of(caption, ["task", "loss", "95 % interval"], rows, 1, _LOSSES))
     return tables
 
 
@@ -191,6 +197,7 @@ def _maps(findings: Findings) -> list[Part]:
             plot.heads(ranking, findings.k, verdict=None if proof is None else proof["verdict"]),
             f"Importance of each of the {layers} × {heads} {ranking.grid.word}s; the first are {names}.",
             heads_caption(ranking, findings.k),
+            cells_of(ranking.grid, told_of(ranking)),
         ),
         picture_of(
             plot.importance(ranking, findings.k),
@@ -208,7 +215,7 @@ def _maps(findings: Findings) -> list[Part]:
                 plot.confirmation(pd.DataFrame(rows), random=proof["random_drop"]),
                 f"Share of the score lost with the heads off: {told}.",
                 "What breaks with the heads off, on unseen examples, and what stays: score lost as a share of the "
-                "intact score. Lines: 95 % intervals.",
+                "intact score. Black lines: 95 % intervals. Gray: random heads.",
             )
         )
     return pictures
@@ -232,89 +239,6 @@ def _curve(findings: Findings) -> Part | None:
         "n_heads": len(own) - 1,
         "notes": curve.notes,
     }
-
-
-def _comparison(compared: Comparison | None) -> Part | None:
-    if compared is None:
-        return None
-    k, methods = compared.k, compared.methods
-    random = float(compared.random_drop[k - 1])
-    lost = {name: _control_drops(compared, name) for name in methods}
-    controls = sorted({task for drops in lost.values() for task in drops})
-    rows: list[list[str]] = []
-    for name, one in methods.items():
-        drop = f"{one.drops[k - 1]:+.3f}", interval_of(*one.curve[k - 1].interval)
-        of_controls = [f"{lost[name][task]:+.3f}" if task in lost[name] else "" for task in controls]
-        rows.append([name, _top(compared, name), f"{one.ranking.spent:,}", f"{one.seconds:.1f}", *drop, *of_controls])
-    rows.append(["random heads", "", "", "", f"{random:+.3f}", "", *("" for _ in controls)])
-    columns = ["method", "heads", "example-evaluations", "seconds", f"drop@{k}", "95 % interval", *controls]
-    caption = f"Drops on unseen examples with the top {k} heads off; baseline {compared.baseline:.3f}."
-    pictures = [
-        picture_of(
-            plot.drops(compared),
-            f"Drop on unseen examples against the number of heads ablated, for {', '.join(methods)}.",
-            "Points of score lost on unseen examples with the first k heads of each method off. Gray: random heads.",
-        )
-    ]
-    if len(methods) > 1:
-        pictures.append(
-            picture_of(plot.agreement(compared), "Overlap of the top heads of each two methods.", "Heads in common.")
-        )
-    leading = compared.leading()
-    return {
-        "result": compared,
-        "faithful": _faithful(compared.faithfulness),
-        "leading": {name: _top(compared, name) for name in leading},
-        "best": methods[leading[0]].curve[k - 1],
-        "random": random,
-        "table": table_of(caption, columns, rows, 2),
-        "pictures": pictures,
-        "maps": [
-            picture_of(plot.heads(one.ranking, k), f"Importance of each head by {name}.", name)
-            for name, one in methods.items()
-        ],
-    }
-
-
-def _faithful(found: Faithfulness | None) -> Part | None:
-    """How far the first units of each ranking are enough by themselves."""
-    if found is None:
-        return None
-    rows = [
-        [name, f"{cpr:.3f}", f"{cpr_low:.3f} to {cpr_high:.3f}", f"{cmd:.3f}", f"{cmd_low:.3f} to {cmd_high:.3f}"]
-        for name, cpr, cpr_low, cpr_high, cmd, cmd_low, cmd_high in found.areas().itertuples(index=False)
-    ]
-    random = "" if found.random is None else f" Of {len(found.random)} random orders: mean, least and largest."
-    told = ", ".join(f"{name}: {one.cpr:.2f}" for name, one in found.curves.items())
-    return {
-        "unit": found.unit,
-        "leading": found.leading(),
-        "best": found.curves[found.leading()[0]].cpr,
-        "response": found.response,
-        "table": table_of(
-            f"Area under faithfulness (CPR, larger is better) and between it and 1 (CMD, smaller is better).{random}",
-            ["method", "CPR", "95 % interval", "CMD", "95 % interval"],
-            rows,
-        ),
-        "picture": picture_of(
-            plot.faithfulness(found),
-            f"Faithfulness against the share of {found.unit}s kept; area under each line (CPR): {told}.",
-            f"What the first {found.unit}s of each ranking do by themselves, all others ablated, on unseen examples: 0 "
-            "is as nothing kept, 1 as the intact model. Band: 95 % interval. Gray: random orders.",
-        ),
-    }
-
-
-def _top(compared: Comparison, method: str) -> str:
-    return " ".join(map(str, compared.methods[method].ranking.top(compared.k)))
-
-
-def _control_drops(compared: Comparison, method: str) -> dict[str, float]:
-    """What the controls of a method's heads lose, one column each; of the default ones the mean."""
-    if not compared.default_controls:
-        return {f"{task} (control)": drop for task, drop in compared.methods[method].controls.items()}
-    found = compared.specificity(method)
-    return {} if found is None else {f"loss, mean of {len(found.controls)} controls": found.mean.loss}
 
 
 def _attention(findings: Findings) -> Part | None:

@@ -111,7 +111,12 @@ def test_a_head_beyond_the_first_has_a_color_where_its_loss_is_clear(ax, loss, s
     losses[2, 7, 15] = loss  # errors are 0.01
     plot.atlas(replace(ATLAS, losses=losses), ax)
     assert (color_of(ax, Head(7, 15)) != NEAR_WHITE) == seen
-    assert Head(7, 15) not in framed(ax) | letters(ax).keys()
+    assert Head(7, 15) not in framed(ax)
+    assert (letters(ax).get(Head(7, 15)) == LOOKS[ATLAS.skills[2]].letter) == seen
+    thin = {text.get_text() for text in ax.texts if text.get_fontweight() == "normal"}
+    assert (LOOKS[ATLAS.skills[2]].letter in thin) == seen
+    title = ax.get_legend().get_title().get_text() if ax.get_legend() else ax.figure.legends[0].get_title().get_text()
+    assert ("thin letter: others" in title) == seen
 
 
 def test_a_first_head_is_seen_where_its_loss_is_small(ax):

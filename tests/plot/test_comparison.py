@@ -52,6 +52,38 @@ def test_every_method_is_a_line_of_its_drops_and_random_heads_another(comparison
     assert {line.get_marker() for line in ax.get_lines()[1:]} == {"o", "s"}
 
 
+def test_the_interval_of_each_drop_is_a_band(comparison, ax):
+    plot.drops(comparison, ax)
+    _, css, greedy = (band.get_paths()[0].vertices for band in ax.collections)
+    assert (css[:, 1].min(), css[:, 1].max()) == pytest.approx((0.22, 0.68))
+    assert (greedy[:, 1].min(), greedy[:, 1].max()) == pytest.approx((0.22, 0.78))
+
+
+@pytest.mark.parametrize("draw", [plot.drops, plot.cost])
+def test_random_heads_that_take_nothing_are_seen(comparison, ax, draw):
+    """The line lies inside the axes and above those of the methods."""
+    comparison.random_drops[:] = 0
+    draw(comparison, ax)
+    [random] = [line for line in ax.get_lines() if line.get_label().startswith("random heads")]
+    assert set(random.get_ydata()) == {0}
+    assert ax.get_ylim()[0] < -0.01
+    others = [line for line in ax.get_lines() if line is not random]
+    assert random.get_zorder() > max(line.get_zorder() for line in others)
+    assert random.get_linewidth() > 1.4
+
+
+@pytest.mark.parametrize("layout", [None, "constrained"])
+def test_among_other_axes_the_legend_is_inside(comparison, layout):
+    figure = Figure(figsize=(9, 3), layout=layout)
+    ax = figure.subplots(1, 2)[0]
+    plot.drops(comparison, ax)
+    figure.draw_without_rendering()
+    box, inside = ax.get_legend().get_window_extent(), ax.get_window_extent()
+    assert inside.x0 <= box.x0 < box.x1 <= inside.x1
+    assert inside.y0 <= box.y0 < box.y1 <= inside.y1
+    assert not figure.legends
+
+
 def test_agreement_is_a_symmetric_table_with_its_numbers(comparison, ax):
     plot.agreement(comparison, ax)
     assert ax.images[0].get_array().tolist() == [[1, 1], [1, 1]]

@@ -71,6 +71,9 @@ def test_random_heads_are_marked_at_the_task_they_were_measured_on():
     ax = plot.confirmation(drops(1), Figure().subplots(), random=0.03)
     (line,) = [line for line in ax.get_lines() if line.get_label() == "random heads"]
     assert max(line.get_ydata()) < 0.5
+    [zero] = [other for other in ax.get_lines() if other.get_color() == "0.7"]
+    assert line.get_zorder() > max(zero.get_zorder(), *(bar.get_zorder() for bar in ax.patches))
+    assert line.get_linewidth() > 2 * zero.get_linewidth()
 
 
 def test_a_confirmation_is_drawn_as_it_is():

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
@@ -215,6 +217,31 @@ def test_two_maps_share_a_figure_each_with_its_own_key():
         plot.heads(large(8, 16, 8), ax=ax)
     assert len([ax for ax in figure.axes if ax.get_legend()]) == 2
     assert clipped(figure) == []
+
+
+def test_the_key_of_a_map_does_not_reach_the_map_below():
+    """In a figure without a layout of its own, as ``plt.subplots`` makes them."""
+    figure = Figure(figsize=(9, 6))
+    axes = figure.subplots(2, 2)
+    for ax in axes.flat:
+        plot.heads(large(8, 16, 8), ax=ax)
+    figure.draw_without_rendering()
+    for above, below in axes.T:
+        assert above.get_legend().get_window_extent().y0 > below.get_window_extent().y1
+
+
+def test_two_heads_that_want_one_marker_have_two(ax):
+    ranking = with_heads((3, 4), [Head(0, 1), Head(1, 0), Head(0, 3), Head(1, 2), Head(2, 1)])
+    plot.heads(replace(ranking, provenance={}), ax=ax)
+    points = [line for line in ax.get_lines() if line.get_linestyle() == "None"]
+    assert len({line.get_marker() for line in points}) == 5
+    handles = ax.get_legend().legend_handles
+    assert [handle.get_marker() for handle in handles] == [line.get_marker() for line in points]
+
+
+def test_scores_are_not_called_points(ax):
+    plot.heads(RANKING, ax=ax)
+    assert [each.get_ylabel() for each in ax.figure.axes if each is not ax] == ["importance (score lost)"]
 
 
 def test_the_axes_given_are_drawn_on_and_returned(ax):

@@ -9,9 +9,11 @@ from cs_heads.plot.style import (
     MARKERS,
     ROLES,
     head_look,
+    head_looks,
     line_look,
     new_axes,
     new_figure,
+    same_looks,
     save,
     styled,
 )
@@ -36,6 +38,34 @@ def test_heads_near_each_other_look_different():
         for near in (Head(head.layer + 1, head.head), Head(head.layer, head.head + 1)):
             assert head_look(head).color != head_look(near).color
             assert head_look(head).marker != head_look(near).marker
+
+
+def test_no_marker_stands_twice_in_a_picture_of_ten_heads():
+    heads = [Head(number // 3, number % 3) for number in range(10)]
+    assert len({head_look(head).marker for head in heads}) < 10
+    looks = head_looks(heads)
+    assert len({look.marker for look in looks.values()}) == 10
+    assert looks[heads[0]] == head_look(heads[0])
+
+
+def test_the_first_heads_look_the_same_however_many_are_drawn():
+    heads = [Head(number // 3, number % 3) for number in range(10)]
+    looks = head_looks(heads)
+    assert head_looks(heads[:5]) == {head: looks[head] for head in heads[:5]}
+
+
+def test_more_heads_than_markers_differ_in_color():
+    heads = list(HeadGrid(5, 6))
+    assert len(set(head_looks(heads).values())) == 30
+
+
+def test_a_head_looks_the_same_in_all_pictures_of_a_page():
+    first, second, third = Head(0, 1), Head(1, 0), Head(2, 9)  # all want the same marker
+    with same_looks([first, second], [second, third]):
+        looks = head_looks([first, second])
+        assert head_looks([second, third])[second] == looks[second]
+        assert len({look.marker for look in looks.values()}) == 2
+    assert head_looks([second, third])[second] == head_look(second) != looks[second]
 
 
 def test_the_looks_of_lines_differ_without_colors():

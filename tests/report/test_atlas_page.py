@@ -2,11 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from matplotlib import pyplot as plt
 
 import cs_heads as cs
+from cs_heads.plot.skills import skill_looks
 from cs_heads.report import AtlasFindings, write_report
 from tests.plot.studies import HOSTILE, made_proof, made_ranking
 from tests.report.atlases import made_atlas
@@ -60,13 +62,43 @@ def test_without_universal_and_shared_heads_it_says_so(tmp_path):
     found = made_atlas()
     found.losses[:, 0, 3], found.losses[:, 1, 0] = 0, 0
     words = read(found, tmp_path / "page.html").words
-    assert "Universal heads: none." in words
+    assert "Universal heads, which most skills need: none." in words
     assert "No head is one that most skills need." in words
     assert "No head serves several skills and not most." in words
 
 
 def test_what_is_noted_of_several_skills_is_said_once(page):
     assert "few skills every skill: the last phase is short code: a control is missing Map" in page.words
+
+
+def test_notes_that_differ_in_their_numbers_are_one_and_can_be_unfolded(tmp_path):
+    found = made_atlas()
+    rankings = {
+        name: replace(ranking, notes=(f"{number} of 12 heads are on too few rows",))
+        for number, (name, ranking) in enumerate(found.rankings.items(), start=3)
+    }
+    page = read(replace(found, rankings=rankings), tmp_path / "page.html")
+    said = "every skill: … of … heads are on too few rows each of them capitals: 3 of 12 heads are on too few rows"
+    assert said in page.words
+    assert [at for at in page.all("details") if not at] == [{}]
+
+
+def test_marks_are_those_of_the_map(page):
+    looks = skill_looks(made_atlas().skills, made_atlas().linkage())
+    for name, look in looks.items():
+        mark = rf'<span class="square" style="background: {look.color}; color: \w+">{look.letter}</span>{name}</span>'
+        assert re.search(mark, page.html)
+    assert '<span class="square round" style="background: #333333; color: white">U</span>L0H3</span>' in page.html
+    assert re.search(
+        r'<span class="square edged" style="background: linear-gradient[^"]*">2</span>L1H0</span>', page.html
+    )
+
+
+def test_each_square_of_the_map_tells_what_skills_lose(page):
+    [told] = re.findall(r'<script type="application/json">(.*?)</script>', page.html)
+    texts = json.loads(told)
+    assert texts[1] == "L0H1\nnumber 1 of capitals\ncapitals loses 0.60\nmean of all skills 0.15"
+    assert texts[3].startswith("L0H3\nuniversal\nrhyme loses 0.50\nword_problems loses 0.40")
 
 
 def test_what_is_left_out_cost_and_origin_are_told(page):
@@ -83,7 +115,8 @@ def test_pictures_are_in_the_file_and_nothing_is_asked_of_the_network(page):
     images, parts = page.all("img"), ("capitals: L0H1", "capitals: 0.90", "Clusters:")
     assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in images)
     assert [part in image["alt"] for part, image in zip(parts, images, strict=True)] == [True] * 3
-    assert not page.all("link") + page.all("script")
+    assert not page.all("link")
+    assert not [at for at in page.all("script") if "src" in at]
     assert not re.search(r"@import|url\(", page.html)
 
 
@@ -91,7 +124,7 @@ def test_names_of_skills_and_models_are_shown_as_texts(tmp_path):
     names = (HOSTILE, "code", "word_problems", "rhyme")
     page = read(made_atlas(names, model=HOSTILE), tmp_path / "page.html")
     assert "alert(1)" in page.text
-    assert not page.all("script")
+    assert len(page.all("script")) == 2
     assert not [at for at in page.all("img") if "onerror" in at]
 
 

@@ -11,12 +11,12 @@ from matplotlib import pyplot as plt
 
 from cs_heads.analysis.drops import Column
 from cs_heads.analysis.faithfulness import measure_faithfulness
-from cs_heads.analysis.losses import Loss, Specificity
+from cs_heads.analysis.losses import Loss, Specificity, TaskDrop
 from cs_heads.analysis.sparsity import measure_sparsity
-from cs_heads.plot.style import MARKERS, head_look, new_axes
+from cs_heads.plot.style import MARKERS, head_looks, new_axes
 from cs_heads.report import Findings, Section, write_report
 from cs_heads.report.findings import check_folder, check_same
-from cs_heads.report.parts import SIGNS
+from cs_heads.report.parts import MAX_CELLS, cells_of, mark_of
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 from tests.plot.studies import (
@@ -120,7 +120,7 @@ def test_pictures_are_in_the_file_and_say_what_they_show(full):
 def test_nothing_is_asked_of_the_network(full):
     page = full
     sources = [value for _, at in page.elements for name, value in at.items() if name in ("src", "href", "srcset")]
-    assert all(source.startswith("data:") for source in sources)
+    assert all(source.startswith(("data:", "#part-")) for source in sources)
     assert not page.all("link")
     assert not re.search(r"@import|url\(|unpkg", page.html)
     [policy] = [at["content"] for at in page.all("meta") if at.get("http-equiv") == "Content-Security-Policy"]
@@ -141,7 +141,8 @@ def test_the_texts_of_the_user_are_shown_as_texts(report):
     assert "alert(1)" in page.text
     assert not [at for at in page.all("img") if "onerror" in at]
     scripts = re.findall(r"<script>(.*?)</script>", page.html, flags=re.DOTALL)
-    assert len(scripts) == len(page.all("script")) == 3
+    assert len(scripts) == 5
+    assert [at["type"] for at in page.all("script") if "type" in at] == ["application/json"]
     assert not any(script.strip().startswith("alert") for script in scripts)
 
 
@@ -180,7 +181,7 @@ def test_a_proof_of_an_older_version_is_shown_as_what_it_says(report):
     words = report(Findings(ranking=made_ranking(), proof=made_proof("localized"), k=2)).words
     assert "the task rests on them." in words
     assert "too few controls could tell" not in words
-    assert "Loss: share" not in words
+    assert "What each task loses" not in words
     new = report(Findings(ranking=made_ranking(), proof={**made_proof("localized"), "specificity": None}, k=2)).words
     assert (
         "Whether other tasks do as well is not known: too few controls could tell, or the difference is not certain."
@@ -205,11 +206,13 @@ def test_heads_that_were_off_throughout_stand_with_the_answer(report):
 
 def test_a_comparison_alone_is_led_by_the_method_whose_heads_take_the_most(report):
     page = report(Findings(comparison=made_comparison()))
-    assert "greedy: L0H1 L1H2" in page.words
-    assert "Of 2 methods the top 2 heads of greedy take the most: 0.600 points (0.520 to 0.680)" in page.words
-    assert "of a baseline of 0.900 on unseen examples; random heads take 0.050" in page.words
+    assert "Of 2 methods, the top 2 heads of greedy take the most from the task" in page.words
+    assert "no control can tell what else they do" in page.words
+    said = "The score falls from 0.900 to 0.300, by 0.600 (+0.520 to +0.680); random heads take 0.050."
+    assert f"{said} greedy L0H1 L1H2 Copy names" in page.words
     assert "chg did not run: budget must be more" in page.words
-    assert "greedy L0H1 L1H2 63,100 1.5 +0.600 +0.520 to +0.680 +0.010" in page.words
+    assert "greedy L0H1 L1H2 +0.600 +0.520 to +0.680 +0.010 63,100 1.5" in page.words
+    assert "points" not in page.words.replace("endpoints", "")
 
 
 @pytest.mark.parametrize(("drop", "leading"), [(0.6, "css, greedy"), (0.55, "greedy, css")])
@@ -217,8 +220,47 @@ def test_methods_that_the_interval_does_not_tell_apart_are_all_named(report, dro
     made = made_comparison()
     css = replace(made.methods["css"], curve=made_drops([0.3, drop, drop]))
     page = report(Findings(comparison=replace(made, methods={**made.methods, "css": css})))
-    assert f"The top 2 heads of {leading} take the most, and these examples cannot tell them apart" in page.words
-    assert f"0.600 points by {leading.split(',')[0]} (0.520 to 0.680) of a baseline of 0.900" in page.words
+    first, second = leading.split(", ")
+    assert f"the top 2 heads of {first} take the most from the task" in page.words
+    assert f"These examples cannot tell it apart from {second}." in page.words
+    for one in (first, second):
+        assert f"{one} L0H1 L1H2 Copy names" in page.words
+
+
+def with_losses(own, controls) -> object:
+    """The comparison with what the task and its control lose to the heads of each method, in shares above chance."""
+
+    def drop(task, lost):
+        return TaskDrop(task, 100, 0.0, 0.9, 0.9 * (1 - lost), (lost - 0.05, lost), share_interval=(lost - 0.05, lost))
+
+    made = made_comparison()
+    methods = {
+        name: replace(
+            one,
+            curve=tuple(drop("capitals", own[name]) for _ in one.curve),
+            control_drops={"code": drop("code", controls[name])},
+        )
+        for name, one in made.methods.items()
+    }
+    return replace(made, methods=methods)
+
+
+def test_heads_that_every_task_needs_do_not_lead_a_comparison(report):
+    compared = with_losses({"css": 0.8, "greedy": 0.95}, {"css": 0.1, "greedy": 0.9})
+    assert compared.leading() == ("greedy",)
+    assert compared.most_specific() == ("css",)
+    words = report(Findings(comparison=compared)).words
+    assert "the top 2 heads of css take the most from the task beyond what they take from its controls" in words
+    assert "0.80 of the score above guessing, of the controls 0.10 on average; difference 0.70 (" in words
+    assert "The heads of greedy take more from the task (0.95), and the controls lose 0.90 with them" in words
+    assert "cannot tell it apart" not in words
+    assert re.search(r"css L0H1 L1H2 0\.80 0\.10 0\.70 \(", words)
+
+
+def test_a_method_that_leads_in_both_ways_stands_alone(report):
+    words = report(Findings(comparison=with_losses({"css": 0.5, "greedy": 0.9}, {"css": 0.1, "greedy": 0.1}))).words
+    assert "the top 2 heads of greedy take the most from the task beyond" in words
+    assert "take more from the task (" not in words
 
 
 def test_the_picture_of_drops_is_told_in_the_shares_it_shows(full):
@@ -239,11 +281,14 @@ def test_further_sections_carry_a_text_a_picture_and_a_table(report):
 
 
 def test_heads_carry_the_marker_they_have_in_the_pictures(full):
-    shown = re.findall(r'<span class="mark" style="color: ([^"]*)" aria-hidden="true">(.)</span>', full.html)
-    looks = [head_look(head) for head in made_ranking().top(2)]
+    shown = re.findall(r'<svg class="mark"[^>]*><path [^>]*fill="([^"]*)" d="([^"]*)"/></svg>', full.html)
+    looks = head_looks(made_ranking().top(2)).values()
     assert [look.marker for look in looks] == ["s", "^"]
-    assert shown == 2 * [(looks[0].color, "■"), (looks[1].color, "▲")]
-    assert set(SIGNS) == set(MARKERS)
+    marks = [mark_of(head) for head in made_ranking().top(2)]
+    assert shown == 2 * [(mark["color"], mark["outline"]) for mark in marks]
+    assert [mark["color"] for mark in marks] == [look.color for look in looks]
+    outlines = {mark_of(Head(0, number))["outline"] for number in range(len(MARKERS))}
+    assert len(outlines) == len(MARKERS)
 
 
 def test_headings_go_down_one_step_at_a_time_and_the_language_is_told(full):
@@ -434,7 +479,67 @@ def test_claimed_heads_beyond_the_first_k_stand_in_the_table(report):
     assert ranking.order.index(Head(2, 3)) > 0
     words = report(Findings(ranking=ranking, k=1)).words
     assert "The first heads, and others that are claimed." in words
-    assert re.search(rf"{ranking.order.index(Head(2, 3)) + 1} \S+ L2H3 -0.200 -0.300 to -0.100", words)
+    place = ranking.order.index(Head(2, 3)) + 1
+    assert re.search(rf"L2H3 {place} -0.200 -0.300 to -0.100", words)
+    assert "L2H3 -0.200 ✓ Copy names" in words, "a claimed head stands with the answer"
+
+
+# What a reader can do with the page
+
+
+def test_the_contents_lead_to_every_part(full):
+    titles = re.findall(r'<h2 id="(part-\d+)">(.*?)</h2>', full.html)
+    assert len(titles) == 8
+    assert re.findall(r'<a href="#(part-\d+)">(.*?)</a>', full.html) == titles
+
+
+def test_the_names_of_the_heads_and_the_command_can_be_copied(full):
+    copied = [at["data-copy"] for at in full.all("button")]
+    assert copied == ["L0H1 L1H2", '["L0H1", "L1H2"]', "cs-heads find --model tiny --task capitals"]
+
+
+def test_provenance_is_folded(full):
+    assert [at["class"] for at in full.all("details")] == ["interactive", "provenance", "provenance"]
+    assert "open" not in full.all("details")[-1]
+
+
+def test_words_are_explained_below_the_table_that_has_them(full, report):
+    words = full.words
+    assert "importance : score lost with the head off, of 1 at most; positive: the task does worse" in words
+    assert "z : importance in standard errors" in words
+    assert "claimed : ✓ shown to matter beyond chance" in words
+    assert "selected :" not in words
+    ranking = replace(made_ranking(), frequency=np.ones((3, 4)), unit="nats")
+    words = report(Findings(ranking=ranking, k=2)).words
+    assert "selected : share of the resamples" in words
+    assert "importance : in nats; positive" in words
+
+
+def test_each_square_of_a_map_tells_the_figures_of_its_head(full):
+    [told, *_] = re.findall(r'<script type="application/json">(.*?)</script>', full.html)
+    texts = json.loads(told)
+    assert len(texts) == 12
+    shown = "L0H1\nrank 1\nimportance +0.500\ninterval +0.400 to +0.600\nz 10.0\nclaimed yes"
+    assert texts[1] == shown
+    assert texts[0].endswith("shared: controls need it too")
+    [style] = [at["style"] for at in full.all("div") if at.get("class") == "cells"][:1]
+    left, top, width, height = (float(number) for number in re.findall(r"([\d.]+)%", style))
+    assert 0 < left < left + width < 100
+    assert 0 < top < top + height < 100
+
+
+def test_a_map_of_too_many_heads_tells_nothing():
+    assert cells_of(HeadGrid(1, MAX_CELLS + 1), {}) is None
+
+
+def test_the_heads_of_all_maps_of_a_page_have_one_look_each_and_no_marker_stands_twice_in_one(report):
+    """L0H1 and L1H0 want the same marker."""
+    importance = np.zeros((3, 4))
+    importance[0, 1], importance[1, 0] = 0.5, 0.4
+    page = report(Findings(ranking=replace(made_ranking(), importance=importance), k=2))
+    marks = re.findall(r'd="([^"]*)"/></svg>(L\dH\d)', page.html)
+    assert len(set(marks)) == 2
+    assert len({outline for outline, _ in marks}) == 2
 
 
 # The curve

@@ -1,14 +1,17 @@
 """The report, looked at in a real browser without a network."""
 
 import shutil
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from cs_heads.analysis.attention import attention
 from cs_heads.plot import show_attention
-from cs_heads.report import write_report
+from cs_heads.plot.style import head_looks
+from cs_heads.report import Findings, write_report
 from cs_heads.units import Head
-from tests.plot.studies import made_study
+from tests.plot.studies import made_comparison, made_proof, made_ranking, made_study
 from tests.report.atlases import made_atlas
 from tests.waiting import HANG
 
@@ -92,29 +95,74 @@ def test_the_patterns_are_painted(look, report):
     )
 
 
-@pytest.mark.parametrize("width", [380, 1280])
-def test_nothing_is_wider_than_the_page(look, report, width):
-    page, _, _ = look(report, viewport={"width": width, "height": 800})
-    page.wait_for_function("document.querySelectorAll('.cs-attention canvas').length >= 6")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+# Texts that stand out of their place, and words of a first column that are broken into letters.
+FAULTS = """() => {
+    const faults = [], page = document.documentElement.clientWidth;
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const text = walker.currentNode;
+        let place = text.parentElement;
+        if (!text.data.trim() || place.closest('script, style, .told') || !place.checkVisibility()) continue;
+        const range = document.createRange();
+        const name = text.data.trim().slice(0, 40);
+        const first = place.closest('tbody th:first-child, thead th, dt');
+        if (first) for (const word of text.data.matchAll(/[^\\s\\/-]+/g)) {
+            range.setStart(text, word.index);
+            range.setEnd(text, word.index + word[0].length);
+            if (range.getClientRects().length > 1) faults.push(`broken: ${word[0]}`);
+        }
+        range.selectNodeContents(text);
+        while (getComputedStyle(place).display.startsWith('inline')) place = place.parentElement;
+        const box = place.getBoundingClientRect(), moved = place.closest('.wide, .cs-attention');
+        for (const line of range.getClientRects()) {
+            if (line.right > box.right + 1 || line.left < box.left - 1) faults.push(`outside its place: ${name}`);
+            if (!moved && (line.right > page + 1 || line.left < -1)) faults.push(`outside the page: ${name}`);
+        }
+    }
+    if (document.documentElement.scrollWidth > page) faults.push('the page is moved sideways');
+    return [...new Set(faults)];
+}"""
+
+LONG = "everyday/a_control_with_a_rather_long_name"
 
 
-@pytest.mark.parametrize("width", [390, 1400])
-def test_an_atlas_fits_the_page_and_names_of_skills_stay_whole(look, tmp_path, width):
-    path = write_report(made_atlas(), tmp_path / "atlas.html")
-    page, said, asked = look(path, viewport={"width": width, "height": 800})
-    assert (said, asked) == ([], [])
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def study():
+    """With a control, a model and a command of long names."""
+    ranking = replace(made_ranking(), frequency=np.ones((3, 4)), control_importance=np.zeros((3, 4)))
+    command = f"cs-heads find --model /models/{'deep/' * 12}tiny --task capitals --control {LONG} --out somewhere"
+    return made_study(ranking=ranking, proof=made_proof(control=LONG), command=command, comparison=None)
+
+
+PAGES = {"findings": study, "comparison": lambda: Findings(comparison=made_comparison()), "atlas": made_atlas}
+
+
+@pytest.mark.parametrize("make", PAGES.values(), ids=PAGES)
+def test_no_text_overflows_on_any_screen_in_light_and_in_dark(look, tmp_path, make):
+    """All that is folded is open; contrast of 4.5 or more, as WCAG 2 asks."""
+    page, said, asked = look(write_report(make(), tmp_path / "page.html"))
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    views = page.locator(".cs-attention section").count()
+    page.wait_for_function(f"document.querySelectorAll('.cs-attention canvas').length >= {3 * views}")
+    for width in (390, 800, 1400):
+        page.set_viewport_size({"width": width, "height": 900})
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate(FAULTS) == [], (width, scheme)
+            colors = page.evaluate(COLORS)
+            assert len(colors) > 5
+            for name, ink, ground in colors:
+                assert contrast(ink, ground) >= 4.5, (name, scheme)
+            assert (luminance(colors[0][2]) < 0.2) == (scheme == "dark")
     assert min(page.evaluate("[...document.images].map(image => image.naturalWidth)")) > 0
-    lines = page.evaluate(
-        """[...document.querySelectorAll('tbody th:first-child, td:nth-child(2)')].map(cell => {
-            const range = document.createRange();
-            range.selectNodeContents(cell.lastChild);
-            return [cell.innerText, range.getClientRects().length];
-        })"""
-    )
-    names = dict(lines)
-    assert names["word_problems"] == names["L0H1"] == names["sums"] == 1
+    assert (said, asked) == ([], [])
+
+
+def test_a_text_that_overflows_would_be_seen(look, tmp_path):
+    path = tmp_path / "bad.html"
+    table = '<table><tbody><tr><th><div style="width: 1rem; overflow-wrap: anywhere">letters</div></th></tr></table>'
+    path.write_text(f'<!doctype html>{table}<p style="width: 3rem; white-space: nowrap">far too long</p>')
+    page, _, _ = look(path)
+    assert page.evaluate(FAULTS) == ["broken: letters", "outside its place: far too long"]
 
 
 def luminance(color: str) -> float:
@@ -123,21 +171,52 @@ def luminance(color: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_letters_stand_out_in_light_and_in_dark(look, report, scheme):
-    """Contrast of 4.5 or more, as WCAG 2 asks."""
-    page, _, _ = look(report, color_scheme=scheme)
-    colors = page.evaluate(
-        """['p', '.soft', '.verdict', 'figcaption', 'td', 'dt', 'pre'].map(name => {
-            let place = document.querySelector('main ' + name), ink = getComputedStyle(place).color;
-            while (getComputedStyle(place).backgroundColor === 'rgba(0, 0, 0, 0)') place = place.parentElement;
-            return [ink, getComputedStyle(place).backgroundColor];
-        })"""
+def contrast(ink: str, ground: str) -> float:
+    light, dark = sorted(map(luminance, (ink, ground)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+COLORS = """'h1 p .soft .verdict figcaption td th dt pre a button dfn .terms'.split(' ').flatMap(name => {
+    let place = document.querySelector('main ' + name);
+    if (!place) return [];
+    const ink = getComputedStyle(place).color;
+    while (getComputedStyle(place).backgroundColor === 'rgba(0, 0, 0, 0)') place = place.parentElement;
+    return [[name, ink, getComputedStyle(place).backgroundColor]];
+})"""
+
+
+def test_a_reader_copies_points_and_compares(look, report):
+    """Copy buttons, the map that tells its heads, and the two attention views that move together."""
+    page, _, _ = look(
+        report, permissions=["clipboard-read", "clipboard-write"], viewport={"width": 1280, "height": 800}
     )
-    for ink, ground in colors:
-        light, dark = sorted(map(luminance, (ink, ground)), reverse=True)
-        assert (light + 0.05) / (dark + 0.05) >= 4.5
-    assert (luminance(colors[0][1]) < 0.2) == (scheme == "dark")
+    page.get_by_role("button", name="Copy names").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == "L0H1 L1H2"
+
+    cells = page.locator(".cells").first
+    cells.scroll_into_view_if_needed()
+    box = cells.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 1.5 / 4, box["y"] + box["height"] * 0.5 / 3)
+    assert page.locator(".told").inner_text().splitlines()[:3] == ["L0H1", "rank 1", "importance +0.500"]
+    page.mouse.move(2, 2)
+    assert not page.locator(".told").is_visible()
+
+    page.wait_for_function("document.querySelectorAll('.cs-attention canvas').length >= 6")
+    names = page.locator(".cs-attention h2")
+    assert names.all_inner_texts() == ["L0H1", "L0H1"]
+    small = page.locator(".cs-attention h4").get_by_text("L1H2", exact=True)
+    small.first.hover()
+    page.wait_for_function(
+        shown := "[...document.querySelectorAll('.cs-attention h2')].every(name => name.innerText === 'L1H2')"
+    )
+    small.last.click()
+    page.mouse.move(2, 2)
+    page.wait_for_function(shown)
+
+    look_of = {str(head): look for head, look in head_looks([Head(0, 1), Head(1, 2)]).items()}
+    painted = small.first.evaluate("name => getComputedStyle(name).backgroundColor")
+    assert painted == "rgb({}, {}, {})".format(*(int(look_of["L1H2"].color[at : at + 2], 16) for at in (1, 3, 5)))
 
 
 def test_the_report_prints(look, report):
