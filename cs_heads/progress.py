@@ -48,6 +48,9 @@ class _Bar:
     intact: dict[str, Float[np.ndarray, " example"]] = field(default_factory=dict)
     shown: Any = None
 
+    def __str__(self) -> str:
+        return ": ".join(filter(None, map(str, self.calls)))
+
     def open(self, progress: bool | None) -> None:
         """Open it, if it is not; what the first measurement asks for decides whether it is shown."""
         if self.shown is None:
@@ -56,8 +59,13 @@ class _Bar:
             kind: dict[str, Any] = {"file": sys.stdout} if notebook else {"dynamic_ncols": True}
             # Where it may be shown, tqdm reads TQDM_DISABLE from the environment.
             kind |= {"disable": True} if hidden else {}
-            self.shown = bar_class(notebook)(total=max(self.total, 1), bar_format=_FORMAT, **kind)
-            self.draw()
+            self.shown = bar_class(notebook)(desc=str(self), total=max(self.total, 1), bar_format=_FORMAT, **kind)
+
+    def at(self, task: str) -> None:
+        """Say which task is measured, in a call on several."""
+        if len(self.tasks) > 1:
+            self.calls[-1].name = task
+            self.draw(now=False)
 
     def add(self, n: int) -> None:
         """So many more example-evaluations are done."""
@@ -84,7 +92,7 @@ class _Bar:
         """Show what runs and the baseline so far, ``now`` or when more is done."""
         if self.shown is None or self.shown.disable:
             return
-        self.shown.set_description_str(": ".join(filter(None, map(str, self.calls))), refresh=False)
+        self.shown.set_description_str(str(self), refresh=False)
         known = [scores[~np.isnan(scores)] for scores in self.intact.values()]
         scores = np.concatenate(known) if known else np.array([])
         if len(scores):

@@ -93,6 +93,8 @@ class PatchingExperiment:
             found = np.full(len(pair), np.nan)
             with filled(kept, phase, found, bar.add) as done:
                 if np.isnan(found).any():
+                    if "_source" not in vars(self):
+                        bar.add(n)
                     z = self._source
                     source = z.mean(dim=0, keepdim=True).expand_as(z) if average_source else z
                     options: dict[str, Any] = {"batch_tokens": self._tokens, "done": done, "measured": found}

@@ -133,6 +133,8 @@ def measure(parts: Sequence[Part]) -> None:
         with counting(several, len(numbers), parts[0].progress, int(known.sum())) as bar:
             for batch in parts[0].engine.run(_masks(asked), numbers, known):
                 _keep(parts, asked, starts, batch)
+                for pair, *_ in batch[-1:]:
+                    bar.at(parts[int(np.searchsorted(starts, pair, side="right")) - 1].name)
                 bar.add(len(batch))
                 for part in parts:
                     part.show_baseline()
