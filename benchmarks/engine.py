@@ -51,9 +51,7 @@ def score(subject: Subject, examples: list[EncodedExample], masks: np.ndarray, i
     assert engine.forwards.able  # tries its short cuts on the model, once for all runs
 
     def run() -> list:
-        found = {
-            pair: logprob for batch in engine.run(*pairs_of(masks, len(examples)), False) for pair, logprob, _ in batch
-        }
+        found = {pair: logprob for batch in engine.run(*pairs_of(masks, len(examples))) for pair, logprob, _ in batch}
         return [found[pair] for pair in range(len(found))]
 
     return run
@@ -66,7 +64,7 @@ def write(subject: Subject, examples: list[EncodedExample], masks: np.ndarray, *
     intact = np.zeros((1, *subject.grid.shape), dtype=bool)
 
     def texts(masks: np.ndarray, drafts: dict) -> list:
-        found = dict(pair for batch in generation.run(*pairs_of(masks, len(examples)), drafts, False) for pair in batch)
+        found = dict(pair for batch in generation.run(*pairs_of(masks, len(examples)), drafts) for pair in batch)
         return [found[pair] for pair in range(len(found))]
 
     return lambda: texts(masks, dict(enumerate(texts(intact, {}))) if draft else {})
@@ -133,9 +131,7 @@ def hooked_rows(subject: Subject, batch: list[EncodedExample]) -> Callable[[], l
     assert engine.forwards.able
     masks = designs.stratified(subject.grid, len(batch), 0.05, seed=1)
     return lambda: [
-        logprob
-        for results in engine.run(PairMasks.of(masks), np.arange(len(batch)), False)
-        for _, logprob, _ in results
+        logprob for results in engine.run(PairMasks.of(masks), np.arange(len(batch))) for _, logprob, _ in results
     ]
 
 
@@ -210,7 +206,7 @@ def tokens(subject: Subject, runs: int) -> None:
                 engine = Engine(subject.bridge, examples, size)
                 assert engine.forwards.able
                 begin = time.perf_counter()
-                for _ in engine.run(*pairs_of(masks, len(examples)), False):
+                for _ in engine.run(*pairs_of(masks, len(examples))):
                     pass
                 seconds[size].append(time.perf_counter() - begin)
         found = " | ".join(f"{statistics.median(seconds[size]):.2f}" for size in sizes)

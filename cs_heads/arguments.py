@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
@@ -119,6 +120,16 @@ def check_share(name: str, value: Any) -> float:
     return number
 
 
+def did_you_mean(word: Any, known: Iterable[str]) -> str:
+    """What ends an error where a word that is known looks like one that is not; nothing where none does.
+
+    >>> did_you_mean("anealed", ["annealed", "css"]), did_you_mean(5, ["css"])
+    ("; did you mean 'annealed'?", '')
+    """
+    near = get_close_matches(word, list(known), n=1) if isinstance(word, str) else []
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
 def check_one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
     """Raise ``ValueError`` where an argument is none of the words allowed.
 
@@ -127,7 +138,7 @@ def check_one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
     ValueError: order must be one of both, ABBA, got 'AB'
     """
     if value not in (allowed := tuple(allowed)):
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}{did_you_mean(value, allowed)}")
 
 
 _WORDS: dict[Any, tuple[str, str]] = {

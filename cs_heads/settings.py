@@ -6,14 +6,10 @@ first ``Experiment``; further ones are made by ``Experiment.on``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from typing import Any, Literal, TypedDict
-
-from tqdm.auto import tqdm
 
 from cs_heads.arguments import check_integer, check_one_of, check_path, check_switch
 from cs_heads.units import POSITIONS, UNITS, Positions, Units
@@ -159,46 +155,3 @@ class Settings:
     def kinds() -> dict[str, Kind]:
         """By the name of each setting, what it does to a number."""
         return {each.name: each.metadata["kind"] for each in fields(Settings)}
-
-
-_WHOLE: ContextVar[Any] = ContextVar("whole", default=None)
-
-
-@contextmanager
-def whole_bar(name: str, total: int, progress: bool | None) -> Iterator[Callable[[str], None]]:
-    """One bar for a call of many steps, with the time left: what ``progress_bar`` would show beside it, it counts.
-
-    Inside another such bar none is shown, and that one goes on.
-
-    Args:
-        name: What runs.
-        total: Example-evaluations of all steps, about.
-        progress: Whether it is shown; None: in notebooks and terminals.
-
-    Yields:
-        What names the step that begins.
-    """
-    if (outer := _WHOLE.get()) is not None:
-        yield lambda step: outer.set_description(f"{name}: {step}")
-        return
-    # disable=None: no bar where standard error is a file.
-    with tqdm(total=total, desc=name, unit="eval", disable=None if progress is None else not progress) as bar:
-        before = _WHOLE.set(bar)
-        try:
-            yield lambda step: bar.set_description(f"{name}: {step}")
-        finally:
-            _WHOLE.reset(before)
-        bar.total = bar.n
-        bar.refresh()
-
-
-def progress_bar(total: int, unit: str, progress: bool | None, done: int = 0) -> Any:
-    """A bar over ``total`` units, ``done`` of them before it begins; ``progress`` None: in notebooks and terminals.
-
-    Inside ``whole_bar`` its evaluations are counted there.
-    """
-    whole = _WHOLE.get()
-    if whole is not None and unit == "eval":
-        whole.update(done)
-        return nullcontext(whole)
-    return tqdm(total=total, initial=done, unit=unit, disable=None if progress is None else not progress)

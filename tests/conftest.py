@@ -111,6 +111,35 @@ def few_skills(monkeypatch):
 
 
 @pytest.fixture
+def bars(monkeypatch):
+    """The bars that calls open from here on: each has ``said``, the lines that it showed, without its numbers."""
+    from tqdm import tqdm
+
+    from cs_heads import progress
+
+    opened = []
+
+    class Bar(tqdm):
+        def __init__(self, **options):
+            self.said: list[str] = []
+            self.first = options["total"]
+            super().__init__(**{**options, "mininterval": 0})
+            if not self.disable:
+                opened.append(self)
+
+        def refresh(self, *args, **kwargs):
+            self.said.append(", ".join(filter(None, (self.desc, self.postfix))))
+            return super().refresh(*args, **kwargs)
+
+        def update(self, n=1):
+            assert self.n + n <= self.total, "more is done than there is to do"
+            return super().update(n)
+
+    monkeypatch.setattr(progress, "bar_class", lambda in_notebook: Bar)
+    return opened
+
+
+@pytest.fixture
 def no_short_cuts(monkeypatch):
     """One row an example-evaluation: without the short cuts, which run fewer, and their trial on a few tokens."""
     from cs_heads.engine import forwards

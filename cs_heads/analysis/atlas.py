@@ -32,8 +32,9 @@ from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.methods.annealing.joint import annealed_jointly, check_joint_budget, per_task
 from cs_heads.methods.annealing.task_search import alone_intervals, universal_of
+from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
-from cs_heads.settings import Settings, SettingsArguments, whole_bar
+from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, finding_side
 from cs_heads.tasks.controls import MIN_DEFAULTS, are_kin, family_of
@@ -264,6 +265,7 @@ class Atlas(Result, Drawable, picture="atlas"):
         )
 
 
+@one_bar("atlas")
 def atlas(
     model: ModelLike,
     tasks: Sequence[Task] | None = None,
@@ -329,37 +331,37 @@ def atlas(
         searched = sum(sizes) + per_task(judged.grid.size) * len(finding) if budget is None else budget
         judging = sum(one.n_examples for one in unseen.values()) * (1 + len(listed) + n_random)
         ready = preparation_of(*finding, *unseen.values())
-        with whole_bar("atlas", searched + judging + ready, rest.get("progress")) as begin:
-            begin("search")
-            joint = annealed_jointly(finding, kin=pairs, k=k, budget=budget, seed=seed)
-            rankings = {name: found for name, found in zip(names, joint.rankings, strict=True) if found is not None}
-            apart = {frozenset((names[i], names[j])) for i, j in pairs}
-            kin = {name: [other for other in rankings if frozenset((other, name)) in apart] for name in rankings}
-            heads = {name: found.top(k) for name, found in rankings.items()}
-            begin("matrix")
-            columns = [Column(name, "own", (unseen[name],)) for name in rankings]
-            drops = measure_drops(columns, heads, {name: name for name in rankings}, seed)
-            begin("random heads")
-            apart_of = {name: [h for h in found.shared if h not in heads[name]] for name, found in rankings.items()}
-            # As each proof draws them, all in forwards that they share.
-            grid = judged.grid
-            sets = {
-                name: random_sets(grid, grid.mask(heads[name]), grid.mask(others), n_random, seed)
-                for name, others in apart_of.items()
-            }
-            measure_together([Asked(unseen[name], np.stack(masks)) for name, masks in sets.items()])
-            proofs = {
-                name: measure_proof(
-                    unseen[name],
-                    heads[name],
-                    exclude=apart_of[name],
-                    name=name,
-                    controls=[(other, unseen[other]) for other in rankings if other not in (name, *kin[name])],
-                    n_random=n_random,
-                    seed=seed,
-                )
-                for name, found in rankings.items()
-            }
+        expect(searched + judging + ready)
+        step("search", names)
+        joint = annealed_jointly(finding, kin=pairs, k=k, budget=budget, seed=seed)
+        rankings = {name: found for name, found in zip(names, joint.rankings, strict=True) if found is not None}
+        apart = {frozenset((names[i], names[j])) for i, j in pairs}
+        kin = {name: [other for other in rankings if frozenset((other, name)) in apart] for name in rankings}
+        heads = {name: found.top(k) for name, found in rankings.items()}
+        step("matrix")
+        columns = [Column(name, "own", (unseen[name],)) for name in rankings]
+        drops = measure_drops(columns, heads, {name: name for name in rankings}, seed)
+        step("random heads")
+        apart_of = {name: [h for h in found.shared if h not in heads[name]] for name, found in rankings.items()}
+        # As each proof draws them, all in forwards that they share.
+        grid = judged.grid
+        sets = {
+            name: random_sets(grid, grid.mask(heads[name]), grid.mask(others), n_random, seed)
+            for name, others in apart_of.items()
+        }
+        measure_together([Asked(unseen[name], np.stack(masks)) for name, masks in sets.items()])
+        proofs = {
+            name: measure_proof(
+                unseen[name],
+                heads[name],
+                exclude=apart_of[name],
+                name=name,
+                controls=[(other, unseen[other]) for other in rankings if other not in (name, *kin[name])],
+                n_random=n_random,
+                seed=seed,
+            )
+            for name, found in rankings.items()
+        }
         few = min(len(rankings) - 1 - len(others) for others in kin.values()) < MIN_DEFAULTS
         return Atlas(
             rankings=rankings,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from time import perf_counter
 from typing import Any
@@ -29,6 +32,7 @@ from cs_heads.experiment.controls import control_experiments, defaults_of, judge
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import method_named
+from cs_heads.progress import cost_of, expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.store.store import BrokenStoreError
@@ -226,6 +230,7 @@ class Comparison(Result, Drawable, picture="comparison"):
         return (*refused, *self.notes)
 
 
+@one_bar("compare")
 def compare(
     model: ModelLike,
     task: Task,
@@ -308,24 +313,17 @@ def compare(
             skills = {skill.name: skill for skill in defaults_of(judged, task, seed)}
         helping = [skills[other.task.name] for other in others] if skills else given
 
-        rankings: dict[str, tuple[HeadRanking, float]] = {}
-        refused: dict[str, ValueError] = {}
-        for name in methods:
+        def search(name: str) -> HeadRanking:
             more = {"budget": budget, "seed": seed, **same, **options.get(name, {})}
             method = method_named(name)
             searching = helping if contrast and method.takes_controls else None
             more["controls"] = controls if method.default_controls else searching
-            start = perf_counter()
-            try:
-                found = find_heads(judged.source, task, k=max_heads, method=name, **more)
-            except (BaselineTooLowError, BrokenStoreError):
-                raise
-            except ValueError as error:
-                refused[name] = error
-            else:
-                rankings[name] = found, perf_counter() - start
-        if not rankings:
-            raise next(iter(refused.values()))
+            return find_heads(judged.source, task, k=max_heads, method=name, **more)
+
+        judging = judged.n_examples * (1 + max_heads * (len(methods) + n_random))
+        expect(judging + _searching(search, methods) + sum(each.n_examples for each in others) * (1 + len(methods)))
+        rankings, refused = _rankings(search, methods)
+        step("judging")
         tops = [ranking.top(max_heads) for ranking, _ in rankings.values()]
         shared = sorted({head for ranking, _ in rankings.values() for head in ranking.shared})
         random, drawn = _random(grid, tops, shared, n_random, seed)
@@ -359,6 +357,39 @@ def compare(
                 **({} if shares is None else {"shares": shares}),
             },
         )
+
+
+def _rankings(
+    search: Callable[[str], HeadRanking], methods: Sequence[str]
+) -> tuple[dict[str, tuple[HeadRanking, float]], dict[str, ValueError]]:
+    """By the name of each method what it found and in how many seconds, or why it refused; all of them may not."""
+    rankings: dict[str, tuple[HeadRanking, float]] = {}
+    refused: dict[str, ValueError] = {}
+    for number, name in enumerate(methods, start=1):
+        step(f"{number}/{len(methods)}")
+        start = perf_counter()
+        try:
+            found = search(name)
+        except (BaselineTooLowError, BrokenStoreError):
+            raise
+        except ValueError as error:
+            refused[name] = error
+        else:
+            rankings[name] = found, perf_counter() - start
+    if not rankings:
+        raise next(iter(refused.values()))
+    return rankings, refused
+
+
+def _searching(search: Callable[[str], object], methods: Sequence[str]) -> int:
+    """What the searches of methods cost at most; nothing of those that will refuse what they are given."""
+    total = 0
+    for name in methods:
+        with suppress(ValueError), warnings.catch_warnings():
+            # What there is to be said is said when it runs.
+            warnings.simplefilter("ignore")
+            total += cost_of(partial(search, name)) or 0
+    return total
 
 
 def _faithful(

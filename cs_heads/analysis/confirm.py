@@ -25,9 +25,10 @@ from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k
 from cs_heads.experiment.controls import control_experiments, judged_sides, left_out_note
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, provenance_of
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, preparation_of, provenance_of
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.experiment.without import Without
+from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, check_controls
@@ -154,6 +155,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         )
 
 
+@one_bar("confirm")
 def confirm(
     model: ModelLike,
     task: Task,
@@ -244,6 +246,7 @@ def confirm(
         return replace(proof, spent=sum(each.spent for each in (experiment, *others)), notes=(*proof.notes, *said))
 
 
+@one_bar("confirm", outermost=True)
 def measure_proof(
     experiment: ExperimentLike,
     heads: Sequence[HeadLike],
@@ -306,6 +309,8 @@ def measure_proof(
     # Random sets may repeat on a small grid, and each different mask is asked once.
     once, place = different(np.stack([np.zeros_like(found), found, *drawn]))
     own = explicit(grid, [[], heads])
+    sizes = [2 * control.n_examples for _, control in controls]
+    expect(len(once) * experiment.n_examples + sum(sizes) + preparation_of(experiment, *(each for _, each in controls)))
     measure_together(
         [Asked(experiment, once), *(Asked(control, own) for _, control in controls if control.grid == grid)]
     )

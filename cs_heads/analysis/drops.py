@@ -22,6 +22,7 @@ from cs_heads.experiment.controls import check_apart, unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, preparation_of, provenance_of
 from cs_heads.experiment.together import Asked, measure_together
+from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, control_side
@@ -182,6 +183,7 @@ def check_columns(columns: Sequence[Column]) -> None:
         raise ValueError("tasks must all be measured on one grid")
 
 
+@one_bar("specificity", outermost=True)
 def measure_drops(
     columns: Sequence[Column], heads: Mapping[str, Sequence[HeadLike]], own: Mapping[str, str], seed: int = 0
 ) -> TaskDrops:
@@ -204,7 +206,9 @@ def measure_drops(
     grid = columns[0].parts[0].grid
     once, place = different(explicit(grid, [[], *heads.values()]))
     drops: dict[str, dict[str, TaskDrop]] = {found: {} for found in heads}
-    measure_together([Asked(part, once) for column in columns for part in column.parts])
+    parts = [part for column in columns for part in column.parts]
+    expect(len(once) * sum(part.n_examples for part in parts) + preparation_of(*parts))
+    measure_together([Asked(part, once) for part in parts])
     spent = 0
     for column in columns:
         scores = [part(once)[place] for part in column.parts]
@@ -212,8 +216,8 @@ def measure_drops(
         chances = list(map(chance_of, column.parts))
         low = [baseline_too_low(part, each[0]) for part, each in zip(column.parts, scores, strict=True)]
         for row, found in enumerate(heads, start=1):
-            parts = [(each[0], each[row]) for each in scores]
-            drops[found][column.name] = task_drop(column.name, chances, parts, seed, low)
+            pairs = [(each[0], each[row]) for each in scores]
+            drops[found][column.name] = task_drop(column.name, chances, pairs, seed, low)
     return TaskDrops(
         heads={found: tuple(grid.resolve(head) for head in named) for found, named in heads.items()},
         drops=drops,
@@ -228,6 +232,7 @@ def measure_drops(
     )
 
 
+@one_bar("specificity")
 def specificity(
     model: ModelLike,
     tasks: Task | Sequence[Task],
@@ -275,6 +280,7 @@ def specificity(
         check_is_task(tasks)
         own, found = {tasks.name: tasks}, heads if isinstance(heads, Mapping) else {tasks.name: heads}
         belongs = dict.fromkeys(found, tasks.name)
+    step("", own)
     with unseen_columns(model, own, others, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid
         if k is not None:

@@ -22,6 +22,7 @@ from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.controls import unseen_side
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.progress import one_bar
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Example, Task
 from cs_heads.tasks.scorer import compared
@@ -111,6 +112,7 @@ class FailureModes(Result, Drawable, picture="failures"):
         )
 
 
+@one_bar("failures")
 def failures(
     model: ModelLike,
     task: Task,

@@ -36,6 +36,7 @@ from cs_heads.experiment.protocol import (
     provenance_of,
     responding,
 )
+from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
@@ -169,6 +170,7 @@ def areas(
     return faithful @ weights, np.abs(1 - faithful) @ weights
 
 
+@one_bar("faithfulness", outermost=True)
 def measure_faithfulness(
     experiment: ExperimentLike,
     rankings: HeadRanking | Mapping[str, HeadRanking],
@@ -208,6 +210,7 @@ def measure_faithfulness(
     ask = responding(experiment, response)
     kept, notes = _numbers_kept(shares, grid)
 
+    expect((2 + (len(rankings) + n_random) * len(kept)) * experiment.n_examples + preparation_of(experiment))
     ends = np.stack([np.zeros(grid.shape, dtype=bool), np.ones(grid.shape, dtype=bool)])
     intact, empty = ask(ends, None)
     _check_clear(experiment, measured(experiment, ends[:1], None)[0], intact, empty, response)
@@ -252,6 +255,7 @@ def measure_faithfulness(
     )
 
 
+@one_bar("faithfulness")
 def faithfulness(
     model: ModelLike,
     task: Task,

@@ -17,6 +17,7 @@ from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import is_universal
+from cs_heads.progress import one_bar
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.sides import check_tasks
@@ -139,6 +140,7 @@ def measure_formats(columns: Sequence[Column], heads: Mapping[str, Sequence[Head
     return FormatHeads(measure_drops(columns, heads, {}, seed))
 
 
+@one_bar("formats")
 def format_heads(
     model: ModelLike,
     letters: Sequence[Task],

@@ -28,6 +28,7 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, LogprobExperiment
 from cs_heads.methods.gating.fit import contrastive_gating
 from cs_heads.methods.gating.result import SCORES, HeadGates, Score
+from cs_heads.progress import expect, one_bar, step
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.tasks.sides import check_is_task
@@ -66,6 +67,7 @@ class AblationCurve(Result):
         )
 
 
+@one_bar("ablation curves")
 def ablation_curves(
     experiment: LogprobExperiment, gates: HeadGates, max_heads: int | None = None
 ) -> tuple[AblationCurve, ...]:
@@ -86,7 +88,9 @@ def ablation_curves(
     max_heads = max(1, grid.size // 2) if max_heads is None else max_heads
     check_integer("max_heads", max_heads, 1, grid.size, "the heads of the grid")
     curves = []
+    expect((len(SCORES) * max_heads + 1) * experiment.n_examples)
     for name in SCORES:
+        step(f"by {name}")
         order = np.argsort(-gates.score(name).mean(axis=0).ravel(), kind="stable")[:max_heads]
         heads = tuple(grid.unit(int(index)) for index in order)
         masks = np.stack([grid.mask(heads[:n]) for n in range(max_heads + 1)])
@@ -350,6 +354,7 @@ class ToggleCurve(Result):
         )
 
 
+@one_bar("toggle curves")
 def toggle_curves(
     experiment: LogprobExperiment,
     gates: HeadGates,
@@ -377,7 +382,9 @@ def toggle_curves(
     check_integer("n_points", n_points, 1)
     points = np.unique(np.linspace(1, max_heads, min(n_points, max_heads)).round().astype(int))
     curves = []
+    expect(len(SCORES) * len(gates.plus) * 2 * len(points) * experiment.n_examples)
     for score in SCORES:
+        step(f"by {score}")
         rows = []
         for plus, scores in zip(gates.plus, gates.score(score), strict=True):
             rank = np.argsort(np.argsort(-scores.ravel(), kind="stable"))
@@ -434,6 +441,7 @@ class HeldOutContrasts(Result, Drawable, picture="contrasts"):
         return pd.DataFrame(score.to_dict() for score in self.scores)
 
 
+@one_bar("contrasts")
 def held_out_contrasts(
     model: ModelLike,
     formats: Mapping[str, Mapping[str, Task]],
@@ -479,6 +487,7 @@ def held_out_contrasts(
         for name in left_out:
             unseen = {kind: begun.on(confirming_side(formats[kind][name]).take(n)) for kind in formats}
             for retained, forgotten in ((first, second), (second, first)):
+                step(f"without {name}, {retained} retained")
                 ranking = contrastive_gating(
                     begun.on(_joined(formats[retained], name, retained)),
                     forget=_joined(formats[forgotten], name, forgotten),

@@ -20,6 +20,7 @@ from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import fitting_k
+from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
@@ -85,6 +86,7 @@ class SparsityCurve(Result, Drawable, picture="sparsity"):
         return self.to_frame().pivot_table(index="k", columns="task", values="score", sort=False)
 
 
+@one_bar("sparsity curve", outermost=True)
 def measure_sparsity(
     columns: Sequence[Column],
     heads: Sequence[HeadLike],
@@ -111,8 +113,11 @@ def measure_sparsity(
     grid = columns[0].parts[0].grid
     named = heads_of(grid, heads, len(heads))
     nested = {str(k): named[:k] for k in range(len(named) + 1)}
+    sizes = [sum(part.n_examples for part in column.parts) for column in columns]
+    expect(len(nested) * sum(sizes) + n_random * len(named) * sizes[0])
     measured = measure_drops(columns, nested, dict.fromkeys(nested, columns[0].name), seed)
     orders, notes = random_orders(grid, named, exclude, n_random, np.random.default_rng(seed))
+    step("random heads")
     random, spent = random_drops(columns[0], orders) if orders else (None, 0)
     return SparsityCurve(
         heads=named,
@@ -135,6 +140,7 @@ def random_drops(column: Column, orders: Sequence[Sequence[Unit]]) -> tuple[Floa
     return scores[:, :1] - scores, spent
 
 
+@one_bar("sparsity curve")
 def sparsity_curve(
     model: ModelLike,
     task: Task,

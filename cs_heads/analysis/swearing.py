@@ -17,6 +17,7 @@ from cs_heads.analysis.result import Result
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import check_masks
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.progress import one_bar
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.tasks.swearing import Profanity, SwearingScorer
@@ -72,6 +73,7 @@ def swearing_under(experiment: Experiment, masks: Bool[np.ndarray, "..."]) -> Sw
     return SwearingUnderMasks(counts, severities, intact[0], experiment.spent - before)
 
 
+@one_bar("prompts that make it swear")
 def swearing_prompts(model: ModelLike, task: Task, **settings: Unpack[SettingsArguments]) -> Task:
     """The task with those prompts alone at which the intact model swears, on both sides: there it scores 1.
 

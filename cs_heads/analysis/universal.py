@@ -17,6 +17,7 @@ from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import baseline_too_low, is_universal
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, preparation_of, provenance_of
+from cs_heads.progress import expect, one_bar, step
 from cs_heads.units import HeadLike, Unit, as_heads
 
 
@@ -72,6 +73,7 @@ class UniversalHeads(Result, Drawable, picture="universal"):
         return json_ready({"heads": self.heads, "left": left, "spent": self.spent, "provenance": self.provenance})
 
 
+@one_bar("universal heads")
 def universal_heads(
     experiments: Mapping[str, ExperimentLike],
     heads: Iterable[HeadLike],
@@ -115,6 +117,9 @@ def universal_heads(
     every = {**experiments, "control": control}
     if len(every) == len(experiments):
         raise ValueError("experiments must not be named 'control', as the control is")
+    prepared, sizes = preparation_of(*every.values()), [each.n_examples for each in every.values()]
+    expect(prepared + sum(size + min(size, n) * len(candidates) for size in sizes))
+    step("intact")
     intact = {name: experiment(designs.explicit(grid, [[]]))[0] for name, experiment in every.items()}
     for name, scores in intact.items():
         reason = baseline_too_low(every[name], scores)
@@ -122,8 +127,9 @@ def universal_heads(
             raise ValueError(f"the baseline of task {name!r} is too low: {reason}")
     off = designs.explicit(grid, [[head] for head in candidates])
     left, interval = np.full((len(candidates), len(every)), np.nan), np.full((len(candidates), len(every), 2), np.nan)
-    spent = preparation_of(*every.values()) + sum(len(scores) for scores in intact.values())
+    spent = prepared + sum(len(scores) for scores in intact.values())
     for column, (name, experiment) in enumerate(every.items()):
+        step(f"on {name}")
         drawn = np.random.default_rng([seed, column]).permutation(experiment.n_examples)[:n]
         ablated = experiment(off, np.tile(drawn, (len(off), 1)))
         before, chance = intact[name][drawn], chance_of(experiment)

@@ -18,8 +18,13 @@ the usual way:
   cs-heads reproduce --paper cs --model demo --quick --out cs-demo   a paper's tables and figures
 
 A file of your own is a task, too: --task my_task.jsonl. With --store FILE everything
-measured is kept, and the same command resumes where it was cut short. Each command has its
-own --help; cost is said in example-evaluations: one mask, one example.
+measured is kept, and the same command resumes where it was cut short. What --out DIR writes
+has DIR/run.toml in it: --config DIR/run.toml repeats the run. Each command has its own --help;
+cost is said in example-evaluations: one mask, one example.
+
+The shell completes commands, flags, and names of tasks and methods, after
+  pip install 'cs-heads[completion]'
+  eval "$(register-python-argcomplete cs-heads)"    # bash and zsh; fish: register-python-argcomplete -s fish
 """
 
 from __future__ import annotations
@@ -32,6 +37,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
@@ -45,6 +51,8 @@ def _interrupted(kept: str = "") -> int:
 
 try:
     from cs_heads.cli import atlas, compare, find, others, reproduce
+    from cs_heads.cli.colors import colored
+    from cs_heads.cli.completion import autocomplete
     from cs_heads.cli.options import Help, Parser
 except KeyboardInterrupt:
     raise SystemExit(_interrupted()) from None
@@ -71,8 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = argparse.Namespace()
     with _noticing_ctrl_c() as pressed:
         try:
-            _parser().parse_args(given, options)
-            options.command = shlex.join(["cs-heads", *given])
+            parser = _parser()
+            autocomplete(parser)
+            parser.parse_args(given, options)
+            # What the file of --config says stands in the command that results name.
+            said = getattr(options, "arguments", given[1:])
+            options.command = shlex.join(["cs-heads", *given[:1], *said])
             with warnings.catch_warnings():
                 warnings.showwarning = _print_warning
                 status: int | None = options.run(options)
@@ -90,7 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _interrupted(_kept(options))
             if not isinstance(error, ValueError | OSError | MemoryError | ImportError):
                 raise
-            print(f"cs-heads: error: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+            said = " ".join(str(error).split()) or type(error).__name__
+            print(f"cs-heads: {colored('error:', 'red', sys.stderr)} {said}", file=sys.stderr)
             return 2
     return status or 0
 
@@ -134,11 +147,13 @@ def _parser() -> Parser:
     about, usual, epilog = __doc__.partition("the usual way:")
     description = about.partition("\n\n")[2]
     parser = Parser(prog="cs-heads", description=description, epilog=usual + epilog, formatter_class=Help)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser.add_argument("--version", action="version", version=f"cs-heads {version('cs-heads')}")
+    parser.set_defaults(run=lambda _: parser.print_help())
+    commands = parser.add_subparsers(metavar="COMMAND")
     for add in _COMMANDS:
         add(commands)
     return parser
 
 
 def _print_warning(message: Any, *_: Any, **__: Any) -> None:
-    print(f"cs-heads: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    print(f"cs-heads: {colored('warning:', 'yellow', sys.stderr)} {' '.join(str(message).split())}", file=sys.stderr)

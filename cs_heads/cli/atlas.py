@@ -8,15 +8,20 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from cs_heads import plot
+from cs_heads.cli.colors import headed, verdict_colored
+from cs_heads.cli.completion import completes
+from cs_heads.cli.config import write_config
 from cs_heads.cli.options import (
     ALLOW_CODE,
     REPEATED,
     add_command,
+    add_config,
     add_loading,
     add_settings,
     check_numbers,
     make_folder,
     model_of,
+    names_of_tasks,
     options_by_task,
     settings_of,
 )
@@ -35,6 +40,7 @@ def add(commands: Commands) -> None:
     """The sub-command ``atlas``."""
     parser = add_command(commands, atlas)
     parser.complete = lambda parser, _: add_settings(parser)
+    add_config(parser)
     add = parser.add_argument
     text = "Hugging Face name, local folder or GGUF file, or demo: the model that comes with the library"
     add("--model", required=True, help=text)
@@ -42,7 +48,7 @@ def add(commands: Commands) -> None:
         "two skills or more: built-in tasks, .jsonl or .csv files, commas between (default: the everyday skills "
         "that come with the library, of the demo model its own)"
     )
-    add("--tasks", metavar="TASK,...", help=text)
+    completes(add("--tasks", metavar="TASK,...", help=text), names_of_tasks, lists=True)
     text = "an option of the --tasks that have it, or of one, as boolq:data_files=dev.jsonl; may be repeated"
     add("--task-option", **REPEATED, metavar="[TASK:]NAME=VALUE", help=text)
     add("--n", type=int, help="examples to find heads with, of each of --tasks (default: 100, or half of a small task)")
@@ -124,7 +130,7 @@ def atlas(options: argparse.Namespace) -> None:
     else:
         _print_atlas(options.model, found)
     if options.out is not None:
-        _write(options.out, findings, quiet=options.json)
+        _write(options, findings)
 
 
 def _tasks(options: argparse.Namespace) -> list[Task] | None:
@@ -152,7 +158,7 @@ def _print_atlas(model: str, found: Atlas) -> None:
     print(f"{'skill':<{width}}{'own':>6}{'others':>8}  {'verdict':<{told}}heads")
     for row in frame.to_dict("records"):
         losses = "{:>6.2f}{:>8.2f}".format(row["own loss"], row["others' mean loss"])
-        print(f"{row['skill']:<{width}}{losses}  {row['verdict']:<{told}}{row['heads']}")
+        print(f"{row['skill']:<{width}}{losses}  {verdict_colored(row['verdict'], told)}{row['heads']}")
     own, others = found.means()
     print(f"{'mean':<{width}}{own:>6.2f}{others:>8.2f}\n")
     print(f"universal heads: {', '.join(map(str, found.universal)) or 'none'}")
@@ -163,25 +169,26 @@ def _print_atlas(model: str, found: Atlas) -> None:
     for name, reason in found.left_out.items():
         print(f"{name} is left out: {reason}")
     for note in notes_of(found):
-        print(f"note: {note}")
+        print(headed(f"note: {note}"))
     search = found.provenance["search"]["spent"]
-    print(f"cost: {search:,} example-evaluations to find, {found.spent - search:,} to prove")
+    print(headed(f"cost: {search:,} example-evaluations to find, {found.spent - search:,} to prove"))
 
 
-def _write(folder: Path, findings: AtlasFindings, *, quiet: bool) -> None:
+def _write(options: argparse.Namespace, findings: AtlasFindings) -> None:
     from cs_heads.plot.style import draw_to
     from cs_heads.report import write_report
     from cs_heads.report.findings import ATLAS
 
-    found, tables = findings.atlas, ("atlas.csv", "matrix.csv", "skills.csv")
+    folder, found, tables = options.out, findings.atlas, ("atlas.csv", "matrix.csv", "skills.csv")
     (folder / ATLAS).write_text(findings.to_json() + "\n", encoding="utf-8")
     found.heads_frame().to_csv(folder / tables[0], index=False)
     found.matrix().to_csv(folder / tables[1], index_label="heads of")
     found.to_frame().to_csv(folder / tables[2], index=False)
-    written = [folder / name for name in (ATLAS, *tables)]
+    written = [write_config(options.parser, options, options.arguments)]
+    written += [folder / name for name in (ATLAS, *tables)]
     written += draw_to(folder / "atlas.png", plot.atlas, found)
     written += draw_to(folder / "matrix.png", plot.skill_matrix, found)
     written += draw_to(folder / "tree.png", plot.skill_tree, found)
     written.append(write_report(folder, folder / "report.html"))
-    if not quiet:
+    if not options.json:
         print(f"written: {', '.join(map(str, written))}")

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cs_heads import plot
+from cs_heads.cli.colors import headed
+from cs_heads.cli.completion import completes
+from cs_heads.cli.config import write_config
 from cs_heads.cli.options import (
     REPEATED,
+    ListMethods,
     add_command,
     add_common,
     add_measuring,
     loaded,
     losses_line,
     method_options,
+    names_of_methods,
     settings_of,
     unseen_of,
 )
@@ -32,7 +37,9 @@ def add(commands: Commands) -> None:
     add_common(parser)
     add = parser.add_argument
     parser.complete = _complete
-    add("--methods", help="names, commas between (default: those named below)")
+    text = "names, commas between (default: those named below); without NAME they are listed"
+    methods = add("--methods", nargs="?", action=ListMethods, metavar="NAME,...", help=text)
+    completes(methods, names_of_methods, lists=True)
     text = (
         "an option of one method, as css.n_masks=200; may be repeated (cs-heads find --method css --help lists those "
         "of css)"
@@ -108,7 +115,7 @@ def compare(options: argparse.Namespace) -> None:
     else:
         _print_comparison(options, result)
     if options.out is not None:
-        _write_comparison(options.out, result, options.command, quiet=options.json)
+        _write_comparison(options, result)
 
 
 def _number(text: str) -> float | str:
@@ -142,18 +149,20 @@ def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
         for note in one.ranking.notes:
             print(f"note on {name}: {note}")
     for note in result.notes:
-        print(f"note: {note}")
+        print(headed(f"note: {note}"))
     for name, reason in result.refused.items():
         print(f"{name} did not run: {reason}")
-    print(f"cost: {result.spent:,} example-evaluations to judge")
+    print(headed(f"cost: {result.spent:,} example-evaluations to judge"))
 
 
-def _write_comparison(folder: Path, result: Comparison, command: str, *, quiet: bool) -> None:
+def _write_comparison(options: argparse.Namespace, result: Comparison) -> None:
     from cs_heads.plot.style import draw_to
     from cs_heads.report import write_report
     from cs_heads.report.findings import COMPARISON, write_record
 
-    written = [write_record(folder / COMPARISON, {**result.to_dict(), "command": command})]
+    folder = options.out
+    written = [write_config(options.parser, options, options.arguments)]
+    written.append(write_record(folder / COMPARISON, {**result.to_dict(), "command": options.command}))
     for name, one in result.methods.items():
         written.append(folder / f"ranking-{name}.json")
         one.ranking.save(written[-1])
@@ -162,5 +171,5 @@ def _write_comparison(folder: Path, result: Comparison, command: str, *, quiet: 
     if result.faithfulness is not None:
         written += draw_to(folder / "faithfulness.png", plot.faithfulness, result.faithfulness)
     written.append(write_report(folder, folder / "report.html"))
-    if not quiet:
+    if not options.json:
         print(f"written: {', '.join(map(str, written))}")

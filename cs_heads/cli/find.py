@@ -12,13 +12,18 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from cs_heads import plot
+from cs_heads.cli.colors import headed, verdict_colored
+from cs_heads.cli.completion import completes
+from cs_heads.cli.config import write_config
 from cs_heads.cli.options import (
+    ListMethods,
     add_command,
     add_common,
     largest_losses,
     loaded,
     losses_line,
     method_options,
+    names_of_methods,
     settings_of,
     unseen_of,
 )
@@ -43,7 +48,9 @@ def add(commands: Commands) -> None:
     parser = add_command(commands, find)
     add_common(parser)
     add = parser.add_argument
-    add("--method", default="annealed", help="name of the method; its options are shown with --method NAME --help")
+    text = "name of the method; without NAME they are listed; its options are shown with --method NAME --help"
+    method = add("--method", default="annealed", nargs="?", action=ListMethods, metavar="NAME", help=text)
+    completes(method, names_of_methods)
     add("--out", type=Path, metavar="DIR", help="write report.html, results and pictures there")
     text = "heads that are off throughout, as L1H3 L1H4: what carries the task without them"
     add("--off", nargs="+", default=[], metavar="HEAD", help=text)
@@ -142,7 +149,8 @@ def find(options: argparse.Namespace) -> None:
             _print_result(options, result, found, proof)
             return
         # Results are told and lie on disk before the model runs once more, for what is looked at.
-        written = _write(options.out, options.k, result, found)
+        written = [write_config(options.parser, options, options.arguments)]
+        written += _write(options.out, options.k, result, found)
         if not options.json:
             _print_result(options, result, found, proof)
         if options.curve and not options.off and not proof.result.too_low:
@@ -213,15 +221,15 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     if result["shared"]:
         told = [f"  {shared_line(effects)}" for effects in result["shared"]]
         print("left out, because the controls need them too (shared):", *told, sep="\n")
-    print(f"\nverdict: {proof.verdict}")
+    print(f"\n{headed('verdict: ')}{verdict_colored(proof.verdict)}")
     for reason in proof.reasons:
         print(f"  {reason}")
     _print_controls(proof)
     if proof.close_because is not None:
         print(f"  close: {proof.close_because}")
     for note in dict.fromkeys((*proof.notes, *found.notes)):
-        print(f"note: {note}")
-    print(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm")
+        print(headed(f"note: {note}"))
+    print(headed(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm"))
 
 
 def _prepended_line(prepended: bool | list[str] | None) -> str:

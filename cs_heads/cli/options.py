@@ -6,6 +6,7 @@ import argparse
 import inspect
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -15,6 +16,11 @@ from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
+
+from cs_heads.arguments import did_you_mean
+from cs_heads.cli.colors import colored
+from cs_heads.cli.completion import completes
+from cs_heads.cli.config import config_given, read_config, with_config
 
 if TYPE_CHECKING:
     from cs_heads.analysis.losses import Specificity
@@ -34,6 +40,10 @@ _TASK_FLAGS = ("n", "length_normalized", *_FLAGS)
 
 REPEATED: dict[str, Any] = {"action": "append", "default": []}
 """A flag that may be given several times: its values are a list."""
+CONFIG = (
+    "a TOML file of options, as n_masks = 200; flags override it. --out writes run.toml, which repeats the run that "
+    "wrote it"
+)
 ALLOW_CODE = "tasks whose answer is a program may run it, in a sandbox"
 
 
@@ -43,16 +53,48 @@ class Parser(argparse.ArgumentParser):
     complete: Callable[[Parser, Sequence[str]], None] | None = None
     """Adds these arguments, given what is to be parsed."""
 
+    takes_config = False
+    """Whether ``--config`` may name a file of arguments."""
+    is_command = False
+    """Whether nobody else knows what it does not."""
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As in argparse, with the arguments of ``complete``."""
+        """As in argparse, with the arguments of ``complete``, and those of the file that ``--config`` names."""
+        given = list(sys.argv[1:] if args is None else args)
+        path = config_given(given) if self.takes_config else None
+        said = {} if path is None else read_config(path)
         if self.complete is not None:
             complete, self.complete = self.complete, None
-            complete(self, sys.argv[1:] if args is None else args)
-        return super().parse_known_args(args, namespace)
+            complete(self, [*(f"--method={said['method']}" for _ in said if "method" in said), *given])
+        if path is not None:
+            given = with_config(self, path, said, given)
+        if self.is_command:
+            self._check_flags(given)
+        options, unknown = super().parse_known_args(given, namespace)
+        if self.takes_config:
+            options.arguments, options.parser = given, self
+        if unknown and self.is_command:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
 
     def error(self, message: str) -> NoReturn:
         """One line, exit status 2."""
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+        said = f"{colored('error:', 'red', sys.stderr)} {message}{self._near(message)}"
+        self.exit(2, f"{self.prog}: {said} (see {self.prog} --help)\n")
+
+    def _check_flags(self, given: Sequence[str]) -> None:
+        """Refuse a flag that is not known before others are missed, which it may have been meant for."""
+        for flag in (argument.partition("=")[0] for argument in given if re.match(r"--\w", argument)):
+            if not any(known.startswith(flag) for known in self._option_string_actions):
+                self.error(f"unrecognized arguments: {flag}")
+
+    def _near(self, message: str) -> str:
+        """What was meant by a flag or a word that is not known."""
+        unknown = re.match(r"unrecognized arguments: (\S+)", message)
+        if unknown:
+            return did_you_mean(unknown[1].partition("=")[0], self._option_string_actions)
+        wrong = re.match(r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        return did_you_mean(wrong[2], re.findall(r"[\w-]+", wrong[3])) if wrong else ""
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -83,21 +125,69 @@ def add_command(commands: Commands, run: Callable[[argparse.Namespace], int | No
         formatter_class=Help,
     )
     parser.set_defaults(run=run)
+    parser.is_command = True
     return parser
+
+
+def add_config(parser: Parser) -> None:
+    """A file of arguments, for a command that writes one beside its results."""
+    parser.takes_config = True
+    parser.add_argument("--config", type=Path, metavar="FILE", help=CONFIG)
+
+
+class ListMethods(argparse.Action):
+    """The name of a method, or several; without a value it prints what methods there are, and ends."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, *_: Any) -> None:
+        """As in argparse."""
+        if values is not None:
+            setattr(namespace, self.dest, values)
+            return
+        print(methods_listed())
+        parser.exit()
+
+
+def names_of_tasks() -> list[str]:
+    """Built-in tasks, and files of tasks here."""
+    from cs_heads.tasks import builtin_tasks
+
+    return [*builtin_tasks(), *(str(path) for form in ("*.jsonl", "*.csv") for path in Path().glob(form))]
+
+
+def names_of_models() -> list[str]:
+    """The demo model, and folders here."""
+    return ["demo", *(f"{path}/" for path in Path().iterdir() if path.is_dir())]
+
+
+def names_of_methods() -> list[str]:
+    """What ``--method`` may be."""
+    from cs_heads.methods.registry import METHODS
+
+    return list(METHODS)
+
+
+def methods_listed() -> str:
+    """A line for each method: its name, and what it does."""
+    from cs_heads.methods.registry import METHODS
+
+    width = max(map(len, METHODS))
+    lines = [f"  {name:<{width}}  {method.about}" for name, method in METHODS.items()]
+    return "\n".join(["methods (the options of one: cs-heads find --method NAME --help):", *lines])
 
 
 def add_common(parser: Parser) -> None:
     """Arguments of every command that runs a model."""
+    add_config(parser)
     add = parser.add_argument
     text = "Hugging Face name, local folder or GGUF file, or demo: the model that comes with the library"
-    add("--model", required=True, help=text)
-    add("--task", required=True, help="built-in task, or a .jsonl or .csv file")
+    completes(add("--model", required=True, help=text), names_of_models)
+    completes(add("--task", required=True, help="built-in task, or a .jsonl or .csv file"), names_of_tasks)
     controls = parser.add_mutually_exclusive_group().add_argument
     text = (
         "another task, which the heads should not serve; may be repeated: all count, in the search and in the "
         "verdict (default: everyday skills that come with the library)"
     )
-    controls("--control", **REPEATED, metavar="TASK", help=text)
+    completes(controls("--control", **REPEATED, metavar="TASK", help=text), names_of_tasks)
     text = "no controls: heads of any task are ranked, and none is specific"
     controls("--no-control", action="store_true", help=text)
     text = "an option of the controls that have it, or of one, as boolq:data_files=dev.jsonl; may be repeated"
@@ -140,8 +230,8 @@ def add_measuring(parser: Parser, arguments: Sequence[str]) -> None:
         _add_options(parser.add_argument_group("methods"), [option for option in every.values() if option.required])
         return
     asked = Parser(prog=parser.prog, add_help=False)
-    asked.add_argument("--method", default=parser.get_default("method"))
-    name = asked.parse_known_args(arguments)[0].method
+    asked.add_argument("--method", nargs="?", default=parser.get_default("method"))
+    name = asked.parse_known_args(arguments)[0].method or parser.get_default("method")
     own = METHODS[name].options if name in METHODS else {}
     _add_options(parser.add_argument_group(f"options of the method {name}"), own.values())
     _add_options(parser, [option for option in every.values() if option.name not in own], hidden=True)

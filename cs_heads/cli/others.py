@@ -10,6 +10,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from cs_heads.cli.colors import status_colored
 from cs_heads.cli.options import add_command, add_loading
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def doctor(options: argparse.Namespace) -> int:
         print(json.dumps({**found, "profile": profile and profile.to_dict()} if options.profile else found))
     else:
         for check in checks:
-            print(check)
+            print(status_colored(str(check)))
         print(f"\nmodel {options.model}: {count['ok']} ok, {count['warn']} warn, {count['fail']} fail")
         if profile:
             print(f"\n{profile}")

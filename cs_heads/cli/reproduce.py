@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from cs_heads.cli.config import write_config
 from cs_heads.cli.options import (
     ALLOW_CODE,
     REPEATED,
     add_command,
+    add_config,
     add_loading,
     add_settings,
     check_numbers,
@@ -28,6 +30,7 @@ def add(commands: Commands) -> None:
     """The sub-command ``reproduce``."""
     parser = add_command(commands, reproduce)
     parser.complete = _add_steps_and_settings
+    add_config(parser)
     add = parser.add_argument
     add("--paper", required=True, choices=("cs", "chg"), help="paper whose protocol is run")
     text = "Hugging Face name, local folder or GGUF file, or demo, which has its own tasks in the paper's roles"
@@ -98,6 +101,7 @@ def reproduce(options: argparse.Namespace) -> None:
     _print_estimate(repro, protocol.estimate(repro, steps))
     if options.dry_run:
         return
+    write_config(options.parser, options, options.arguments)
     # An interruption names this file.
     options.store = options.out / STORE
     left_out = protocol.reproduce(repro, names, say=lambda line: print(line, file=sys.stderr))

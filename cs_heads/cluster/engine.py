@@ -20,7 +20,6 @@ from cs_heads.engine.layout import lay_out
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.model import HookedModel, ModelInfo
-from cs_heads.settings import progress_bar
 
 # A chunk to read, in token budgets of one forward; one to write, in rows decoded together: at least, at most.
 _READING = 1 / 8, 2.0
@@ -76,9 +75,7 @@ class ClusterEngine:
         """Whether the intact model should generate first, to draft ``n_texts`` texts of masked ones."""
         return worth_drafting(self._device, n_texts)
 
-    def run(
-        self, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Known = None
-    ) -> Iterator[list[PairResult]]:
+    def run(self, masks: PairMasks, examples: PairExamples, known: Known = None) -> Iterator[list[PairResult]]:
         """Yield the results of pairs chunk by chunk: see ``EngineLike``."""
         job = self._opened()
         known = np.zeros(len(examples), dtype=bool) if known is None else known
@@ -93,10 +90,10 @@ class ClusterEngine:
         chunks = cut(masks, examples, tokens, prompts, least=least, most=most)
         chunks = [chunk for chunk in chunks if not known[chunk].all()]
         calls = [WorkerCall("logprobs", (job, masks[chunk], examples[chunk], known[chunk]), (job,)) for chunk in chunks]
-        yield from self._run(calls, chunks, known, progress_bar(len(examples), "eval", progress, int(known.sum())))
+        yield from self._run(calls, chunks, known)
 
     def generate(
-        self, request: TextRequest, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Known = None
+        self, request: TextRequest, masks: PairMasks, examples: PairExamples, known: Known = None
     ) -> Iterator[list[PairText]]:
         """Yield the texts of pairs chunk by chunk: see ``EngineLike``."""
         known = np.zeros(len(examples), dtype=bool) if known is None else known
@@ -106,24 +103,17 @@ class ClusterEngine:
         chunks = [chunk for chunk in chunks if not known[chunk].all()]
         calls = [WorkerCall("generate", (job, masks[chunk], examples[chunk], asked), (job, asked)) for chunk in chunks]
         try:
-            yield from self._run(calls, chunks, known, progress_bar(len(examples), "text", progress, int(known.sum())))
+            yield from self._run(calls, chunks, known)
         finally:
             self._pool.forget(asked)
 
     def _run(
-        self,
-        calls: list[WorkerCall],
-        chunks: list[Int[np.ndarray, " chunk"]],
-        known: Bool[np.ndarray, " pair"],
-        bar: Any,
+        self, calls: list[WorkerCall], chunks: list[Int[np.ndarray, " chunk"]], known: Bool[np.ndarray, " pair"]
     ) -> Iterator[list[Any]]:
         """Yield the results of each chunk under the numbers of their pairs, but for ``known`` pairs."""
-        with bar:
-            for number, results in self._pool.run(calls):
-                numbered = [(int(chunks[number][pair]), *rest) for pair, *rest in results]
-                new = [result for result in numbered if not known[result[0]]]
-                bar.update(len(new))
-                yield new
+        for number, results in self._pool.run(calls):
+            numbered = [(int(chunks[number][pair]), *rest) for pair, *rest in results]
+            yield [result for result in numbered if not known[result[0]]]
 
     def _opened(self) -> str:
         """The key of this experiment's job; the first time, what heads become is prepared by one worker for all."""

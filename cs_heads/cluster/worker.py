@@ -120,11 +120,11 @@ class Worker:
 
     def logprobs(self, job: str, masks: PairMasks, examples: PairExamples, known: Known = None) -> list[PairResult]:
         """The results of a chunk."""
-        return [result for batch in self._engine(job).run(masks, examples, False, known) for result in batch]
+        return [result for batch in self._engine(job).run(masks, examples, known) for result in batch]
 
     def generate(self, job: str, masks: PairMasks, examples: PairExamples, request: str) -> list[PairText]:
         """The texts of a chunk."""
-        batches = self._engine(job).generate(self._open[request], masks, examples, progress=False)
+        batches = self._engine(job).generate(self._open[request], masks, examples)
         return [text for batch in batches for text in batch]
 
     def _engine(self, key: str) -> Engine:

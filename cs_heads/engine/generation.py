@@ -27,7 +27,6 @@ from cs_heads.lens.batches import TokenBudget, in_batches
 from cs_heads.lens.cache import KeyValues
 from cs_heads.lens.decode import Decoding, Finished
 from cs_heads.lens.model import context_length, device_of
-from cs_heads.settings import progress_bar
 from cs_heads.text import TokenIds
 
 # Rows decoded together, and the memory their keys and values may take: bytes, and as a share of what is free.
@@ -119,7 +118,6 @@ class Generation:
         masks: PairMasks,
         examples: PairExamples,
         drafts: Drafts,
-        progress: bool | None,
         known: Known = None,
     ) -> Iterator[list[PairText]]:
         """Yield the texts of pairs as they are finished: see ``EngineLike.generate``.
@@ -130,10 +128,7 @@ class Generation:
         known = np.zeros(len(examples), dtype=bool) if known is None else known
         rows = self._rows(masks, examples, drafts, known)
         needed = _asked_for if known.any() else None
-        with progress_bar(len(examples), "text", progress, int(known.sum())) as bar:
-            for texts in self._run(rows, needed):
-                yield texts
-                bar.update(len(texts))
+        yield from self._run(rows, needed)
 
     def _run(self, rows: list[Row], needed: Needed) -> Iterator[list[PairText]]:
         free = _TextPool()

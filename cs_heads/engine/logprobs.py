@@ -22,7 +22,6 @@ from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.logprobs import TokenLogprobs
 from cs_heads.lens.model import HookedModel, InDtype, can_be_cast, device_of
-from cs_heads.settings import progress_bar
 from cs_heads.units import Grid
 
 Batch = TypeVar("Batch")
@@ -115,7 +114,6 @@ class Engine:
         self,
         masks: PairMasks,
         examples: Int[np.ndarray, " pair"],
-        progress: bool | None,
         known: Bool[np.ndarray, " pair"] | None = None,
     ) -> Iterator[list[PairResult]]:
         """Yield results forward by forward: (pair, log-probability and share of argmax tokens of each continuation).
@@ -125,36 +123,33 @@ class Engine:
         needs are left out: the others are, bit for bit, what they would be if none were known.
         """
         known = np.zeros(len(examples), dtype=bool) if known is None else known
-        yield from self._stepwise(self._run(masks, examples, progress, known))
+        yield from self._stepwise(self._run(masks, examples, known))
 
     def _run(
-        self, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Bool[np.ndarray, " pair"]
+        self, masks: PairMasks, examples: PairExamples, known: Bool[np.ndarray, " pair"]
     ) -> Iterator[list[PairResult]]:
         works = self._works(masks, examples, known)
         needed = _asked_for if known.any() else None
-        with progress_bar(len(examples), "eval", progress, int(known.sum())) as bar:
-            for residuals, layer, group in self._groups(works):
-                if self.ablation.positions == "last":
-                    rows = common_roots([(work, work.mask, work.asked) for work in group], group[0].layout)
-                else:
-                    rows = [row for work in group for row in roots(work, work.mask, work.layout)]
-                for done in self.forwards.run(rows, residuals, layer, needed=needed):
-                    results = [
-                        pair
-                        for row, logprobs in done.by_row()
-                        for work in row.owners
-                        for pair in work.read(row.piece, logprobs)
-                    ]
-                    yield results
-                    bar.update(len(results))
+        for residuals, layer, group in self._groups(works):
+            if self.ablation.positions == "last":
+                rows = common_roots([(work, work.mask, work.asked) for work in group], group[0].layout)
+            else:
+                rows = [row for work in group for row in roots(work, work.mask, work.layout)]
+            for done in self.forwards.run(rows, residuals, layer, needed=needed):
+                yield [
+                    pair
+                    for row, logprobs in done.by_row()
+                    for work in row.owners
+                    for pair in work.read(row.piece, logprobs)
+                ]
 
     def generate(
-        self, request: TextRequest, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Known = None
+        self, request: TextRequest, masks: PairMasks, examples: PairExamples, known: Known = None
     ) -> Iterator[list[PairText]]:
         """Yield the texts of pairs as they are finished: see ``EngineLike`` and ``Generation.run``."""
         finished = partial(request.stopping.finished, tokenizer=self.model.tokenizer)
         generation = Generation(self.forwards, request.prompts, finished)
-        return self._stepwise(generation.run(masks, examples, request.drafts, progress, known))
+        return self._stepwise(generation.run(masks, examples, request.drafts, known))
 
     def _stepwise(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Batches of an iterator that runs in the compute dtype; while one is taken in the weights are as they were."""

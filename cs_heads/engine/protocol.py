@@ -126,20 +126,17 @@ class EngineLike(Protocol):
     def model(self) -> HookedModel | ModelInfo:
         """The model, or what is known here of a model on workers."""
 
-    def run(
-        self, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Known = None
-    ) -> Iterator[list[PairResult]]:
+    def run(self, masks: PairMasks, examples: PairExamples, known: Known = None) -> Iterator[list[PairResult]]:
         """Yield the results of pairs as they come, but for ``known`` pairs.
 
         Args:
             masks: The mask of each pair.
             examples: The example of each pair.
-            progress: Whether to show a bar; None shows one in notebooks and terminals.
             known: Pairs that are planned for and not yielded; None is none of them.
         """
 
     def generate(
-        self, request: TextRequest, masks: PairMasks, examples: PairExamples, progress: bool | None, known: Known = None
+        self, request: TextRequest, masks: PairMasks, examples: PairExamples, known: Known = None
     ) -> Iterator[list[PairText]]:
         """Yield the texts of pairs as they are finished, but for ``known`` pairs.
 
@@ -147,7 +144,6 @@ class EngineLike(Protocol):
             request: What texts are generated after and where they end.
             masks: As for ``run``.
             examples: As for ``run``.
-            progress: As for ``run``.
             known: As for ``run``.
         """
 

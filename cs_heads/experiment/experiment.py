@@ -31,7 +31,8 @@ from cs_heads.lens.batches import TokenBudget, token_budget_for
 from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import ModelDescription, check_units, device_of, tokenizer_of
-from cs_heads.settings import Settings, SettingsArguments, progress_bar
+from cs_heads.progress import calling, counting
+from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.store.identity import example_identities, refuse_hooks, study_of
 from cs_heads.store.kept_work import KeptWork, filled
 from cs_heads.store.store import Store
@@ -336,7 +337,8 @@ class Experiment:
         stop = self.task.stop if stop is None else stop
         check_writing(max_new_tokens, stop)
         refuse_hooks(self.model, self.store)
-        return self._texts_of(max_new_tokens, tuple(stop))(masks, examples)
+        with calling(self.task.name, outermost=True):
+            return self._texts_of(max_new_tokens, tuple(stop))(masks, examples)
 
     def gradients(
         self,
@@ -353,7 +355,7 @@ class Experiment:
         Args:
             gates: What each head's z is multiplied by; zero ablation alone has gates.
             examples: The example of each row.
-            keep: A name under which gradients at gates of 1 are kept in the store every few seconds; shows a bar.
+            keep: A name under which gradients at gates of 1 are kept in the store every few seconds.
 
         Returns:
             The mean negative log-probability of the target (nats per token; NaN where the store had the gradient), and
@@ -369,8 +371,8 @@ class Experiment:
             raise ValueError(f"gates must be [row, layer, head] = {wanted}, got shape {gates.shape}")
         answers, found = self.answers.take(examples), np.full_like(gates, np.nan)
         kept = None if keep is None else self.kept_work(keep, {"examples": examples.tolist()})
-        progress = self.settings.progress if keep else False
-        with progress_bar(len(examples), "example", progress) as bar, filled(kept, 0, found, bar) as done:
+        passes = counting(self.task.name, 2 * len(examples), self.settings.progress)
+        with passes as bar, filled(kept, 0, found, lambda more: bar.add(2 * more)) as done:
             run = (answers.prompts, answers.targets, gates, self._gradient_tokens)
             loss, _ = gate_gradients(
                 local_model(self.source),
@@ -456,7 +458,7 @@ class Experiment:
         if key not in self._texts:
             prompts = encode_prompts(self.model, self.task, self.settings.prepend_bos, max_new_tokens)
             stored = self._stored("text", max_new_tokens=max_new_tokens, stop=list(stop))
-            put: dict[str, Any] = {"progress": self.settings.progress, "stored": stored}
+            put: dict[str, Any] = {"name": self.task.name, "progress": self.settings.progress, "stored": stored}
             self._texts[key] = Texts(self._engine, self.grid, prompts, max_new_tokens, stop, **put)
         return self._texts[key]
 
@@ -510,8 +512,10 @@ class Experiment:
         else:
             [request] = requests([(cached, part.looked_up)])
             if len(request.examples):
-                for batch in self._score_texts(request):
-                    cached.keep(request, batch)
+                with calling(self.task.name, outermost=True):
+                    for batch in self._score_texts(request):
+                        cached.keep(request, batch)
+                        part.show_baseline()
                 cached.end(request)
             # Scores that the store had stand for texts.
             texts, masks = self._own_texts, part.looked_up.masks
@@ -531,7 +535,7 @@ class Experiment:
         examples = check_examples(self.n_examples, len(masks), examples)
         refuse_hooks(self.model, self.store)
         looked_up = cached.look_up(masks, examples, column)
-        return Part(self._engine, self._first, cached, looked_up, self._scored, self.settings.progress)
+        return Part(self._engine, self._first, cached, looked_up, self._scored, self.task.name, self.settings.progress)
 
     def _score_texts(self, request: Request) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
         """Run the pairs of a request: what the model writes, and the score of it."""

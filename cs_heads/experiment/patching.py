@@ -17,7 +17,8 @@ from cs_heads.lens import check_ablatable, describe
 from cs_heads.lens.batches import token_budget_for
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.patch import PatchPoint, encode_point, patch_gradients, patched_effects, record_z
-from cs_heads.settings import Settings, SettingsArguments, progress_bar
+from cs_heads.progress import counting, step
+from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.store.identity import study_of
 from cs_heads.store.kept_work import KeptWork, filled
 from cs_heads.store.store import Store
@@ -90,8 +91,10 @@ class PatchingExperiment:
             phase: int, bar: Any, pair: Int[np.ndarray, " row"], strength: Float[np.ndarray, "row layer head"]
         ) -> Float[np.ndarray, " row"]:
             found = np.full(len(pair), np.nan)
-            with filled(kept, phase, found, bar) as done:
+            with filled(kept, phase, found, bar.add) as done:
                 if np.isnan(found).any():
+                    if "_source" not in vars(self):
+                        bar.add(n)
                     z = self._source
                     source = z.mean(dim=0, keepdim=True).expand_as(z) if average_source else z
                     options: dict[str, Any] = {"batch_tokens": self._tokens, "done": done, "measured": found}
@@ -99,11 +102,12 @@ class PatchingExperiment:
             return found
 
         effects = np.empty((n, *grid.shape))
-        with progress_bar(n * (grid.size + 1), "eval", self.settings.progress) as bar:
+        with counting("patching", n * (grid.size + 2), self.settings.progress) as bar:
             without = measure(grid.n_layers, bar, np.arange(n), np.zeros((n, *grid.shape), dtype=np.float32))
             pair, head = np.repeat(np.arange(n), grid.n_units), np.tile(np.arange(grid.n_units), n)
             # A layer at a time: all other layers go without a hook.
             for layer in range(grid.n_layers):
+                step(f"layer {layer + 1}/{grid.n_layers}")
                 strength = np.zeros((len(pair), *grid.shape), dtype=np.float32)
                 strength[np.arange(len(pair)), layer, head] = 1.0
                 effects[:, layer] = measure(layer, bar, pair, strength).reshape(n, -1) - without[:, None]
@@ -111,8 +115,11 @@ class PatchingExperiment:
 
     def gradients(self) -> Float[np.ndarray, "pair layer head"]:
         """First-order estimate of each effect: two forwards and one backward pass a pair."""
-        batch_tokens = self.settings.batch_tokens
-        return patch_gradients(self.model, self.corrupted, self._source, batch_tokens).double().numpy()
+        batch_tokens, passes = self.settings.batch_tokens, 3 * len(self.clean)
+        with counting("attribution patching", passes, self.settings.progress) as bar:
+            found = patch_gradients(self.model, self.corrupted, self._source, batch_tokens).double().numpy()
+            bar.add(passes)
+        return found
 
     def provenance(self) -> dict[str, Any]:
         """Of what model, and how many pairs; JSON-ready."""

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int, Shaped
 from cs_heads.designs import mask_key, masks_of_keys
 from cs_heads.engine.protocol import EngineLike, PairMasks, StoppingCriteria, TextRequest
 from cs_heads.lens.model import end_tokens
+from cs_heads.progress import counting
 from cs_heads.store.stored_results import PlannedCall, StoredResults
 from cs_heads.tasks import Task
 from cs_heads.text import TokenIds
@@ -35,10 +36,12 @@ class Texts:
         max_new_tokens: int,
         stop: Sequence[str],
         *,
+        name: str,
         progress: bool | None,
         stored: StoredResults | None = None,
     ) -> None:
-        self.engine, self.grid, self.prompts, self.progress = engine, grid, prompts, progress
+        self.engine, self.grid, self.prompts = engine, grid, prompts
+        self.name, self.progress = name, progress
         self._nothing_off = np.zeros(grid.shape, dtype=bool)
         self.ends = StoppingCriteria(max_new_tokens, tuple(stop), end_tokens(engine.model))
         self.stored = stored
@@ -150,13 +153,15 @@ class Texts:
         masks = PairMasks(masks_of_keys(self.grid, different), np.array([number[mask] for mask, _ in keys]))
         numbers, known = np.array([e for _, e in keys]), np.array([key in self._known for key in keys])
         request = TextRequest(self.prompts, self.ends, drafts)
-        for batch in self.engine.generate(request, masks, numbers, self.progress, known):
-            for pair, text in batch:
-                self._known[keys[pair]] = text
-            self.generated += len(batch)
-            done = [keys[pair] for pair, _ in batch]
-            self._write(done, call)
-            yield done
+        with counting(self.name, len(numbers), self.progress, int(known.sum())) as bar:
+            for batch in self.engine.generate(request, masks, numbers, known):
+                for pair, text in batch:
+                    self._known[keys[pair]] = text
+                self.generated += len(batch)
+                done = [keys[pair] for pair, _ in batch]
+                self._write(done, call)
+                bar.add(len(batch))
+                yield done
 
     def _decoded(self, text: TokenIds) -> str:
         return self.ends.kept(text, self.engine.model.tokenizer)

@@ -13,7 +13,8 @@ from cs_heads.designs import as_gates
 from cs_heads.engine.forwards import Mask
 from cs_heads.engine.protocol import EngineLike, PairMasks
 from cs_heads.experiment.protocol import ExperimentLike
-from cs_heads.experiment.results import CachedResults, Entry, LookedUp, Request, requests
+from cs_heads.experiment.results import SCORE, CachedResults, Entry, LookedUp, Request, requests
+from cs_heads.progress import counting, show_baseline
 
 Scored = Callable[
     [int, Float[np.ndarray, " continuation"], Float[np.ndarray, " continuation"]], Float[np.ndarray, " 3"]
@@ -31,6 +32,7 @@ class Part:
         cached: Where results are kept.
         looked_up: The pairs asked for, and which of them nothing has.
         scored: What is made of the engine's results.
+        name: That of the task.
         progress: Whether to show a bar.
     """
 
@@ -39,12 +41,20 @@ class Part:
     cached: CachedResults
     looked_up: LookedUp
     scored: Scored
+    name: str
     progress: bool | None
 
     @property
     def entries(self) -> list[Entry]:
         """What is known under the mask of each row of the call."""
         return self.looked_up.entries
+
+    def show_baseline(self) -> None:
+        """Show what is known of the intact model, where the call asks for it."""
+        for mask, entry in zip(self.looked_up.masks, self.entries, strict=True):
+            if not as_gates(mask).min() < 1:
+                show_baseline(self.name, entry[:, SCORE])
+                return
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +129,15 @@ def measure(parts: Sequence[Part]) -> None:
     if starts[-1]:
         numbers = np.concatenate([part.first + request.examples for part, request in zip(parts, asked, strict=True)])
         known = np.concatenate([request.known for request in asked])
-        for batch in parts[0].engine.run(_masks(asked), numbers, parts[0].progress, known):
-            _keep(parts, asked, starts, batch)
+        several = f"{parts[0].name} and {len(parts) - 1} more" if len(parts) > 1 else parts[0].name
+        with counting(several, len(numbers), parts[0].progress, int(known.sum())) as bar:
+            for batch in parts[0].engine.run(_masks(asked), numbers, known):
+                _keep(parts, asked, starts, batch)
+                for pair, *_ in batch[-1:]:
+                    bar.at(parts[int(np.searchsorted(starts, pair, side="right")) - 1].name)
+                bar.add(len(batch))
+                for part in parts:
+                    part.show_baseline()
     for part, request in zip(parts, asked, strict=True):
         part.cached.end(request)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from cs_heads.arguments import did_you_mean
 from cs_heads.lens.gguf import GgufFile, gguf_in
 from cs_heads.lens.model import ModelInfo, check_ablatable
 from cs_heads.lens.tokens import keep_leading_tokens
@@ -86,12 +87,25 @@ def load_model(
         reason = first_line(error).partition(" Available architectures")[0]
         raise ValueError(
             f"model {name!r} could not be loaded: it is no folder here, and as a Hugging Face name: {reason[:600]}"
+            f"{did_you_mean(name, _names_near(folder))}"
             if not folder.exists()
             else f"model {'folder' if folder.is_dir() else 'file'} {name!r} could not be loaded: {reason[:600]}"
         ) from error
     # Nothing was folded on the way here.
     check_ablatable(model, unfolded=True)
     return model
+
+
+def _names_near(folder: Path) -> list[str]:
+    """What a name that is no model may have been meant for: what lies beside it, and names that TransformerLens has."""
+    from transformer_lens.supported_models import DEFAULT_MODEL_ALIASES, OFFICIAL_MODEL_NAMES
+
+    known = ["demo", *OFFICIAL_MODEL_NAMES, *DEFAULT_MODEL_ALIASES]
+    beside = folder.parent
+    if beside.is_dir():
+        known += [str(beside / each.name) for each in beside.iterdir() if each.is_dir()]
+    # A name that is one of these could not be had for another reason.
+    return [] if str(folder) in known else known
 
 
 def folder_of(name: str) -> Path:

@@ -21,6 +21,7 @@ from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.methods.controls import PLENTY, Contrast, Controls, check_experiments
+from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 
 N_MASKS = 100
@@ -32,6 +33,7 @@ _DESIGNS = {"stratified": designs.stratified, "bernoulli": designs.bernoulli}
 _FEW_TIMES_OFF = 5
 
 
+@one_bar("compressed sensing", outermost=True)
 def compressed_sensing(
     experiment: ExperimentLike,
     *,
@@ -82,9 +84,11 @@ def compressed_sensing(
     before = Contrast.cost(experiment, controls)
     on = f"{n} examples{f' and {n_others} of controls' if controls else ''}, after intact runs of {before:,}"
     check_budget(budget, before + (n_masks or 5) * (n + n_others), f"{n_masks or 5} masks on {on}")
+    expect(before + (n_masks or N_MASKS) * (n + n_others) if budget is None or n_masks else budget)
     measure = Contrast(experiment, controls, np.arange(n), seed)
     if n_masks is None:
         n_masks = N_MASKS if budget is None else (budget - before) // measure.a_mask
+    step(f"{n_masks} masks")
     off = _DESIGNS[design](experiment.grid, n_masks, density, seed)
     # Each different mask once: not every experiment remembers what it was asked.
     once, place = designs.different(off)
@@ -125,6 +129,7 @@ def compressed_sensing(
     )
 
 
+@one_bar("compressed sensing")
 def tune(
     experiment: ExperimentLike,
     *,
@@ -172,8 +177,10 @@ def tune(
         _DESIGNS[design](experiment.grid, 1, density, seed)
     settings = [(number, density) for number in sorted(n_masks) for density in used]
     before = preparation_of(experiment)
+    expect(before + sum(number + 2 for number, _ in settings) * experiment.n_examples)
     spent, tried, rankings = before, [], []
     for number, density in settings:
+        step(f"{number} masks at density {density:g}")
         ranking = compressed_sensing(experiment, n_masks=number, density=density, design=design, alpha=alpha, seed=seed)
         drop = ranking.provenance["intact"] - float(experiment(experiment.grid.mask(ranking.top(k))[None]).mean())
         own = ranking.spent - before

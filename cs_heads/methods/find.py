@@ -19,6 +19,7 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.without import Without
 from cs_heads.methods.controls import NO_CONTROLS
 from cs_heads.methods.registry import Method, method_named
+from cs_heads.progress import name_call, one_bar
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import Settings
 from cs_heads.tasks import Task, check_controls, finding_side, search_control
@@ -26,6 +27,7 @@ from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS
 from cs_heads.units import Grid, HeadLike, as_heads
 
 
+@one_bar("find heads")
 def find_heads(
     model: ModelLike,
     task: Task,
@@ -149,6 +151,7 @@ def _chosen(name: str, options: dict[str, Any], settings: Settings) -> Method:
     if "control" in options:
         raise ValueError("control is now controls, a list of tasks: find_heads(model, task, controls=[...])")
     method = method_named(name)
+    name_call(name)
     method.check(name, options)
     for each, value in (("ablation", "zero"), ("compute_dtype", None)) if method.uses == "model" else ():
         if (got := getattr(settings, each)) != value:

@@ -16,11 +16,13 @@ from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.methods.controls import Controls, check_differentiable, contrasted, controls_notes
+from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks.pairs import PromptPair
 
 
+@one_bar("gradient", outermost=True)
 def gradient_importance(
     experiment: Experiment,
     *,
@@ -63,6 +65,8 @@ def gradient_importance(
     if others:
         least, need = 4 * len(others), "one example of each control, and as many of the task,"
     check_budget(budget, intact + least, f"the intact model: {intact}; {need} forward and back: {least}")
+    most = experiment.n_examples * (4 if others else 2)
+    expect(intact + (most if budget is None else min(most, budget - intact)))
     notes = check_baseline(experiment)
     n = experiment.n_examples
     if budget is not None:

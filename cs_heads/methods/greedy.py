@@ -16,6 +16,7 @@ from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.methods.controls import Contrast, check_experiments
+from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid, Unit
 
@@ -26,6 +27,7 @@ TIE = 1e-6
 _MAX_ENTRIES = 2**25
 
 
+@one_bar("greedy", outermost=True)
 def greedy(
     experiment: ExperimentLike,
     *,
@@ -84,11 +86,13 @@ def greedy(
     n = experiment.n_examples
     if budget is not None:
         n = min(n, (budget - before) // n_masks // (2 if controls else 1))
+    expect(before + n_masks * n * (2 if controls else 1))
     examples = np.sort(np.random.default_rng(seed).permutation(experiment.n_examples)[:n])
     measure = Contrast(experiment, controls, examples, seed)
 
     # Drops are means of paired differences, exact for scores of 0 and 1: what ties, ties exactly.
     current = measure.intact()
+    step("every head alone" if one_shot else f"head 1/{k}")
     swept = _sweep(measure, grid, [[head] for head in grid])
     alone = current - swept
     single = measure.mean(alone)
@@ -107,6 +111,7 @@ def greedy(
         if len(chosen) == k:
             break
         others = [head for head in grid if head not in chosen]
+        step(f"head {len(chosen) + 1}/{k}")
         swept = _sweep(measure, grid, [[*chosen, head] for head in others])
         gains = np.full(grid.size, -np.inf)
         gains[[grid.index(head) for head in others]] = measure.mean(current - swept)

@@ -30,6 +30,7 @@ from cs_heads.methods.controls import (
     check_experiments,
     controls_notes,
 )
+from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid
 
@@ -168,7 +169,9 @@ class Search:
                 if not known & {*heads} and self.budget.left > self.reserve - BISECTION:
                     self._try(self.sides[0], heads)
         while self.budget.left > self.reserve + WAVE * sum(STEPS[:2]) and len(self.pool) > _FEW:
+            step(f"{self.n_tried} groups tried, {len(self.groups)} kept")
             self._wave()
+        step(f"proof of {len(self.groups)} groups")
         singles = {group.heads[0] for group in self.groups if len(group.heads) == 1}
         kept = [group for group in self.groups if len(group.heads) == 1 or not singles & {*group.heads}]
         proved = {group.heads: group for group in (self._proved(group.heads) for group in kept)}
@@ -182,11 +185,11 @@ class Search:
         for side in self.sides[1:]:
             side.learn(n, side.keep(self.grid, masks[:ON_CONTROLS], ON_CONTROLS))
         suspects, evidence = np.arange(WAVE), np.zeros(WAVE)
-        for step, per_mask in enumerate(STEPS):
+        for turn, per_mask in enumerate(STEPS):
             if self.budget.left < self.reserve + per_mask * len(suspects):
                 return
             kept = task.keep(self.grid, [masks[place] for place in suspects], per_mask)
-            if not step:
+            if not turn:
                 task.learn(n, kept)
                 lost = task.rule(n) - kept.mean(axis=1)
                 self.lost += zip(masks, (lost / (1 - task.floor)).tolist(), strict=True)
@@ -335,6 +338,7 @@ _MASKS, _A_PAIR = 32_000, 12
 _TIE = 1e-6
 
 
+@one_bar("group testing", outermost=True)
 def group_testing(
     experiment: ExperimentLike,
     *,
@@ -381,6 +385,7 @@ def group_testing(
     pairs = grid.size * (grid.size - 1) // 2
     budget = max(least, before + min(_MASKS, _A_PAIR * pairs)) if budget is None else budget
     check_budget(budget, least, "two waves of masks and two bisections, after the intact run")
+    expect(int(budget))
     spending = Budget(int(budget))
     spending.pay(before)
     rng = np.random.default_rng(seed)

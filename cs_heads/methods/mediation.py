@@ -27,6 +27,7 @@ from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.lens.model import HookedModel, tokenizer_of
 from cs_heads.lens.patch import encode_answers
 from cs_heads.methods.controls import check_differentiable
+from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
@@ -100,6 +101,7 @@ class Mediation:
         )
 
 
+@one_bar("mediation", outermost=True)
 def mediation(
     experiment: Experiment,
     *,
@@ -133,6 +135,7 @@ def mediation(
     check_budget(budget, intact + 2 * each, f"the intact model: {intact}; two pairs: {2 * each:,}")
     if budget is not None:
         n_pairs = min(n_pairs, (budget - intact) // each)
+    expect(intact + n_pairs * each)
     patching = experiment.patching(task_pairs(local_model(experiment.source), experiment.task, n_pairs, seed))
     notes = check_baseline(experiment)
     found = _mediation(patching)
@@ -155,6 +158,7 @@ def task_pairs(model: HookedModel, task: Task, n: int, seed: int = 0) -> tuple[P
     return tuple(differing[:n])
 
 
+@one_bar("indirect effects")
 def indirect_effects(
     model: ModelLike,
     pairs: Sequence[PromptPair],
@@ -196,6 +200,7 @@ def function_vector_effects(
     return indirect_effects(model, pairs, average_source=True, budget=budget, **settings)
 
 
+@one_bar("identity rules")
 def screen_identity_rules(
     model: ModelLike,
     words: Sequence[str],
@@ -226,7 +231,11 @@ def screen_identity_rules(
     check_seed(seed)
     pairs = {stage: identity_rules(words, stage, n, n_shots=n_shots, seed=seed, after=after) for stage in STAGES}
     each = None if budget is None else budget // len(STAGES)
-    return {stage: indirect_effects(model, of_stage, budget=each, **settings) for stage, of_stage in pairs.items()}
+    found = {}
+    for stage, of_stage in pairs.items():
+        step(stage)
+        found[stage] = indirect_effects(model, of_stage, budget=each, **settings)
+    return found
 
 
 def _mediation(experiment: PatchingExperiment, average_source: bool = False) -> Mediation:

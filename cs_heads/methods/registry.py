@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal, get_args, get_type_hints
 
+from cs_heads.arguments import did_you_mean
 from cs_heads.methods.annealing import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.methods.gating import causal_head_gating, contrastive_gating
@@ -90,6 +91,13 @@ class Method:
         return dict(inspect.signature(self.run).parameters)
 
     @property
+    def about(self) -> str:
+        """What the method does, in a line: how its docstring begins."""
+        told = (inspect.getdoc(getattr(self.run, "func", self.run)) or "").partition("\n\n")[0]
+        fixed = ", ".join(f"{name}={value}" for name, value in getattr(self.run, "keywords", {}).items())
+        return f"{' '.join(told.split()).rstrip('.')}{fixed and f' ({fixed})'}"
+
+    @property
     def takes_k(self) -> bool:
         """Whether the search depends on how many heads are wanted."""
         return "k" in self.parameters
@@ -123,9 +131,11 @@ class Method:
         unknown = [option for option in options if option not in self.options]
         if unknown:
             has = ", ".join(self.options) or "none"
+            near = did_you_mean(unknown[0], [*self.options, *Settings.kinds()])
             settings = ", ".join(Settings.kinds())
             raise ValueError(
-                f"method {name!r} has no option {', '.join(unknown)}; it has {has}; settings of every call: {settings}"
+                f"method {name!r} has no option {', '.join(unknown)}; it has {has}; settings of every call: "
+                f"{settings}{near}"
             )
         missing = [option.name for option in self.options.values() if option.required and option.name not in options]
         if missing:
@@ -151,5 +161,5 @@ METHODS: dict[str, Method] = {
 def method_named(name: Any) -> Method:
     """The method of this name; an unknown one raises ``ValueError``."""
     if not isinstance(name, str) or name not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}")
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}{did_you_mean(name, METHODS)}")
     return METHODS[name]

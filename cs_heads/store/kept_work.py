@@ -62,19 +62,21 @@ class KeptWork:
 
 
 @contextmanager
-def filled(work: KeptWork | None, phase: int, rows: np.ndarray, bar: Any) -> Iterator[Callable[[int], None]]:
+def filled(
+    work: KeptWork | None, phase: int, rows: np.ndarray, count: Callable[[int], object]
+) -> Iterator[Callable[[int], None]]:
     """``rows`` filled in place: from a store as far as it has them, NaN elsewhere, by the block.
 
-    The block tells of rows that it has filled in: they are kept every few seconds and at its end, and the bar follows.
+    The block tells of rows that it has filled in: they are kept every few seconds and at its end, and counted.
     """
     kept = None if work is None else work.load(phase)
     if kept is not None:
         rows[...] = kept["rows"]
     known = len(rows) - int(np.isnan(rows.reshape(len(rows), -1)).any(axis=1).sum())
-    bar.update(known)
+    count(known)
 
     def done(more: int) -> None:
-        bar.update(more)
+        count(more)
         if work is not None and work.due:
             work.save(phase, {"rows": rows})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from cs_heads.arguments import check_options, check_seed, check_within
+from cs_heads.arguments import check_options, check_seed, check_within, did_you_mean
 from cs_heads.tasks.data_files import csv_lines, json_lines, read_text
 from cs_heads.tasks.family import Entry
 from cs_heads.tasks.task import Task
@@ -138,8 +137,7 @@ def read_task_file(path: str | Path, length_normalized: bool = False, **options:
     """
     name, path = str(path), Path(path)
     if path.suffix.lower() not in FORMATS and not path.exists():
-        close = difflib.get_close_matches(name, list(builtin_tasks()), n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(name, builtin_tasks())
         raise ValueError(
             f"task {name!r} is unknown{hint} (the command 'cs-heads tasks' lists the built-in ones, and 'lm-eval/NAME' "
             f"is any of lm-eval's; a task file ends in {' or '.join(FORMATS)})"

@@ -117,7 +117,7 @@ def test_a_worker_gives_the_numbers_of_the_engine(folders, load, home, kind, uni
         one.open("job", Job(examples, 512, prepared))
     expected = {
         pair: (logprobs.tolist(), greedy.tolist())
-        for batch in Engine(model, examples, 512, ablation()).run(PairMasks.of(masks), numbers, False)
+        for batch in Engine(model, examples, 512, ablation()).run(PairMasks.of(masks), numbers)
         for pair, logprobs, greedy in batch
     }
     for one in (worker, other):
@@ -153,7 +153,7 @@ def test_of_what_is_known_in_part_the_rest_is_run_with_the_same_numbers(folders,
     masks, numbers = pairs()
 
     def results(known=None):
-        batches = engine.run(PairMasks.of(masks), numbers, False, known)
+        batches = engine.run(PairMasks.of(masks), numbers, known)
         return {pair: logprobs.tolist() for batch in batches for pair, logprobs, _ in batch}
 
     whole, known = results(), np.arange(len(numbers)) % 3 == 0

@@ -78,7 +78,7 @@ def test_any_plan_gives_the_numbers_of_plain_hugging_face(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forwards, "_OVERHEAD", {"cpu": (overhead, overhead), "cuda": (overhead, overhead)})
         engine = Engine(load(architecture, backend), examples, batch_tokens, ideas=ideas)
-        for batch in engine.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], progress=False):
+        for batch in engine.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]):
             for pair, logprobs, hits in batch:
                 assert pair not in found
                 found[pair] = logprobs, hits == 1
@@ -102,9 +102,7 @@ def test_examples_may_fill_the_context(load, backend, plain, architecture):
     examples.append(EncodedExample(tuple(rng.integers(3, 23, 62).tolist()), ((5, 6),), False))
     masks = np.eye(12, dtype=bool).reshape(12, *SHAPE)
     pairs = np.array([(m, e) for m in range(12) for e in range(5)])
-    for batch in Engine(load(architecture, backend), examples).run(
-        PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], progress=False
-    ):
+    for batch in Engine(load(architecture, backend), examples).run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]):
         for pair, logprobs, _ in batch:
             mask, example = pairs[pair]
             targets = examples[example].continuations
@@ -117,11 +115,11 @@ def test_whoever_begins_to_listen_later_is_heard(load):
     model, heard = load("llama"), []
     examples, masks, _ = workload(1, 3, 2)
     engine = Engine(model, examples)
-    list(engine.run(PairMasks.of(masks[:1].repeat(3, 0)), np.arange(3), False))
+    list(engine.run(PairMasks.of(masks[:1].repeat(3, 0)), np.arange(3)))
     assert engine.forwards.able.fused
     model.hook_dict["blocks.1.attn.hook_pattern"].add_hook(lambda pattern, hook: heard.append(pattern.shape))
     try:
-        list(engine.run(PairMasks.of(masks[-1:].repeat(3, 0)), np.arange(3), False))
+        list(engine.run(PairMasks.of(masks[-1:].repeat(3, 0)), np.arange(3)))
     finally:
         model.reset_hooks()
     assert heard

@@ -64,7 +64,7 @@ def seen(monkeypatch):
 def run(engine, masks, n_examples):
     pairs = np.array([(mask, example) for mask in range(len(masks)) for example in range(n_examples)])
     found = {}
-    for batch in engine.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], progress=False):
+    for batch in engine.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]):
         assert not found.keys() & {pair for pair, _, _ in batch}
         found |= {pair: logprobs for pair, logprobs, _ in batch}
     return np.array([found[pair] for pair in range(len(pairs))])

@@ -62,7 +62,7 @@ def test_texts_are_those_of_plain_greedy_decoding(
     drafts = dict(enumerate({"none": [], "intact": intact, "wrong": wrong}[drafting]))
     found = {}
     generation = Generation(forwards, prompts, finished)
-    for batch in generation.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], drafts, progress=False):
+    for batch in generation.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], drafts):
         for pair, text in batch:
             assert pair not in found
             found[pair] = text
@@ -85,7 +85,7 @@ def test_texts_may_fill_the_context(load, backend, architecture):
     expected = [plain_text(hf, prompt, masks[0], finished) for prompt in prompts]
     late = {0: (*expected[0][:4], 3 + expected[0][4] % 19, 4)}
     generation = Generation(Forwards(model, []), prompts, finished)
-    found = dict(pair for batch in generation.run(PairMasks.of(masks), np.arange(6), late, False) for pair in batch)
+    found = dict(pair for batch in generation.run(PairMasks.of(masks), np.arange(6), late) for pair in batch)
     assert [found[i] for i in range(6)] == expected
 
 
@@ -102,9 +102,7 @@ def test_texts_that_do_not_fit_are_halved_and_each_comes_once(load, monkeypatch,
     def texts():
         generation = Generation(Forwards(load("llama"), examples), prompts, lambda text: len(text) >= 5)
         drafts = dict.fromkeys(range(4), (3, 4, 5, 6, 7))
-        return [
-            p for batch in generation.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], drafts, False) for p in batch
-        ]
+        return [p for batch in generation.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], drafts) for p in batch]
 
     expected = dict(texts())
     module, name = (forwards, "token_logprobs") if where == "prompts" else (decode, "logits_at")

@@ -64,11 +64,7 @@ def test_the_plan_does_not_change_the_order_of_results(load):
     for order, batch_tokens in zip(orders, (4096, 40), strict=True):
         chosen = pairs[order]
         engine = Engine(load("llama"), examples, batch_tokens)
-        found = {
-            int(order[p]): lp
-            for b in engine.run(PairMasks.of(off[chosen[:, 0]]), chosen[:, 1], False)
-            for p, lp, _ in b
-        }
+        found = {int(order[p]): lp for b in engine.run(PairMasks.of(off[chosen[:, 0]]), chosen[:, 1]) for p, lp, _ in b}
         results.append(np.concatenate([found[pair] for pair in range(len(pairs))]))
     np.testing.assert_allclose(*results, atol=1e-5)
 
@@ -144,9 +140,7 @@ def test_half_precision_weights_are_scored_in_float32(folders, dtype):
 
     def run(model):
         found = {
-            p: lp
-            for b in Engine(model, examples).run(PairMasks.of(off[pairs[:, 0]]), pairs[:, 1], False)
-            for p, lp, _ in b
+            p: lp for b in Engine(model, examples).run(PairMasks.of(off[pairs[:, 0]]), pairs[:, 1]) for p, lp, _ in b
         }
         return np.concatenate([found[pair] for pair in range(len(pairs))])
 

@@ -65,9 +65,7 @@ def test_a_gate_left_on_another_device_would_be_seen(whole_and_split):
         point.add_hook(lambda z, hook: z * gate)
         try:
             with pytest.raises(RuntimeError, match="on the same device"):
-                list(
-                    Engine(model, encode_task(model, task(), None), 200).run(PairMasks.of(off(1)), np.array([0]), False)
-                )
+                list(Engine(model, encode_task(model, task(), None), 200).run(PairMasks.of(off(1)), np.array([0])))
         finally:
             model.reset_hooks()
 
@@ -82,7 +80,7 @@ def test_a_split_model_has_the_numbers_of_a_whole_one(whole_and_split, kind):
     def numbers_of(model):
         ablation = None if kind == "zero" else Ablation(kind, answers)
         engine = Engine(model, examples, None, ablation)
-        found = {pair: (a, b) for batch in engine.run(PairMasks.of(masks), numbers, False) for pair, a, b in batch}
+        found = {pair: (a, b) for batch in engine.run(PairMasks.of(masks), numbers) for pair, a, b in batch}
         return engine.forwards.able, np.concatenate([found[pair][0] for pair in sorted(found)])
 
     able, expected = numbers_of(whole)

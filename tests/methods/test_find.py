@@ -99,11 +99,23 @@ def test_every_method_gives_the_same_ranking_for_the_same_seed(model, answered, 
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("progress", [True, False])
-def test_every_method_shows_a_bar_where_it_is_asked_to(model, answered, method, progress, capsys):
+def test_every_method_shows_one_bar_with_its_name_the_baseline_and_all_that_it_spends(model, answered, method, bars):
     finding = answered.split(40)[0]
-    find_heads(model, finding, k=2, method=method, progress=progress, **options_of(method, finding), controls=None)
-    assert bool(capsys.readouterr().err) is progress
+    given = {"k": 2, "method": method, "controls": None, **options_of(method, finding)}
+    found = find_heads(model, finding, progress=True, **given)
+    [bar] = bars
+    assert all(line.startswith(method) for line in bar.said)
+    assert any("baseline 1.00" in line for line in bar.said)
+    assert bar.n == bar.total == found.spent
+    # What is to do is known from the start, but for what a search leaves of its budget.
+    assert found.spent <= bar.first <= 1.3 * found.spent
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_method_shows_a_bar_where_none_is_asked_for(model, answered, method, capsys):
+    finding = answered.split(40)[0]
+    find_heads(model, finding, k=2, method=method, progress=False, **options_of(method, finding), controls=None)
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.usefixtures("no_short_cuts")

@@ -36,6 +36,7 @@ from cs_heads.methods.annealing.rows import Planned, Rows, Sensor, measure, spar
 from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Groups, best_sets
 from cs_heads.methods.annealing.task_search import TaskSearch, universal_of
 from cs_heads.methods.controls import BalancedDraws, Controls, TaskLoss, check_experiments
+from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 
 WEIGHT = 3.0
@@ -65,6 +66,7 @@ class JointSearch:
     def run(self, first: int) -> None:
         """The batches before sets are measured."""
         for batch in range(first):
+            step(f"batch {batch + 1}/{self.n_batches}")
             done = batch / self.n_batches
             per_row = sum(search.sensor.per_row for search in self.searches)
             n_rows = self.budget.left // (per_row * (self.n_batches - batch))
@@ -230,6 +232,7 @@ def per_task(size: int) -> int:
     return default_budget(size) // 2
 
 
+@one_bar("annealed", outermost=True)
 def annealed_jointly(
     experiments: Sequence[ExperimentLike],
     *,
@@ -299,6 +302,7 @@ def annealed_jointly(
     before = sum(sizes) + preparation_of(*experiments)
     least = check_joint_budget(budget, sizes, before, examples_per_mask, n_batches)
     apart = _pairs(kin, len(experiments))
+    expect(max(least, before + per_task(size) * len(experiments)) if budget is None else int(budget))
     tasks, left_out = _able(experiments, response)
     for place in list(tasks):
         if not _others(place, tasks, apart):

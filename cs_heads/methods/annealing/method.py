@@ -44,6 +44,7 @@ from cs_heads.methods.controls import (
     check_experiments,
     controls_notes,
 )
+from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 
 # Control examples of a row: so many for each control, and no more than of the task.
@@ -87,6 +88,7 @@ FIXED = {
 }
 
 
+@one_bar("annealed", outermost=True)
 def annealed(
     experiment: ExperimentLike,
     *,
@@ -195,6 +197,7 @@ def annealed(
         budget = max(least, before + max(default_budget(size), rows * per_row))
     check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact run")
     budget = int(budget)
+    expect(budget)
     added = standardized(prior, grid.shape)
     rng, spending = np.random.default_rng(seed), Budget(budget)
     spending.pay(before)

@@ -13,6 +13,7 @@ from scipy import sparse
 from cs_heads.methods.annealing.estimate import ROWS_A_HEAD, Blame, Taken, anchored, blame, both_effects, taken_by
 from cs_heads.methods.annealing.rows import Flat, PerRow, Planned, Rows, Sensor, measure, sparse_rows
 from cs_heads.methods.controls import CLEAR, PLENTY, BalancedDraws, BothEffects
+from cs_heads.progress import step
 
 WHOLE = 0.4
 """Share of the budget that is spent on all heads."""
@@ -195,6 +196,7 @@ class Search:
         for batch in batches:
             if not np.isfinite(self.merit).any():
                 return
+            step(f"batch {batch + 1}/{self.n_batches}")
             n_rows = (self.sensor.budget.left - keep) // (self.sensor.cost * (self.n_batches - batch))
             self.set_pool(batch / self.n_batches)
             if len(self.finalists) and self.sensor.controls.tasks:
@@ -376,6 +378,7 @@ def best_sets(searches: Sequence[Search], k: int) -> list[Int[np.ndarray, " k"] 
     sets = [_sets(search, k) for search in searches]
     some = [(search, each) for search, each in zip(searches, sets, strict=True) if each is not None]
     for round_ in range(_N_ROUNDS - _DUEL):
+        step(f"sets of {k}, round {round_ + 1}/{_N_ROUNDS}")
         planned = {}
         for place, (search, each) in enumerate(some):
             n = search.sensor.budget.left // search.sensor.cost // (_N_ROUNDS - round_)

@@ -18,7 +18,7 @@ from cs_heads.cluster import local_model
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens.model import device_of, dtype_of
-from cs_heads.settings import progress_bar
+from cs_heads.progress import counting
 from cs_heads.store.kept_work import KeptWork, State
 
 CLIP = 4.0
@@ -117,12 +117,11 @@ class Descent:
         plan: Plan,
         seed: int,
         *,
-        phases: int,
+        sides: int,
         kept: KeptWork | None,
     ) -> None:
         self.experiment, self.objective, self.plan = experiment, objective, plan
-        # Over the steps of all phases; signs that run together are phases of their own.
-        self.bar = progress_bar(phases * plan.steps, "step", experiment.settings.progress)
+        self._sides = sides
         self.seeds = [np.random.default_rng(seed + number) for number in range(plan.n_seeds)]
         self.at = np.unique(np.linspace(0, plan.steps, _POINTS + 1).round().astype(int))
         self.kept, self._phase = kept, 0
@@ -153,7 +152,9 @@ class Descent:
         begun = 0
         if self.kept is not None and (kept := self.kept.load(phase)) is not None:
             begun, trajectory = self._restore(kept, logits, adam, losses), list(kept["trajectory"])
-            self.bar.update(blocks * begun)
+            done = 2 * self._sides * begun * len(logits) * self.plan.batch_size
+            with counting("gates", done, self.experiment.settings.progress, done):
+                pass
         for step, rate in list(enumerate(np.linspace(*rates, steps)))[begun:]:
             orders = [rng.permutation(self.experiment.n_examples) for rng in self.seeds]
             drawn = np.stack(orders)[:, : self.plan.batch_size]
@@ -167,7 +168,6 @@ class Descent:
             losses[:, step] = loss.cpu().numpy()
             if step + 1 in self.at:
                 trajectory.append(_gates(logits))
-            self.bar.update(blocks)
             if self.kept is not None and (self.kept.due or step + 1 == steps):
                 self.kept.save(phase, self._state(step + 1, logits, adam, losses, trajectory))
         return Path(logits.detach(), losses, np.stack(trajectory, axis=1), self.at)

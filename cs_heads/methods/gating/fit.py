@@ -14,10 +14,12 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.controls import check_differentiable, controls_notes
 from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, target_loss
 from cs_heads.methods.gating.result import HeadGates, range_over_seeds
+from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
 
 
+@one_bar("gates")
 def fit_gates(
     experiment: Experiment,
     *,
@@ -60,10 +62,11 @@ def fit_gates(
 def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
     """The gates of one task, whose intact run is done."""
     kept = experiment.kept_work("chg", {"plan": asdict(plan), "seed": seed})
-    descend = Descent(experiment, target_loss(experiment), plan, seed, phases=3, kept=kept)
-    with descend.bar:
-        free = descend(descend.start(), FREE_RATES, [0.0])
-        signed = descend(free.logits.repeat(2, 1, 1), SIGNED_RATES, [plan.strength, -plan.strength])
+    descend = Descent(experiment, target_loss(experiment), plan, seed, sides=1, kept=kept)
+    step(f"of {experiment.task.name}, no penalty")
+    free = descend(descend.start(), FREE_RATES, [0.0])
+    step(f"of {experiment.task.name}, both signs")
+    signed = descend(free.logits.repeat(2, 1, 1), SIGNED_RATES, [plan.strength, -plan.strength])
     losses, trajectory = (
         np.concatenate(both).reshape(3, plan.n_seeds, *both[0].shape[1:])
         for both in ((free.losses, signed.losses), (free.trajectory, signed.trajectory))
@@ -83,6 +86,7 @@ def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
     )
 
 
+@one_bar("gates", outermost=True)
 def causal_head_gating(
     experiment: Experiment,
     *,
@@ -126,6 +130,9 @@ def _fitted_beside(
     """The gates of a task, with the notes and the cost of all, and those of each control that the model can do."""
     check_differentiable(experiment, controls)
     cut, notes = plan.within(budget, experiment.n_examples, 3, 1, [other.n_examples for other in controls])
+    each = [replace(plan, steps=cut.steps).on(side.n_examples) for side in (experiment, *controls)]
+    sizes = [side.n_examples for side in (experiment, *controls)]
+    expect(sum(fit.cost(n, phases=3, sides=1).spent for fit, n in zip(each, sizes, strict=True)))
     notes = (*check_baseline(experiment), *notes)
     used, left_out, ran = [], {}, 0
     for other in controls:
@@ -143,6 +150,7 @@ def _fitted_beside(
     return replace(gates, notes=notes, cost=gates.cost + Cost(forwards=ran)), rest
 
 
+@one_bar("contrastive gates", outermost=True)
 def contrastive_gating(
     experiment: Experiment,
     *,
@@ -189,13 +197,15 @@ def contrastive_gating(
     other = experiment.on(forget)
     check_differentiable(experiment, [other])
     plan, notes = plan.within(budget, experiment.n_examples, phases=2, sides=2)
+    cost = plan.cost(experiment.n_examples, phases=2, sides=2)
+    expect(cost.spent)
     notes = (*check_baseline(experiment), *notes)
     kept = experiment.kept_work("contrastive", {"plan": asdict(plan), "seed": seed}, other)
-    descend = Descent(experiment, contrast(experiment, other), plan, seed, phases=2, kept=kept)
-    with descend.bar:
-        free = descend(descend.start(), FREE_RATES, [0.0])
-        shut = descend(free.logits, SIGNED_RATES, [-strength * experiment.grid.size])
-    cost = plan.cost(experiment.n_examples, phases=2, sides=2)
+    descend = Descent(experiment, contrast(experiment, other), plan, seed, sides=2, kept=kept)
+    step("no penalty")
+    free = descend(descend.start(), FREE_RATES, [0.0])
+    step("penalty")
+    shut = descend(free.logits, SIGNED_RATES, [-strength * experiment.grid.size])
     return HeadRanking(
         method="contrastive",
         importance=shut.gates.mean(axis=0),

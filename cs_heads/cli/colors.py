@@ -1,0 +1,44 @@
+"""Colors where a terminal shows them: never in files, pipes and JSON, nor where NO_COLOR is set."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TextIO
+
+_CODES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
+# A verdict, and what a line of results begins with.
+_VERDICTS = {
+    "specific": "green",
+    "localized": "yellow",
+    "shared": "yellow",
+    "not localized": "red",
+    "baseline too low": "red",
+}
+_STATUS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+def colored(text: str, color: str, stream: TextIO | None = None) -> str:
+    """The text in a color, or bold, where the stream (standard output by default) shows it; else as it is."""
+    stream = sys.stdout if stream is None else stream
+    shown = stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+    return f"\x1b[{_CODES[color]}m{text}\x1b[0m" if shown and not os.environ.get("NO_COLOR") else text
+
+
+def verdict_colored(verdict: str, width: int = 0) -> str:
+    """A verdict in its color, in as many columns as ``width``."""
+    return colored(verdict, _VERDICTS.get(verdict, "bold")) + " " * (width - len(verdict))
+
+
+def status_colored(line: str) -> str:
+    """A line that begins with ok, warn or fail, with that in its color."""
+    status = re.match(r"\w+", line)
+    color = _STATUS.get(status[0]) if status else None
+    return line if status is None or color is None else colored(status[0], color) + line[status.end() :]
+
+
+def headed(line: str) -> str:
+    """A line such as ``note: ...`` or ``cost: ...``, with its head bold."""
+    head, colon, rest = line.partition(":")
+    return colored(head + colon, "bold") + rest if colon else line

@@ -1,0 +1,194 @@
+"""One bar a call, whatever it measures in how many steps; it says what runs and counts what is spent."""
+
+import sys
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tqdm.notebook
+
+import cs_heads as cs
+from cs_heads import designs, methods, progress
+from cs_heads.analysis.confirm import measure_proof
+from cs_heads.analysis.gating import ablation_curves
+from cs_heads.progress import cost_of, counting, expect, one_bar, step
+from cs_heads.tasks import Task
+from tests.known_heads import WORKING, own_answers
+
+CSS = {"n_masks": 24, "density": 0.17}
+GATES = {"steps": 20, "batch_size": 5}
+
+
+@pytest.fixture
+def model(load_known):
+    return load_known()
+
+
+@pytest.fixture(scope="module")
+def task(load_known):
+    return Task.from_records(own_answers(load_known(), 80), "own").split(40)[0]
+
+
+@pytest.fixture(scope="module")
+def other(load_known):
+    return Task.from_records(own_answers(load_known(), 80, seed=8), "other").split(40)[0]
+
+
+def found_on(experiment):
+    return methods.compressed_sensing(experiment, **CSS)
+
+
+CALLS = {
+    "confirm": lambda model, task, other: cs.confirm(model, task, WORKING, controls=None, progress=True),
+    "confirm, controls": lambda model, task, other: cs.confirm(model, task, WORKING, controls=[other], progress=True),
+    "specificity": lambda model, task, other: cs.specificity(model, task, WORKING, controls=[other], progress=True),
+    "sparsity curve": lambda model, task, other: cs.sparsity_curve(model, task, WORKING, n_random=2, progress=True),
+    "faithfulness": lambda model, task, other: cs.faithfulness(
+        model, task, found_on(cs.Experiment(model, task, progress=False)), n_random=2, progress=True
+    ),
+    "failures": lambda model, task, other: cs.failures(model, task, WORKING, n=20, max_new_tokens=2, progress=True),
+    "atlas": lambda model, task, other: cs.atlas(model, [task, other], budget=2000, n=20, n_random=2, progress=True),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_of_many_steps_has_one_bar_that_counts_all_that_it_spends(model, task, other, bars, call):
+    found = CALLS[call](model, task, other)
+    [bar] = bars
+    assert all(line.startswith(call.split(",")[0]) for line in bar.said)
+    assert bar.n == bar.total
+    # A search that shares forwards may spend less than it counts on, but never more.
+    assert bar.n == found.spent
+
+
+OF_EXPERIMENTS = {
+    "own": lambda experiment: experiment(designs.single(experiment.grid)),
+    "annealed": partial(methods.annealed, k=2, budget=1500),
+    "compressed sensing": found_on,
+    "greedy": partial(methods.greedy, k=2),
+    "group testing": partial(methods.group_testing, budget=2500),
+    "gradient": methods.gradient_importance,
+    "mediation": partial(methods.mediation, n_pairs=5),
+    "gates": partial(methods.fit_gates, **GATES),
+    "confirm": lambda experiment: measure_proof(experiment, WORKING, n_random=3),
+    "ablation curves": lambda experiment: ablation_curves(
+        experiment, methods.fit_gates(cs.Experiment(experiment.model, experiment.task, progress=False), **GATES)
+    ),
+}
+
+
+@pytest.mark.parametrize("call", OF_EXPERIMENTS)
+def test_a_call_on_an_experiment_has_one_bar_too(model, task, bars, call):
+    OF_EXPERIMENTS[call](cs.Experiment(model, task, progress=True))
+    [bar] = bars
+    assert bar.said[0].startswith(call)
+    assert bar.n == bar.total
+
+
+def test_texts_that_are_drafted_and_written_have_one_bar(model, task, bars):
+    experiment = cs.Experiment(model, task.generated(2), progress=True)
+    experiment(designs.single(experiment.grid))
+    [bar] = bars
+    assert bar.n >= experiment.n_examples * experiment.grid.size
+
+
+def test_compare_says_which_method_of_how_many_and_that_it_judges(model, task, bars):
+    found = cs.compare(model, task, k=2, max_heads=4, methods=["one-shot", "gradient"], controls=None, progress=True)
+    [bar] = bars
+    said = list(dict.fromkeys(line.split(", baseline")[0] for line in bar.said))
+    named = ["compare 1/2: one-shot: every head alone", "compare 2/2: gradient", "compare judging"]
+    assert [line for line in said if line in named] == named
+    searched = sum(one.ranking.spent for one in found.methods.values())
+    # The intact run of the second method is known from the first.
+    assert bar.n <= found.spent + searched <= bar.first
+
+
+def test_the_steps_of_a_search_are_named(model, task, bars):
+    cs.find_heads(model, task, k=2, method="greedy", controls=None, progress=True)
+    said = list(dict.fromkeys(line.split(",")[0] for line in bars[0].said))
+    assert {"greedy", "greedy: head 1/2", "greedy: head 2/2"} <= {*said}
+
+
+def test_an_atlas_says_what_it_is_at_and_which_skill_it_measures(model, task, other, bars):
+    CALLS["atlas"](model, task, other)
+    said = {line.split(",")[0] for line in bars[0].said}
+    assert {"atlas search: batch 1/14", "atlas matrix", "atlas random heads"} <= said
+    assert {"atlas search: batch 1/14: own", "atlas search: batch 1/14: other"} <= said
+
+
+def test_what_the_store_has_counts_as_done(model, task, bars, tmp_path):
+    given = {"controls": None, "method": "css", "k": 2, "store": tmp_path / "run.sqlite", "progress": True, **CSS}
+    first, again = (cs.find_heads(model, task, **given) for _ in range(2))
+    assert [bar.n for bar in bars] == [first.spent]
+    assert again.spent == first.spent
+
+
+def test_a_call_that_fails_leaves_its_bar_and_the_next_has_its_own(bars):
+    @one_bar("mine")
+    def fail(wrong: bool) -> None:
+        with counting("part", 10, True) as bar:
+            bar.add(4)
+            if wrong:
+                raise ValueError("wrong")
+            bar.add(6)
+
+    with pytest.raises(ValueError, match="wrong"):
+        fail(True)
+    fail(False)
+    assert [(bar.n, bar.total) for bar in bars] == [(4, 10), (10, 10)]
+
+
+def test_what_an_inner_call_does_not_take_is_not_to_come(bars):
+    @one_bar("inner")
+    def inner() -> None:
+        expect(100)
+        with counting("part", 40, True) as bar:
+            bar.add(40)
+
+    @one_bar("outer")
+    def outer() -> None:
+        expect(300)
+        inner()
+        totals.append(bars[0].total)
+        step("second")
+        inner()
+        totals.append(bars[0].total)
+
+    totals: list[int] = []
+    outer()
+    assert bars[0].first == 300
+    assert totals == [240, 180]
+    assert (bars[0].n, bars[0].total) == (80, 80)
+    assert bars[0].said[-1] == "outer second"
+
+
+def test_a_call_says_what_it_costs_and_nothing_runs(model, task):
+    experiment = cs.Experiment(model, task)
+    for run in (partial(methods.greedy, k=2), methods.gradient_importance):
+        assert cost_of(partial(run, experiment)) == run(cs.Experiment(model, task)).spent
+    # Masks that are drawn twice run once.
+    assert cost_of(partial(found_on, experiment)) == 25 * 40 >= found_on(cs.Experiment(model, task)).spent
+    assert experiment.spent == 0
+    assert cost_of(lambda: None) is None
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_without_a_word_a_bar_is_shown_in_notebooks_and_terminals_alone(model, task, monkeypatch, capsys, kernel):
+    shell = SimpleNamespace(kernel=True) if kernel else SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setattr(tqdm.notebook, "IProgress", None, raising=False)
+    cs.Experiment(model, task)(np.zeros((1, 3, 4), dtype=bool))
+    out, err = capsys.readouterr()
+    # Text in the output of the cell, where there are no widgets, and not on the red ground of errors.
+    assert ("own 100%" in out) is kernel
+    assert err == ""
+    monkeypatch.setattr(progress, "_at_terminal", lambda: True)
+    cs.Experiment(model, task)(np.zeros((1, 3, 4), dtype=bool))
+    assert ("own 100%" in capsys.readouterr().err) is not kernel
+
+
+def test_a_notebook_with_widgets_has_a_widget():
+    pytest.importorskip("ipywidgets")
+    assert progress.bar_class(in_notebook=True) is tqdm.notebook.tqdm
+    assert progress.bar_class(in_notebook=False) is tqdm.tqdm
