@@ -1,6 +1,7 @@
 """Pages and pictures of the site that lie outside docs/, and the links between them.
 
-A link is written as it leads from file to file in the repository, so that it works there; here it becomes one from page to page.
+A link is written as it leads from file to file in the repository, so that it works there; here it becomes one from page
+to page.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links from page to page, for links from file to file."""
     source = Path(page.file.abs_src_path or "").resolve()
     if not source.is_relative_to(ROOT):

@@ -23,7 +23,9 @@ def on_nav(nav: Navigation, **_: Any) -> None:
 
 def on_page_content(html: str, page: Page, **_: Any) -> None:
     """Keep each page as Markdown, without pictures and the signs behind headings."""
-    html = re.sub(r'<a class="(?:headerlink|anchor-link)".*?</a>|<style.*?</style>|<script.*?</script>', "", html, flags=re.S)
+    html = re.sub(
+        r'<a class="(?:headerlink|anchor-link)".*?</a>|<style.*?</style>|<script.*?</script>', "", html, flags=re.S
+    )
     text = markdownify(html, strip=["img"], heading_style="ATX")
     _texts[page.file.src_uri] = re.sub(r"\n{3,}", "\n\n", text).strip()
 

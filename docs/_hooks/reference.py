@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import ast
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +26,9 @@ def exported(package: str) -> dict[str, str]:
     names = {}
     for node in ast.parse(text).body:
         if isinstance(node, ast.ImportFrom):
-            module = f"{package}.{node.module}" if node.level and node.module else package if node.level else node.module
+            module = (
+                f"{package}.{node.module}" if node.level and node.module else package if node.level else node.module
+            )
             names |= {alias.asname: f"{module}.{alias.name}" for alias in node.names if alias.asname}
     return names
 
@@ -45,6 +49,7 @@ def commands() -> str:
     """Every command with its usage and all that can be given, from the parser itself."""
     from cs_heads.cli import _parser
 
+    os.environ["COLUMNS"] = "84"  # what usage is wrapped at
     parser = _parser()
     [choices] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return "\n\n".join(part for name, command in choices.choices.items() for part in _command(name, command))
@@ -54,7 +59,7 @@ def _command(name: str, command: Any) -> Iterator[str]:
     yield f"## cs-heads {name}"
     variants = _variants(name, command)
     first = next(variants)
-    yield _text(first.description or "")
+    yield from _paragraphs(first.description or "")
     yield _text(first.format_usage().removeprefix("usage: "))
     shown: set[str] = set()
     for parser in (first, *variants):
@@ -65,7 +70,7 @@ def _command(name: str, command: Any) -> Iterator[str]:
                 yield f"**{group.title[:1].upper()}{group.title[1:]}**"
                 yield "\n".join(_rows(parser, actions))
     if first.epilog:
-        yield _text(first.epilog)
+        yield _text(first.epilog.replace("examples:", ""))
 
 
 def _variants(name: str, command: Any) -> Iterator[Any]:
@@ -90,8 +95,18 @@ def _rows(parser: Any, actions: list[argparse.Action]) -> Iterator[str]:
     for action in actions:
         given = formatter._format_action_invocation(action).replace("|", "\\|")
         meaning = " ".join((formatter._expand_help(action) if action.help else "").split())
-        yield f"| `{given}` | {meaning.replace('|', chr(92) + '|').replace('<', '&lt;').replace('*', chr(92) + '*')} |"
+        yield f"| `{given}` | {_escaped(meaning)} |"
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Prose as prose, and what is laid out in columns as it is."""
+    for part in re.split(r"\n\s*\n", text.strip("\n")):
+        yield _text(part) if part.startswith(" ") else _escaped(part)
 
 
 def _text(text: str) -> str:
-    return f"```text\n{text.strip()}\n```" if text.strip() else ""
+    return f"```text\n{dedent(text).strip()}\n```"
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([<*_|\[\]`])", r"\\\1", text)

@@ -12,7 +12,10 @@ HISTORY = ROOT / "CHANGELOG.md"
 PAGES = [
     README,
     *SITE,
-    *(ROOT / name for name in ("benchmarks/README.md", "CONTRIBUTING.md", "SECURITY.md", "cs_heads/demo/MODEL_CARD.md")),
+    *(
+        ROOT / name
+        for name in ("benchmarks/README.md", "CONTRIBUTING.md", "SECURITY.md", "cs_heads/demo/MODEL_CARD.md")
+    ),
     HISTORY,
 ]
 
@@ -30,21 +33,25 @@ def text_of(page: Path) -> str:
 def commands(text: str) -> list[str]:
     """Lines of ``cs-heads`` in blocks of code, fenced or indented."""
     blocks = re.findall(r"^```bash\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-    return re.findall(r"^(?: {4})?(cs-heads .*)$", "\n".join([*blocks, *re.findall(r"^ {4}.*$", text, flags=re.M)]), flags=re.M)
+    return re.findall(
+        r"^(?: {4})?(cs-heads .*)$", "\n".join([*blocks, *re.findall(r"^ {4}.*$", text, flags=re.M)]), flags=re.M
+    )
 
 
 def table(text: str, header: str) -> list[list[str]]:
     """The rows of the table whose header begins so, each a list of its cells; the header is the first."""
-    lines = text[text.index(header) :].split("\n\n")[0].splitlines()
+    lines = text[text.index(header) :].split("\n\n", maxsplit=1)[0].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if not set(line) <= set("|-")]
 
 
 def prose(text: str) -> list[str]:
-    """The sentences of a page: no code, no tables, no pictures, no links' targets; items and headings end a sentence."""
+    """The sentences of a page, without code, tables, pictures and targets of links; an item ends a sentence."""
     text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^(    |\||#|<).*$", "\n", text, flags=re.MULTILINE)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"^- ", "\n", text, flags=re.MULTILINE)
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text)]
-    sentences = [one for part in paragraphs for one in re.split(r"(?<=[.!?:])[*)]?\s+(?=[A-Z*`(\d])", re.sub(r"[*`]", "", part))]
+    sentences = [
+        one for part in paragraphs for one in re.split(r"(?<=[.!?:])[*)]?\s+(?=[A-Z*`(\d])", re.sub(r"[*`]", "", part))
+    ]
     return [one for one in sentences if re.search(r"[a-zA-Z]", one)]

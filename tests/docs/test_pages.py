@@ -101,7 +101,7 @@ def test_every_method_has_a_page_with_its_source_its_cost_and_when_it_fails():
     for page in (ROOT / "docs" / "methods").glob("*.md"):
         text = text_of(page)
         title = text.splitlines()[0]
-        pages |= {name: text for name in re.findall(r"`([\w-]+)`", title)}
+        pages |= dict.fromkeys(re.findall(r"`([\w-]+)`", title), text)
     assert pages.keys() == METHODS.keys()
     for name, text in pages.items():
         for part in ("**Idea.**", "**Source.**", "**Cost.**", "## When it fails"):

