@@ -5,7 +5,7 @@ import re
 import shlex
 
 import pytest
-from sybil import Document, Sybil
+from sybil import Document
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 import cs_heads as cs
@@ -87,7 +87,7 @@ def started():
 @pytest.mark.parametrize("page", RUN, ids=named)
 def test_examples_run(page, request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    document = Document.parse(str(page), Sybil([PythonCodeBlockParser(), SkipParser()]))
+    document = Document.parse(str(page), PythonCodeBlockParser(), SkipParser())
     if page not in ALONE:
         document.namespace.update(request.getfixturevalue("started"))
     examples = list(document.examples())
