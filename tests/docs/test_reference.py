@@ -1,5 +1,6 @@
 """The pages of the API have every public name, and the page of the command line every command."""
 
+import inspect
 import re
 from importlib import import_module, util
 
@@ -39,6 +40,14 @@ def test_every_public_name_has_one_entry():
         "names of cs_heads that no page of docs/api has; add them as `::: cs_heads.NAME`"
     )
     assert len(found) == len(set(found))
+
+
+def test_every_public_name_has_an_example():
+    text = "\n".join(text_of(page) for page in API.glob("*.md"))
+    follows = re.findall(r"^::: cs_heads\.(\w+)\n\n(?:<!-- skip: next -->\n)?```python$", text, flags=re.MULTILINE)
+    names = [name for name in cs.__all__ if not inspect.ismodule(getattr(cs, name))]
+    documented = {name for name in names if ">>>" in (inspect.getdoc(getattr(cs, name)) or "")}
+    assert set(names) - documented - set(follows) == set()
 
 
 @pytest.mark.parametrize("package", PACKAGES)
