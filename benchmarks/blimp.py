@@ -1,4 +1,4 @@
-"""Find and confirm the heads of BLiMP sets on any model: the tables of benchmarks/README.md.
+"""Find and confirm the heads of BLiMP sets on any model: the tables of docs/benchmarks/real-models.md.
 
     python benchmarks/blimp.py --model FOLDER_OR_NAME --data FOLDER
 

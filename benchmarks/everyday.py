@@ -1,4 +1,4 @@
-"""What models score on the everyday skills, intact: the table of benchmarks/README.md.
+"""What models score on the everyday skills, intact: the table of docs/benchmarks/everyday.md.
 
     python benchmarks/real_models.py --out models
     python benchmarks/everyday.py --models models/smollm2 models/gemma3 models/qwen2.5-coder

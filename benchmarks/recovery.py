@@ -1,4 +1,4 @@
-"""Recovery of planted heads by every method that needs an experiment alone: the table and figure of the README.
+"""Recovery of planted heads by methods that need an experiment alone: table and figure of docs/benchmarks/planted.md.
 
     python benchmarks/recovery.py --out recovery.csv --figure recovery.png
 

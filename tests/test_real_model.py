@@ -171,7 +171,7 @@ def test_agreement_rests_on_few_heads_of_this_model(find, pairs):
 
 @pytest.mark.slow
 def test_annealed_sensing_finds_what_css_finds_for_half_of_its_cost(model, pairs):
-    """Over twelve pairs of searches in benchmarks/README.md; here in one, within a standard error of .03."""
+    """Over twelve pairs of searches in docs/benchmarks/real-models.md; here in one, within a standard error of .03."""
     task, _ = Task.from_records(whole_sentences(pairs("anaphor_gender_agreement"))).split(150, seed=0)
     css = cs.find_heads(model, task, method="css", n_masks=100, seed=0, progress=False)
     ours = cs.find_heads(model, task, budget=css.spent // 2, seed=0, progress=False, controls=None)

@@ -74,7 +74,7 @@ _SMALL = 144
 _LARGE_SHARE = 0.25
 # What a standardized prior counts beside z.
 PRIOR_WEIGHT = 0.5
-# Not arguments: the README gives its figures for these values alone.
+# Not arguments: the benchmarks give their figures for these values alone.
 FIXED = {
     "penalty": PENALTY,
     "penalty_rounds": N_ROUNDS,

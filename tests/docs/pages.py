@@ -1,0 +1,57 @@
+"""Every page that is written by hand, and what stands in it."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+SITE = sorted((ROOT / "docs").rglob("*.md"))
+HISTORY = ROOT / "CHANGELOG.md"
+"""Names that were are written there."""
+
+PAGES = [
+    README,
+    *SITE,
+    *(
+        ROOT / name
+        for name in ("benchmarks/README.md", "CONTRIBUTING.md", "SECURITY.md", "cs_heads/demo/MODEL_CARD.md")
+    ),
+    HISTORY,
+]
+
+
+def named(page: Path) -> str:
+    """A page by its path, for the name of a test."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def text_of(page: Path) -> str:
+    """What a page says."""
+    return page.read_text(encoding="utf-8")
+
+
+def commands(text: str) -> list[str]:
+    """Lines of ``cs-heads`` in blocks of code, fenced or indented."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(
+        r"^(?: {4})?(cs-heads .*)$", "\n".join([*blocks, *re.findall(r"^ {4}.*$", text, flags=re.M)]), flags=re.M
+    )
+
+
+def table(text: str, header: str) -> list[list[str]]:
+    """The rows of the table whose header begins so, each a list of its cells; the header is the first."""
+    lines = text[text.index(header) :].split("\n\n", maxsplit=1)[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if not set(line) <= set("|-")]
+
+
+def prose(text: str) -> list[str]:
+    """The sentences of a page, without code, tables, pictures and targets of links; an item ends a sentence."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^(    |\||#|<).*$", "\n", text, flags=re.MULTILINE)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"^- ", "\n", text, flags=re.MULTILINE)
+    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text)]
+    sentences = [
+        one for part in paragraphs for one in re.split(r"(?<=[.!?:])[*)]?\s+(?=[A-Z*`(\d])", re.sub(r"[*`]", "", part))
+    ]
+    return [one for one in sentences if re.search(r"[a-zA-Z]", one)]

@@ -1,0 +1,114 @@
+"""Every page keeps its word: links lead somewhere, commands are commands, names exist, examples run."""
+
+import ast
+import re
+import shlex
+
+import pytest
+from sybil import Document
+from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+import cs_heads as cs
+from cs_heads.cli import _parser
+from cs_heads.methods import METHODS
+from tests.docs.pages import HISTORY, PAGES, README, ROOT, SITE, commands, named, text_of
+
+PYTHON = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+START = ROOT / "docs" / "start.md"
+"""Its examples begin with nothing; those of other pages go on from there."""
+ALONE = (README, START)
+RUN = [page for page in (README, *SITE) if page != README and PYTHON.search(text_of(page))]
+
+
+def anchors(page):
+    """What a link to a heading of this page may say."""
+    titles = re.findall(r"^#+ (.*)$", text_of(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_and_pictures_lead_somewhere(page):
+    for link in re.findall(r'(?:\]\(|src=")([^)\s"]+)', text_of(page)):
+        file, _, anchor = link.partition("#")
+        if re.match(r"[a-z]+:", file):
+            continue
+        target = page.parent / file if file else page
+        assert target.is_file(), link
+        # Headings of the API are made when the site is: its own test follows them.
+        if anchor and target.parent.name != "api":
+            assert anchor in anchors(target), link
+
+
+def test_there_are_commands_and_each_is_understood():
+    given = {command for page in PAGES for command in commands(text_of(page)) if page != HISTORY}
+    assert len(given) >= 15
+    for command in sorted(given):
+        options = _parser().parse_args(shlex.split(command)[1:])
+        assert callable(options.run), command
+
+
+def test_commands_of_two_kinds_write_to_folders_of_their_own():
+    given = "\n".join(command for page in PAGES for command in commands(text_of(page)))
+    folders = set(re.findall(r"cs-heads (\w+) .*--out (\S+)", given))
+    assert {"find", "compare", "atlas", "reproduce"} <= {kind for kind, _ in folders}
+    assert len({folder for _, folder in folders}) == len(folders)
+
+
+def test_programs_that_pages_name_are_there():
+    given = {name for page in PAGES for name in re.findall(r"python (\w+/\w+\.py)", text_of(page))}
+    assert len(given) >= 10
+    for name in sorted(given):
+        assert (ROOT / name).is_file(), name
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != HISTORY], ids=named)
+def test_names_of_the_library_exist(page):
+    for name in sorted(set(re.findall(r"\bcs\.([A-Za-z_.]+)", text_of(page)))):
+        found = cs
+        for part in name.rstrip(".").split("."):
+            found = getattr(found, part)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if PYTHON.search(text_of(page))], ids=named)
+def test_blocks_of_python_are_python(page):
+    for block in PYTHON.findall(text_of(page)):
+        ast.parse(block)
+
+
+@pytest.fixture(scope="module")
+def started():
+    """What the page Start leaves: a model, a task, heads and their proof."""
+    model, task = cs.load_model("demo"), cs.load_task("demo/capitals", n=100, seed=0)
+    found = cs.find_heads(model, task, budget=2000)
+    return {"cs": cs, "model": model, "task": task, "found": found}
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")  # budgets are too small for good answers, and say so
+@pytest.mark.parametrize("page", RUN, ids=named)
+def test_examples_run(page, request, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    document = Document.parse(str(page), PythonCodeBlockParser(), SkipParser())
+    if page not in ALONE:
+        document.namespace.update(request.getfixturevalue("started"))
+    examples = list(document.examples())
+    assert examples
+    for example in examples:
+        example.evaluate()
+
+
+def test_every_method_has_a_page_with_its_source_its_cost_and_when_it_fails():
+    pages = {}
+    for page in (ROOT / "docs" / "methods").glob("*.md"):
+        text = text_of(page)
+        title = text.splitlines()[0]
+        pages |= dict.fromkeys(re.findall(r"`([\w-]+)`", title), text)
+    assert pages.keys() == METHODS.keys()
+    for name, text in pages.items():
+        for part in ("**Idea.**", "**Source.**", "**Cost.**", "## When it fails"):
+            assert part in text, f"{name}: {part}"
+
+
+def test_every_benchmark_has_its_tables_named():
+    text = text_of(ROOT / "benchmarks" / "README.md")
+    for script in (ROOT / "benchmarks").glob("*.py"):
+        assert f"`{script.name}`" in text, script.name

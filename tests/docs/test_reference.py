@@ -1,0 +1,78 @@
+"""The pages of the API have every public name, and the page of the command line every command."""
+
+import inspect
+import re
+from importlib import import_module, util
+
+import pytest
+
+import cs_heads as cs
+from cs_heads.methods import METHODS
+from tests.docs.pages import ROOT, text_of
+
+API = ROOT / "docs" / "api"
+PACKAGES = ["analysis", "demo", "methods", "plot", "reproduce", "sandbox", "simulate", "tasks"]
+
+spec = util.spec_from_file_location("reference", ROOT / "docs" / "_hooks" / "reference.py")
+reference = util.module_from_spec(spec)
+spec.loader.exec_module(reference)
+
+
+def entries():
+    """What the pages of the API ask for, once the names of packages are put in."""
+    text = "\n".join(reference.on_page_markdown(text_of(page)) for page in sorted(API.glob("*.md")))
+    return re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE)
+
+
+def thing(path):
+    """What a dotted path leads to: a module, or what a module has."""
+    try:
+        return import_module(path)
+    except ImportError:
+        module, _, name = path.rpartition(".")
+        return getattr(import_module(module), name)
+
+
+def test_every_public_name_has_one_entry():
+    found = entries()
+    top = {path.removeprefix("cs_heads.") for path in found if path.startswith("cs_heads.")}
+    assert set(cs.__all__) - top == set(), (
+        "names of cs_heads that no page of docs/api has; add them as `::: cs_heads.NAME`"
+    )
+    assert len(found) == len(set(found))
+
+
+def test_every_public_name_has_an_example():
+    text = "\n".join(text_of(page) for page in API.glob("*.md"))
+    follows = re.findall(r"^::: cs_heads\.(\w+)\n\n(?:<!-- skip: next -->\n)?```python$", text, flags=re.MULTILINE)
+    names = [name for name in cs.__all__ if not inspect.ismodule(getattr(cs, name))]
+    documented = {name for name in names if ">>>" in (inspect.getdoc(getattr(cs, name)) or "")}
+    assert set(names) - documented - set(follows) == set()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_of_a_package_has_an_entry(package):
+    module = import_module(f"cs_heads.{package}")
+    listed = {id(thing(path)) for path in entries()}
+    exported = reference.exported(module.__name__)
+    assert exported
+    assert {name for name in exported if id(getattr(module, name)) not in listed} == set()
+    assert set(getattr(module, "__all__", exported)) == set(exported)
+
+
+def test_names_of_a_stub_are_read_without_importing():
+    names = reference.exported("cs_heads")
+    assert names["find_heads"] == "cs_heads.methods.find.find_heads"
+    assert set(names) == set(cs.__all__)
+    assert reference.exported("cs_heads.simulate")["World"] == "cs_heads.simulate.world.World"
+
+
+def test_the_page_of_the_command_line_has_every_command_and_every_option():
+    page = reference.on_page_markdown(text_of(ROOT / "docs" / "command-line.md"))
+    commands = re.findall(r"^## cs-heads (\w+)$", page, flags=re.MULTILINE)
+    assert {"find", "compare", "atlas", "doctor", "report", "reproduce", "store", "tasks"} <= set(commands)
+    for shown in ("--task TASK", "--store FILE", "--n-masks", "--examples-per-mask", "--forget"):
+        assert shown in page, shown
+    for name in METHODS:
+        if METHODS[name].options:
+            assert f"Options of the method {name}" in page, name

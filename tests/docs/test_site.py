@@ -1,0 +1,113 @@
+"""The site as it is built: nothing comes from elsewhere, every link leads somewhere, and its search works from disk."""
+
+import os
+import re
+import sys
+from html.parser import HTMLParser
+from urllib.parse import unquote
+
+import pytest
+
+import cs_heads as cs
+from tests.docs.pages import ROOT, SITE
+from tests.report.test_report_in_browser import browser, look  # noqa: F401 - fixtures
+from tests.waiting import run_program
+
+pytestmark = pytest.mark.slow
+
+
+class Links(HTMLParser):
+    """What a page loads, links to, and has anchors for."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.loads, self.links, self.anchors = [], [], set()
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.anchors |= {given[name] for name in ("id", "name") if given.get(name)}
+        if tag == "a":
+            self.links.append(given.get("href") or "")
+        elif tag in ("script", "img", "iframe", "source") or (tag == "link" and given.get("rel") not in ("canonical",)):
+            self.loads.append(given.get("src") or given.get("href") or "")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("mkdocs", reason="the extra docs is not installed: `make docs` installs it")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
+    ended = run_program(command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)})
+    assert ended.returncode == 0, ended.stderr
+    assert "WARNING" not in ended.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {page: Links(page) for page in sorted(site.rglob("*.html"))}
+
+
+def test_every_page_is_there(site, pages):
+    written = {page.relative_to(ROOT / "docs").with_suffix(".html") for page in SITE}
+    assert written <= {page.relative_to(site) for page in pages}
+    assert len([page for page in pages if page.parent.name == "notebooks"]) == 7
+
+
+def test_nothing_is_loaded_from_elsewhere(pages, site):
+    for page, found in pages.items():
+        assert found.loads
+        assert not [one for one in found.loads if re.match(r"(https?:)?//", one)], page
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?https?:|@import", sheet.read_text(encoding="utf-8")), sheet
+
+
+def test_every_link_leads_somewhere(pages, site):
+    for page, found in pages.items():
+        if page.name == "404.html":  # its links are from the root of a server
+            continue
+        for link in (*found.links, *found.loads):
+            file, _, anchor = unquote(link).partition("#")
+            if re.match(r"[a-z]+:", file):
+                continue
+            target = (page.parent / file).resolve() if file else page
+            target = target / "index.html" if target.is_dir() else target
+            assert target.is_relative_to(site), f"{page}: {link}"
+            assert target.is_file(), f"{page}: {link}"
+            if anchor and target.suffix == ".html":
+                assert anchor in pages[target].anchors, f"{page}: {link}"
+
+
+def test_every_public_name_is_on_a_page_of_the_api(pages):
+    named = set().union(*(found.anchors for page, found in pages.items() if page.parent.name == "api"))
+    assert {f"cs_heads.{name}" for name in cs.__all__} - named == set()
+
+
+def test_the_text_for_assistants_has_every_page_and_every_name(site):
+    index, whole = ((site / name).read_text(encoding="utf-8") for name in ("llms.txt", "llms-full.txt"))
+    for page in re.findall(r"\]\(([^)]+)\)", index):
+        assert (site / page).is_file(), page
+    assert len(re.findall(r"\]\(", index)) > len(SITE)
+    for name in cs.__all__:
+        assert name in whole, name
+    assert "# Which heads does a skill rest on?" in whole
+    assert "--task TASK" in whole
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_fit_and_say_nothing_to_the_console_or_the_network(look, site, width):  # noqa: F811
+    for name in ("index", "guides/controls", "api/find", "benchmarks/real-models", "notebooks/01_quickstart"):
+        page, said, asked = look(site / f"{name}.html", viewport={"width": width, "height": 844})
+        assert not [one for one in asked if not one.startswith("file:")]
+        assert said == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+
+
+def test_the_search_works_from_disk(look, site):  # noqa: F811
+    page, said, _ = look(site / "index.html", viewport={"width": 1280, "height": 900})
+    page.click(".md-search__input")
+    page.keyboard.type("redundant", delay=50)
+    page.wait_for_selector(".md-search-result__item")
+    assert "Group testing" in page.locator(".md-search-result__list").inner_text()
+    assert said == []
