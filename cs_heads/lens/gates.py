@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cs_heads.lens.model import HookedModel, hook_names
 from cs_heads.lens.timing import timed
+from cs_heads.lens.transfer import Shared, to_device
 from cs_heads.units import Grid, Positions, Units
 
 
@@ -35,7 +36,7 @@ def gated(
 
     Args:
         model: The model.
-        gates: The gates of each row; None hooks nothing.
+        gates: The gates of each row, in main memory: where they are 1 decides what is hooked; None hooks nothing.
         replacement: By layer, what an ablated unit gives, ``[batch or 1, pos or 1, unit, width]``, as ``by_unit`` has
             it: ``gate * z + (1 - gate) * replacement``; None is zero.
         units: The kind of unit.
@@ -50,9 +51,11 @@ def gated(
         if gates.shape[1:] != grid.shape:
             raise ValueError(f"gates must be [batch, {grid.n_layers}, {grid.n_units}], got {list(gates.shape)}")
         # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
+        touched = (gates != 1).any(dim=2).any(dim=0).tolist()
+        shared, at = Shared(gates), None if where is None else Shared(where)
         for layer, name in enumerate(hook_names(model, units)):
-            if (gates[:, layer] != 1).any():
-                hooks[name] = partial(_mix, gates[:, layer], None if replacement is None else replacement[layer], where)
+            if touched[layer]:
+                hooks[name] = partial(_mix, shared, layer, None if replacement is None else replacement[layer], at)
     with hooked(model, hooks):
         yield
 
@@ -151,15 +154,12 @@ def per_token(
 
 
 def _mix(
-    gates: Float[Tensor, "row unit"],
-    replacement: Tensor | None,
-    where: Bool[Tensor, "row pos"] | None,
-    value: Tensor,
-    hook: Any,
+    gates: Shared, layer: int, replacement: Tensor | None, where: Shared | None, value: Tensor, hook: Any
 ) -> Tensor:
     with timed("hooks and gates"):
-        z = by_unit(value, gates.shape[1], len(gates))
+        n_rows, _, n_units = gates.tensor.shape
+        z = by_unit(value, n_units, n_rows)
         # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
-        gate = per_token(gates.to(z), where)
-        mixed = z * gate if replacement is None else z * gate + replacement.to(z) * (1 - gate)
+        gate = per_token(gates.on(z.device)[:, layer].to(z.dtype), None if where is None else where.on(z.device))
+        mixed = z * gate if replacement is None else z * gate + to_device(replacement, z.device).to(z.dtype) * (1 - gate)
         return mixed.reshape(value.shape)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, runtime_che
 
 import torch
 
+from cs_heads.lens.quantized import why_not_ablatable
 from cs_heads.units import Grid, Units
 
 Backend = Literal["bridge", "hooked"]
@@ -151,7 +152,7 @@ def check_ablatable(model: Any, unfolded: bool = False) -> None:
     """Raise ``ValueError`` where heads of this model cannot be ablated rightly.
 
     Refused are an object of another class, a model that does not read left to right, one without
-    ``hook_z`` in some layer, and folded value biases (``FoldedValueBiasesError``): zeroing z leaves
+    ``hook_z`` in some layer, packed weights of a kind not tried (``lens.quantized``), and folded value biases (``FoldedValueBiasesError``): zeroing z leaves
     a folded ``b_V W_O`` standing. An ``ModelInfo`` was checked where its model is.
 
     Folded ones are all zero, as those of a model may be that never had any, and no model tells by itself: ``unfolded``
@@ -169,6 +170,11 @@ def check_ablatable(model: Any, unfolded: bool = False) -> None:
         many = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ValueError(
             f"model {model.cfg.model_name} has no hook point {missing[0]}{many}: its heads cannot be ablated there"
+        )
+    packed = why_not_ablatable(getattr(model, "original_model", None))
+    if packed is not None:
+        raise ValueError(
+            f"model {model.cfg.model_name} is not supported: {packed}; load it in bfloat16, or by bitsandbytes in 4 bits"
         )
     if not _value_biases_are_folded(model):
         return
