@@ -3,10 +3,10 @@
     python benchmarks/gpu.py [--quick] [--models llama-3.2-1b llama-3.1-8b qwen2.5-7b] [--out gpu.json]
     python benchmarks/gpu.py --tiny --device cpu
 
-Models of random weights, drawn on the device in bfloat16, in the shapes of real ones; nothing is downloaded. Ways to the
-same numbers run in turn; times are medians, and a ratio says how many times as long as the engine a way takes. All ends
-within ten minutes (``--quick``: two), if need be with fewer rounds, which the JSON file counts. Run from a checkout; what
-it needs beside torch and transformers ``benchmarks/gpu_wheels.sh`` collects.
+Models of random weights, drawn on the device in bfloat16, in the shapes of real ones; nothing is downloaded. Ways to
+the same numbers run in turn; times are medians, and a ratio says how many times as long as the engine a way takes. All
+ends within ten minutes (``--quick``: two), if need be with fewer rounds, which the JSON file counts. Run from a
+checkout; what it needs beside torch and transformers ``benchmarks/gpu_wheels.sh`` collects.
 """
 
 from __future__ import annotations
@@ -23,22 +23,27 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
+from types import ModuleType
 from typing import Any
 
-_NEEDED = ("torch", "transformers", "tokenizers", "accelerate", "transformer_lens", "jaxtyping", "einops", "lazy_loader",
-           "numpy", "scipy", "pandas", "sklearn", "tabulate", "psutil", "tqdm", "safetensors")  # fmt: skip
-
-
-def missing() -> list[str]:
-    """Packages that are not installed, by the names under which they are imported."""
-    return [name for name in _NEEDED if find_spec(name) is None]
-
-
-if missing():
-    sys.exit(f"benchmarks/gpu.py needs packages that are not here: {', '.join(missing())} (see benchmarks/gpu_wheels.sh)")
+_NEEDED = (
+    *("torch", "transformers", "tokenizers", "accelerate", "transformer_lens", "jaxtyping", "einops", "lazy_loader"),
+    *("numpy", "pandas", "scipy", "psutil", "tqdm", "safetensors"),
+)
+_missing = ", ".join(name for name in _NEEDED if find_spec(name) is None)
+if _missing:
+    sys.exit(f"benchmarks/gpu.py needs packages that are not here: {_missing} (see benchmarks/gpu_wheels.sh)")
 if find_spec("cs_heads") is None:
     # A checkout that is not installed.
     sys.path.insert(0, str(Path(__file__).parents[1]))
+if find_spec("datasets") is None:
+    # TransformerLens imports three names from it, for what is not done here; it and its needs are large.
+    _stand_ins = {"arrow_dataset": "Dataset", "iterable_dataset": "IterableDataset", "load": "load_dataset"}
+    _datasets = sys.modules["datasets"] = ModuleType("datasets")
+    for _module, _name in _stand_ins.items():
+        sys.modules[f"datasets.{_module}"] = ModuleType(f"datasets.{_module}")
+        for _holder in (_datasets, sys.modules[f"datasets.{_module}"]):
+            setattr(_holder, _name, type(_name, (), {}))
 
 import numpy as np
 import torch
@@ -75,7 +80,7 @@ SHAPES: dict[str, Any] = {
         vocab_size=152_064, max_position_embeddings=8192, tie_word_embeddings=False,
     ),
     "tiny": lambda: LlamaConfig(
-        hidden_size=64, intermediate_size=128, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+        hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=4,
         vocab_size=512, max_position_embeddings=512, tie_word_embeddings=True,
     ),
 }  # fmt: skip
@@ -127,7 +132,9 @@ class Subject:
         with tempfile.TemporaryDirectory() as folder:
             self.hf.config.save_pretrained(folder)
             words = Tokenizer(WordLevel({"<unk>": 0, "a": 1}, unk_token="<unk>"))
-            PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", eos_token="<unk>").save_pretrained(folder)
+            PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", eos_token="<unk>").save_pretrained(
+                folder
+            )
             # A bridge looks at the tokenizer's folder, once.
             tokenizer = AutoTokenizer.from_pretrained(folder)
             bridge = TransformerBridge.boot_transformers(folder, hf_model=shell, tokenizer=tokenizer, device=device)
@@ -234,7 +241,7 @@ def workloads(subject: Subject, size: Size) -> dict[str, dict[str, Way]]:
 def gating(subject: Subject, size: Size, n_seeds: int) -> Way:
     """Causal head gating of so many seeds at once, on prompts whose targets are what the intact model says."""
     steps, batch_size = size.gating
-    prompts = [subject.text(20, 30) for _ in range(16)]
+    prompts = [subject.text(20, 30) for _ in range(32)]
     with evaluating(subject.bridge):
         targets = last_logits(subject.bridge, prompts).argmax(dim=1).tolist()
     records = [{"prompt": prompt, "target": (target,)} for prompt, target in zip(prompts, targets, strict=True)]
@@ -250,7 +257,7 @@ def gating(subject: Subject, size: Size, n_seeds: int) -> Way:
 
 @dataclass
 class Measured:
-    """Of one way: seconds of each round, most bytes beyond the weights, and how often the host waited for the device."""
+    """Of one way: seconds of each round, most bytes beyond the weights, and waits of the host for the device."""
 
     seconds: list[float] = field(default_factory=list)
     beyond_weights: int | None = None
@@ -306,7 +313,7 @@ def _now(device: torch.device) -> float:
 
 
 def difference(ours: Any, theirs: Any) -> float | None:
-    """Median difference of a log-probability, in nats; of texts, the share that differs; None where none is compared."""
+    """Median difference of a log-probability, in nats; of texts, the share that differs; None where there is none."""
     if not ours or not theirs or len(ours) != len(theirs):
         return None
     if isinstance(ours[0], tuple):

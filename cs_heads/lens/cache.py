@@ -94,7 +94,8 @@ class Extension:
     Args:
         attention_mask: 1 for the new tokens of each row, 0 for padding; in main memory.
         past: Stored rows; None where rows start anew.
-        parents: The row of ``past`` that each new row continues, in main memory; None extends the rows of ``past`` in place.
+        parents: The row of ``past`` that each new row continues, in main memory; None extends the rows of ``past`` in
+            place.
         keep: Store the keys and values of old and new tokens together; otherwise they live for one layer at a time.
         room: Positions that are allocated beyond the last token.
     """

@@ -438,8 +438,7 @@ def _both_in_float32(model: HookedModel, plain: PlainModel | None) -> Iterator[N
 def _away_from_own_projection(
     model: HookedModel, tokens: Int[Tensor, "row pos"], heads: Sequence[Unit], gates: Float[Tensor, "row layer head"]
 ) -> Float[Tensor, " row"]:
-    """How far the loss of a head from what its layer adds is from z W_O, as a share of it; by the model's own W_O, or by the module that
-    holds it where it is packed."""
+    """How far the loss of a head from what its layer adds is from z W_O, as a share of it; by the model's own W_O."""
     z: dict[int, Tensor] = {}
     added: list[dict[int, Tensor]] = [{}, {}]
 
@@ -463,7 +462,7 @@ def _away_from_own_projection(
 
 
 def _projected(model: HookedModel, head: Unit, z: Float[Tensor, "pos head d_head"]) -> Float[Tensor, "pos d_model"]:
-    """What one head's z adds through W_O."""
+    """What one head's z adds through W_O, or through the module that has it packed."""
     attention = model.blocks[head.layer].attn
     if quantization_of(getattr(model, "original_model", None)) is None:
         return z[:, head.index] @ attention.W_O[head.index].float()

@@ -164,7 +164,6 @@ def gate_hooks(
     where: Bool[Tensor, "batch pos"] | None = None,
 ) -> dict[str, Callable[..., Tensor]]:
     """Hooks on the units of every layer, also where all gates are 1: such a gate has a gradient too."""
-
     at = None if where is None else Shared(where)
 
     def gate(layer: int, value: Tensor, hook: Any) -> Tensor:

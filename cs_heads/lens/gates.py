@@ -55,7 +55,8 @@ def gated(
         shared, at = Shared(gates), None if where is None else Shared(where)
         for layer, name in enumerate(hook_names(model, units)):
             if touched[layer]:
-                hooks[name] = partial(_mix, shared, layer, None if replacement is None else replacement[layer], at)
+                given = None if replacement is None else replacement[layer]
+                hooks[name] = partial(_mix, (shared, layer), given, at)
     with hooked(model, hooks):
         yield
 
@@ -154,12 +155,15 @@ def per_token(
 
 
 def _mix(
-    gates: Shared, layer: int, replacement: Tensor | None, where: Shared | None, value: Tensor, hook: Any
+    of_layer: tuple[Shared, int], replacement: Tensor | None, where: Shared | None, value: Tensor, hook: Any
 ) -> Tensor:
+    gates, layer = of_layer
     with timed("hooks and gates"):
         n_rows, _, n_units = gates.tensor.shape
         z = by_unit(value, n_units, n_rows)
         # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
         gate = per_token(gates.on(z.device)[:, layer].to(z.dtype), None if where is None else where.on(z.device))
-        mixed = z * gate if replacement is None else z * gate + to_device(replacement, z.device).to(z.dtype) * (1 - gate)
+        mixed = (
+            z * gate if replacement is None else z * gate + to_device(replacement, z.device).to(z.dtype) * (1 - gate)
+        )
         return mixed.reshape(value.shape)

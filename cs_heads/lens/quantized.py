@@ -1,4 +1,4 @@
-"""Models of packed weights: of which kinds heads are gated rightly, and what belongs to such weights beside their bits."""
+"""Models of packed weights: of which kinds heads are gated rightly, and what scales such weights."""
 
 from __future__ import annotations
 
