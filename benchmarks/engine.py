@@ -57,10 +57,12 @@ def score(subject: Subject, examples: list[EncodedExample], masks: np.ndarray, i
     return run
 
 
-def write(subject: Subject, examples: list[EncodedExample], masks: np.ndarray, *, draft: bool) -> Callable[[], list]:
-    """The engine's way to texts of 64 tokens, the intact model's drafts included where it drafts."""
+def write(
+    subject: Subject, examples: list[EncodedExample], masks: np.ndarray, *, draft: bool, n_tokens: int = 64
+) -> Callable[[], list]:
+    """The engine's way to texts of ``n_tokens`` tokens, the intact model's drafts included where it drafts."""
     forwards = Forwards(subject.bridge, examples)
-    generation = Generation(forwards, [example.prompt for example in examples], lambda text: len(text) >= 64)
+    generation = Generation(forwards, [example.prompt for example in examples], lambda text: len(text) >= n_tokens)
     intact = np.zeros((1, *subject.grid.shape), dtype=bool)
 
     def texts(masks: np.ndarray, drafts: dict) -> list:

@@ -26,10 +26,13 @@ def rows_of(examples: list[EncodedExample]) -> list[Row]:
 def summed(logits: torch.Tensor, rows: list[Row]) -> list[float]:
     """Log-probability of each row's continuation from all its logits, ``[row, pos, vocab]``."""
     logprobs = logits.float().log_softmax(-1)
-    return [
-        float(sum(logprobs[i, len(prompt) - 1 + step, token] for step, token in enumerate(target)))
-        for i, (prompt, target) in enumerate(rows)
+    places = [
+        (i, len(prompt) - 1 + step, token) for i, (prompt, to) in enumerate(rows) for step, token in enumerate(to)
     ]
+    # Gathered where they are, so that a GPU is waited for once.
+    row, position, token = torch.tensor(places, device=logits.device).T
+    found = logprobs[row, position, token].double().cpu().numpy()
+    return np.bincount([i for i, *_ in places], weights=found).tolist()
 
 
 def by_pair(scores: list[float], examples: list[EncodedExample]) -> list[np.ndarray]:

@@ -1,9 +1,13 @@
 """Devices that are not there: tensors are told which one they lie on, and may not meet across them.
 
 The numbers are computed on the CPU. What a tensor says of its device, what moves it, and what refuses tensors of two
-devices is as on a machine that has them.
+devices is as on a machine that has them. torch has names for more devices than a machine has, but ``meta`` tensors
+have no numbers, and a backend registered by the name of one's own (``privateuse1``) needs kernels in C++: so tensors
+stay on the CPU and a function mode answers for the device, which torch asks before everything that Python code does.
 """
 
+import sys
+from collections import Counter
 from typing import Any
 
 import torch
@@ -15,6 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 CPU = torch.device("cpu")
 FIRST, SECOND = torch.device("xla:0"), torch.device("xla:1")
+GPU = torch.device("cuda:0")
 
 # Tensors that may lie on the CPU whatever they index: torch allows it.
 INDEXING = ("__getitem__", "__setitem__", "index_put", "index_put_")
@@ -28,6 +33,8 @@ class FakeDevices(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if func == Tensor.device.__get__:
             return where(args[0])
+        if func == Tensor.pin_memory:
+            return _pinned(args[0])
         if func in (Tensor.to, Tensor.cpu, Tensor.type_as):
             return self._moved(name, args, kwargs)
         if func == Tensor.numpy and where(args[0]) != CPU:
@@ -76,6 +83,79 @@ class FakeDevices(TorchFunctionMode):
                 f"{name}: expected all tensors to be on the same device, but found {' and '.join(map(str, devices))}"
             )
         return devices.pop() if devices else CPU
+
+
+# What a host that asks for it waits for, until the device has done all that it was given.
+_WAITING = (
+    *("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__contains__", "is_nonzero"),
+    *("nonzero", "masked_select", "unique", "equal", "allclose"),
+)
+
+_LIBRARIES = ("transformers", "transformer_lens")
+
+
+class WatchedDevices(FakeDevices):
+    """Counts, beside, what makes the host wait for a device, and numbers of float64 there.
+
+    ``seen`` holds, for code of cs-heads, ``"downloads"``, ``"waits"`` (a number asked of a device), ``"blocking
+    uploads"`` (not by way of pinned memory) and ``"float64"``; the same of libraries under ``"library waits"`` and so
+    on.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[str] = Counter()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = getattr(func, "__name__", ""), dict(kwargs or {})
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        before = where(given[0]) if given else CPU
+        if name in _WAITING and before != CPU:
+            self._note("waits")
+        if name in INDEXING and before != CPU:
+            self._note("waits", sum(t.dtype == torch.bool and where(t) != CPU for t in given[1:]))
+            self._note("blocking uploads", sum(where(t) == CPU and t.ndim > 0 for t in given[1:]))
+        if name in ("tensor", "as_tensor") and torch.device(kwargs.get("device") or CPU) != CPU:
+            self._note("blocking uploads")
+        made = super().__torch_function__(func, types, args, kwargs)
+        if func in (Tensor.to, Tensor.cpu, Tensor.type_as) and where(made) != before:
+            unpinned = not (given[0].__dict__.get("_pinned") and kwargs.get("non_blocking"))
+            self._note("downloads", where(made) == CPU)
+            self._note("blocking uploads", before == CPU and unpinned)
+        self._note("float64", isinstance(made, Tensor) and made.dtype == torch.float64 and where(made) != CPU)
+        return made
+
+    def _note(self, what: str, times: int | bool = 1) -> None:
+        if times:
+            self.seen[f"library {what}" if _of_a_library() else what] += int(times)
+
+
+def _of_a_library() -> bool:
+    """Whether a call comes from a library and not, nearer, from cs-heads."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "").partition(".")[0]
+        if name == "cs_heads" or name in _LIBRARIES:
+            return name in _LIBRARIES
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def _pinned(tensor: Tensor) -> Tensor:
+    if where(tensor) != CPU:
+        raise RuntimeError(f"cannot pin a tensor on {where(tensor)}: only dense CPU tensors can be pinned")
+    with torch._C.DisableTorchFunction():
+        copy = put(tensor.clone(), CPU)
+    copy.__dict__["_pinned"] = True
+    return copy
+
+
+def lay(model: Any, device: torch.device) -> None:
+    """Lay all of a model on one device."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        put(tensor, device)
+    if hasattr(model.cfg, "device"):
+        model.cfg.device = str(device)
 
 
 def where(tensor: Tensor) -> torch.device:

@@ -19,6 +19,7 @@ from cs_heads.lens.forward import pad
 from cs_heads.lens.gates import by_unit, reading
 from cs_heads.lens.logprobs import ANY_READ, token_logprobs
 from cs_heads.lens.model import HookedModel, hook_names
+from cs_heads.lens.transfer import Shared
 from cs_heads.settings import ABLATIONS
 from cs_heads.units import Grid, Positions, Units
 
@@ -104,29 +105,31 @@ class Ablation:
         def run(batch: Int[np.ndarray, " n"]) -> None:
             tokens, attention_mask = pad([texts[i] for i in batch])
             row, position = attention_mask.nonzero(as_tuple=True)
-            summed, squared = dict[int, Tensor](), dict[int, float]()
+            at = Shared(torch.stack([row, position]))
+            summed, squared = dict[int, Tensor](), dict[int, Tensor]()
+            if self.kind == "position_mean":
+                places = Shared(position - torch.from_numpy(self._prompt[batch])[row] - self._lowest)
 
             def read(layer: int, value: Tensor) -> None:
-                z = by_unit(value, n_units, len(batch))[row.to(value.device), position.to(value.device)]
+                z = by_unit(value, n_units, len(batch))[tuple(at.on(value.device))]
                 if self.kind == "resample":
                     ids = torch.from_numpy(self._first[batch])[row] + position
                     self._given.setdefault(layer, torch.empty(int(self._length.sum()), *z.shape[1:], dtype=z.dtype))
                     self._given[layer][ids] = z.cpu()
                 elif self.kind == "position_mean":
-                    places = position - torch.from_numpy(self._prompt[batch])[row] - self._lowest
                     summed[layer] = z.new_zeros((len(self._n_tokens), *z.shape[1:]), dtype=torch.float32)
-                    summed[layer].index_add_(0, places.to(z.device), z.float())
+                    summed[layer].index_add_(0, places.on(z.device), z.float())
                 else:
                     summed[layer] = z.float().sum(dim=0)
                     if self.kind == "optimal":
-                        squared[layer] = float(z.float().square().sum())
+                        squared[layer] = z.float().square().sum()
 
             with reading(model, read, dict(enumerate(hook_names(model, self.units)))):
                 token_logprobs(model, tokens, attention_mask, ANY_READ, fused=fused)
             # Only now: a batch that did not fit begins again, in halves.
             for layer, total in summed.items():
                 self._given[layer] = self._given[layer] + total if layer in self._given else total
-            squares.update(squared)
+            squares.update({layer: float(total) for layer, total in squared.items()})
 
         run_in_batches(self._length.tolist(), TokenBudget(batch_tokens), run)
         if self.kind != "resample":
@@ -167,8 +170,8 @@ class Ablation:
                 partner = self.partner[example]
                 there = (from_end + self._prompt[partner]).clip(0, self._length[partner] - 1)
                 ids[row, :n] = self._first[partner] + there
-        chosen = torch.from_numpy(ids)
-        return {layer: self._given[layer][chosen] for layer in touched}
+        chosen = Shared(torch.from_numpy(ids))
+        return {layer: self._given[layer][chosen.on(self._given[layer].device)] for layer in touched}
 
     def _learn(
         self,

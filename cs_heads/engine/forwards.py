@@ -30,6 +30,7 @@ from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import tokens_gated
 from cs_heads.lens.logprobs import ANY_READ, Reads, TokenLogprobs, token_logprobs
 from cs_heads.lens.model import HALF, HookedModel, context_length, device_of, dtype_of
+from cs_heads.lens.transfer import Shared, to_device
 
 # Logits of one forward at most (float32: 256 MiB), so that the vocabulary bounds a batch too.
 MAX_LOGITS = 2**26
@@ -163,15 +164,16 @@ class Residuals:
     @contextmanager
     def recording(self, model: HookedModel, places: Sequence[Place]) -> Iterator[None]:
         """Store what enters each layer, from the rows at ``places``, inside the ``with`` block."""
-        row = torch.from_numpy(np.repeat(np.arange(len(places)), [n for _, _, n in places]))
-        position = torch.from_numpy(np.concatenate([np.arange(n) for _, _, n in places]))
-        ids = torch.from_numpy(np.concatenate([self._numbers(place) for place in places]))
+        row = np.repeat(np.arange(len(places)), [n for _, _, n in places])
+        position = np.concatenate([np.arange(n) for _, _, n in places])
+        ids = np.concatenate([self._numbers(place) for place in places])
+        at = Shared(torch.from_numpy(np.stack([ids, row, position])))
 
         def record(layer: int, residual: Tensor) -> None:
             if layer not in self._stored:
                 self._stored[layer] = residual.new_empty(self._n_tokens, residual.shape[2])
-            at = residual.device
-            self._stored[layer][ids.to(at)] = residual[row.to(at), position.to(at)]
+            ids, row, position = at.on(residual.device)
+            self._stored[layer][ids] = residual[row, position]
 
         with recorded(model, self.layers, record):
             yield
@@ -182,7 +184,7 @@ class Residuals:
         for row, place in enumerate(places):
             ids[row, : place[2]] = self._numbers(place)
         stored = self._stored[layer]
-        return Resumed(layer, stored[torch.from_numpy(ids).to(stored.device)])
+        return Resumed(layer, stored[to_device(torch.from_numpy(ids), stored.device)])
 
     def _numbers(self, place: Place) -> Int[np.ndarray, " pos"]:
         sequence, start, n = place
@@ -336,11 +338,10 @@ class Forwards:
         self, batch: list[Row], stored: KeyValues | None, residuals: Residuals | None, layer: int | None, keep: bool
     ) -> Done:
         tokens, attention_mask = pad([row.piece.tokens for row in batch])
-        device = device_of(self.model)
         extension = None
         if stored is not None or keep:
-            parents = None if stored is None else torch.tensor([row.parent for row in batch], device=device)
-            extension = Extension(attention_mask.to(device), stored, parents, keep)
+            parents = None if stored is None else torch.tensor([row.parent for row in batch])
+            extension = Extension(attention_mask, stored, parents, keep)
         places = [(row.piece.source, row.piece.start, len(row.piece.tokens)) for row in batch]
         options: dict[str, Any] = {"extension": extension, "fused": self._fused}
         if layer is None:

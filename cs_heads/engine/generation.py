@@ -81,7 +81,7 @@ class _TextPool:
         part = _TextPool(self.pairs[begin:end], [list(text) for text in self.texts[begin:end]])
         first = 0
         for stored in self.stored:
-            number = first + torch.arange(len(stored.valid), device=stored.valid.device)
+            number = first + torch.arange(len(stored.valid))
             rows = ((number >= begin) & (number < end)).nonzero()[:, 0]
             if len(rows):
                 part.stored.append(stored if len(rows) == len(number) else stored.select(rows))
@@ -205,7 +205,7 @@ class Generation:
             ]
             stored = []
             if any(chosen) and done.stored is not None and self.forwards.able.extend:
-                rows, lengths = torch.tensor(list(compress(places, chosen)), device=done.stored.valid.device).T
+                rows, lengths = torch.tensor(list(compress(places, chosen))).T
                 stored = [done.stored.select(rows, lengths)]
             pool.add(list(compress(pairs, chosen)), list(compress(texts, chosen)), stored)
         ended = compress(zip(pairs, texts, strict=True), finished)

@@ -111,14 +111,13 @@ class _Trial:
 
     def extended(self, fused: bool) -> Float[Tensor, "n vocab"]:
         """The first tokens of each row, unequally many, then the others from what was stored, rows in another order."""
-        device = self.tokens.device
         texts = [row[:n] for row, n in zip(self.tokens.tolist(), self.mask.sum(dim=1).tolist(), strict=True)]
         cuts, order = [(len(text) + 1) // 2 for text in texts], [2, 0, 1]
 
         def run(parts: list[list[int]], rows: list[int], **past: Any) -> tuple[Extension, list[Tensor]]:
             tokens, mask = pad(parts)
             row, position = mask.nonzero(as_tuple=True)
-            extension = Extension(mask.to(device), **past)
+            extension = Extension(mask, **past)
             options: dict[str, Any] = {"gates": self.gates[rows], "extension": extension, "fused": fused}
             logits = logits_at(self.model, tokens, mask, row=row, position=position, **options)
             return extension, list(logits.split([len(part) for part in parts]))
@@ -126,7 +125,7 @@ class _Trial:
         first, early = run([text[:cut] for text, cut in zip(texts, cuts, strict=True)], [0, 1, 2], keep=True)
         stored = first.finish()
         stored.compact()
-        parents = torch.tensor(order, device=device)
+        parents = torch.tensor(order)
         second, late = run([texts[row][cuts[row] :] for row in order], order, past=stored, parents=parents)
         if not first.n_layers_extended == second.n_layers_extended == self.model.cfg.n_layers:
             raise ValueError("not every layer stores keys and values")

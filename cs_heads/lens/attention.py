@@ -46,7 +46,7 @@ def attention_patterns(
         seen[layer] = pattern[0].float().cpu().numpy()
 
     device = device_of(model)
-    gates = None if mask is None else 1 - torch.from_numpy(mask).to(device, torch.float32)[None]
+    gates = None if mask is None else 1 - torch.from_numpy(mask).float()[None]
     with evaluating(model), reading(model, keep, names), gated(model, gates):
         model(torch.tensor([list(tokens)], device=device))
     silent = [names[layer] for layer in names if layer not in seen]

@@ -12,13 +12,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from cs_heads.lens.transfer import Shared
+
 
 @dataclass
 class KeyValues:
     """Keys and values of some rows, by layer.
 
     Attributes:
-        valid: Which positions hold tokens.
+        valid: Which positions hold tokens; in main memory, so that plans are made without waiting for a device.
         keys: By layer, ``[row, kv_head, pos, d_head]``; none of layers that did not run. A buffer may have room beyond
             the last position of ``valid``.
         values: As ``keys``.
@@ -38,22 +40,24 @@ class KeyValues:
         valid = self.valid
         if bool((valid[:, 1:] < valid[:, :-1]).any()):
             order = _to_the_right(valid)
+            at = Shared(order)
             for part in (self.keys, self.values):
                 for layer, tensor in part.items():
-                    part[layer] = _moved(tensor, order)
+                    part[layer] = _moved(tensor, at)
             self.valid = valid.gather(1, order)
 
     def select(self, rows: Int[Tensor, " n"], lengths: Int[Tensor, " n"] | None = None) -> KeyValues:
         """A copy of some rows, of which the first ``lengths`` tokens stay (all by default), moved to the right."""
         valid = self.valid[rows]
         if lengths is not None:
-            valid = valid & (valid.cumsum(dim=1) <= lengths.to(valid.device)[:, None])
+            valid = valid & (valid.cumsum(dim=1) <= lengths[:, None])
         order = _to_the_right(valid)
-        return KeyValues(
-            valid.gather(1, order),
-            {layer: _moved(tensor[rows.to(tensor.device)], order) for layer, tensor in self.keys.items()},
-            {layer: _moved(tensor[rows.to(tensor.device)], order) for layer, tensor in self.values.items()},
-        )
+        chosen, at = Shared(rows), Shared(order)
+
+        def of_rows(part: dict[int, Tensor]) -> dict[int, Tensor]:
+            return {layer: _moved(tensor[chosen.on(tensor.device)], at) for layer, tensor in part.items()}
+
+        return KeyValues(valid.gather(1, order), of_rows(self.keys), of_rows(self.values))
 
     @classmethod
     def joined(cls, parts: Sequence[KeyValues]) -> KeyValues:
@@ -79,8 +83,8 @@ def _to_the_right(valid: Bool[Tensor, "row pos"]) -> Int[Tensor, "row longest"]:
     return valid.int().argsort(dim=1, stable=True)[:, valid.shape[1] - longest :]
 
 
-def _moved(tensor: Float[Tensor, "row kv_head pos d_head"], order: Int[Tensor, "row longest"]) -> Tensor:
-    at = order.to(tensor.device)[:, None, :, None].expand(-1, tensor.shape[1], -1, tensor.shape[3])
+def _moved(tensor: Float[Tensor, "row kv_head pos d_head"], order: Shared) -> Tensor:
+    at = order.on(tensor.device)[:, None, :, None].expand(-1, tensor.shape[1], -1, tensor.shape[3])
     return tensor.gather(2, at)
 
 
@@ -88,9 +92,10 @@ class Extension:
     """What one forward adds to stored rows.
 
     Args:
-        attention_mask: 1 for the new tokens of each row, 0 for padding.
+        attention_mask: 1 for the new tokens of each row, 0 for padding; in main memory.
         past: Stored rows; None where rows start anew.
-        parents: The row of ``past`` that each new row continues; None extends the rows of ``past`` in place.
+        parents: The row of ``past`` that each new row continues, in main memory; None extends the rows of ``past`` in
+            place.
         keep: Store the keys and values of old and new tokens together; otherwise they live for one layer at a time.
         room: Positions that are allocated beyond the last token.
     """
@@ -103,7 +108,8 @@ class Extension:
         keep: bool = False,
         room: int = 0,
     ) -> None:
-        self.past, self.parents, self.room = past, parents, room
+        self.past, self.room = past, room
+        self.parents = None if parents is None else Shared(parents)
         new = attention_mask.bool()
         if past is None:
             old = new[:, :0]
@@ -114,6 +120,7 @@ class Extension:
                 old = old[:, old.shape[1] - int(old.sum(dim=1).max()) :]
         self.n_past, self.n_new = old.shape[1], new.shape[1]
         self.valid = torch.cat([old, new], dim=1)
+        self._mask = Shared(self.valid)
         self.kept = KeyValues(self.valid) if keep else None
         self.n_layers_extended = 0
 
@@ -131,6 +138,10 @@ class Extension:
         n = self.n_past + self.n_new
         return keys[:, :, :n], values[:, :, :n]
 
+    def mask(self, like: Tensor) -> Tensor:
+        """Which old and new tokens of each row are valid, where ``like`` lies and in its dtype."""
+        return self._mask.on(like.device).to(like.dtype)
+
     def finish(self) -> KeyValues:
         """The stored rows after the forward."""
         if self.past is not None and self.parents is None:
@@ -145,7 +156,7 @@ class Extension:
         stored = (self.past.values if of_values else self.past.keys)[layer]
         assert self.parents is not None
         n_stored = self.past.valid.shape[1]
-        return stored[:, :, n_stored - self.n_past : n_stored].index_select(0, self.parents.to(like.device))
+        return stored[:, :, n_stored - self.n_past : n_stored].index_select(0, self.parents.on(like.device))
 
     def _join(self, old: Tensor | None, new: Tensor) -> Tensor:
         parts = [new] if old is None else [old, new]
@@ -197,7 +208,7 @@ class HookedCache:
 
     def append_attention_mask(self, attention_mask: Tensor) -> Tensor:
         """The mask of old and new tokens."""
-        return self.extension.valid.to(attention_mask)
+        return self.extension.mask(attention_mask)
 
 
 class _HookedEntry:

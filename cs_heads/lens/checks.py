@@ -34,6 +34,7 @@ from cs_heads.lens.model import (
     evaluating,
     hook_names,
 )
+from cs_heads.lens.quantized import quantization_of
 from cs_heads.lens.timing import LARGE, matrix_rate
 from cs_heads.lens.tokens import encode_prompt, prepended
 from cs_heads.lens.weights import WeightsError, check_finite, quietly
@@ -344,7 +345,7 @@ def _hook_z_in_float32(model: HookedModel, plain: PlainModel | None) -> Check:
     if silent:
         return Check("hook_z", "fail", f"does not fire once, head by head, in layer {', '.join(silent[:3])}", remedy)
     heads = [Head(layer, layer % grid.n_units) for layer in range(grid.n_layers)]
-    gates = torch.ones(len(heads), *grid.shape, device=tokens.device)
+    gates = torch.ones(len(heads), *grid.shape)
     for row, head in enumerate(heads):
         gates[row, head.layer, head.index] = 0
     # One text in every row, with another head off in each.
@@ -465,9 +466,20 @@ def _away_from_own_projection(
     shares = []
     for row, head in enumerate(heads):
         lost = (added[0][head.layer] - added[1][head.layer])[row]
-        taken = z[head.layer][row, :, head.index] @ model.blocks[head.layer].attn.W_O[head.index].float()
+        taken = _projected(model, head, z[head.layer][row])
         shares.append((lost - taken).pow(2).mean().sqrt() / taken.pow(2).mean().sqrt())
     return torch.stack(shares)
+
+
+def _projected(model: HookedModel, head: Unit, z: Float[Tensor, "pos head d_head"]) -> Float[Tensor, "pos d_model"]:
+    """What one head's z adds through W_O, or through the module that has it packed."""
+    attention = model.blocks[head.layer].attn
+    if quantization_of(getattr(model, "original_model", None)) is None:
+        return z[:, head.index] @ attention.W_O[head.index].float()
+    alone = torch.zeros_like(z)
+    alone[:, head.index] = z[:, head.index]
+    with_z, without = (attention.o.original_component(part.flatten(1)) for part in (alone, torch.zeros_like(z)))
+    return (with_z - without).float()
 
 
 def _tokens(model: HookedModel, n_rows: int) -> Int[Tensor, "row pos"]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cs_heads.lens.cache import Extension, KeyValues
 from cs_heads.lens.forward import logits_at, pad
-from cs_heads.lens.model import HookedModel, device_of, evaluating
+from cs_heads.lens.model import HookedModel, evaluating
 from cs_heads.lens.tokens import common_prefix
 from cs_heads.units import Units
 
@@ -56,7 +56,7 @@ class Decoding:
     def stored_of(self, rows: list[int]) -> KeyValues:
         """A copy of what is stored of some rows."""
         place = {row: i for i, row in enumerate(self.rows)}
-        chosen = torch.tensor([place[row] for row in rows], dtype=torch.long, device=self.stored.valid.device)
+        chosen = torch.tensor([place[row] for row in rows], dtype=torch.long)
         return self.stored.select(chosen)
 
     def advance(self, proposals: Mapping[int, Sequence[int]] | None = None) -> None:
@@ -70,7 +70,7 @@ class Decoding:
         )
         width = tokens.shape[1]
         row, position = attention_mask.nonzero(as_tuple=True)
-        extension = Extension(attention_mask.to(device_of(self.model)), self.stored, room=_ROOM)
+        extension = Extension(attention_mask, self.stored, room=_ROOM)
         start = [len(self.texts[r]) - 1 for r in self.rows]
         with evaluating(self.model):
             logits = logits_at(
@@ -93,5 +93,5 @@ class Decoding:
             taken.append(common_prefix(proposal, said))
             self.texts[r] += said[: taken[-1] + 1]
         # What was fed and not taken is forgotten.
-        kept = torch.tensor([n + 1 for n in taken], device=self.stored.valid.device)
-        self.stored.valid[:, -width:] &= torch.arange(width, device=kept.device) < kept[:, None]
+        kept = torch.tensor([n + 1 for n in taken])
+        self.stored.valid[:, -width:] &= torch.arange(width) < kept[:, None]

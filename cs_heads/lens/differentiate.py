@@ -17,6 +17,7 @@ from cs_heads.lens.forward import Tokens, logits_at
 from cs_heads.lens.gates import by_unit, gated, hooked, per_token, tokens_gated
 from cs_heads.lens.logprobs import with_targets
 from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
+from cs_heads.lens.transfer import Shared, to_device
 from cs_heads.units import Positions, Units
 
 
@@ -79,14 +80,16 @@ def gate_gradients(
         new = int(unknown[batch].sum())
         if not new:
             return
-        leaf = gates[batch].detach().to(device).requires_grad_()
+        leaf = to_device(gates[batch].detach(), device).requires_grad_()
         ends, width = [len(prompts[i]) for i in batch], max(lengths[i] for i in batch)
         where = tokens_gated(off_at, [0] * len(batch), ends, width)
         with hooked(model, gate_hooks(model, leaf, units, where)):
             read_at = None if positions is None else [positions[i] for i in batch]
             loss = target_nll(model, [prompts[i] for i in batch], [targets[i] for i in batch], read_at)
-        nll[batch] = loss.detach().to(nll)
-        gradient[batch] = torch.autograd.grad(loss.sum(), leaf)[0].to(gradient)
+        slopes = torch.autograd.grad(loss.sum(), leaf)[0]
+        # In one transfer, for which the device is waited for once.
+        both = torch.cat([loss.detach().to(slopes.device)[:, None], slopes.flatten(1)], dim=1).to(gates.device)
+        nll[batch], gradient[batch] = both[:, 0].to(nll), both[:, 1:].reshape(slopes.shape).to(gradient)
         done(new)
 
     lengths = _lengths(prompts, targets, positions)
@@ -161,11 +164,12 @@ def gate_hooks(
     where: Bool[Tensor, "batch pos"] | None = None,
 ) -> dict[str, Callable[..., Tensor]]:
     """Hooks on the units of every layer, also where all gates are 1: such a gate has a gradient too."""
+    at = None if where is None else Shared(where)
 
     def gate(layer: int, value: Tensor, hook: Any) -> Tensor:
         # Half-precision z and float32 gates multiply in float32; a layer may lie on another device.
         z = by_unit(value, gates.shape[2], len(gates))
-        mixed = z * per_token(gates[:, layer].to(z.device), where)
+        mixed = z * per_token(gates[:, layer].to(z.device), None if at is None else at.on(z.device))
         return mixed.to(z.dtype).reshape(value.shape)
 
     return {name: partial(gate, layer) for layer, name in enumerate(hook_names(model, units))}
@@ -179,7 +183,7 @@ def target_nll(
     row = torch.from_numpy(reads.row)
     logits = logits_at(model, tokens, attention_mask, row=row, position=torch.from_numpy(reads.position))
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    wanted = torch.from_numpy(reads.token).to(logits.device)
+    wanted = to_device(torch.from_numpy(reads.token), logits.device)
     nll = logits.logsumexp(dim=1) - logits.gather(1, wanted[:, None])[:, 0]
-    summed = nll.new_zeros(len(targets)).index_add(0, row.to(logits.device), nll)
-    return summed / torch.tensor([len(target) for target in targets], device=logits.device)
+    summed = nll.new_zeros(len(targets)).index_add(0, to_device(row, logits.device), nll)
+    return summed / to_device(torch.tensor([len(target) for target in targets]), logits.device)

@@ -12,6 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings
+from cs_heads.lens.quantized import scales_of
 
 # Words of 8 bytes that are summed up at once; a new length would change every fingerprint.
 _CHUNK = 2**20
@@ -67,6 +68,9 @@ def fingerprint(model: HookedModel | ModelInfo | torch.nn.Module) -> str:
             )
         digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}\n".encode())
         digest.update(checksum(parameter.detach(), factors))
+        for scale, values in scales_of(parameter).items():
+            digest.update(f"{scale} {tuple(values.shape)} {values.dtype}\n".encode())
+            digest.update(checksum(values.detach(), factors))
     return digest.hexdigest()[:16]
 
 

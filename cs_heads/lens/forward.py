@@ -19,6 +19,7 @@ from cs_heads.lens.fused import fused_attention
 from cs_heads.lens.gates import gated
 from cs_heads.lens.model import HookedModel, backend_of, device_of, replaced_forwards
 from cs_heads.lens.timing import timed
+from cs_heads.lens.transfer import to_device
 from cs_heads.units import Units
 
 Tokens = Sequence[int] | Int[np.ndarray, "_"]
@@ -73,10 +74,10 @@ def logits_at(
         ValueError: The model does not unembed what is gathered.
     """
     device = device_of(model)
-    tokens, attention_mask = tokens.to(device), attention_mask.to(device)
+    tokens, attention_mask = to_device(tokens, device), to_device(attention_mask, device)
 
     def gather(unembed: Any, residual: tuple[Float[Tensor, "batch pos d_model"]]) -> Float[Tensor, "1 n d_model"]:
-        return residual[0][row.to(residual[0].device), position.to(residual[0].device)][None]
+        return residual[0][to_device(row, residual[0].device), to_device(position, residual[0].device)][None]
 
     arguments: dict[str, Any] = {"attention_mask": attention_mask}
     if backend_of(model) == "bridge":
@@ -84,7 +85,7 @@ def logits_at(
         if extension is not None:
             # A bridge takes the mask of old and new tokens, HookedTransformer that of the new ones.
             cache = bridge_cache(extension, model.cfg.n_layers)
-            arguments |= {"past_key_values": cache, "attention_mask": extension.valid.to(attention_mask)}
+            arguments |= {"past_key_values": cache, "attention_mask": extension.mask(attention_mask)}
     elif extension is not None:
         n_kv_heads = model.cfg.n_key_value_heads or model.cfg.n_heads
         arguments["past_kv_cache"] = HookedCache(extension, n_kv_heads, model.cfg.d_head)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cs_heads.lens.model import HookedModel, hook_name, hook_names
 from cs_heads.lens.timing import timed
+from cs_heads.lens.transfer import Shared, to_device
 from cs_heads.units import Grid, Positions, Unit, Units
 
 
@@ -35,7 +36,7 @@ def gated(
 
     Args:
         model: The model.
-        gates: The gates of each row; None hooks nothing.
+        gates: The gates of each row, in main memory: where they are 1 decides what is hooked; None hooks nothing.
         replacement: By layer, what an ablated unit gives, ``[batch or 1, pos or 1, unit, width]``, as ``by_unit`` has
             it: ``gate * z + (1 - gate) * replacement``; None is zero.
         units: The kind of unit.
@@ -66,13 +67,14 @@ def gate_hooks(
         units: As in ``gated``.
         where: As in ``gated``.
     """
+    off = (gates != 1).any(dim=-1)
+    touched = (off.any(dim=0) if off.ndim > 1 else off).tolist()
+    shared, at = Shared(gates), None if where is None else Shared(where)
     # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
     return {
-        hook_name(layer, units): partial(
-            _mix, gates[..., layer, :], None if replacement is None else replacement[layer], where
-        )
-        for layer in range(gates.shape[-2])
-        if (gates[..., layer, :] != 1).any()
+        hook_name(layer, units): partial(_mix, (shared, layer), None if replacement is None else replacement[layer], at)
+        for layer in range(len(touched))
+        if touched[layer]
     }
 
 
@@ -186,20 +188,17 @@ def per_token(
 
 
 def _mix(
-    gates: Float[Tensor, "*row unit"],
-    replacement: Tensor | None,
-    where: Bool[Tensor, "row pos"] | None,
-    value: Tensor,
-    hook: Any,
+    of_layer: tuple[Shared, int], replacement: Tensor | None, where: Shared | None, value: Tensor, hook: Any
 ) -> Tensor:
+    shared, layer = of_layer
     with timed("hooks and gates"):
-        if gates.ndim == 1:
-            # A router takes the tokens of all rows one after another.
-            n_rows, gates = (len(value) if value.ndim > 2 else 1), gates[None]
-        else:
-            n_rows = len(gates)
-        z = by_unit(value, gates.shape[1], n_rows)
+        # Of gates of every row there are as many as the value has; a router takes the tokens of all one after another.
+        n_rows = len(shared.tensor) if shared.tensor.ndim > 2 else len(value) if value.ndim > 2 else 1
+        z = by_unit(value, shared.tensor.shape[-1], n_rows)
         # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
-        gate = per_token(gates.to(z), where)
-        mixed = z * gate if replacement is None else z * gate + replacement.to(z) * (1 - gate)
+        gates = shared.on(z.device)[..., layer, :].to(z.dtype)
+        gate = per_token(gates if gates.ndim > 1 else gates[None], None if where is None else where.on(z.device))
+        mixed = (
+            z * gate if replacement is None else z * gate + to_device(replacement, z.device).to(z.dtype) * (1 - gate)
+        )
         return mixed.reshape(value.shape)

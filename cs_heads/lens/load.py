@@ -35,6 +35,7 @@ def load_model(
     backend: str = "auto",
     revision: str | None = None,
     *,
+    device_map: str | dict[str, Any] | None = None,
     unfolded: bool = False,
 ) -> Any:
     """A TransformerLens model whose heads can be ablated: nothing folded, nothing centered.
@@ -49,12 +50,15 @@ def load_model(
         backend: ``"bridge"`` loads a ``TransformerBridge`` and so does ``"auto"``; ``"hooked"`` a
             ``HookedTransformer``, on TransformerLens 3.
         revision: Of a Hugging Face name.
+        device_map: Splits a bridge over several devices in place of ``device``, as transformers does: ``"auto"``, or
+            the device of each module by name.
         unfolded: That the value biases of your own model are zero by themselves, and were not folded into its output
             biases; the model alone does not show it.
 
     Raises:
-        ValueError: An unknown model, device, dtype or backend; weights that are missing, unexpected, of another
-            shape, NaN or infinite; a model whose heads cannot be ablated.
+        ValueError: An unknown model, device, dtype or backend; a device map beside a device, or not for a bridge;
+            weights that are missing, unexpected, of another shape, NaN or infinite; a model whose heads cannot be
+            ablated.
     """
     if not isinstance(name_or_path, str | Path):
         check_ablatable(name_or_path, unfolded)
@@ -63,9 +67,16 @@ def load_model(
         return name_or_path
     if backend not in ("auto", "bridge", "hooked"):
         raise ValueError(f"backend must be 'auto', 'bridge' or 'hooked', got {backend!r}")
+    if device_map is not None and (device is not None or backend == "hooked"):
+        raise ValueError(
+            f"device_map must be None where device is given or backend is 'hooked', got {device_map!r} with "
+            f"device={device!r} and backend={backend!r}"
+        )
     name, device, dtype = str(name_or_path), _device(device), _dtype(dtype)
     folder = folder_of(name)
     gguf = gguf_in(folder)
+    if device_map is not None and gguf is not None:
+        raise ValueError(f"device_map must be None for a GGUF file, got {device_map!r} for {name!r}")
     if folder.exists() and gguf is None and not (folder / "config.json").is_file():
         raise ValueError(
             f"model folder {name!r} has no config.json: it must be in Hugging Face form, or hold one GGUF file"
@@ -76,7 +87,7 @@ def load_model(
     try:
         # Loaders report on standard output, which belongs to the caller.
         with redirect_stdout(sys.stderr), quietly(), source_of(name, gguf) as source:
-            model = load(*source, device, dtype, revision)
+            model = load(*source, device if device_map is None else device_map, dtype, revision)
             if model.tokenizer is not None:
                 # TransformerLens's own prepends a BOS: what the tokenizer does by itself is asked of its files.
                 name_or_path = model.tokenizer.name_or_path
@@ -126,11 +137,15 @@ def source_of(name: str, gguf: Path | None) -> Iterator[tuple[str, Read]]:
         yield form, file.read_model
 
 
-def _load_bridge(name: str, read: Read, device: torch.device, dtype: torch.dtype, revision: str | None) -> Any:
+def _load_bridge(
+    name: str, read: Read, where: torch.device | str | dict[str, Any], dtype: torch.dtype, revision: str | None
+) -> Any:
+    """On a device, or split by a device map."""
     from transformer_lens.model_bridge import TransformerBridge
 
     reader = Reader(_bridged_class, read)
-    options = {"device": device, "dtype": dtype, "revision": revision, "model_class": reader}
+    place = "device" if isinstance(where, torch.device) else "device_map"
+    options = {place: where, "dtype": dtype, "revision": revision, "model_class": reader}
     if not _lacks_tokenizer(name):
         return TransformerBridge.boot_transformers(name, **options)
     # TransformerLens would make one up, or fail for want of it.

@@ -15,6 +15,7 @@ from cs_heads.lens.forward import Tokens, logits_at, pad
 from cs_heads.lens.model import HookedModel, evaluating
 from cs_heads.lens.timing import timed
 from cs_heads.lens.tokens import EncodedExample
+from cs_heads.lens.transfer import to_device
 
 # Float32 copies of the logits are made this many numbers at a time (64 MiB).
 _CHUNK = 2**24
@@ -99,12 +100,14 @@ def token_logprobs(
             gates=gates,
             **options,
         )
-        at, wanted = torch.from_numpy(which).to(logits.device), torch.from_numpy(reads.token).to(logits.device)
+        at, wanted = (to_device(torch.from_numpy(side), logits.device) for side in (which, reads.token))
         normalizer, argmax = [], []
         for part in logits.split(max(1, _CHUNK // logits.shape[1])):
             scores = part.float()
             normalizer.append(scores.logsumexp(dim=1))
             argmax.append(scores.argmax(dim=1))
         logprob = logits[at, wanted].float() - torch.cat(normalizer)[at]
-        best = torch.cat(argmax)[at].cpu().numpy()
-    return TokenLogprobs(logprob.double().cpu().numpy(), best == reads.token, best)
+        # In one transfer, for which the device is waited for once.
+        both = torch.stack([logprob, torch.cat(argmax)[at].int().view(torch.float32)]).cpu().numpy()
+    best = both[1].view(np.int32).astype(np.int64)
+    return TokenLogprobs(both[0].astype(np.float64), best == reads.token, best)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import torch
 from typing_extensions import NotRequired, TypedDict
 
+from cs_heads.lens.quantized import why_not_ablatable
 from cs_heads.units import Grid, Units
 
 Backend = Literal["bridge", "hooked"]
@@ -155,9 +156,10 @@ def backend_of(model: Any) -> Backend:
 def check_ablatable(model: Any, unfolded: bool = False) -> None:
     """Raise ``ValueError`` where heads of this model cannot be ablated rightly.
 
-    Refused are an object of another class, a model that does not read left to right, one without
-    ``hook_z`` in some layer, and folded value biases (``FoldedValueBiasesError``): zeroing z leaves
-    a folded ``b_V W_O`` standing. An ``ModelInfo`` was checked where its model is.
+    Refused are an object of another class, a model that does not read left to right, one without ``hook_z`` in some
+    layer, packed weights of a kind not tried (``lens.quantized``), and folded value biases
+    (``FoldedValueBiasesError``): zeroing z leaves a folded ``b_V W_O`` standing. An ``ModelInfo`` was checked where its
+    model is.
 
     Folded ones are all zero, as those of a model may be that never had any, and no model tells by itself: ``unfolded``
     vouches for its output biases as they are now. That is remembered, and what is folded later is seen.
@@ -174,6 +176,12 @@ def check_ablatable(model: Any, unfolded: bool = False) -> None:
         many = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ValueError(
             f"model {model.cfg.model_name} has no hook point {missing[0]}{many}: its heads cannot be ablated there"
+        )
+    packed = why_not_ablatable(getattr(model, "original_model", None))
+    if packed is not None:
+        raise ValueError(
+            f"model {model.cfg.model_name} is not supported: {packed}; load it in bfloat16, "
+            "or by bitsandbytes in 4 bits"
         )
     if not _value_biases_are_folded(model):
         return

@@ -133,3 +133,17 @@ def test_a_model_split_by_a_device_map_has_the_numbers_of_a_whole_one(folders):
     np.testing.assert_array_equal(there(off()), here(off()))
     np.testing.assert_allclose(there.logprob(off()), here.logprob(off()), atol=1e-4)
     np.testing.assert_array_equal(there.generate(off(2), max_new_tokens=5), here.generate(off(2), max_new_tokens=5))
+
+
+def test_a_device_map_places_a_bridge_as_transformers_does(folders):
+    whole, mapped = load_model(folders("llama"), device="cpu"), load_model(folders("llama"), device_map={"": "cpu"})
+    assert mapped.original_model.hf_device_map == {"": "cpu"}
+    np.testing.assert_array_equal(Experiment(mapped, task()).logprob(off(2)), Experiment(whole, task()).logprob(off(2)))
+
+
+@pytest.mark.parametrize("arguments", [{"device": "cpu"}, {"backend": "hooked"}])
+def test_a_device_map_stands_in_place_of_a_device_and_for_a_bridge_alone(folders, arguments):
+    with pytest.raises(
+        ValueError, match="device_map must be None where device is given or backend is 'hooked', got 'auto'"
+    ):
+        load_model(folders("llama"), device_map="auto", **arguments)

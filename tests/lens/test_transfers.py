@@ -1,0 +1,190 @@
+"""What a batch sends to its device and takes back: pinned, nothing in float64, and one result that is waited for."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from cs_heads import Experiment, Task
+from cs_heads.engine import Engine
+from cs_heads.engine import forwards as engine_forwards
+from cs_heads.engine.ablation import Ablation
+from cs_heads.engine.protocol import PairMasks
+from cs_heads.experiment.inputs import encode_task
+from cs_heads.lens import load_model
+from cs_heads.lens.decode import Decoding
+from cs_heads.lens.differentiate import gate_gradients
+from cs_heads.lens.forward import logits_at
+from cs_heads.lens.logprobs import token_logprobs, with_targets
+from cs_heads.lens.model import evaluating
+from cs_heads.lens.transfer import Shared, to_device
+from tests.fake_devices import GPU, WatchedDevices, lay, where
+from tests.tiny import N_HEADS, N_LAYERS, choice_records, load_tokenizer
+
+SHAPE = (N_LAYERS, N_HEADS)
+OURS = ("downloads", "waits", "blocking uploads", "float64")
+
+
+def task():
+    shared = "the cat sees the dog , the bird runs . "
+    records = choice_records(np.random.default_rng(0), 6)
+    return Task.from_records([{**record, "prompt": shared + record["prompt"]} for record in records])
+
+
+def masks(n=6):
+    """Masks of which some begin at a later layer; no two are equal."""
+    drawn = np.random.default_rng(1).random((n, *SHAPE)) < 0.4
+    drawn[n // 2 :, 0] = False
+    return drawn
+
+
+def ours(seen):
+    return {what: seen[what] for what in OURS}
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    """A GPU of 80 GB, of which nothing is taken."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8 * 10**10, 8 * 10**10))
+    for asked in ("memory_reserved", "memory_allocated"):
+        monkeypatch.setattr(torch.cuda, asked, lambda device: 0)
+
+
+@pytest.fixture
+def on_gpu(folders, backend, memory):
+    """A tiny model of an architecture, on a GPU that is not there."""
+
+    def load(architecture="llama", dtype=None):
+        model = load_model(folders(architecture), device="cpu", backend=backend, dtype=dtype)
+        # Beside a Qwen2 model transformers turns any tokenizer into Qwen2's own class, words or not.
+        model.tokenizer = load_tokenizer(folders("llama"))
+        lay(model, GPU)
+        return model
+
+    return load
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How many forwards of rows ran, and how many steps of decoding."""
+    ran = Counter()
+
+    def count(cls, name, what):
+        method = getattr(cls, name)
+
+        def counting(self, *args, **kwargs):
+            ran[what] += 1
+            return method(self, *args, **kwargs)
+
+        monkeypatch.setattr(cls, name, counting)
+
+    count(engine_forwards.Forwards, "_forward", "forwards")
+    count(Decoding, "advance", "steps")
+    return ran
+
+
+def test_what_makes_a_host_wait_is_counted():
+    """The tests below can fail: a number asked of a device, an upload from pageable memory, float64 there."""
+    with WatchedDevices() as devices:
+        at = torch.ones(3).to(GPU)
+        assert ours(devices.seen)["blocking uploads"] == 1
+        assert bool((at > 0).all())
+        at[torch.tensor([True, False, True]).to(GPU)]
+        assert ours(devices.seen) == {"downloads": 0, "waits": 2, "blocking uploads": 2, "float64": 0}
+        at.double().cpu()
+        assert ours(devices.seen) == {"downloads": 1, "waits": 2, "blocking uploads": 2, "float64": 1}
+        with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
+            at.pin_memory()
+
+
+def test_what_goes_to_a_gpu_goes_by_way_of_pinned_memory_once():
+    with WatchedDevices() as devices:
+        there = to_device(torch.arange(3), GPU)
+        assert where(there) == GPU
+        shared = Shared(torch.arange(3))
+        assert shared.on(GPU) is shared.on(GPU)
+        assert shared.on(torch.device("cpu")) is shared.tensor
+    assert not devices.seen
+
+
+CASES = [
+    *((architecture, "zero", "heads", "all") for architecture in ("llama", "gpt2", "qwen2")),
+    *(("llama", kind, "heads", "all") for kind in ("mean", "position_mean", "resample")),
+    ("llama", "zero", "neurons", "prompt"),
+    ("llama", "zero", "kv", "last"),
+]
+
+
+@pytest.mark.parametrize(("architecture", "kind", "units", "positions"), CASES)
+def test_a_batch_is_waited_for_once(on_gpu, counted, architecture, kind, units, positions):
+    model = on_gpu(architecture)
+    answers = [example.answer for example in task().examples]
+    width = {"heads": N_HEADS, "kv": 2, "neurons": model.cfg.d_mlp}[units]
+    off = np.random.default_rng(1).random((6, N_LAYERS, width)) < 0.4
+    off[3:, 0] = False
+    pairs, numbers = PairMasks(off, np.repeat(np.arange(6), 6)), np.tile(np.arange(6), 6)
+    with WatchedDevices() as devices:
+        # A few pieces a forward, so that some go on from what others stored.
+        engine = Engine(
+            model, encode_task(model, task(), None), 60, Ablation(kind, answers, units=units, positions=positions)
+        )
+        assert engine.forwards.able.resume
+        devices.seen.clear()
+        counted.clear()
+        assert sum(map(len, engine.run(pairs, numbers, False))) == 36
+    assert counted["forwards"] > 3
+    assert ours(devices.seen) == {"downloads": counted["forwards"], "waits": 0, "blocking uploads": 0, "float64": 0}
+
+
+def test_a_step_of_decoding_is_waited_for_once(on_gpu, counted):
+    model = on_gpu()
+    with WatchedDevices() as devices:
+        experiment = Experiment(model, task(), progress=False, batch_tokens=200)
+        experiment.generate(masks(1), max_new_tokens=2)
+        devices.seen.clear()
+        counted.clear()
+        experiment.generate(masks(4)[1:], max_new_tokens=6)
+    assert counted["steps"] >= 4
+    runs = counted["forwards"] + counted["steps"]
+    assert ours(devices.seen) == {"downloads": runs, "waits": 0, "blocking uploads": 0, "float64": 0}
+
+
+def test_gradients_of_a_batch_are_waited_for_once(on_gpu):
+    model = on_gpu()
+    prompts, targets = [(3, 4, 5), (6, 7), (8, 9, 3)], [(8,), (9, 3), (4,)]
+    batches = []
+    with WatchedDevices() as devices:
+        gate_gradients(model, prompts, targets, torch.rand(3, *SHAPE), 4, done=batches.append)
+    assert batches == [1, 1, 1]
+    assert ours(devices.seen) == {"downloads": 3, "waits": 0, "blocking uploads": 0, "float64": 0}
+
+
+def test_gates_and_keys_lie_where_the_model_does(on_gpu, monkeypatch):
+    model, kept = on_gpu(), []
+    finish = engine_forwards.Extension.finish
+    monkeypatch.setattr(engine_forwards.Extension, "finish", lambda self: kept.append(finish(self)) or kept[-1])
+    with WatchedDevices():
+        engine = Engine(model, encode_task(model, task(), None), 60)
+        list(engine.run(PairMasks.of(np.repeat(masks(), 6, axis=0)), np.tile(np.arange(6), 6), False))
+    assert kept
+    for stored in kept:
+        assert {where(t) for side in (stored.keys, stored.values) for t in side.values()} == {GPU}
+        # Which of them are tokens is known without asking the device.
+        assert where(stored.valid).type == "cpu"
+
+
+def test_log_probabilities_of_a_bfloat16_model_are_float32(on_gpu):
+    model = on_gpu(dtype="bfloat16")
+    tokens, attention_mask, reads = with_targets([(3, 4, 5), (6, 7)], [(8, 4), (9,)])
+    places = (torch.from_numpy(side) for side in (reads.row, reads.position))
+    with WatchedDevices() as devices:
+        with evaluating(model):
+            logits = logits_at(model, tokens, attention_mask, **dict(zip(("row", "position"), places, strict=True)))
+        assert (logits.dtype, logits.device) == (torch.bfloat16, GPU)
+        found = token_logprobs(model, tokens, attention_mask, reads).logprob
+        expected = logits.cpu().double().log_softmax(dim=1).numpy()
+    np.testing.assert_allclose(found, expected[range(3), reads.token], atol=2e-6)
+    # Rounded to bfloat16 they would be others.
+    assert (np.abs(found - torch.from_numpy(found).bfloat16().double().numpy()) > 1e-4).any()
+    assert devices.seen["float64"] == 0
