@@ -1,6 +1,7 @@
 """Faithfulness of the first units of a ranking: by planted truths worked out by hand, and on a tiny model."""
 
 import json
+from dataclasses import asdict
 from importlib import import_module
 
 import numpy as np
@@ -315,8 +316,11 @@ def test_compare_measures_every_method_on_the_examples_that_judge_it(compared, m
     alone = faithfulness(model, task, rankings, n_random=2)
     frame = compared.to_frame().set_index("method")
     for name, curve in alone.curves.items():
-        assert compared.faithfulness.curves[name].to_dict() == curve.to_dict()
-        assert (frame["cpr"][name], frame["cmd"][name]) == (curve.cpr, curve.cmd)
+        beside = compared.faithfulness.curves[name]
+        # Other rows in a forward may round otherwise.
+        for key, value in asdict(curve).items():
+            np.testing.assert_allclose(getattr(beside, key), value, atol=1e-5)
+        assert (frame["cpr"][name], frame["cmd"][name]) == (beside.cpr, beside.cmd)
     assert compared.faithfulness.provenance["task"] == compared.provenance["task"]
     assert compared.provenance["shares"] == list(SHARES)
 
