@@ -5,8 +5,8 @@
 
 Models of random weights, drawn on the device in bfloat16, in the shapes of real ones; nothing is downloaded. Ways to
 the same numbers run in turn; times are medians, and a ratio says how many times as long as the engine a way takes. All
-ends within ten minutes (``--quick``: two), if need be with fewer rounds, which the JSON file counts. Run from a
-checkout; what it needs beside torch and transformers ``benchmarks/gpu_wheels.sh`` collects.
+ends within ten minutes (``--quick``: two), if need be with fewer rounds, which the JSON file counts. What it needs
+beside torch and transformers, this package too, ``benchmarks/gpu_wheels.sh`` collects.
 """
 
 from __future__ import annotations
@@ -28,14 +28,11 @@ from typing import Any
 
 _NEEDED = (
     *("torch", "transformers", "tokenizers", "accelerate", "transformer_lens", "jaxtyping", "einops", "lazy_loader"),
-    *("numpy", "pandas", "scipy", "psutil", "tqdm", "safetensors"),
+    *("numpy", "pandas", "scipy", "psutil", "tqdm", "safetensors", "cs_heads"),
 )
 _missing = ", ".join(name for name in _NEEDED if find_spec(name) is None)
 if _missing:
     sys.exit(f"benchmarks/gpu.py needs packages that are not here: {_missing} (see benchmarks/gpu_wheels.sh)")
-if find_spec("cs_heads") is None:
-    # A checkout that is not installed.
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 if find_spec("datasets") is None:
     # TransformerLens imports three names from it, for what is not done here; it and its needs are large.
     _stand_ins = {"arrow_dataset": "Dataset", "iterable_dataset": "IterableDataset", "load": "load_dataset"}
