@@ -20,6 +20,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -272,6 +273,7 @@ class Measured:
     of: int = 1
     seconds: list[float] = field(default_factory=list)
     beyond_weights: int | None = None
+    peak: int | None = None
     waits: int | None = None
     result: Any = None
 
@@ -315,6 +317,7 @@ def _warm(way: Way, measured: Measured, device: torch.device) -> None:
             torch.cuda.set_sync_debug_mode("default")
     measured.waits = sum("synchroniz" in str(warning.message) for warning in said)
     measured.beyond_weights = torch.cuda.max_memory_allocated(device) - before
+    measured.peak = torch.cuda.max_memory_reserved(device)
 
 
 def _now(device: torch.device) -> float:
@@ -356,6 +359,7 @@ def model_report(name: str, device: torch.device, dtype: torch.dtype, size: Size
                 "ratio": measured.median / engine.median,
                 "difference": difference(engine.result, measured.result),
                 "beyond_weights_bytes": measured.beyond_weights,
+                "peak_bytes": measured.peak,
                 "host_waits": measured.waits,
             }
             for way, measured in found.items()
@@ -367,8 +371,6 @@ def model_report(name: str, device: torch.device, dtype: torch.dtype, size: Size
             report["share_of_matrix_rate"] = flops / report["matrix_flops_per_second"]
         for way, row in report["workloads"][workload].items():
             print(_line(name, workload, way, row), flush=True)
-    if device.type == "cuda":
-        report["peak_bytes"] = torch.cuda.max_memory_reserved(device)
     return report
 
 
@@ -431,11 +433,14 @@ def main() -> None:
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats(device)
-    said = verdicts(models)
+    said = verdicts(models) if device.type == "cuda" else ["What must hold on a GPU is not judged here."]
     print("", *said, f"{perf_counter() - begin:.0f} s in all", sep="\n")
     if options.out is not None:
-        versions = {"torch": torch.__version__, "transformers": transformers.__version__, "cs_heads": cs.__version__}
+        versions = {
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "cs_heads": version("cs-heads"),
+        }
         profile = "tiny" if options.tiny else "quick" if options.quick else "full"
         result = {"device": card, "profile": profile, "dtype": dtype_name, "versions": versions, "models": models}
         options.out.write_text(json.dumps(result | {"verdicts": said}, indent=1) + "\n")

@@ -167,26 +167,6 @@ _LENS = [
     ),
     *_bugs(
         "lens",
-        "lens/transfer.py",
-        "lens/test_transfers.py",
-        (
-            "what goes to a GPU waits for all that was queued before",
-            "tensor.pin_memory().to(device, non_blocking=True)",
-            "tensor.to(device)",
-        ),
-    ),
-    *_bugs(
-        "lens",
-        "lens/quantized.py",
-        "lens/test_quantized.py",
-        (
-            "eight-bit weights, under which rows depend on each other, pass for four-bit ones",
-            'f"{method} {8 if eight else 4}-bit"',
-            'f"{method} 4-bit"',
-        ),
-    ),
-    *_bugs(
-        "lens",
         "lens/forward.py",
         "lens/test_resume.py lens/test_abilities.py",
         (
