@@ -5,8 +5,8 @@
 
 Models of random weights, drawn on the device in bfloat16, in the shapes of real ones; nothing is downloaded. Ways to
 the same numbers run in turn; times are medians, and a ratio says how many times as long as the engine a way takes. All
-ends within ten minutes (``--quick``: two), if need be with fewer rounds, which the JSON file counts. Run from a
-checkout; what it needs beside torch and transformers ``benchmarks/gpu_wheels.sh`` collects.
+ends within ten minutes (``--quick``: two), if need be with fewer rounds, which the JSON file counts. What it needs
+beside torch and transformers, this package too, ``benchmarks/gpu_wheels.sh`` collects.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -28,14 +29,11 @@ from typing import Any
 
 _NEEDED = (
     *("torch", "transformers", "tokenizers", "accelerate", "transformer_lens", "jaxtyping", "einops", "lazy_loader"),
-    *("numpy", "pandas", "scipy", "psutil", "tqdm", "safetensors"),
+    *("numpy", "pandas", "scipy", "psutil", "tqdm", "safetensors", "cs_heads"),
 )
 _missing = ", ".join(name for name in _NEEDED if find_spec(name) is None)
 if _missing:
     sys.exit(f"benchmarks/gpu.py needs packages that are not here: {_missing} (see benchmarks/gpu_wheels.sh)")
-if find_spec("cs_heads") is None:
-    # A checkout that is not installed.
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 if find_spec("datasets") is None:
     # TransformerLens imports three names from it, for what is not done here; it and its needs are large.
     _stand_ins = {"arrow_dataset": "Dataset", "iterable_dataset": "IterableDataset", "load": "load_dataset"}
@@ -65,6 +63,19 @@ from cs_heads.lens.timing import matrix_rate
 from cs_heads.units import HeadGrid
 
 Way = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of ``of`` equal parts of a way that would take too long; its times are multiplied."""
+
+    run: Way
+    of: int
+
+    def __call__(self) -> Any:
+        """Run this part."""
+        return self.run()
+
 
 SHAPES: dict[str, Any] = {
     "llama-3.2-1b": lambda: LlamaConfig(
@@ -227,13 +238,13 @@ def workloads(subject: Subject, size: Size) -> dict[str, dict[str, Way]]:
         f"{size.tokens}-token generation, 2 % off": {
             "engine": write(subject, openings, light, draft=False, n_tokens=size.tokens),
             "engine, drafted by the intact model": write(subject, openings, light, draft=True, n_tokens=size.tokens),
-            f"Hugging Face generate, 1 of {len(light)} masks": (
-                lambda: generate_per_mask(hf, openings, light[:1], size.tokens)
+            f"Hugging Face generate, {len(light)} times one mask": Part(
+                lambda: generate_per_mask(hf, openings, light[:1], size.tokens), len(light)
             ),
         },
         "gating, 8 seeds": {
             "engine": gating(subject, size, 8),
-            "one of the 8 seeds by itself": gating(subject, size, 1),
+            "8 times one seed by itself": Part(gating(subject, size, 1), 8),
         },
     }
 
@@ -259,20 +270,22 @@ def gating(subject: Subject, size: Size, n_seeds: int) -> Way:
 class Measured:
     """Of one way: seconds of each round, most bytes beyond the weights, and waits of the host for the device."""
 
+    of: int = 1
     seconds: list[float] = field(default_factory=list)
     beyond_weights: int | None = None
+    peak: int | None = None
     waits: int | None = None
     result: Any = None
 
     @property
     def median(self) -> float:
-        """Seconds."""
-        return statistics.median(self.seconds)
+        """Seconds, of all parts."""
+        return statistics.median(self.seconds) * self.of
 
 
 def measure(ways: dict[str, Way], rounds: int, until: float, device: torch.device) -> dict[str, Measured]:
     """Run each way once for warmth and memory, then all in turn, at least once and while there is time."""
-    found = {name: Measured() for name in ways}
+    found = {name: Measured(way.of if isinstance(way, Part) else 1) for name, way in ways.items()}
     for name, way in ways.items():
         _warm(way, found[name], device)
     for done in range(rounds):
@@ -304,6 +317,7 @@ def _warm(way: Way, measured: Measured, device: torch.device) -> None:
             torch.cuda.set_sync_debug_mode("default")
     measured.waits = sum("synchroniz" in str(warning.message) for warning in said)
     measured.beyond_weights = torch.cuda.max_memory_allocated(device) - before
+    measured.peak = torch.cuda.max_memory_reserved(device)
 
 
 def _now(device: torch.device) -> float:
@@ -345,6 +359,7 @@ def model_report(name: str, device: torch.device, dtype: torch.dtype, size: Size
                 "ratio": measured.median / engine.median,
                 "difference": difference(engine.result, measured.result),
                 "beyond_weights_bytes": measured.beyond_weights,
+                "peak_bytes": measured.peak,
                 "host_waits": measured.waits,
             }
             for way, measured in found.items()
@@ -356,8 +371,6 @@ def model_report(name: str, device: torch.device, dtype: torch.dtype, size: Size
             report["share_of_matrix_rate"] = flops / report["matrix_flops_per_second"]
         for way, row in report["workloads"][workload].items():
             print(_line(name, workload, way, row), flush=True)
-    if device.type == "cuda":
-        report["peak_bytes"] = torch.cuda.max_memory_reserved(device)
     return report
 
 
@@ -420,11 +433,14 @@ def main() -> None:
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats(device)
-    said = verdicts(models)
+    said = verdicts(models) if device.type == "cuda" else ["What must hold on a GPU is not judged here."]
     print("", *said, f"{perf_counter() - begin:.0f} s in all", sep="\n")
     if options.out is not None:
-        versions = {"torch": torch.__version__, "transformers": transformers.__version__, "cs_heads": cs.__version__}
+        versions = {
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "cs_heads": version("cs-heads"),
+        }
         profile = "tiny" if options.tiny else "quick" if options.quick else "full"
         result = {"device": card, "profile": profile, "dtype": dtype_name, "versions": versions, "models": models}
         options.out.write_text(json.dumps(result | {"verdicts": said}, indent=1) + "\n")

@@ -6,7 +6,7 @@
 # and there:
 #
 #     python -m pip install --no-index --no-deps --target /tmp/site FOLDER/*.whl
-#     PYTHONPATH=/tmp/site python benchmarks/gpu.py
+#     PYTHONPATH=/tmp/site python benchmarks/gpu.py       (with the files beside it)
 #
 # numpy and the rest of what torch and transformers ask for are expected there. Fails above 60 MB.
 set -eu
@@ -18,7 +18,7 @@ python=${PYTHON:-python3}
 most=60000000
 
 # What gpu.py imports, and what these import when they are imported; versions are those that the tests run with.
-packages="transformer-lens accelerate psutil einops jaxtyping wadler-lindig lazy-loader scipy pandas python-dateutil six pytz"
+packages="transformer-lens accelerate psutil einops jaxtyping wadler-lindig lazy-loader scipy pandas python-dateutil six"
 
 platforms=""
 for glibc in 2_28 2_27 2_24 2_17 2_12 2_5 1; do platforms="$platforms --platform manylinux_${glibc}_x86_64"; done
@@ -31,6 +31,9 @@ for package in $packages; do
     "$python" -m pip download --quiet --no-deps --only-binary=:all: --implementation cp --python-version "$version" \
         $platforms --dest "$folder" "$pinned"
 done
+
+# This package itself, from the checkout.
+"$python" -m pip wheel --quiet --no-deps --wheel-dir "$folder" "$checkout"
 
 total=$(cat "$folder"/*.whl | wc -c)
 echo "$(ls "$folder"/*.whl | wc -l) wheels, $total bytes"

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.hooks import ModelHook, add_hook_to_module
 from accelerate.utils import send_to_device
@@ -114,7 +115,8 @@ class WatchedDevices(FakeDevices):
             self._note("waits")
         if name in INDEXING and before != CPU:
             self._note("waits", sum(t.dtype == torch.bool and where(t) != CPU for t in given[1:]))
-            self._note("blocking uploads", sum(where(t) == CPU and t.ndim > 0 for t in given[1:]))
+            arrays = sum(isinstance(leaf, np.ndarray) for leaf in tree_leaves(args[1:]))
+            self._note("blocking uploads", arrays + sum(where(t) == CPU and t.ndim > 0 for t in given[1:]))
         if name in ("tensor", "as_tensor") and torch.device(kwargs.get("device") or CPU) != CPU:
             self._note("blocking uploads")
         made = super().__torch_function__(func, types, args, kwargs)

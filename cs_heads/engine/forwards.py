@@ -32,8 +32,8 @@ from cs_heads.lens.logprobs import ANY_READ, Reads, TokenLogprobs, token_logprob
 from cs_heads.lens.model import HALF, HookedModel, context_length, device_of, dtype_of
 from cs_heads.lens.transfer import Shared, to_device
 
-# Logits of one forward at most (float32: 256 MiB), so that the vocabulary bounds a batch too.
-MAX_LOGITS = 2**26
+# Logits of one forward at most, so that the vocabulary bounds a batch too: 256 MiB in float32, on a GPU 1 GiB.
+_MAX_LOGITS = {"cpu": 2**26, "cuda": 2**28}
 
 # Bytes of keys and values that one forward may leave behind for those that follow it.
 _MAX_STORED = {"cpu": 2**29, "cuda": 2**33}
@@ -226,6 +226,11 @@ def layers_to_store(
     return chosen
 
 
+def max_logits(model: HookedModel) -> int:
+    """Logits of one forward at most, on the model's kind of device."""
+    return _MAX_LOGITS.get(device_of(model).type, _MAX_LOGITS["cpu"])
+
+
 def overhead(model: HookedModel) -> int:
     """What a forward costs beside its tokens, in tokens."""
     of_device = _OVERHEAD.get(device_of(model).type, _OVERHEAD["cuda"])
@@ -379,7 +384,7 @@ class Forwards:
         longest = len(rows[0].piece.tokens)
         past = np.maximum.accumulate([row.piece.start for row in rows])
         logits = np.cumsum([len(row.piece.slots) for row in rows]) * self.model.cfg.d_vocab
-        fits = (_tokens(rows) <= self.budget.tokens) & (logits <= MAX_LOGITS)
+        fits = (_tokens(rows) <= self.budget.tokens) & (logits <= max_logits(self.model))
         context = context_length(self.model)
         if context is not None:
             # Padding is numbered onwards from the past of its row, and must have a place in the table, too.

@@ -18,7 +18,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from cs_heads.designs import as_gates
-from cs_heads.engine.forwards import MAX_LOGITS, Done, Forwards, Mask, Needed, Row, common_roots, roots
+from cs_heads.engine.forwards import Done, Forwards, Mask, Needed, Row, common_roots, max_logits, roots
 from cs_heads.engine.layout import lay_out
 from cs_heads.engine.plan import free_memory
 from cs_heads.engine.protocol import Drafts, Known, PairExamples, PairMasks, PairText
@@ -241,7 +241,7 @@ class Generation:
     def _most(self, decoding: Decoding) -> int:
         """Tokens that may be proposed to each row: within the budget of logits, and within the model's context."""
         model, n_columns = self.forwards.model, decoding.stored.valid.shape[1]
-        most = MAX_LOGITS // (len(decoding.rows) * model.cfg.d_vocab) - 1
+        most = max_logits(model) // (len(decoding.rows) * model.cfg.d_vocab) - 1
         context = context_length(model)
         return most if context is None else min(most, context - n_columns - 1)
 

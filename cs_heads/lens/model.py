@@ -177,11 +177,11 @@ def check_ablatable(model: Any, unfolded: bool = False) -> None:
         raise ValueError(
             f"model {model.cfg.model_name} has no hook point {missing[0]}{many}: its heads cannot be ablated there"
         )
-    packed = why_not_ablatable(getattr(model, "original_model", None))
+    packed = why_not_ablatable(model)
     if packed is not None:
         raise ValueError(
             f"model {model.cfg.model_name} is not supported: {packed}; load it in bfloat16, "
-            "or by bitsandbytes in 4 bits"
+            "or as a bridge, by bitsandbytes in 4 bits"
         )
     if not _value_biases_are_folded(model):
         return

@@ -20,6 +20,7 @@ from cs_heads.lens.forward import last_logits
 from cs_heads.lens.gates import hooked, reading
 from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
 from cs_heads.lens.tokens import EncodedExample, encode_example, leading_tokens
+from cs_heads.lens.transfer import Shared, to_device
 from cs_heads.text import Text
 from cs_heads.units import Grid
 
@@ -82,7 +83,7 @@ def record_z(
             kept.append(z[rows[:, None].to(at), places.to(at)].clone().to(rows.device))
 
         rows = torch.arange(len(batch), device=device_of(model))
-        places = torch.tensor([points[i].positions for i in batch], device=rows.device)
+        places = to_device(torch.tensor([points[i].positions for i in batch]), rows.device)
         with reading(model, keep):
             last_logits(model, [points[i].prompt for i in batch])
         for place, z in zip(batch, torch.stack(kept, dim=2), strict=True):
@@ -120,8 +121,9 @@ def patched_effects(
         if not new:
             return
         chosen = [points[i] for i in pair[batch]]
-        with patched(model, chosen, source[pair[batch]], strength[batch]):
-            measured[batch] = _measure(model, chosen).double().cpu()
+        taken = source[to_device(torch.from_numpy(pair[batch]), source.device)]
+        with patched(model, chosen, taken, strength[batch]):
+            measured[batch] = _measure(model, chosen).cpu()
         done(new)
 
     with evaluating(model):
@@ -144,7 +146,7 @@ def patch_gradients(
     def run(batch: Int[np.ndarray, " n"]) -> None:
         chosen = [points[i] for i in batch]
         strength = torch.zeros(len(batch), *gradient.shape[1:], device=device_of(model), requires_grad=True)
-        with patched(model, chosen, source[batch], strength):
+        with patched(model, chosen, source[to_device(torch.from_numpy(batch), source.device)], strength):
             total = _measure(model, chosen).sum()
         gradient[batch] = torch.autograd.grad(total, strength)[0].to(gradient)
 
@@ -163,24 +165,25 @@ def patched(
 ) -> Iterator[None]:
     """Mix ``source`` into z at each row's positions inside the ``with`` block; layers of strength 0 are not hooked."""
     rows = torch.arange(len(points), device=device_of(model))
-    places = torch.tensor([point.positions for point in points], device=rows.device)
-    wanted = strength.requires_grad | (strength != 0).any(dim=2).any(dim=0).cpu()
+    places = to_device(torch.tensor([point.positions for point in points]), rows.device)
+    touched = [True] * strength.shape[1] if strength.requires_grad else (strength != 0).any(dim=2).any(dim=0).tolist()
+    shares = Shared(strength)
 
     def mix(layer: int, z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
         at = rows[:, None].to(z.device), places.to(z.device)
         here = z[at]
-        share = rearrange(strength[:, layer].to(z.device), "batch head -> batch 1 head 1")
+        share = rearrange(shares.on(z.device)[:, layer], "batch head -> batch 1 head 1")
         moved = here + share * (source[:, :, layer].to(here) - here)
         return z.index_put(at, moved.to(z.dtype))
 
-    with hooked(model, {name: partial(mix, layer) for layer, name in enumerate(hook_names(model)) if wanted[layer]}):
+    with hooked(model, {name: partial(mix, layer) for layer, name in enumerate(hook_names(model)) if touched[layer]}):
         yield
 
 
 def _measure(model: HookedModel, points: Sequence[PatchPoint]) -> Float[Tensor, " batch"]:
     logits = last_logits(model, [point.prompt for point in points])
     logprob = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=1)
-    answers = torch.tensor([point.answers for point in points], device=logits.device)
+    answers = to_device(torch.tensor([point.answers for point in points]), logits.device)
     of_answers = logprob.gather(1, answers)
     return of_answers[:, 0].exp() if answers.shape[1] == 1 else of_answers[:, 0] - of_answers[:, 1]
 

@@ -26,9 +26,11 @@ def quantization_of(inside: Any) -> str | None:
     return f"{method} {8 if eight else 4}-bit"
 
 
-def why_not_ablatable(inside: Any) -> str | None:
+def why_not_ablatable(model: Any) -> str | None:
     """Why heads of a model with such weights are not gated; None where they are, or no weights are packed."""
-    kind = quantization_of(inside)
+    if getattr(model.cfg, "load_in_4bit", False):
+        return "its weights are quantized by HookedTransformer itself, under which hook_z has not been tried"
+    kind = quantization_of(getattr(model, "original_model", None))
     if kind is None or kind in _TRIED:
         return None
     if kind == "bitsandbytes 8-bit":

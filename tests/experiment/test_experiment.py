@@ -448,7 +448,7 @@ def test_the_vocabulary_bounds_a_batch(load, monkeypatch):
     from cs_heads.engine import forwards
 
     vocabulary = load("llama").cfg.d_vocab
-    monkeypatch.setattr(forwards, "MAX_LOGITS", 8 * vocabulary)
+    monkeypatch.setitem(forwards._MAX_LOGITS, "cpu", 8 * vocabulary)
     spy = OutOfMemoryOver(10_000, forwards.token_logprobs)
     monkeypatch.setattr(forwards, "token_logprobs", spy)
     Experiment(load("llama"), choice_task(), batch_tokens=10**6)(some_masks(3))

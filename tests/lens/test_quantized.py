@@ -162,7 +162,16 @@ def test_a_gate_that_does_not_reach_a_packed_projection_is_seen(plain, folder):
 def test_other_packed_weights_are_refused_by_name(plain, folder, packed, why):
     model = bridged(plain, folder)
     model.original_model.config.quantization_config = packed
-    with pytest.raises(ValueError, match=f"is not supported: {why}; load it in bfloat16, or by bitsandbytes in 4 bits"):
+    with pytest.raises(ValueError, match=f"is not supported: {why}; load it in bfloat16, or as a bridge"):
+        load_model(model)
+
+
+def test_a_hooked_transformer_that_packs_its_weights_is_refused(load, backend, monkeypatch):
+    model = load("llama", backend)
+    monkeypatch.setattr(model.cfg, "load_in_4bit", True, raising=False)
+    with pytest.raises(
+        ValueError, match="quantized by HookedTransformer itself, under which hook_z has not been tried"
+    ):
         load_model(model)
 
 

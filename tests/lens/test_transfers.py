@@ -18,6 +18,7 @@ from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.logprobs import token_logprobs, with_targets
 from cs_heads.lens.model import evaluating
+from cs_heads.lens.patch import PatchPoint, patched_effects, record_z
 from cs_heads.lens.transfer import Shared, to_device
 from tests.fake_devices import GPU, WatchedDevices, lay, where
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, load_tokenizer
@@ -158,6 +159,18 @@ def test_gradients_of_a_batch_are_waited_for_once(on_gpu):
         gate_gradients(model, prompts, targets, torch.rand(3, *SHAPE), 4, done=batches.append)
     assert batches == [1, 1, 1]
     assert ours(devices.seen) == {"downloads": 3, "waits": 0, "blocking uploads": 0, "float64": 0}
+
+
+def test_patches_of_a_batch_are_waited_for_once(on_gpu):
+    model = on_gpu()
+    points = [PatchPoint((3, 4, 5), (1, 2), (6, 7)), PatchPoint((3, 8, 5), (1, 2), (6, 7))]
+    batches = []
+    with WatchedDevices() as devices:
+        z = record_z(model, points, 3)
+        assert where(z) == GPU
+        patched_effects(model, points, z, np.array([0, 1]), torch.ones(2, *SHAPE), batch_tokens=3, done=batches.append)
+    assert batches == [1, 1]
+    assert ours(devices.seen) == {"downloads": 2, "waits": 0, "blocking uploads": 0, "float64": 0}
 
 
 def test_gates_and_keys_lie_where_the_model_does(on_gpu, monkeypatch):
