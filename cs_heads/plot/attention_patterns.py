@@ -19,6 +19,7 @@ from jaxtyping import Float
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
 from cs_heads.arguments import check_integer
 from cs_heads.plot import style
+from cs_heads.plot.looks import head_looks, same_looks
 from cs_heads.plot.marks import name_heads
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int 
             "</section><script>(window.csHeadsCircuitsVis || Promise.reject(Error('the bundle is missing')))"
             f'.then(() => CircuitsVis.render("{name}", CircuitsVis.AttentionHeads, {given}))</script>'
         )
-    looks = style.head_looks(patterns.heads)
+    looks = head_looks(patterns.heads)
     told = json.dumps({str(head): [look.color, style.letter_on(look.color)] for head, look in looks.items()})
     ready = (
         "<script>{const view = document.currentScript.previousElementSibling;"
@@ -165,7 +166,7 @@ def attention(patterns: HeadAttention, prompt: int = 0) -> Any:
         ax.set_yticks(shown, [labels[at] for at in shown] if column == 0 else [])
         head = patterns.heads[number]
         ax.set_title(f"{head}, off" if run else str(head))
-        with style.same_looks(patterns.heads):
+        with same_looks(patterns.heads):
             name_heads(ax, [head], "title")
     figure.supxlabel("key", fontsize=8)
     figure.supylabel("query", fontsize=8)

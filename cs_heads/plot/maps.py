@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from cs_heads.arguments import check_integer
 from cs_heads.methods.gating.result import HeadGates
 from cs_heads.plot import style
+from cs_heads.plot.looks import head_looks
 from cs_heads.plot.marks import head_handle, mark_heads, points_per_square, write_on
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid, Unit
@@ -152,7 +153,7 @@ def importance(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes
     """
     top = ranking.top(min(k, ranking.grid.size))
     ax = style.new_axes(height=0.7 + 0.2 * len(top)) if ax is None else ax
-    for row, (head, look) in enumerate(style.head_looks(top).items()):
+    for row, (head, look) in enumerate(head_looks(top).items()):
         at = (head.layer, head.index)
         if ranking.interval is not None and not np.isnan(ranking.interval[at]).any():
             ax.hlines(row, *ranking.interval[at], color=look.color, linewidth=1.4)
@@ -211,7 +212,7 @@ def _draw_legend(
     """Which head each number is, and what is told of it."""
     handles = [
         head_handle(look, f"{rank}  {told(head)}", hollow=head in hollow)
-        for rank, (head, look) in enumerate(style.head_looks(top).items(), 1)
+        for rank, (head, look) in enumerate(head_looks(top).items(), 1)
     ]
     style.add_legend(ax, handles=[*handles, *(others or [])], handletextpad=0.3, **options)
 

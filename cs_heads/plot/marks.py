@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cs_heads.plot import style
+from cs_heads.plot.looks import HeadLook, head_looks
 from cs_heads.units import Grid, Unit
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def mark_heads(
     """
     square = _points_per_unit(ax, grid)
     across = min(_MARKER, max(4.5, square.min()))
-    for head, look in style.head_looks(heads).items():
+    for head, look in head_looks(heads).items():
         ax.plot(head.index, head.layer, **_marker(look, head in hollow, across, halo=True), zorder=4, clip_on=False)
     # All in points from the first head, right and down: the middle and the size of what is there already.
     centers = [np.array([head.index, head.layer]) * square for head in heads]
@@ -93,7 +94,7 @@ def write_on(
     )
 
 
-def head_handle(look: style.HeadLook, label: str, *, hollow: bool = False) -> Line2D:
+def head_handle(look: HeadLook, label: str, *, hollow: bool = False) -> Line2D:
     """What a legend shows of a head: its marker as on the map.
 
     Args:
@@ -126,7 +127,7 @@ def name_heads(ax: Axes, heads: Sequence[Unit | None], where: Literal["y", "x", 
         ax.tick_params(axis="y", pad=_MARKER + 4.5, length=0)
     elif where == "x":
         beside = blended_transform_factory(ax.transData, beside)
-    looks = style.head_looks(head for head in heads if head is not None)
+    looks = head_looks(head for head in heads if head is not None)
     limits = ax.get_xlim(), ax.get_ylim()
     for number, head in enumerate(heads):
         if head is not None:
@@ -159,7 +160,7 @@ def _points_per_unit(ax: Axes, grid: Grid) -> np.ndarray:
     return points if ax.get_aspect() == "auto" else np.full(2, points.min())
 
 
-def _marker(look: style.HeadLook, hollow: bool, size: float = _MARKER, *, halo: bool = False) -> dict[str, Any]:
+def _marker(look: HeadLook, hollow: bool, size: float = _MARKER, *, halo: bool = False) -> dict[str, Any]:
     drawn: dict[str, Any] = {
         "linestyle": "none",
         "marker": look.marker,

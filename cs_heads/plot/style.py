@@ -1,21 +1,19 @@
-"""How pictures look: sizes, colors for the color-blind, one look for each head, repeated parts, and files."""
+"""How pictures look: sizes, colors for the color-blind, repeated parts, and files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
 from cs_heads.arguments import check_path
-from cs_heads.units import Unit
+from cs_heads.plot.looks import MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,13 +36,9 @@ SMALL = 7.0
 """Points of the smallest letters that can be read in print."""
 FORMATS = ("png", "svg", "pdf")
 
-# Okabe and Ito, "Color Universal Design" (2008), for any kind of color vision; yellow is too light on white.
-HEAD_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""Colors of heads; no line or bar of a method, task or model has one of these. Roles share two of them."""
 # Tol, "Colour Schemes" (2021), "muted", for any kind of color vision, without its two that are too light on white.
 COLORS = ("#AA4499", "#999933", "#44AA99", "#CC6677", "#332288", "#117733", "#882255")
 """Colors of lines and bars (methods, tasks, models, sets of heads); black is seen best on the first ones."""
-MARKERS = "osD^vP*X<>"
 LINES = ("-", "--", "-.", ":")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
 RANDOM = "0.45"
@@ -80,75 +74,6 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "path",  # no font is needed to show it
     "svg.hashsalt": "cs-heads",  # the same picture is the same file
 }
-
-
-@dataclass(frozen=True)
-class HeadLook:
-    """The color and marker of one head.
-
-    >>> from cs_heads.units import Head
-    >>> head_look(Head(2, 6))
-    HeadLook(color='#D55E00', marker='<')
-    """
-
-    color: str
-    marker: str
-
-
-def head_look(head: Unit) -> HeadLook:
-    """What a head looks like by itself: a function of its layer and number alone.
-
-    There are seventy looks, and neighboring heads differ. Heads of one picture come from ``head_looks``.
-    """
-    color, marker = 2 * head.layer + 3 * head.index, head.layer + head.index
-    return HeadLook(HEAD_COLORS[color % len(HEAD_COLORS)], MARKERS[marker % len(MARKERS)])
-
-
-_LOOKS: ContextVar[Mapping[Unit, HeadLook]] = ContextVar("looks", default=MappingProxyType({}))
-
-
-@contextmanager
-def same_looks(*pictures: Iterable[Unit]) -> Iterator[None]:
-    """Inside the ``with`` block heads have one look in all pictures, and those of one picture have different markers.
-
-    Args:
-        pictures: the heads of each picture.
-    """
-    token = _LOOKS.set(head_looks(*pictures))
-    try:
-        yield
-    finally:
-        _LOOKS.reset(token)
-
-
-def head_looks(*pictures: Iterable[Unit]) -> dict[Unit, HeadLook]:
-    """The look of every head; of two in one picture that want the same marker, the later has the next that is free.
-
-    It depends on the heads before it alone: the first heads of one ranking look the same however many are drawn.
-    Beyond ten heads in a picture markers come again, in other colors.
-
-    Args:
-        pictures: the heads of each picture, in order.
-
-    >>> from cs_heads.units import Head
-    >>> [look.marker for look in head_looks([Head(2, 6), Head(3, 5)]).values()]
-    ['<', '>']
-    """
-    shown = [list(heads) for heads in pictures]
-    looks: dict[Unit, HeadLook] = {}
-    for head in dict.fromkeys(head for heads in shown for head in heads):
-        own = _LOOKS.get().get(head, head_look(head))
-        first, color = MARKERS.index(own.marker), HEAD_COLORS.index(own.color)
-        wanted = [
-            HeadLook(HEAD_COLORS[(color + shift) % len(HEAD_COLORS)], MARKERS[(first + step) % len(MARKERS)])
-            for shift in range(len(HEAD_COLORS))
-            for step in range(len(MARKERS))
-        ]
-        near = {looks[other] for heads in shown if head in heads for other in heads if other in looks}
-        markers = {look.marker for look in near}
-        free = [look for look in wanted if look.marker not in markers] or [look for look in wanted if look not in near]
-        looks[head] = (free or wanted)[0]
-    return looks
 
 
 def line_look(number: int) -> dict[str, Any]:

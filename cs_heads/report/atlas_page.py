@@ -188,6 +188,8 @@ def _matrix(found: Atlas, word: str) -> Part:
         f"Share of the score above chance that each skill (across) loses on unseen examples with the first {found.k} "
         f"{word}s of a skill (down) off: 1 leaves nothing above chance, and more turns a choice into its opposite."
     )
+    if matrix.isna().to_numpy().any():
+        caption += " White: nothing is above chance for certain that could be lost."
     drawn = plot.skill_matrix(found)
     return section_of("What each skill loses", picture=picture_of(drawn, f"Own losses: {told}.", caption))
 

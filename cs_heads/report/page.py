@@ -10,8 +10,9 @@ from cs_heads.analysis.atlas import Atlas
 from cs_heads.analysis.losses import shared_line
 from cs_heads.arguments import check_path
 from cs_heads.plot.attention_patterns import load_script
+from cs_heads.plot.looks import same_looks
 from cs_heads.plot.maps import heads_caption
-from cs_heads.plot.style import offscreen, same_looks
+from cs_heads.plot.style import offscreen
 from cs_heads.report.atlas_page import atlas_page
 from cs_heads.report.comparison import comparison_of
 from cs_heads.report.findings import ATLAS, BROKEN, AtlasFindings, Findings, Section, broken_folder

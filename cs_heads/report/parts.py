@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from cs_heads.plot.style import STYLE, figure_of, head_looks
+from cs_heads.plot.looks import head_looks
+from cs_heads.plot.style import STYLE, figure_of
 from cs_heads.units import Grid, Unit
 
 Part = dict[str, Any]

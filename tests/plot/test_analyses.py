@@ -20,7 +20,8 @@ from cs_heads.analysis.overlap import head_overlap
 from cs_heads.analysis.scale import Study, scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import universal_heads
-from cs_heads.plot.style import COLUMN, PAGE, head_look
+from cs_heads.plot.looks import head_look
+from cs_heads.plot.style import COLUMN, PAGE
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
 from tests.analysis.test_taxonomy import known_gates

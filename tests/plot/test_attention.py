@@ -11,7 +11,8 @@ from matplotlib import pyplot as plt
 from cs_heads import plot
 from cs_heads.analysis.attention import HABITS, HeadAttention, PromptAttention
 from cs_heads.plot.attention_patterns import load_script, show_attention
-from cs_heads.plot.style import COLUMN, PAGE, head_look
+from cs_heads.plot.looks import head_look
+from cs_heads.plot.style import COLUMN, PAGE
 from cs_heads.units import Head
 from tests.plot.looking import clipped, overlapping, smallest
 

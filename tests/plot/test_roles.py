@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from cs_heads import plot
 from cs_heads.experiment.cost import Cost
 from cs_heads.methods.gating.result import HeadGates
-from cs_heads.plot.style import ROLES, head_look
+from cs_heads.plot.looks import head_look
+from cs_heads.plot.style import ROLES
 from cs_heads.units import Head
 from tests.plot.looking import clipped, overlapping, smallest
 

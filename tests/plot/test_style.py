@@ -3,20 +3,8 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgb
 
-from cs_heads.plot.style import (
-    COLORS,
-    HEAD_COLORS,
-    MARKERS,
-    ROLES,
-    head_look,
-    head_looks,
-    line_look,
-    new_axes,
-    new_figure,
-    same_looks,
-    save,
-    styled,
-)
+from cs_heads.plot.looks import HEAD_COLORS, MARKERS, head_look, head_looks, same_looks
+from cs_heads.plot.style import COLORS, ROLES, line_look, new_axes, new_figure, save, styled
 from cs_heads.units import Head, HeadGrid
 
 # How the cones of the two common kinds of color-blind people see linear RGB (Viénot, Brettel and Mollon, 1999).

@@ -13,7 +13,8 @@ from cs_heads.analysis.drops import Column
 from cs_heads.analysis.faithfulness import measure_faithfulness
 from cs_heads.analysis.losses import Loss, Specificity, TaskDrop
 from cs_heads.analysis.sparsity import measure_sparsity
-from cs_heads.plot.style import MARKERS, head_looks, new_axes
+from cs_heads.plot.looks import MARKERS, head_looks
+from cs_heads.plot.style import new_axes
 from cs_heads.report import Findings, Section, write_report
 from cs_heads.report.findings import check_folder, check_same
 from cs_heads.report.parts import MAX_CELLS, cells_of, mark_of

@@ -8,7 +8,7 @@ import pytest
 
 from cs_heads.analysis.attention import attention
 from cs_heads.plot import show_attention
-from cs_heads.plot.style import head_looks
+from cs_heads.plot.looks import head_looks
 from cs_heads.report import Findings, write_report
 from cs_heads.units import Head
 from tests.plot.studies import made_comparison, made_proof, made_ranking, made_study
