@@ -1,6 +1,3 @@
-from .acting import ablated as ablated
-from .acting import bake as bake
-from .acting import scale as scale
 from .attention import HeadAttention as HeadAttention
 from .attention import PromptAttention as PromptAttention
 from .attention import attention as attention

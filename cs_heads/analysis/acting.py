@@ -96,7 +96,7 @@ def scale(model: Any, factors: Mapping[HeadLike, float | int]) -> Iterator[Any]:
     for head, factor in given.items():
         if not fits(factor, float) or not math.isfinite(factor):
             raise ValueError(f"factors must be finite numbers, got {in_line(factor)} for {head}")
-    grid, chosen = _chosen(model, [*given], None)
+    grid, chosen = _chosen(model, [*given], None, "factors")
     with hooked(model, hooks_of(grid, dict(zip(chosen, map(float, given.values()), strict=True)))):
         yield model
 
@@ -151,25 +151,25 @@ def bake(
     return made
 
 
-def _chosen(model: Any, heads: Any, k: int | None) -> tuple[Grid, tuple[Unit, ...]]:
+def _chosen(model: Any, heads: Any, k: int | None, name: str = "heads") -> tuple[Grid, tuple[Unit, ...]]:
     """The units that are meant, and their grid; raises ``ValueError`` where the model cannot lose them."""
     check_ablatable(model)
     if isinstance(heads, HeadRanking):
         kind = heads.grid.kind
     else:
-        heads = _listed(heads)
+        heads = _listed(name, heads)
         kind = kind_of(as_head(heads[0])) if heads else "heads"
     check_units(model, kind)
     grid = Grid.from_model(model, kind)
-    return grid, heads_of(grid, heads, k)
+    return grid, heads_of(grid, heads, k, name)
 
 
-def _listed(heads: Any) -> list[Any]:
+def _listed(name: str, heads: Any) -> list[Any]:
     """One head in any of its spellings as a list of it; a list of heads as it is."""
     pair = isinstance(heads, tuple) and len(heads) == 2 and not any(isinstance(each, str | Unit) for each in heads)
     if isinstance(heads, str | Unit) or (pair and not any(isinstance(each, tuple) for each in heads)):
         return [as_head(heads)]
-    return list(as_heads("heads", heads))
+    return list(as_heads(name, heads))
 
 
 def _constants(model: Any, grid: Grid, ablation: str, task: Task | None) -> Any:

@@ -304,7 +304,7 @@ def test_a_notebook_shows_five_columns_and_says_what_each_is(model, task):
 
 
 def test_of_a_task_that_cannot_show_a_loss_the_table_says_unknown(model):
-    hopeless = Task.from_records(hopeless_records(model, 60), "hopeless")
+    hopeless = Task.from_records(hopeless_records(60), "hopeless")
     proof = confirm(model, hopeless.split()[0], WORKING, controls=None, n=20, n_random=2)
     assert proof.verdict == "baseline too low"
     assert proof._table()[proof._table().columns[-1]].tolist() == ["unknown", "unknown"]
