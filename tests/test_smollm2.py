@@ -83,7 +83,7 @@ def test_answers_of_everyday_skills_are_one_token(tokenizer):
 
 def test_a_small_search_finds_heads_of_plurals_and_not_those_of_every_skill(smollm2):
     """Without controls the same search finds L1H3 and L1H5 too, and copying loses .7."""
-    model = cs.load_model(smollm2, device="cpu", dtype="bfloat16")
+    model = cs.load_model(smollm2, device="cpu")
     skill, *controls = (cs.load_task(f"everyday/{name}", n=40) for name in ("plural", "agreement", "copying"))
     found = cs.find_heads(model, skill, controls=controls, budget=1200, progress=False)
     assert found.spent <= 1200
@@ -101,7 +101,7 @@ def test_a_small_search_finds_heads_of_plurals_and_not_those_of_every_skill(smol
 @pytest.mark.slow
 def test_heads_of_plurals_are_found_that_other_skills_can_do_without(smollm2):
     """Where plain sensing finds L1H3 to L1H5, a group that every skill needs."""
-    model = cs.load_model(smollm2, device="cpu", dtype="bfloat16")
+    model = cs.load_model(smollm2, device="cpu")
     task = cs.load_task("everyday/plural", seed=0)
     found = cs.find_heads(model, task, progress=False)
     assert not {cs.Head(1, 3), cs.Head(1, 4), cs.Head(1, 5)} & {*found.top(5)}

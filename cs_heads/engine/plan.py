@@ -28,7 +28,7 @@ from cs_heads.lens.model import (
     dtype_of,
     evaluating,
 )
-from cs_heads.lens.timing import matrix_rate
+from cs_heads.lens.timing import LARGE, matrix_rate
 from cs_heads.text import TokenIds
 from cs_heads.units import Grid
 
@@ -45,8 +45,8 @@ _TIMED_ROWS = {"cpu": 8, "cuda": 256}
 _TIMED_FORWARDS = 2
 
 
-# Weights from which on products are what a forward takes, and how much faster they must be in half precision.
-_LARGE, _FASTER = 50_000_000, 1.5
+# How much faster products must be in half precision.
+_FASTER = 1.5
 
 # Heads off in the rows that are tried, as a share; by how many nats the likeliest next token must lead for the decision
 # to count, since rounding decides near ties; and the share of decisions that must be the same.
@@ -97,7 +97,7 @@ def faster_dtype(model: HookedModel, texts: Sequence[TokenIds]) -> str | None:
         texts: Some texts, as tokens.
     """
     weights = sum(parameter.numel() for parameter in model.parameters())
-    if dtype_of(model) != torch.float32 or weights < _LARGE or not can_be_cast(model):
+    if dtype_of(model) != torch.float32 or weights < LARGE or not can_be_cast(model):
         return None
     if min(map(free_memory, devices_of(model))) < weights * 2 * torch.bfloat16.itemsize:
         return None

@@ -34,6 +34,7 @@ from cs_heads.lens.model import (
     evaluating,
     hook_names,
 )
+from cs_heads.lens.timing import LARGE, matrix_rate
 from cs_heads.lens.tokens import encode_prompt, prepended
 from cs_heads.lens.weights import WeightsError, check_finite, quietly
 from cs_heads.text import first_line
@@ -50,6 +51,9 @@ _OF_ROUNDING = 4
 # How far from the effect of a head off in plain Hugging Face that of its gate may be, as a share of it (root mean
 # squares): rounding is far below in float32; a value bias left standing, or a slice taken after W_O, far beyond.
 _OF_EFFECT = 0.05
+
+# How many times slower a large model in half precision may be than in float32.
+_SLOWER = 1.5
 
 _PLAIN = "plain Hugging Face"
 _IN_FLOAT32 = "check the model with dtype='float32' (--dtype float32)"
@@ -238,7 +242,7 @@ def _bos(model: HookedModel, plain: PlainModel | None) -> Check:
 
 
 def _dtype(model: HookedModel, plain: PlainModel | None) -> Check:
-    """One dtype, as fine as that of the files."""
+    """One dtype, as fine as that of the files, in which the device multiplies."""
     kinds = Counter(str(p.dtype).removeprefix("torch.") for p in model.parameters() if p.is_floating_point())
     own = str(dtype_of(model)).removeprefix("torch.")
     if len(kinds) > 1:
@@ -247,6 +251,12 @@ def _dtype(model: HookedModel, plain: PlainModel | None) -> Check:
     if own in ("bfloat16", "float16") and stored not in (None, own):
         found = f"{own}, coarser than the files, {stored}: scores near a tie may turn"
         return Check("dtype", "warn", found, "prove what you find with dtype='float32' (--dtype float32)")
+    if dtype_of(model) in HALF and sum(p.numel() for p in model.parameters()) >= LARGE:
+        device = device_of(model)
+        slower = matrix_rate(device, torch.float32) / matrix_rate(device, dtype_of(model))
+        if slower > _SLOWER:
+            found = f"{own}, in which this {device.type} multiplies {slower:.0f} times slower than in float32"
+            return Check("dtype", "warn", found, "load the model with dtype='float32' (--dtype float32)")
     return Check("dtype", "ok", own + (f" (files: {stored})" if stored else ""))
 
 

@@ -26,6 +26,12 @@ _SIDE = {"cpu": 2048}
 _OTHER_SIDE = 8192
 _PRODUCTS = 4
 
+# They are smaller where so many seconds would not do: a processor without bfloat16 units is a thousand times slower.
+_LEAST_SIDE, _LONG = 256, 0.1
+
+LARGE = 50_000_000
+"""Weights from which on products are what a forward takes."""
+
 _clock: Clock | None = None
 
 
@@ -161,11 +167,15 @@ def clocked(model: HookedModel) -> Iterator[Clock]:
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of a large matrix product: the fastest of a few."""
-    side = _SIDE.get(device.type, _OTHER_SIDE)
-    one, other = torch.randn(2, side, side, device=device, dtype=torch.float32).to(dtype)
-    times = [_now(device)]
-    for _ in range(_PRODUCTS):
-        one @ other
-        times.append(_now(device))
-    return 2 * side**3 / min(after - before for before, after in pairwise(times))
+    """FLOP/s of a matrix product, as large as is done in a tenth of a second or so: the fastest of a few."""
+    side, largest = _LEAST_SIDE, _SIDE.get(device.type, _OTHER_SIDE)
+    while True:
+        one, other = torch.randn(2, side, side, device=device, dtype=torch.float32).to(dtype)
+        times = [_now(device)]
+        for _ in range(_PRODUCTS):
+            one @ other
+            times.append(_now(device))
+        seconds = min(after - before for before, after in pairwise(times))
+        if side >= largest or seconds > _LONG:
+            return 2 * side**3 / seconds
+        side *= 2

@@ -12,6 +12,7 @@ from tokenizers import processors
 import cs_heads as cs
 from cs_heads.analysis import doctor
 from cs_heads.cli import main
+from cs_heads.lens import checks
 from cs_heads.lens.checks import Check
 from tests.tiny import load_tokenizer, make_tokenizer, skip_unless_loaded
 
@@ -241,6 +242,22 @@ def test_an_intact_model_of_half_precision_is_held_against_plain_hugging_face_in
     for name, value in model.state_dict().items():
         assert value.dtype == before[name].dtype
         assert value.equal(before[name])
+
+
+def test_a_large_model_in_a_dtype_that_the_device_has_no_units_for_is_slow(folders, backend, monkeypatch):
+    model = cs.load_model(folders("gpt2"), device="cpu", dtype="bfloat16", backend=backend)
+    rates = {torch.float32: 50e9, torch.bfloat16: 0.5e9}
+    monkeypatch.setattr(checks, "matrix_rate", lambda device, dtype: rates[dtype])
+    assert by_name(cs.check_model(model))["dtype"].status == "ok"
+    monkeypatch.setattr(checks, "LARGE", 0)
+    line = by_name(cs.check_model(model))["dtype"]
+    assert (line.status, line.found) == (
+        "warn",
+        "bfloat16, in which this cpu multiplies 100 times slower than in float32",
+    )
+    assert line.remedy == "load the model with dtype='float32' (--dtype float32)"
+    rates[torch.bfloat16] = 100e9
+    assert by_name(cs.check_model(model))["dtype"].status == "ok"
 
 
 def test_the_demo_model_in_half_precision_passes():

@@ -158,7 +158,7 @@ def test_weights_that_are_no_floating_point_numbers_are_not_cast(folders):
 def large(monkeypatch):
     """Every model is large, and products are as fast as said: FLOP/s by dtype."""
     rates = {torch.float32: 1.0, torch.bfloat16: 2.5}
-    monkeypatch.setattr(plan, "_LARGE", 0)
+    monkeypatch.setattr(plan, "LARGE", 0)
     monkeypatch.setattr(plan, "_rate", lambda device, dtype: rates[dtype])
     return rates
 
@@ -176,7 +176,7 @@ def test_the_dtype_of_the_weights_is_kept_where_another_would_not_serve(load, fo
     model = load("llama")
     monkeypatch.setattr(plan, "_ALIKE", 0.7)
     if why == "small":
-        monkeypatch.setattr(plan, "_LARGE", 10**9)
+        monkeypatch.setattr(plan, "LARGE", 10**9)
     if why == "slow":
         large[torch.bfloat16] = 1.2
     if why == "otherwise":

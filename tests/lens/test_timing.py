@@ -106,8 +106,20 @@ def test_tokens_without_padding_are_counted_and_multiplied_by_the_weights_of_the
     assert clock.flops == flops if backend == "bridge" else flops <= clock.flops < 1.1 * flops
 
 
-def test_the_matrix_rate_is_that_of_the_fastest_product(load, monkeypatch):
-    times = iter([0.0, 5.0, 7.0, 11.0, 14.0])
+def clock_reads(monkeypatch, *products):
+    """Products of matrices of sides 100, 200 and 400 take these seconds, four of each side."""
+    seconds = [each for four in products for each in (0.0, *four)]
+    times = iter(np.cumsum(seconds).tolist())
     monkeypatch.setattr(timing, "perf_counter", lambda: next(times))
-    monkeypatch.setitem(timing._SIDE, "cpu", 100)
-    assert matrix_rate(torch.device("cpu"), torch.float32) == 2 * 100**3 / 2
+    monkeypatch.setattr(timing, "_LEAST_SIDE", 100)
+    monkeypatch.setitem(timing._SIDE, "cpu", 400)
+
+
+def test_the_matrix_rate_is_that_of_the_fastest_of_the_largest_products(load, monkeypatch):
+    clock_reads(monkeypatch, [5.0, 0.01, 0.01, 0.01], [0.5, 0.02, 0.04, 0.03], [0.5, 0.2, 0.4, 0.3])
+    assert matrix_rate(torch.device("cpu"), torch.float32) == pytest.approx(2 * 400**3 / 0.2)
+
+
+def test_no_larger_product_is_timed_where_one_takes_long(load, monkeypatch):
+    clock_reads(monkeypatch, [5.0, 0.01, 0.01, 0.01], [0.5, 0.2, 0.4, 0.3])
+    assert matrix_rate(torch.device("cpu"), torch.float32) == pytest.approx(2 * 200**3 / 0.2)
