@@ -135,7 +135,7 @@ def check_one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
 
     >>> check_one_of("order", "AB", ("both", "ABBA"))
     Traceback (most recent call last):
-    ValueError: order must be one of both, ABBA, got 'AB'
+    ValueError: order must be one of both, ABBA, got 'AB'; did you mean 'ABBA'?
     """
     if value not in (allowed := tuple(allowed)):
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}{did_you_mean(value, allowed)}")
