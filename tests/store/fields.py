@@ -109,6 +109,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "revision": "identity",
         # Says how the model came about, which is in its weights.
         "unfolded": "runtime",
+        "device_map": "runtime",
         "device": "runtime",
     },
     "Cluster": {
