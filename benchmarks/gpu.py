@@ -96,12 +96,11 @@ SHAPES: dict[str, Any] = {
     ),
 }  # fmt: skip
 
-# What must hold on a GPU: the ratio of a way, or the share of the matrix rate, and on which side of what.
-TARGETS = (
-    ("four short choices", "Hugging Face, one mask at a time", ">=", 3.0),
-    ("256 shared tokens", "Hugging Face, one mask at a time", ">=", 6.0),
-)
+# What must hold on a GPU: times faster than one mask at a time, at least, by workload; the time over the unhooked
+# forward at most; and at 8B the share of the matrix rate at least.
+_FASTER = {"four short choices": 3.0, "256 shared tokens": 6.0}
 _OVER_CEILING, _SHARE_AT_8B = 1.10, 0.40
+_ONE_AT_A_TIME = "Hugging Face, one mask at a time"
 
 
 @dataclass(frozen=True)
@@ -224,16 +223,16 @@ def workloads(subject: Subject, size: Size) -> dict[str, dict[str, Way]]:
         "four short choices": {
             "engine": score(subject, short, drawn, Abilities()),
             "engine, nothing shared": score(subject, short, drawn, FUSED),
-            "Hugging Face, one mask at a time": per_mask(short, drawn),
+            _ONE_AT_A_TIME: per_mask(short, drawn),
         },
         f"{size.shared} shared tokens": {
             "engine": score(subject, few_shot, drawn[: len(drawn) // 2 or 1], Abilities()),
-            "Hugging Face, one mask at a time": per_mask(few_shot, drawn[: len(drawn) // 2 or 1]),
+            _ONE_AT_A_TIME: per_mask(few_shot, drawn[: len(drawn) // 2 or 1]),
         },
         "single-head sweep": {
             "engine": score(subject, plain, single, Abilities()),
             "engine without resuming": score(subject, plain, single, NO_RESUME),
-            "Hugging Face, one mask at a time": per_mask(plain, single),
+            _ONE_AT_A_TIME: per_mask(plain, single),
         },
         f"{size.tokens}-token generation, 2 % off": {
             "engine": write(subject, openings, light, draft=False, n_tokens=size.tokens),
@@ -386,10 +385,10 @@ def verdicts(models: dict[str, Any]) -> list[str]:
     said = []
     for name, report in models.items():
         found = report["workloads"]
-        for workload, way, _, least in TARGETS:
-            if workload in found:
-                ratio = found[workload][way]["ratio"]
-                said.append(f"{name}: {workload}: {ratio:.2f} times one mask at a time (≥ {least:g}: {ratio >= least})")
+        for workload, least in _FASTER.items():
+            ratio = found[workload][_ONE_AT_A_TIME]["ratio"]
+            holds = f"≥ {least:g}: {ratio >= least}"
+            said.append(f"{name}: {workload}: one mask at a time takes {ratio:.2f} times as long ({holds})")
         over = 1 / found[next(iter(found))]["Hugging Face, no hook (the ceiling)"]["ratio"]
         share, at_8b = report["share_of_matrix_rate"], " (≥ {:.0%}: {})"
         said.append(f"{name}: {over:.2f} times the unhooked forward (≤ {_OVER_CEILING}: {over <= _OVER_CEILING})")

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -83,11 +84,11 @@ def load_model(
         )
     from transformers import AutoTokenizer
 
-    load = _load_hooked if backend == "hooked" else _load_bridge
+    load = _load_hooked if backend == "hooked" else partial(_load_bridge, device_map=device_map)
     try:
         # Loaders report on standard output, which belongs to the caller.
         with redirect_stdout(sys.stderr), quietly(), source_of(name, gguf) as source:
-            model = load(*source, device if device_map is None else device_map, dtype, revision)
+            model = load(*source, device, dtype, revision)
             if model.tokenizer is not None:
                 # TransformerLens's own prepends a BOS: what the tokenizer does by itself is asked of its files.
                 name_or_path = model.tokenizer.name_or_path
@@ -138,14 +139,20 @@ def source_of(name: str, gguf: Path | None) -> Iterator[tuple[str, Read]]:
 
 
 def _load_bridge(
-    name: str, read: Read, where: torch.device | str | dict[str, Any], dtype: torch.dtype, revision: str | None
+    name: str,
+    read: Read,
+    device: torch.device,
+    dtype: torch.dtype,
+    revision: str | None,
+    *,
+    device_map: str | dict[str, Any] | None,
 ) -> Any:
     """On a device, or split by a device map."""
     from transformer_lens.model_bridge import TransformerBridge
 
     reader = Reader(_bridged_class, read)
-    place = "device" if isinstance(where, torch.device) else "device_map"
-    options = {place: where, "dtype": dtype, "revision": revision, "model_class": reader}
+    place = {"device": device} if device_map is None else {"device_map": device_map}
+    options = {**place, "dtype": dtype, "revision": revision, "model_class": reader}
     if not _lacks_tokenizer(name):
         return TransformerBridge.boot_transformers(name, **options)
     # TransformerLens would make one up, or fail for want of it.
