@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cs_heads.ranking import HeadRanking
 from cs_heads.report.parts import Part, interval_of, mark_of, table_of
 from cs_heads.units import Unit
@@ -44,8 +46,9 @@ def chip_terms(ranking: HeadRanking) -> dict[str, str]:
 
 def _facts(ranking: HeadRanking) -> dict[str, dict[str, str]]:
     """What is known of each head by its name, in order, as texts."""
-    frame, facts = ranking.to_frame(), {}
-    for row in frame.itertuples():
+    row: Any
+    facts = {}
+    for row in ranking.to_frame().itertuples():
         known = {"rank": str(row.rank), "importance": f"{row.importance:+.3f}"}
         known |= {"interval": interval_of(row.low, row.high)} if hasattr(row, "low") else {}
         known |= {"z": f"{row.z:.1f}", "claimed": "✓" if row.claimed else ""} if hasattr(row, "z") else {}
@@ -60,8 +63,7 @@ def heads_table(ranking: HeadRanking, k: int) -> Part:
     facts = _facts(ranking)
     rows = []
     for head in shown_heads(ranking, k):
-        rank, *others = facts[str(head)].values()
-        rows.append([mark_of(head), rank, *others])
+        rows.append([mark_of(head), *facts[str(head)].values()])
     others = ", and others that are claimed" if ranking.claimed_beyond(k) else ""
     columns = ["head", *next(iter(facts.values()))]
     return table_of(f"The first heads{others}.", columns, rows, 1, _terms(ranking))
@@ -73,7 +75,7 @@ def told_of(ranking: HeadRanking) -> dict[str, str]:
     told = {}
     for name, facts in _facts(ranking).items():
         known = {key: value for key, value in facts.items() if value not in ("", "–")}
-        lines = [f"{key} {'yes' if value == '✓' else value}" for key, value in known.items()]
-        lines += ["shared: controls need it too"] if Unit.parse(name) in shared else []
-        told[name] = "\n".join([name, *lines])
+        shown = [name, *(f"{key} {'yes' if value == '✓' else value}" for key, value in known.items())]
+        shown += ["shared: controls need it too"] if Unit.parse(name) in shared else []
+        told[name] = "\n".join(shown)
     return told
