@@ -334,7 +334,7 @@ def test_a_factor_is_a_finite_number(load, factor):
     with pytest.raises(ValueError, match="factors must be a mapping, a number by head"), scale(load("llama"), ["L0H0"]):
         pass
     twice = {"L0H0": 0.5, Head(0, 0): 0.3}
-    with pytest.raises(ValueError, match="factors must be .* none twice; got L0H0, L0H0"), scale(load("llama"), twice):
+    with pytest.raises(ValueError, match=r"factors must be .* none twice; got L0H0, L0H0"), scale(load("llama"), twice):
         pass
 
 
