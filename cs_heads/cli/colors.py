@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TextIO
+from typing import Any
 
 _CODES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
 # A verdict, and what a line of results begins with.
@@ -19,7 +19,7 @@ _VERDICTS = {
 _STATUS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-def colored(text: str, color: str, stream: TextIO | None = None) -> str:
+def colored(text: str, color: str, stream: Any = None) -> str:
     """The text in a color, or bold, where the stream (standard output by default) shows it; else as it is."""
     stream = sys.stdout if stream is None else stream
     shown = stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"

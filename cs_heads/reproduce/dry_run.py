@@ -29,8 +29,10 @@ from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, finding_side
 from cs_heads.units import Grid
 
-_EXAMPLES = 8
-_MASKS = 8
+# Examples and masks of a probe at most, and seconds for the probes of all tasks, about.
+_EXAMPLES = 16
+_MASKS = 32
+_SECONDS = 4.0
 
 
 class Counting:
@@ -179,7 +181,7 @@ class Estimate:
 
 
 def estimate(repro: Reproduction, steps: Iterable[Step]) -> Estimate:
-    """Count what steps cost at most, and time a few evaluations of each task: 128 of each at most, none of them kept.
+    """Count what steps cost at most, and time evaluations of each task for some seconds in all, none of them kept.
 
     What a step starts from (the search, the trial for universal heads, the gates) is counted with the first step that
     needs it.
@@ -207,18 +209,29 @@ def estimate(repro: Reproduction, steps: Iterable[Step]) -> Estimate:
         except BaselineTooLowError as error:
             missing[step.name] = str(error)
     used = dict.fromkeys(task for by_task in evaluations.values() for task in by_task)
-    return Estimate(evaluations, {task: _seconds_each(repro, task) for task in used}, missing)
+    return Estimate(evaluations, _seconds_each(repro, used), missing)
 
 
-def _seconds_each(repro: Reproduction, name: str) -> float:
-    """Of the second of two batches: the first also probes how the engine runs fastest."""
+def _seconds_each(repro: Reproduction, names: Iterable[str]) -> dict[str, float]:
+    """Seconds of one example-evaluation of each task, measured on ever more masks while the time for that lasts."""
     calls: SettingsArguments = {**repro.calls, "store": None, "progress": False}
-    experiment = Experiment(repro.model, repro.unseen(name).take(_EXAMPLES), **calls)
-    density = max(0.05, 1 / repro.grid.size)
-    off = designs.bernoulli(experiment.grid, 2 * _MASKS, density, repro.seed)
-    experiment(off[:_MASKS])
-    ran = experiment.ran
-    start = perf_counter()
-    experiment(off[_MASKS:])
-    # Masks drawn twice are measured once.
-    return (perf_counter() - start) / max(1, experiment.ran - ran)
+    names = list(names)
+    first: Experiment | None = None
+    each: dict[str, float] = {}
+    for name in names:
+        side = repro.unseen(name).take(_EXAMPLES)
+        # On one engine, which finds out once how it runs fastest.
+        experiment = first = Experiment(repro.model, side, **calls) if first is None else first.on(side)
+        off = designs.bernoulli(experiment.grid, 2 * _MASKS, max(0.05, 1 / repro.grid.size), repro.seed)
+        # Not timed: what the first forward of an engine prepares.
+        experiment(off[:1])
+        seconds, begun, n = 0.0, 1, 2
+        while begun < len(off) and seconds < _SECONDS / len(names):
+            ran, start = experiment.ran, perf_counter()
+            experiment(off[begun : begun + n])
+            # Of the largest batch, which is most like those of a step; masks drawn twice are measured once.
+            taken = perf_counter() - start
+            if experiment.ran > ran:
+                each[name] = taken / (experiment.ran - ran)
+            seconds, begun, n = seconds + taken, begun + n, 2 * n
+    return each
