@@ -51,6 +51,11 @@ class _Bar:
     def __str__(self) -> str:
         return ": ".join(filter(None, map(str, self.calls)))
 
+    @property
+    def is_visible(self) -> bool:
+        """Whether it is open, and to be seen."""
+        return self.shown is not None and not self.shown.disable
+
     def open(self, progress: bool | None) -> None:
         """Open it, if it is not; what the first measurement asks for decides whether it is shown."""
         if self.shown is None:
@@ -82,7 +87,7 @@ class _Bar:
     def set_total(self, total: int) -> None:
         """There are so many in all, by what is known now."""
         self.total = total
-        if self.shown is not None and not self.shown.disable:
+        if self.is_visible:
             self.shown.total = max(total, 1)
             # The widget of a notebook has a maximum of its own.
             if hasattr(self.shown, "container"):
@@ -90,7 +95,7 @@ class _Bar:
 
     def draw(self, *, now: bool = True) -> None:
         """Show what runs and the baseline so far, ``now`` or when more is done."""
-        if self.shown is None or self.shown.disable:
+        if not self.is_visible:
             return
         self.shown.set_description_str(str(self), refresh=False)
         known = [scores[~np.isnan(scores)] for scores in self.intact.values()]
@@ -252,10 +257,16 @@ def counting(name: str, total: int, progress: bool | None, done: int = 0) -> Ite
         yield bar
 
 
+def is_shown() -> bool:
+    """Whether there is a bar to see."""
+    bar = _OPEN.get()
+    return bar is not None and bar.is_visible
+
+
 def show_baseline(task: str, scores: Float[np.ndarray, " example"]) -> None:
     """Show the mean of the intact scores so far, NaN where one is not known, if the call is about this task."""
     bar = _OPEN.get()
-    if bar is None or bar.shown is None or bar.shown.disable:
+    if bar is None or not bar.is_visible:
         return
     if not bar.tasks:
         bar.tasks = (task,)

@@ -666,7 +666,7 @@ def test_choices_can_be_scored_per_character(find, tmp_path, monkeypatch):
     assert scored == [True] * 30
 
 
-@pytest.mark.parametrize("arguments", [[], ["find"], ["seek"], ["find", "--model", "m"]])
+@pytest.mark.parametrize("arguments", [["find"], ["seek"], ["find", "--model", "m"]])
 def test_a_command_without_its_parts_gets_one_line(arguments, capsys):
     with pytest.raises(SystemExit) as end:
         main(arguments)

@@ -89,7 +89,10 @@ def reproduce(options: argparse.Namespace) -> None:
       cs-heads reproduce --paper cs --model meta-llama/Llama-3.1-8B-Instruct --allow-code --out cs-8b --dry-run
       cs-heads reproduce --paper cs --model FOLDER --data DIR --tasks gsm8k,boolq,rhyming=my_rhymes.jsonl --out mine
     """
+    from tqdm import tqdm
+
     from cs_heads import reproduce as protocol
+    from cs_heads.progress import calling, expect
     from cs_heads.reproduce.reproduction import STORE
     from cs_heads.reproduce.run import steps_of
 
@@ -98,13 +101,17 @@ def reproduce(options: argparse.Namespace) -> None:
     check_numbers(options)
     make_folder(options.out, dry=options.dry_run)
     repro = _reproduction(options)
-    _print_estimate(repro, protocol.estimate(repro, steps))
+    found = protocol.estimate(repro, steps)
+    _print_estimate(repro, found)
     if options.dry_run:
         return
     write_config(options.parser, options, options.arguments)
     # An interruption names this file.
     options.store = options.out / STORE
-    left_out = protocol.reproduce(repro, names, say=lambda line: print(line, file=sys.stderr))
+    with calling("reproduce"):
+        expect(found.total)
+        # A line does not break the bar.
+        left_out = protocol.reproduce(repro, names, say=lambda line: tqdm.write(line, file=sys.stderr))
     for name, reason in left_out.items():
         print(f"left out {name}: {reason}")
     print(f"written: {options.out / 'index.md'}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from cs_heads.engine.forwards import Mask
 from cs_heads.engine.protocol import EngineLike, PairMasks
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.experiment.results import SCORE, CachedResults, Entry, LookedUp, Request, requests
-from cs_heads.progress import counting, show_baseline
+from cs_heads.progress import counting, is_shown, show_baseline
 
 Scored = Callable[
     [int, Float[np.ndarray, " continuation"], Float[np.ndarray, " continuation"]], Float[np.ndarray, " 3"]
@@ -51,10 +52,16 @@ class Part:
 
     def show_baseline(self) -> None:
         """Show what is known of the intact model, where the call asks for it."""
-        for mask, entry in zip(self.looked_up.masks, self.entries, strict=True):
-            if not as_gates(mask).min() < 1:
-                show_baseline(self.name, entry[:, SCORE])
-                return
+        if is_shown() and self._intact is not None:
+            show_baseline(self.name, self._intact[:, SCORE])
+
+    @cached_property
+    def _intact(self) -> Entry | None:
+        """What is known with nothing off, where the call asks for that."""
+        masks = self.looked_up.masks
+        # Of a mask nothing is True, of gates all are 1.
+        rows = ~masks.any(axis=(1, 2)) if masks.dtype == bool else (masks == 1).all(axis=(1, 2))
+        return self.entries[int(rows.argmax())] if rows.any() else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.analysis.universal import UniversalHeads
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.lens import EncodedExample
 from cs_heads.methods.gating.descent import Plan
 from cs_heads.methods.gating.result import HeadGates
 from cs_heads.ranking import HeadRanking
@@ -29,8 +30,10 @@ from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, finding_side
 from cs_heads.units import Grid
 
+# Examples and masks of a probe at most, and seconds for the probes of all tasks, about.
 _EXAMPLES = 8
-_MASKS = 8
+_MASKS = 32
+_SECONDS = 4.0
 
 
 class Counting:
@@ -179,7 +182,7 @@ class Estimate:
 
 
 def estimate(repro: Reproduction, steps: Iterable[Step]) -> Estimate:
-    """Count what steps cost at most, and time a few evaluations of each task: 128 of each at most, none of them kept.
+    """Count what steps cost at most, and time evaluations of each task for some seconds in all, none of them kept.
 
     What a step starts from (the search, the trial for universal heads, the gates) is counted with the first step that
     needs it.
@@ -207,18 +210,53 @@ def estimate(repro: Reproduction, steps: Iterable[Step]) -> Estimate:
         except BaselineTooLowError as error:
             missing[step.name] = str(error)
     used = dict.fromkeys(task for by_task in evaluations.values() for task in by_task)
-    return Estimate(evaluations, {task: _seconds_each(repro, task) for task in used}, missing)
+    return Estimate(evaluations, _seconds_each(repro, used), missing)
 
 
-def _seconds_each(repro: Reproduction, name: str) -> float:
-    """Of the second of two batches: the first also probes how the engine runs fastest."""
+def _seconds_each(repro: Reproduction, names: Iterable[str]) -> dict[str, float]:
+    """Seconds of one example-evaluation of each task, by ever more masks on it while the time for that lasts.
+
+    A task that the time does not suffice for takes, by token, what others of its kind do.
+    """
     calls: SettingsArguments = {**repro.calls, "store": None, "progress": False}
-    experiment = Experiment(repro.model, repro.unseen(name).take(_EXAMPLES), **calls)
-    density = max(0.05, 1 / repro.grid.size)
-    off = designs.bernoulli(experiment.grid, 2 * _MASKS, density, repro.seed)
-    experiment(off[:_MASKS])
-    ran = experiment.ran
-    start = perf_counter()
-    experiment(off[_MASKS:])
-    # Masks drawn twice are measured once.
-    return (perf_counter() - start) / max(1, experiment.ran - ran)
+    made: dict[str, Experiment] = {}
+    for name in names:
+        side, first = repro.unseen(name).take(_EXAMPLES), next(iter(made.values()), None)
+        # On one engine, which finds out once how it runs fastest.
+        made[name] = Experiment(repro.model, side, **calls) if first is None else first.on(side)
+    tokens = {name: np.mean([_tokens(each) for each in one.encoded]) for name, one in made.items()}
+    measured: dict[str, float] = {}
+    until = perf_counter() + _SECONDS
+    for name, one in made.items():
+        if perf_counter() < until or not any(_writes(made[each]) == _writes(one) for each in measured):
+            measured[name] = _measured(one, repro.seed, _SECONDS / len(made))
+    alike = {
+        writes: np.mean([seconds / tokens[each] for each, seconds in measured.items() if _writes(made[each]) == writes])
+        for writes in set(map(_writes, made.values()))
+    }
+    return {name: measured.get(name, float(alike[_writes(one)] * tokens[name])) for name, one in made.items()}
+
+
+def _measured(experiment: Experiment, seed: int, most: float) -> float:
+    """Seconds of an example-evaluation in the largest of ever larger batches, until these take ``most`` seconds."""
+    off = designs.bernoulli(experiment.grid, 2 * _MASKS, max(0.05, 1 / experiment.grid.size), seed)
+    # Not timed: what the first forward of an engine prepares.
+    experiment(off[:1])
+    seconds, begun, n, each = 0.0, 1, 2, 0.0
+    while begun < len(off) and seconds < most:
+        ran, start = experiment.ran, perf_counter()
+        experiment(off[begun : begun + n])
+        taken = perf_counter() - start
+        # Masks drawn twice are measured once.
+        each = taken / (experiment.ran - ran) if experiment.ran > ran else each
+        seconds, begun, n = seconds + taken, begun + n, 2 * n
+    return each
+
+
+def _tokens(example: EncodedExample) -> int:
+    return len(example.prompt) + sum(map(len, example.continuations))
+
+
+def _writes(experiment: Experiment) -> bool:
+    """Whether the model writes what is scored, which takes longer by token."""
+    return experiment.task.kind == "generation"

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.experiment.baseline import BaselineTooLowError
+from cs_heads.progress import one_bar
+from cs_heads.progress import step as show_step
 from cs_heads.reproduce import gating, localization
 from cs_heads.reproduce.reproduction import Reproduction, Step
 from cs_heads.settings import Settings
@@ -43,6 +45,7 @@ def steps_of(paper: str, names: Sequence[str] | None = None) -> tuple[Step, ...]
     return tuple(step for step in known if names is None or step.name in names)
 
 
+@one_bar("reproduce", outermost=True)
 def reproduce(
     repro: Reproduction, steps: Sequence[str] | None = None, say: Callable[[str], object] | None = None
 ) -> dict[str, str]:
@@ -80,6 +83,7 @@ def reproduce(
             left_out[step.name] = f"needs {lacking}"
             continue
         tell(f"{step.name}: {step.about}")
+        show_step(step.name)
         try:
             outputs = step.run(repro)
         except BaselineTooLowError as error:
