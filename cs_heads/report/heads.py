@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cs_heads.ranking import HeadRanking
 from cs_heads.report.parts import Part, interval_of, mark_of, table_of
 from cs_heads.units import Unit
@@ -44,7 +46,8 @@ def chip_terms(ranking: HeadRanking) -> dict[str, str]:
 
 def _facts(ranking: HeadRanking) -> dict[str, dict[str, str]]:
     """What is known of each head by its name, in order, as texts."""
-    frame, facts = ranking.to_frame(), {}
+    facts: dict[str, dict[str, str]] = {}
+    frame: Any = ranking.to_frame()
     for row in frame.itertuples():
         known = {"rank": str(row.rank), "importance": f"{row.importance:+.3f}"}
         known |= {"interval": interval_of(row.low, row.high)} if hasattr(row, "low") else {}
@@ -60,8 +63,7 @@ def heads_table(ranking: HeadRanking, k: int) -> Part:
     facts = _facts(ranking)
     rows = []
     for head in shown_heads(ranking, k):
-        rank, *others = facts[str(head)].values()
-        rows.append([mark_of(head), rank, *others])
+        rows.append([mark_of(head), *facts[str(head)].values()])
     others = ", and others that are claimed" if ranking.claimed_beyond(k) else ""
     columns = ["head", *next(iter(facts.values()))]
     return table_of(f"The first heads{others}.", columns, rows, 1, _terms(ranking))
