@@ -46,9 +46,9 @@ def chip_terms(ranking: HeadRanking) -> dict[str, str]:
 
 def _facts(ranking: HeadRanking) -> dict[str, dict[str, str]]:
     """What is known of each head by its name, in order, as texts."""
-    row: Any
-    facts = {}
-    for row in ranking.to_frame().itertuples():
+    facts: dict[str, dict[str, str]] = {}
+    frame: Any = ranking.to_frame()
+    for row in frame.itertuples():
         known = {"rank": str(row.rank), "importance": f"{row.importance:+.3f}"}
         known |= {"interval": interval_of(row.low, row.high)} if hasattr(row, "low") else {}
         known |= {"z": f"{row.z:.1f}", "claimed": "✓" if row.claimed else ""} if hasattr(row, "z") else {}
@@ -75,7 +75,7 @@ def told_of(ranking: HeadRanking) -> dict[str, str]:
     told = {}
     for name, facts in _facts(ranking).items():
         known = {key: value for key, value in facts.items() if value not in ("", "–")}
-        shown = [name, *(f"{key} {'yes' if value == '✓' else value}" for key, value in known.items())]
-        shown += ["shared: controls need it too"] if Unit.parse(name) in shared else []
-        told[name] = "\n".join(shown)
+        lines = [f"{key} {'yes' if value == '✓' else value}" for key, value in known.items()]
+        lines += ["shared: controls need it too"] if Unit.parse(name) in shared else []
+        told[name] = "\n".join([name, *lines])
     return told
