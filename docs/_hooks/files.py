@@ -66,3 +66,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return before + os.path.relpath(place, Path(page.file.src_uri).parent) + mark + anchor + after
 
     return re.sub(r'(\]\(|src=")([^)\s"]+)(\)|")', moved, markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links from notebook to notebook, which are HTML before they come here."""
+    return re.sub(r'(href="\w+)\.ipynb"', r'\1.html"', html) if page.file.src_uri.endswith(".ipynb") else html
