@@ -110,6 +110,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         # Says how the model came about, which is in its weights.
         "unfolded": "runtime",
         "device": "runtime",
+        "device_map": "runtime",
     },
     "Cluster": {
         "model": "identity",
