@@ -185,13 +185,13 @@ def _made(name: str, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def _draw(model: Any, device: torch.device) -> None:
-    """Random weights, drawn where they lie; twice as large as at the start of training, so that heads matter."""
+    """Random weights, drawn where they lie; larger than at the start of training, so that heads matter."""
     generator = torch.Generator(device).manual_seed(0)
     for path, parameter in model.named_parameters():
         if path.endswith("norm.weight"):
             parameter.fill_(1)
         else:
-            parameter.normal_(0, 0.04, generator=generator)
+            parameter.normal_(0, 2 / model.config.hidden_size**0.5, generator=generator)
 
 
 def workloads(subject: Subject, size: Size) -> dict[str, dict[str, Way]]:

@@ -135,9 +135,18 @@ def test_a_model_split_by_a_device_map_has_the_numbers_of_a_whole_one(folders):
     np.testing.assert_array_equal(there.generate(off(2), max_new_tokens=5), here.generate(off(2), max_new_tokens=5))
 
 
-def test_a_device_map_places_a_bridge_as_transformers_does(folders):
+def test_a_device_map_is_that_of_transformers_in_place_of_a_device(folders, monkeypatch):
+    from transformer_lens.model_bridge import TransformerBridge
+
+    boot, given = TransformerBridge.boot_transformers, []
+    monkeypatch.setattr(
+        TransformerBridge, "boot_transformers", lambda name, **options: given.append(options) or boot(name, **options)
+    )
     whole, mapped = load_model(folders("llama"), device="cpu"), load_model(folders("llama"), device_map={"": "cpu"})
-    assert mapped.original_model.hf_device_map == {"": "cpu"}
+    assert [("device" in options, options.get("device_map")) for options in given] == [
+        (True, None),
+        (False, {"": "cpu"}),
+    ]
     np.testing.assert_array_equal(Experiment(mapped, task()).logprob(off(2)), Experiment(whole, task()).logprob(off(2)))
 
 
