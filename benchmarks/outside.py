@@ -49,7 +49,7 @@ import cs_heads as cs
 from cs_heads.analysis.losses import Loss, combined
 from cs_heads.experiment.cost import Cost
 from cs_heads.tasks import builtin_tasks
-from cs_heads.units import Unit
+from cs_heads.units import Head, Unit
 
 OUTSIDE = ("eap-ig", "proxyspex", "chg-reference")
 METHODS = (*OUTSIDE, "annealed+", "annealed")
@@ -250,36 +250,32 @@ def find_outside(
 
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """One record a (seed, skill, method) that is not there yet."""
+    """What each method finds that is not there yet, all of a seed, then the same again with its losses."""
     run = {"model": Path(options.model).name, "budget": options.budget}
-    done = {(r["skill"], r["method"], r["seed"]) for r in records(options.out) if run.items() <= r.items()}
+    known = {(r["skill"], r["method"], r["seed"]): r for r in records(options.out) if run.items() <= r.items()}
     model = cs.load_model(options.model, dtype="float32")
     names = [name.removeprefix(FAMILY) for name in builtin_tasks() if name.startswith(FAMILY)]
     for seed in options.seeds:
-        wanted = [(s, m) for s in options.skills for m in options.methods if (s, m, seed) not in done]
-        if not wanted:
-            continue
-        tasks = {name: cs.load_task(f"{FAMILY}{name}", seed=seed) for name in names}
-        judge = Judge(model, tasks, "heads")
-        for skill, method in wanted:
-            named = {"skill": skill, "method": method, "seed": seed}
+        wanted = [(s, m, seed) for s in options.skills for m in options.methods]
+        wanted = [key for key in wanted if "losses" not in known.get(key, {})]
+        tasks = {name: cs.load_task(f"{FAMILY}{name}", seed=seed) for name in names} if wanted else {}
+        for skill, method, _ in (key for key in wanted if key not in known):
             if method == "eap-ig" and options.eap_ig is None:
                 print("eap-ig is left out: give its folder with --eap-ig", flush=True)
                 continue
             start = process_time()
             found = find_outside(options, model, tasks, skill, method=method, seed=seed)
-            seconds = process_time() - start
-            losses = judge.intervals(found.heads)
-            yield {
-                **named,
-                "heads": [str(head) for head in found.heads],
-                "losses": {other: [one.loss, one.low, one.high] for other, one in losses.items()},
-                "spent": found.cost.spent,
-                "cost": found.cost.to_dict(),
-                "cpu_seconds": round(seconds, 1),
-                "said": dict(found.said),
+            known[skill, method, seed] = record = {
+                **{"skill": skill, "method": method, "seed": seed, "heads": [str(head) for head in found.heads]},
+                **{"spent": found.cost.spent, "cost": found.cost.to_dict()},
+                **{"cpu_seconds": round(process_time() - start, 1), "said": dict(found.said)},
                 **run,
             }
+            yield record
+        judge = Judge(model, tasks, "heads")
+        for key in (key for key in wanted if key in known):
+            losses = judge.intervals([Head.parse(head) for head in known[key]["heads"]])
+            yield {**known[key], "losses": {name: [one.loss, one.low, one.high] for name, one in losses.items()}}
 
 
 def row_of(record: dict[str, Any]) -> dict[str, Any]:
@@ -332,7 +328,8 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=BUDGET)
     options = parser.parse_args()
     if options.table:
-        rows = [row_of(record) for path in options.table for record in records(path)]
+        judged = [record for path in options.table for record in records(path) if "losses" in record]
+        rows = [row_of(record) for record in judged]
         if options.csv:
             with options.csv.open("w", encoding="utf-8", newline="") as file:
                 writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
@@ -343,8 +340,11 @@ def main() -> None:
     for record in measure(options):
         with options.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
-        row = row_of(record)
-        print(*(row[name] for name in ("seed", "skill", "method", "own", "others", "cpu_seconds")), flush=True)
+        row = row_of(record) if "losses" in record else record
+        said = (
+            row[name] for name in ("seed", "skill", "method", "cpu_seconds", "heads", "own", "others") if name in row
+        )
+        print(*said, flush=True)
 
 
 if __name__ == "__main__":
