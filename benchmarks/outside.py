@@ -24,7 +24,8 @@ examples of every everyday skill. Everything runs in float32.
 - any other name is a method of the library, with the same budget (``+``: with the other skills as controls).
 
 A backward pass counts as one example-evaluation more. CPU seconds are those of the process, all threads, for finding
-alone. Results are appended to ``--out``; what is there already, of this model and budget, is not run again.
+alone. What is found is appended to ``--out`` at once, and again with its losses; what is there already, of this model
+and budget, is not run again. The table has what has been judged.
 """
 
 from __future__ import annotations
@@ -266,9 +267,14 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             start = process_time()
             found = find_outside(options, model, tasks, skill, method=method, seed=seed)
             known[skill, method, seed] = record = {
-                **{"skill": skill, "method": method, "seed": seed, "heads": [str(head) for head in found.heads]},
-                **{"spent": found.cost.spent, "cost": found.cost.to_dict()},
-                **{"cpu_seconds": round(process_time() - start, 1), "said": dict(found.said)},
+                "skill": skill,
+                "method": method,
+                "seed": seed,
+                "heads": [str(head) for head in found.heads],
+                "spent": found.cost.spent,
+                "cost": found.cost.to_dict(),
+                "cpu_seconds": round(process_time() - start, 1),
+                "said": dict(found.said),
                 **run,
             }
             yield record
