@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import cs_heads as cs
-from cs_heads.analysis.losses import loss_of, task_drop
+from cs_heads.analysis.losses import Loss, loss_of, task_drop
 from cs_heads.tasks import builtin_tasks
 from cs_heads.units import UNITS, Unit, Units
 
@@ -56,13 +56,17 @@ class Judge:
 
     def losses(self, heads: list[Unit]) -> dict[str, float]:
         """The loss of each skill with these heads off; skills that cannot tell have none."""
+        return {skill: one.loss for skill, one in self.intervals(heads).items()}
+
+    def intervals(self, heads: list[Unit]) -> dict[str, Loss]:
+        """The same losses with their 95 % intervals."""
         losses = {}
         for skill, experiment in self.experiments.items():
             off = experiment(experiment.grid.mask(heads)[None])[0]
             drop = task_drop(skill, experiment.task.chance, [(experiment.baseline(), off)], 0)
             loss = loss_of(drop)
             if loss is not None and not drop.too_low:
-                losses[skill] = loss.loss
+                losses[skill] = loss
         return losses
 
 

@@ -1,0 +1,357 @@
+"""Methods from outside, by their own code, beside the library's: what five heads take from their skill and from others.
+
+    python benchmarks/real_models.py --out models --models smollm2
+    pip install "transformer-lens==3.9.0" nam-causal-head-gating spectralexplain
+    git clone https://github.com/hannamw/EAP-IG eap-ig
+    python benchmarks/outside.py --model models/smollm2 --eap-ig eap-ig --out outside.jsonl
+    python benchmarks/outside.py --table outside.jsonl --csv outside.csv
+
+In an environment of its own, with TransformerLens 3.9, for EAP-IG runs on ``HookedTransformer`` alone. All methods have
+the same finding examples, as the same tokens, and are judged as in ``specificity.py``: five heads off on 60 unseen
+examples of every everyday skill. Everything runs in float32.
+
+- ``eap-ig``: node scores of EAP-IG (inputs; hannamw/EAP-IG, ``attribute_node``). Its clean prompts are the finding
+  examples, each with another example of as many tokens and another answer as its corrupted prompt; the metric is the
+  difference of the two answers' logits. Heads in the order of the score, which is how much the corrupted activation
+  raises the loss.
+- ``proxyspex``: the solver of ProxySPEX (spectralexplain, ``proxy_spex``) on random masks of this library and what the
+  examples of each lost. Heads in the order of the first-order term of its Möbius transform: what the surrogate says of
+  the head off alone. LightGBM splits no head that is off in fewer than 20 masks, hence many masks of few examples.
+- ``chg-reference``: causal head gating (nam-causal-head-gating, ``CHGAnalyzer``) with one mask, and its steps cut to
+  the budget; its own defaults cost 960,000 example-evaluations. Heads in the order of the gates under the penalty that
+  pushes them shut, the paper's facilitation. These are the package's ``negative`` stage: its texts say that
+  ``positive`` pushes gates to 0, its loss does the opposite.
+- any other name is a method of the library, with the same budget (``+``: with the other skills as controls).
+
+A backward pass counts as one example-evaluation more. CPU seconds are those of the process, all threads, for finding
+alone. What is found is appended to ``--out`` at once, and again with its losses; what is there already, of this model
+and budget, is not run again. The table has what has been judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+import torch
+from specificity import FAMILY, Judge, K, find, records
+from torch.overrides import TorchFunctionMode
+
+import cs_heads as cs
+from cs_heads.analysis.losses import Loss, combined
+from cs_heads.experiment.cost import Cost
+from cs_heads.tasks import builtin_tasks
+from cs_heads.units import Head, Unit
+
+OUTSIDE = ("eap-ig", "proxyspex", "chg-reference")
+METHODS = (*OUTSIDE, "annealed+", "annealed")
+SKILLS = ("agreement", "plural")
+BUDGET = 5_000
+"""Half of what ``specificity.py`` gives each method; EAP-IG takes what its steps cost."""
+IG_STEPS = 5
+DENSITY, PER_MASK = 0.05, 4
+BATCH = 16
+COLUMNS = (
+    *("skill", "method", "seed", "own", "own_low", "own_high", "others", "others_low", "others_high"),
+    *("difference", "difference_low", "difference_high", "example_evaluations", "forwards", "backwards"),
+    *("cpu_seconds", "heads"),
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Five heads, what they cost, and what else is worth keeping."""
+
+    heads: list[Unit]
+    cost: Cost
+    said: Mapping[str, Any]
+
+
+class _OnCpu(TorchFunctionMode):
+    """Puts on the CPU what EAP-IG makes on ``"cuda"``, which it names in its code."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if kwargs.get("device") == "cuda" and not torch.cuda.is_available():
+            kwargs["device"] = "cpu"
+        return func(*args, **kwargs)
+
+
+def pairs_of(experiment: cs.Experiment, seed: int) -> list[tuple[tuple[int, ...], tuple[int, ...], list[int]]]:
+    """Clean prompt, corrupted prompt of as many tokens, and the first tokens of their answers, which differ."""
+    examples = [
+        (each.prompt, each.continuations[example.answer][0])
+        for each, example in zip(experiment.encoded, experiment.task.examples, strict=True)
+    ]
+    rng = np.random.default_rng(seed)
+    pairs = []
+    for clean, target in examples:
+        others = [one for one in examples if len(one[0]) == len(clean) and one[1] != target]
+        if others:
+            corrupted, instead = others[rng.integers(len(others))]
+            pairs.append((clean, corrupted, [target, instead]))
+    return pairs
+
+
+def eap_ig(task: cs.Task, seed: int, folder: Path, of: str) -> Found:
+    """The heads that EAP-IG's node scores say."""
+    if str(folder / "src") not in sys.path:
+        sys.path.insert(0, str(folder / "src"))
+    from eap.attribute_node import attribute_node
+    from eap.graph import Graph
+
+    model: Any = cs.load_model(of, dtype="float32", backend="hooked")
+    experiment = cs.Experiment(model, task, progress=False)
+    pairs = pairs_of(experiment, seed)
+    batches = defaultdict(list)
+    for pair in pairs:
+        batches[len(pair[0])].append(pair)
+    loader = [
+        ([one[0] for one in some], [one[1] for one in some], torch.tensor([one[2] for one in some]))
+        for same in batches.values()
+        for some in (same[first : first + BATCH] for first in range(0, len(same), BATCH))
+    ]
+
+    def metric(logits: torch.Tensor, clean_logits: torch.Tensor, lengths: torch.Tensor, label: torch.Tensor) -> Any:
+        last = logits[torch.arange(len(logits)), lengths - 1].gather(1, label)
+        # A sum, for EAP-IG divides by the number of examples of all batches.
+        return (last[:, 1] - last[:, 0]).sum()
+
+    for flag in ("use_attn_result", "use_split_qkv_input", "use_hook_mlp_in", "ungroup_grouped_query_attention"):
+        setattr(model.cfg, flag, True)
+    # The tokens that the library runs: no second tokenizer, no token more at the beginning.
+    model.to_tokens = lambda prompts, **_: torch.tensor(prompts)
+    # EAP-IG's gradients begin at the embedding; no others are wanted of weights.
+    model.requires_grad_(False)
+    model.embed.W_E.requires_grad_(True)
+    graph = Graph.from_model(model, node_scores=True)
+    with torch.enable_grad(), _OnCpu():
+        attribute_node(model, graph, loader, metric, method="EAP-IG-inputs", ig_steps=IG_STEPS, quiet=True)
+    n_layers, n_heads = experiment.grid.shape
+    scores = np.array(
+        [[float(graph.nodes[f"a{layer}.h{head}"].score) for head in range(n_heads)] for layer in range(n_layers)]
+    )
+    cost = Cost(forwards=len(pairs) * (2 + IG_STEPS), backwards=len(pairs) * IG_STEPS)
+    return Found(_top(experiment, scores), cost, {"pairs": len(pairs), "by_size": _names(experiment, np.abs(scores))})
+
+
+def proxyspex(experiment: cs.Experiment, seed: int, budget: int) -> Found:
+    """The heads that ProxySPEX's surrogate says, from random masks."""
+    from spectralexplain import Interactions
+    from spectralexplain.utils import proxy_spex
+
+    n = (budget - experiment.n_examples) // PER_MASK
+    masks = cs.designs.bernoulli(experiment.grid, n, DENSITY, seed=seed)
+    rng = np.random.default_rng(seed)
+    examples = np.stack([rng.permutation(experiment.n_examples)[:PER_MASK] for _ in range(n)])
+    intact = experiment.baseline()
+    kept = (experiment(masks, examples) - intact[examples]).mean(axis=1)
+    start = process_time()
+    fourier = proxy_spex((masks.reshape(n, -1).astype(int), kept), max_order=5)
+    solver = process_time() - start
+    effects = {}
+    for index in ("mobius", "fourier"):
+        terms = Interactions(fourier, range(experiment.grid.size), index, n, order=5).interactions
+        first = [np.real(terms.get((head,), 0.0)) for head in range(experiment.grid.size)]
+        effects[index] = np.array(first).reshape(experiment.grid.shape)
+    # A Fourier term is of (-1) ** off: minus half of what the head moves on average.
+    return Found(
+        _top(experiment, -effects["mobius"]),
+        Cost(forwards=experiment.spent),
+        {
+            "masks": n,
+            "terms": len(fourier),
+            "first_order": int((effects["mobius"] != 0).sum()),
+            "solver_cpu_seconds": round(solver, 1),
+            "by_fourier": _names(experiment, effects["fourier"]),
+        },
+    )
+
+
+def chg_reference(experiment: cs.Experiment, seed: int, budget: int, folder: str) -> Found:
+    """The heads whose gates the reference code of causal head gating keeps open."""
+    from causal_head_gating import CHGAnalyzer
+    from causal_head_gating.data.datasets import MaskedSequenceDataset
+    from transformers import AutoModelForCausalLM
+
+    # It casts to bfloat16 on a CPU by itself.
+    torch.set_autocast_dtype("cpu", torch.float32)
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    answers = [
+        (each.prompt, each.continuations[example.answer])
+        for each, example in zip(experiment.encoded, experiment.task.examples, strict=True)
+    ]
+    pad = int(model.config.eos_token_id)
+    width = 1 + max(len(prompt) + len(target) for prompt, target in answers)
+    tokens = torch.full((len(answers), width), pad)
+    asked = torch.zeros((len(answers), width), dtype=torch.bool)
+    for row, (prompt, target) in enumerate(answers):
+        end = len(prompt) + len(target)
+        tokens[row, :end] = torch.tensor([*prompt, *target])
+        asked[row, len(prompt) : end] = True
+    steps = budget // (2 * 3 * BATCH)
+    with torch.enable_grad():
+        found = CHGAnalyzer(model, experiment.model.tokenizer, device="cpu").fit_dataset(
+            MaskedSequenceDataset(pad, input_ids=tokens, loss_masks=asked),
+            num_masks=1,
+            num_updates=steps,
+            num_reg_updates=steps,
+            batch_size=BATCH,
+            verbose=False,
+        )
+    last = {stage: masks[-1].mean(dim=0).numpy() for stage, masks in found.masks.items()}
+    # The last batch of a round is smaller.
+    sizes = [len(answers[first : first + BATCH]) for first in range(0, len(answers), BATCH)]
+    rows = sum(sizes[step % len(sizes)] for step in range(3 * steps))
+    return Found(
+        _top(experiment, last["negative"]),
+        Cost(forwards=rows, backwards=rows),
+        {
+            "steps": steps,
+            "mean_gate": {stage: round(float(gates.mean()), 3) for stage, gates in last.items()},
+            "by_positive": _names(experiment, last["positive"]),
+        },
+    )
+
+
+def _top(experiment: cs.Experiment, scores: np.ndarray) -> list[Unit]:
+    ranking = cs.HeadRanking(method="outside", importance=scores.astype(float), grid=experiment.grid, spent=0)
+    return ranking.top(K["heads"])
+
+
+def _names(experiment: cs.Experiment, scores: np.ndarray) -> list[str]:
+    return [str(head) for head in _top(experiment, scores)]
+
+
+def find_outside(
+    options: argparse.Namespace, model: Any, tasks: dict[str, cs.Task], skill: str, *, method: str, seed: int
+) -> Found:
+    """Five heads of a skill, by a method from outside or of the library."""
+    if method not in OUTSIDE:
+        given = {"seed": seed, "budget": options.budget, "units": "heads", "compute_dtype": "float32"}
+        ranking = find(model, tasks, skill, method, **given)
+        cost = ranking.provenance.get("cost", {"forwards": ranking.spent})
+        return Found(ranking.top(K["heads"]), Cost(**cost), {"shared": [str(head) for head in ranking.shared]})
+    if method == "eap-ig":
+        return eap_ig(tasks[skill], seed, options.eap_ig, options.model)
+    experiment = cs.Experiment(model, tasks[skill], progress=False)
+    if method == "proxyspex":
+        return proxyspex(experiment, seed, options.budget)
+    return chg_reference(experiment, seed, options.budget, options.model)
+
+
+def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """What each method finds that is not there yet, all of a seed, then the same again with its losses."""
+    run = {"model": Path(options.model).name, "budget": options.budget}
+    known = {(r["skill"], r["method"], r["seed"]): r for r in records(options.out) if run.items() <= r.items()}
+    model = cs.load_model(options.model, dtype="float32")
+    names = [name.removeprefix(FAMILY) for name in builtin_tasks() if name.startswith(FAMILY)]
+    for seed in options.seeds:
+        wanted = [(s, m, seed) for s in options.skills for m in options.methods]
+        wanted = [key for key in wanted if "losses" not in known.get(key, {})]
+        tasks = {name: cs.load_task(f"{FAMILY}{name}", seed=seed) for name in names} if wanted else {}
+        for skill, method, _ in (key for key in wanted if key not in known):
+            if method == "eap-ig" and options.eap_ig is None:
+                print("eap-ig is left out: give its folder with --eap-ig", flush=True)
+                continue
+            start = process_time()
+            found = find_outside(options, model, tasks, skill, method=method, seed=seed)
+            known[skill, method, seed] = record = {
+                "skill": skill,
+                "method": method,
+                "seed": seed,
+                "heads": [str(head) for head in found.heads],
+                "spent": found.cost.spent,
+                "cost": found.cost.to_dict(),
+                "cpu_seconds": round(process_time() - start, 1),
+                "said": dict(found.said),
+                **run,
+            }
+            yield record
+        judge = Judge(model, tasks, "heads")
+        for key in (key for key in wanted if key in known):
+            losses = judge.intervals([Head.parse(head) for head in known[key]["heads"]])
+            yield {**known[key], "losses": {name: [one.loss, one.low, one.high] for name, one in losses.items()}}
+
+
+def row_of(record: dict[str, Any]) -> dict[str, Any]:
+    """A record as a row of the table: losses count as 1 at most and 0 at least, as in ``specificity.py``."""
+    losses = {
+        skill: Loss(*(min(max(bound, 0.0), 1.0) for bound in bounds)) for skill, bounds in record["losses"].items()
+    }
+    own = losses.pop(record["skill"])
+    others = combined(list(losses.values()), [1 / len(losses)] * len(losses))
+    row = {"skill": record["skill"], "method": record["method"], "seed": record["seed"]}
+    for name, loss in (("own", own), ("others", others), ("difference", combined([own, others], [1.0, -1.0]))):
+        row |= {name: round(loss.loss, 3), f"{name}_low": round(loss.low, 3), f"{name}_high": round(loss.high, 3)}
+    row |= {"example_evaluations": record["spent"], **record["cost"], "cpu_seconds": record["cpu_seconds"]}
+    return {**row, "heads": " ".join(record["heads"])}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """One line a skill and method: means over seeds, with the interval of examples where there is one seed."""
+    lines = [
+        "| skill | method | seeds | own loss | others' mean loss | difference | cost (backward) | CPU s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for skill, method in dict.fromkeys((row["skill"], row["method"]) for row in rows):
+        mine = [row for row in rows if (row["skill"], row["method"]) == (skill, method)]
+        mean = {name: float(np.mean([row[name] for row in mine])) for name in COLUMNS[3:-1]}
+        told = [
+            f"{mean[name]:.2f} ({mean[f'{name}_low']:+.2f} to {mean[f'{name}_high']:+.2f})"
+            if len(mine) == 1
+            else f"{mean[name]:.2f} ({min(row[name] for row in mine):.2f} to {max(row[name] for row in mine):.2f})"
+            for name in ("own", "others", "difference")
+        ]
+        cost = f"{mean['example_evaluations']:,.0f} ({mean['backwards']:,.0f})"
+        lines.append(
+            f"| {skill} | `{method}` | {len(mine)} | {' | '.join(told)} | {cost} | {mean['cpu_seconds']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure what is missing, or print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="folder of a Hugging Face model")
+    parser.add_argument("--eap-ig", type=Path, help="folder with a copy of hannamw/EAP-IG")
+    parser.add_argument("--out", type=Path, help="results, one JSON object a line")
+    parser.add_argument("--table", type=Path, nargs="+", help="print the table of these results, and run nothing")
+    parser.add_argument("--csv", type=Path, help="with --table: write its rows here, too")
+    parser.add_argument("--skills", nargs="+", default=list(SKILLS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--budget", type=int, default=BUDGET)
+    options = parser.parse_args()
+    if options.table:
+        judged = [record for path in options.table for record in records(path) if "losses" in record]
+        rows = [row_of(record) for record in judged]
+        if options.csv:
+            with options.csv.open("w", encoding="utf-8", newline="") as file:
+                writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
+        print(table(rows))
+        return
+    for record in measure(options):
+        with options.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        row = row_of(record) if "losses" in record else record
+        said = (
+            row[name] for name in ("seed", "skill", "method", "cpu_seconds", "heads", "own", "others") if name in row
+        )
+        print(*said, flush=True)
+
+
+if __name__ == "__main__":
+    main()
