@@ -124,7 +124,7 @@ def test_out_keeps_result_ranking_map_attention_and_report(find, tmp_path):
     status, out, err = find(out=tmp_path / "new" / "folder")
     assert (status, err) == (0, "")
     folder = tmp_path / "new" / "folder"
-    written = {"result.json", "ranking.json", "heads.png", "curve.json", "attention.json", "report.html"}
+    written = {"result.json", "ranking.json", "heads.png", "curve.json", "attention.json", "report.html", "run.toml"}
     assert {path.name for path in folder.iterdir()} == written
     found = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     assert found["command"].startswith("cs-heads find --model ")

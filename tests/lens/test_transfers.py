@@ -133,7 +133,7 @@ def test_a_batch_is_waited_for_once(on_gpu, counted, architecture, kind, units, 
         assert engine.forwards.able.resume
         devices.seen.clear()
         counted.clear()
-        assert sum(map(len, engine.run(pairs, numbers, False))) == 36
+        assert sum(map(len, engine.run(pairs, numbers))) == 36
     assert counted["forwards"] > 3
     assert ours(devices.seen) == {"downloads": counted["forwards"], "waits": 0, "blocking uploads": 0, "float64": 0}
 
@@ -179,7 +179,7 @@ def test_gates_and_keys_lie_where_the_model_does(on_gpu, monkeypatch):
     monkeypatch.setattr(engine_forwards.Extension, "finish", lambda self: kept.append(finish(self)) or kept[-1])
     with WatchedDevices():
         engine = Engine(model, encode_task(model, task(), None), 60)
-        list(engine.run(PairMasks.of(np.repeat(masks(), 6, axis=0)), np.tile(np.arange(6), 6), False))
+        list(engine.run(PairMasks.of(np.repeat(masks(), 6, axis=0)), np.tile(np.arange(6), 6)))
     assert kept
     for stored in kept:
         assert {where(t) for side in (stored.keys, stored.values) for t in side.values()} == {GPU}
