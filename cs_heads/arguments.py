@@ -126,8 +126,12 @@ def did_you_mean(word: Any, known: Iterable[str]) -> str:
     >>> did_you_mean("anealed", ["annealed", "css"]), did_you_mean(5, ["css"])
     ("; did you mean 'annealed'?", '')
     """
-    near = get_close_matches(word, list(known), n=1) if isinstance(word, str) else []
-    return f"; did you mean {near[0]!r}?" if near else ""
+    if not isinstance(word, str):
+        return ""
+    # Dashes that flags begin with make none like another.
+    plain = {each.lstrip("-"): each for each in known}
+    near = get_close_matches(word.lstrip("-"), plain, n=1)
+    return f"; did you mean {plain[near[0]]!r}?" if near else ""
 
 
 def check_one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
