@@ -79,8 +79,9 @@ def test_what_several_skills_need_what_is_noted_and_the_cost_follow(printed, fou
 
 def test_out_keeps_the_atlas_tables_pictures_and_report(printed, folder, found):
     files = ("atlas.json", "atlas.csv", "matrix.csv", "skills.csv", "atlas.png", "matrix.png", "tree.png")
-    assert {path.name for path in folder.iterdir()} == {*files, "report.html"}
-    assert printed.endswith(f"written: {', '.join(str(folder / name) for name in (*files, 'report.html'))}\n")
+    written = ("run.toml", *files, "report.html")
+    assert {path.name for path in folder.iterdir()} == {*written}
+    assert printed.endswith(f"written: {', '.join(str(folder / name) for name in written)}\n")
     assert all((folder / name).read_bytes().startswith(PNG) for name in files[4:])
     assert len(pd.read_csv(folder / "atlas.csv")) == 3 * 128
     matrix = pd.read_csv(folder / "matrix.csv", index_col="heads of")
@@ -150,7 +151,7 @@ def test_an_interrupted_atlas_is_resumed_and_ends_with_the_same(atlas, found, mo
         (["--n-random", "0"], "n_random must be an integer of 1 or more, got 0"),
         (["--k", "0"], "k must be an integer of 1 or more, got 0"),
         (["--seed", "-1"], "seed must be an integer of 0 or more, got -1"),
-        (["--forget", "demo/code"], "unrecognized arguments: --forget demo/code"),
+        (["--forget", "demo/code"], "unrecognized arguments: --forget"),
         ([], "model 'nobody/nothing' could not be loaded"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

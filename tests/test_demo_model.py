@@ -180,5 +180,5 @@ def test_the_demo_runs_from_a_shell(tmp_path):
     assert json.loads(done.stdout)["baseline"] > 0.9
     assert {path.name for path in (tmp_path / "report").iterdir()} == {
         *("result.json", "ranking.json", "heads.png"),
-        *("attention.json", "curve.json", "report.html"),
+        *("attention.json", "curve.json", "report.html", "run.toml"),
     }
