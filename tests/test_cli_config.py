@@ -50,8 +50,8 @@ def test_the_version_is_said_and_a_bare_command_shows_the_help(run):
 def test_a_run_is_written_and_repeated_from_its_file(run, known_folder, task, tmp_path):
     first = tmp_path / "first"
     given = ("--model", known_folder, "--task", task, "--method=css", "--n-masks", 24, "--density", 0.17, "--k", 2)
-    more = ("--no-control", "--no-curve", "--prepend-bos", "--n", 40, "--task-option", "accuracy=sequence", "--out", first)
-    status, out, err = run("find", *given, *more)
+    more = ("--no-control", "--no-curve", "--prepend-bos", "--n", 40, "--task-option", "accuracy=sequence")
+    status, out, err = run("find", *given, *more, "--out", first)
     assert (status, err) == (0, "")
     assert str(first / "run.toml") in out
     # Without the line that says how it is used.
