@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,18 +56,11 @@ LARGE = {
 """Run on a GPU, in bfloat16."""
 
 
-class Subject:
-    """A model twice, as Hugging Face and as a bridge, from one folder."""
+class RandomTexts:
+    """Texts of random tokens for a bridge."""
 
-    def __init__(self, name: str, device: str) -> None:
-        self.name, self.small = name, name not in SHAPES | LARGE
-        self.folder = folder_of(name)
-        dtype = torch.bfloat16 if name in LARGE else torch.float32
-        self.hf = AutoModelForCausalLM.from_pretrained(self.folder, attn_implementation="sdpa", dtype=dtype)
-        self.hf = self.hf.eval().to(device)
-        self.bridge = load_model(str(self.folder), device=device, dtype=dtype)
-        self.grid = HeadGrid.from_model(self.bridge)
-        self.rng = np.random.default_rng(0)
+    bridge: Any
+    rng: np.random.Generator
 
     def text(self, low: int, high: int) -> tuple[int, ...]:
         """Random tokens, ``low..high`` of them."""
@@ -79,6 +73,20 @@ class Subject:
             EncodedExample(prefix + self.text(*prompt), tuple(self.text(1, 3) for _ in range(choices)), False)
             for _ in range(n)
         ]
+
+
+class Subject(RandomTexts):
+    """A model twice, as Hugging Face and as a bridge, from one folder."""
+
+    def __init__(self, name: str, device: str) -> None:
+        self.name, self.small = name, name not in SHAPES | LARGE
+        self.folder = folder_of(name)
+        dtype = torch.bfloat16 if name in LARGE else torch.float32
+        self.hf = AutoModelForCausalLM.from_pretrained(self.folder, attn_implementation="sdpa", dtype=dtype)
+        self.hf = self.hf.eval().to(device)
+        self.bridge = load_model(str(self.folder), device=device, dtype=dtype)
+        self.grid = HeadGrid.from_model(self.bridge)
+        self.rng = np.random.default_rng(0)
 
     def openings(self) -> list[EncodedExample]:
         """Eight texts to go on with: real ones for the models that can, else random tokens."""

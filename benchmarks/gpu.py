@@ -47,6 +47,7 @@ import numpy as np
 import torch
 import transformers
 from engine import FUSED, NO_RESUME, hooked_rows, score, write
+from engine_models import RandomTexts
 from engine_rivals import generate_per_mask, hugging_face
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -124,7 +125,7 @@ QUICK = Size(2, 110.0, (128, 64), examples=16, masks=8, singles=24, light_masks=
 TINY = Size(1, 60.0, (8, 16), examples=4, masks=3, singles=6, light_masks=3, tokens=8, gating=(20, 2), shared=32)
 
 
-class Subject:
+class Subject(RandomTexts):
     """One set of random weights twice: as plain Hugging Face, and as a bridge around a second shell."""
 
     def __init__(self, name: str, device: torch.device, dtype: torch.dtype) -> None:
@@ -162,18 +163,6 @@ class Subject:
     def layer_weights(self) -> int:
         """Weights by which every token is multiplied; the unembedding meets those that are read alone."""
         return sum(p.numel() for path, p in self.hf.named_parameters() if ".layers." in path)
-
-    def text(self, low: int, high: int) -> tuple[int, ...]:
-        """Random tokens, ``low..high`` of them."""
-        return tuple(self.rng.integers(3, self.bridge.cfg.d_vocab, self.rng.integers(low, high + 1)).tolist())
-
-    def examples(self, n: int, prompt: tuple[int, int], choices: int, shared: int = 0) -> list[EncodedExample]:
-        """``n`` prompts of so many tokens after ``shared`` common ones, each with ``choices`` of 1 to 3 tokens."""
-        prefix = self.text(shared, shared)
-        return [
-            EncodedExample(prefix + self.text(*prompt), tuple(self.text(1, 3) for _ in range(choices)), False)
-            for _ in range(n)
-        ]
 
 
 def _made(name: str, device: torch.device, dtype: torch.dtype) -> Any:

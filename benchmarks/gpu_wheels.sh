@@ -5,8 +5,8 @@
 #
 # and there:
 #
-#     python -m pip install --no-index --no-deps --target /tmp/site FOLDER/*.whl
-#     PYTHONPATH=/tmp/site python benchmarks/gpu.py       (with the files beside it)
+#     python -m pip install --no-index --no-deps --target site FOLDER/*.whl
+#     PYTHONPATH=site python benchmarks/gpu.py       (with the files beside it)
 #
 # numpy and the rest of what torch and transformers ask for are expected there. Fails above 60 MB.
 set -eu
