@@ -10,8 +10,8 @@ import pytest
 
 import cs_heads as cs
 from tests.docs.pages import ROOT, SITE
-from tests.report.test_report_in_browser import browser  # noqa: F401 - a fixture
-from tests.waiting import HANG, run_program
+from tests.report.test_report_in_browser import browser, offline_page  # noqa: F401 - a fixture
+from tests.waiting import run_program
 
 pytestmark = pytest.mark.slow
 
@@ -101,14 +101,8 @@ def opened(browser, site):  # noqa: F811
     contexts = []
 
     def opened(name, width):
-        context = browser.new_context(offline=True, viewport={"width": width, "height": 844})
-        context.set_default_timeout(1000 * HANG)
-        contexts.append(context)
-        page = context.new_page()
-        said, asked = [], []
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
+        page, said, asked = offline_page(browser, viewport={"width": width, "height": 844})
+        contexts.append(page.context)
         # Its network is never idle to playwright: the search works in a frame.
         page.goto((site / f"{name}.html").as_uri(), wait_until="load")
         return page, said, asked

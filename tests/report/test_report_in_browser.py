@@ -34,20 +34,26 @@ def browser():
         chromium.close()
 
 
+def offline_page(browser, **settings):
+    """A page without a network, with lists of what it says to the console and of what it asks for."""
+    context = browser.new_context(offline=True, **settings)
+    context.set_default_timeout(1000 * HANG)
+    page = context.new_page()
+    said, asked = [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    return page, said, asked
+
+
 @pytest.fixture
 def look(browser):
     """Opens a file and gives the page, what it said to the console, and what it asked for beyond the file."""
     contexts = []
 
     def opened(path, **settings):
-        context = browser.new_context(offline=True, **settings)
-        context.set_default_timeout(1000 * HANG)
-        contexts.append(context)
-        page = context.new_page()
-        said, asked = [], []
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
+        page, said, asked = offline_page(browser, **settings)
+        contexts.append(page.context)
         page.goto(path.as_uri())
         page.wait_for_load_state("networkidle")
         return page, said, [url for url in asked if url != path.as_uri() and not url.startswith(("data:", "blob:"))]
