@@ -13,12 +13,12 @@ from .analysis.attention import attention as attention
 from .analysis.attention import habits as habits
 from .analysis.compare import compare as compare
 from .analysis.confirm import confirm as confirm
+from .analysis.contrasts import held_out_contrasts as held_out_contrasts
 from .analysis.doctor import check_model as check_model
 from .analysis.drops import specificity as specificity
 from .analysis.failures import failures as failures
 from .analysis.faithfulness import faithfulness as faithfulness
 from .analysis.formats import format_heads as format_heads
-from .analysis.gating import held_out_contrasts as held_out_contrasts
 from .analysis.gating import taxonomy as taxonomy
 from .analysis.gating import toggle_curves as toggle_curves
 from .analysis.overlap import head_overlap as head_overlap

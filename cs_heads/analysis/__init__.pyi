@@ -7,6 +7,8 @@ from .compare import compare as compare
 from .confirm import Confirmation as Confirmation
 from .confirm import confirm as confirm
 from .confirm import measure_proof as measure_proof
+from .contrasts import HeldOutContrasts as HeldOutContrasts
+from .contrasts import held_out_contrasts as held_out_contrasts
 from .doctor import check_model as check_model
 from .drops import Column as Column
 from .drops import TaskDrops as TaskDrops
@@ -23,11 +25,9 @@ from .formats import format_heads as format_heads
 from .formats import measure_formats as measure_formats
 from .gating import AblationCurve as AblationCurve
 from .gating import GroupTest as GroupTest
-from .gating import HeldOutContrasts as HeldOutContrasts
 from .gating import Taxonomy as Taxonomy
 from .gating import ToggleCurve as ToggleCurve
 from .gating import ablation_curves as ablation_curves
-from .gating import held_out_contrasts as held_out_contrasts
 from .gating import score_distribution as score_distribution
 from .gating import score_of_heads as score_of_heads
 from .gating import seed_agreement as seed_agreement

@@ -91,12 +91,13 @@ def check_apart(tasks: Sequence[Task], judged: Sequence[Task]) -> None:
 
     ``judged`` has the side of each of ``tasks``, in their order.
     """
+    asked = [{example.question for example in side.examples} for side in judged]
     for place, task in enumerate(tasks):
         if task.role != "finding":
             continue
         searched = {example.question for example in task.examples}
         for other, side in enumerate(judged):
-            shared = searched & {example.question for example in side.examples}
+            shared = searched & asked[other]
             if shared and other != place:
                 raise ValueError(
                     f"task {side.name!r} shares {len(shared)} examples with the finding side of {task.name!r}: heads "

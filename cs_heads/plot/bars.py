@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cs_heads.analysis.confirm import Confirmation
+from cs_heads.analysis.contrasts import HeldOutContrasts
 from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.failures import FailureModes
-from cs_heads.analysis.gating import HeldOutContrasts
 from cs_heads.plot import style
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from cs_heads import plot
+from cs_heads.analysis.contrasts import held_out_contrasts
 from cs_heads.analysis.gating import (
-    held_out_contrasts,
     score_distribution,
     score_of_heads,
     seed_agreement,

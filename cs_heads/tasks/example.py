@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -121,7 +122,8 @@ class Example:
         before = sorted(self.prompts, key=_order) or self.prompt
         if self.over_token_ids:
             return hash_of(before)
-        return hash_of([before if self.asked is None else self.asked, sorted(self.continuations, key=_order)])
+        asked = tuple(before) if isinstance(before, list) else before
+        return _question(asked if self.asked is None else self.asked, self.continuations)
 
 
 def groups_of(examples: Sequence[Example]) -> list[list[Example]]:
@@ -153,6 +155,12 @@ def parted(examples: Sequence[Example], n: int, seed: int) -> tuple[list[Example
         fits = len(first) + len(groups[index]) <= n and rank < len(order) - 1
         (first if fits or not first else others).extend(groups[index])
     return first, others
+
+
+@lru_cache(maxsize=32_768)
+def _question(asked: Text | tuple[Text, ...], continuations: tuple[Text, ...]) -> str:
+    """Kept, since each task is held against many others."""
+    return hash_of([asked, sorted(continuations, key=_order)])
 
 
 def hash_of(content: object) -> str:

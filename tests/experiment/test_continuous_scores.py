@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cs_heads.analysis.confirm import confirm
-from cs_heads.analysis.gating import HeldOutScore
+from cs_heads.analysis.contrasts import HeldOutScore
 from cs_heads.analysis.losses import mean_interval
 from cs_heads.experiment.baseline import (
     BaselineTooLowError,

@@ -11,11 +11,12 @@ from matplotlib.text import Text
 
 from cs_heads import plot
 from cs_heads.analysis.confirm import measure_proof
+from cs_heads.analysis.contrasts import HeldOutContrasts, HeldOutScore
 from cs_heads.analysis.drops import Column, measure_drops
 from cs_heads.analysis.failures import FailureModes, Share
 from cs_heads.analysis.faithfulness import measure_faithfulness
 from cs_heads.analysis.formats import measure_formats
-from cs_heads.analysis.gating import HeldOutContrasts, HeldOutScore, ToggleCurve, taxonomy
+from cs_heads.analysis.gating import ToggleCurve, taxonomy
 from cs_heads.analysis.overlap import head_overlap
 from cs_heads.analysis.scale import Study, scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
