@@ -7,9 +7,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cs_heads.analysis.contrasts import held_out_contrasts
+from cs_heads.analysis.contrasts import _joined, held_out_contrasts
 from cs_heads.analysis.gating import (
-    _joined,
     score_distribution,
     score_of_heads,
     seed_agreement,
