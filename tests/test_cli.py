@@ -19,7 +19,7 @@ from cs_heads.analysis.compare import METHODS
 from cs_heads.analysis.losses import Loss, Specificity
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.cli import _parser, main
-from cs_heads.cli.options import largest_losses, losses_line
+from cs_heads.cli.printing import largest_losses, losses_line
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, search_control
 from tests.known_heads import WORKING, hopeless_records, own_answers

@@ -51,9 +51,9 @@ def _interrupted(kept: str = "") -> int:
 
 try:
     from cs_heads.cli import atlas, compare, find, others, reproduce
-    from cs_heads.cli.colors import colored
     from cs_heads.cli.completion import autocomplete
-    from cs_heads.cli.options import Help, Parser
+    from cs_heads.cli.parser import Help, Parser
+    from cs_heads.cli.printing import colored
 except KeyboardInterrupt:
     raise SystemExit(_interrupted()) from None
 

@@ -8,27 +8,16 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from cs_heads import plot
-from cs_heads.cli.colors import headed, verdict_colored
 from cs_heads.cli.completion import completes
 from cs_heads.cli.config import write_config
-from cs_heads.cli.options import (
-    ALLOW_CODE,
-    REPEATED,
-    add_command,
-    add_config,
-    add_loading,
-    add_settings,
-    check_numbers,
-    make_folder,
-    model_of,
-    names_of_tasks,
-    options_by_task,
-    settings_of,
-)
+from cs_heads.cli.loading import check_numbers, make_folder, model_of, options_by_task
+from cs_heads.cli.options import ALLOW_CODE, REPEATED, add_loading, add_settings, names_of_tasks, settings_of
+from cs_heads.cli.parser import add_command, add_config
+from cs_heads.cli.printing import headed, verdict_colored
 
 if TYPE_CHECKING:
     from cs_heads.analysis.atlas import Atlas
-    from cs_heads.cli.options import Commands
+    from cs_heads.cli.parser import Commands
     from cs_heads.report import AtlasFindings
     from cs_heads.tasks import Task
 

@@ -9,26 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cs_heads import plot
-from cs_heads.cli.colors import headed
-from cs_heads.cli.completion import completes
+from cs_heads.cli.completion import completes, is_completing
 from cs_heads.cli.config import write_config
+from cs_heads.cli.loading import loaded, unseen_of
 from cs_heads.cli.options import (
     REPEATED,
     ListMethods,
-    add_command,
     add_common,
     add_measuring,
-    loaded,
-    losses_line,
     method_options,
     names_of_methods,
     settings_of,
-    unseen_of,
 )
+from cs_heads.cli.parser import add_command
+from cs_heads.cli.printing import headed, losses_line
 
 if TYPE_CHECKING:
     from cs_heads.analysis.compare import Comparison
-    from cs_heads.cli.options import Commands, Parser
+    from cs_heads.cli.parser import Commands, Parser
 
 
 def add(commands: Commands) -> None:
@@ -58,10 +56,12 @@ def add(commands: Commands) -> None:
 
 def _complete(parser: Parser, arguments: Sequence[str]) -> None:
     """Add settings and options, and name the default methods; as late as this, since it loads the library."""
+    add_measuring(parser, arguments)
+    if is_completing():
+        return
     from cs_heads.analysis.compare import METHODS as DEFAULT
     from cs_heads.methods.registry import METHODS
 
-    add_measuring(parser, arguments)
     by_default = [name for name, method in METHODS.items() if method.default_controls]
     lines = [f"methods by default: {', '.join(DEFAULT)}", f"with default controls: {', '.join(by_default)}"]
     parser.epilog = "\n".join([*lines, "", parser.epilog or ""])

@@ -12,25 +12,16 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from cs_heads import plot
-from cs_heads.cli.colors import headed, verdict_colored
 from cs_heads.cli.completion import completes
 from cs_heads.cli.config import write_config
-from cs_heads.cli.options import (
-    ListMethods,
-    add_command,
-    add_common,
-    largest_losses,
-    loaded,
-    losses_line,
-    method_options,
-    names_of_methods,
-    settings_of,
-    unseen_of,
-)
+from cs_heads.cli.loading import loaded, unseen_of
+from cs_heads.cli.options import ListMethods, add_common, method_options, names_of_methods, settings_of
+from cs_heads.cli.parser import add_command
+from cs_heads.cli.printing import headed, largest_losses, losses_line, verdict_colored
 
 if TYPE_CHECKING:
     from cs_heads.analysis.confirm import Confirmation
-    from cs_heads.cli.options import Commands
+    from cs_heads.cli.parser import Commands
     from cs_heads.experiment.experiment import Experiment
     from cs_heads.ranking import HeadRanking
     from cs_heads.tasks import Task

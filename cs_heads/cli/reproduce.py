@@ -8,21 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from cs_heads.cli.completion import is_completing
 from cs_heads.cli.config import write_config
-from cs_heads.cli.options import (
-    ALLOW_CODE,
-    REPEATED,
-    add_command,
-    add_config,
-    add_loading,
-    add_settings,
-    check_numbers,
-    make_folder,
-    settings_of,
-)
+from cs_heads.cli.loading import check_numbers, make_folder
+from cs_heads.cli.options import ALLOW_CODE, REPEATED, add_loading, add_settings, settings_of
+from cs_heads.cli.parser import add_command, add_config
 
 if TYPE_CHECKING:
-    from cs_heads.cli.options import Commands, Parser
+    from cs_heads.cli.parser import Commands, Parser
     from cs_heads.reproduce import Estimate, Reproduction
 
 
@@ -59,10 +52,13 @@ def add(commands: Commands) -> None:
 
 def _add_steps_and_settings(parser: Parser, _: Sequence[str]) -> None:
     """Put the steps of each paper before the examples of the help; as late as this, since it loads the library."""
-    from cs_heads.reproduce.reproduction import SETTINGS
-    from cs_heads.reproduce.run import STEPS
+    from cs_heads.reproduce.papers import SETTINGS
 
     add_settings(parser, SETTINGS)
+    if is_completing():
+        return
+    from cs_heads.reproduce.run import STEPS
+
     for paper, steps in reversed(STEPS.items()):
         needs = [f" (needs {step.needs[0]})" if step.needs[0] else "" for step in steps]
         lines = [f"  {step.name:<16}{step.about}{need}" for step, need in zip(steps, needs, strict=True)]
