@@ -95,6 +95,14 @@ def test_out_keeps_the_atlas_tables_pictures_and_report(printed, folder, found):
     assert record["command"] in page
 
 
+def test_an_atlas_costs_about_what_its_dry_run_says(atlas, found, tmp_path):
+    status, out, err = atlas("--model", "demo", *SMALL, "--dry-run", "--out", str(tmp_path / "out"))
+    assert (status, err) == (0, "")
+    said = int(out.splitlines()[1].removeprefix("search and proof").split()[0].replace(",", ""))
+    assert found.spent <= said <= 1.5 * found.spent
+    assert not (tmp_path / "out").exists()
+
+
 def test_report_makes_the_page_once_more(printed, folder, tmp_path):
     assert main(["report", str(folder), "--out", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").read_bytes() == (folder / "report.html").read_bytes()

@@ -65,7 +65,7 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
 
     check_numbers(options)
     if options.out is not None:
-        make_folder(options.out)
+        make_folder(options.out, dry=options.dry_run)
     task = _task(options)
     given = options_by_task(options, "--control", options.control, "--control-option", options.control_option)
     controls = [

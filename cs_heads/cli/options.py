@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 
 from cs_heads.arguments import Option, described
 from cs_heads.cli.completion import completes, is_completing, methods_in_source
+from cs_heads.cli.dry_run import DRY_RUN
 from cs_heads.cli.loading import load_named, permissions
 from cs_heads.cli.parser import Parser, add_config
 
@@ -105,6 +106,7 @@ def add_common(parser: Parser) -> None:
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
     add_loading(parser)
     add("--json", action="store_true", help="print one JSON object")
+    add("--dry-run", action="store_true", help=DRY_RUN)
     parser.complete = add_measuring
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cs_heads import plot
-from cs_heads.analysis.atlas import Atlas
+from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.plot.atlas import SPLITS
 from cs_heads.plot.skills import UNIVERSAL, SkillLook, skill_looks
 from cs_heads.plot.style import letter_on

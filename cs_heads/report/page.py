@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads import plot
-from cs_heads.analysis.atlas import Atlas
+from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.losses import shared_line
 from cs_heads.arguments import check_path
 from cs_heads.plot.attention_patterns import load_script
