@@ -168,6 +168,7 @@ def _result(
         "heads": [_row(found, head) for head in found.top(options.k)],
         "claimed": [_row(found, head) for head in found.claimed_beyond(options.k)],
         "shared": found.shared_effects,
+        "interfering": [_row(found, head) for head in found.interfering],
         "spent": found.spent,
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "confirm": proof.to_dict(),
@@ -187,6 +188,7 @@ def _row(found: HeadRanking, head: Unit) -> dict[str, Any]:
 
 def _print_result(options: argparse.Namespace, result: dict[str, Any], found: HeadRanking, proof: Confirmation) -> None:
     from cs_heads.analysis.losses import shared_line
+    from cs_heads.report.heads import interfering_note
 
     if options.json:
         print(json.dumps(result))
@@ -219,7 +221,7 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     _print_controls(proof)
     if proof.close_because is not None:
         print(f"  close: {proof.close_because}")
-    for note in dict.fromkeys((*proof.notes, *found.notes)):
+    for note in dict.fromkeys((*proof.notes, *found.notes, *interfering_note(found))):
         print(headed(f"note: {note}"))
     print(headed(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm"))
 
