@@ -51,16 +51,17 @@ def completes(action: argparse.Action, names: Callable[[], Iterable[str]], *, li
 
 def methods_in_source() -> dict[str, dict[str, Option]]:
     """The options of every method of the registry, by its name; whether each is a switch, and not what it says."""
-    assigned = {}
+    assigned: dict[str, Any] = {}
     for node in _tree(_REGISTRY).body:
-        target = node.target if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [None])[0]
-        if isinstance(target, ast.Name):
-            assigned[target.id] = node.value  # type: ignore[attr-defined]
+        if isinstance(node, ast.AnnAssign | ast.Assign):
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            assigned[ast.unparse(target)] = node.value
     given, methods = ast.literal_eval(assigned["_GIVEN"]), {}
     for name, made in zip(assigned["METHODS"].keys, assigned["METHODS"].values, strict=True):
-        run, fixed = made.args[0], ()
+        run, fixed = made.args[0], []
         if isinstance(run, ast.Call):  # a partial
-            run, fixed = run.args[0], [keyword.arg for keyword in run.keywords]
+            fixed = [keyword.arg for keyword in run.keywords]
+            run = run.args[0]
         arguments = _function(_REGISTRY, run.id).args
         methods[name.value] = {
             each.arg: Option(

@@ -18,7 +18,7 @@ N_PROBED = 8
 
 # Masks of a probe at most, and seconds for the probes of all tasks, about.
 _MASKS = 64
-_SECONDS = 3.0
+_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
