@@ -70,7 +70,7 @@ def test_a_dry_run_measures_little_prints_a_line_a_step_and_writes_nothing(run, 
     assert [line[:9].strip() for line in lines] == ["step", "search", "proof", "curve", "at most", "memory: a"]
     numbers = [int(line[20:40].replace(",", "")) for line in lines[1:5]]
     assert sum(numbers[:3]) == numbers[3]
-    # 64 masks on 8 examples of two tasks at most.
+    # 63 masks on 8 examples of two tasks at most.
     assert 0 < sum(asked) <= 2 * 64 * 8 < numbers[3]
     assert not folder.exists()
     assert not store.exists()

@@ -127,14 +127,13 @@ def cost_of_compare(probe: Probe, compare: Call, searches: Mapping[str, Call], o
     """
     from cs_heads.experiment.estimate import Estimate, seconds_of_pass
 
-    passes = {}
+    passes, seconds = {}, probe.seconds(probe.task)
     for name, search in searches.items():
-        # One that refuses its budget is left out of the comparison.
+        # One that refuses its budget or the task is left out of the comparison.
         with suppress(ValueError):
-            passes[name] = {_PASSES: probe.cost(search)}
-    seconds = probe.seconds(probe.task)
-    if passes:
-        seconds[_PASSES] = seconds_of_pass(probe.task, options.seed)
+            spent = probe.cost(search)
+            seconds[_PASSES] = seconds.get(_PASSES) or seconds_of_pass(probe.task, options.seed)
+            passes[name] = {_PASSES: spent}
     by_masks = probe.cost(compare) - sum(each[_PASSES] for each in passes.values())
     return Estimate({"masks": probe.split(by_masks, _OWN_OF_COMPARE), **passes}, seconds)
 
@@ -158,9 +157,10 @@ def print_cost(options: argparse.Namespace, found: Estimate, model: Any) -> None
     from cs_heads.engine.plan import peak_memory
     from cs_heads.lens.model import device_of
 
-    # Workers have memory of their own.
-    device = None if isinstance(model, Cluster) else device_of(model)
-    memory = None if device is None else peak_memory(device)
+    memory = where = None
+    if not isinstance(model, Cluster):  # whose workers have memory of their own
+        device = device_of(model)
+        memory, where = peak_memory(device), "this machine" if device.type == "cpu" else device
     if options.json:
         steps = {step: sum(by_task.values()) for step, by_task in found.evaluations.items()}
         seconds = {step: round(found.seconds(step), 1) for step in steps}
@@ -170,7 +170,7 @@ def print_cost(options: argparse.Namespace, found: Estimate, model: Any) -> None
         return
     print_steps(found)
     if memory is not None:
-        print(f"memory: about {memory / 2**30:.1f} GiB of {'this machine' if device.type == 'cpu' else device}")
+        print(f"memory: about {memory / 2**30:.1f} GiB of {where}")
 
 
 def print_steps(found: Estimate) -> None:

@@ -16,9 +16,11 @@ from cs_heads.lens import EncodedExample
 N_PROBED = 8
 """Examples of a task in a probe: as many as the default method measures under one mask."""
 
-# Masks of a probe at most, and seconds for the probes of all tasks, about.
-_MASKS = 64
+# Masks of the batches of a probe; seconds for those of all tasks, about; tasks that share these.
+_BATCHES = (2, 4, 8, 16, 16, 16)
+_MASKS = 1 + sum(_BATCHES)
 _SECONDS = 2.0
+_TIMED = 3
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def seconds_each(probes: Mapping[str, Experiment], seed: int) -> dict[str, float
     until = perf_counter() + _SECONDS
     for name, one in probes.items():
         if perf_counter() < until or not any(_writes(probes[each]) == _writes(one) for each in measured):
-            measured[name] = _of_masks(one, seed, _SECONDS / len(probes))
+            measured[name] = _of_masks(one, seed, _SECONDS / min(len(probes), _TIMED))
     alike = {
         writes: np.mean(
             [seconds / tokens[each] for each, seconds in measured.items() if _writes(probes[each]) == writes]
@@ -99,7 +101,7 @@ def seconds_of_pass(probe: Experiment, seed: int) -> float:
         probe.gradients(gates[start:end], examples[start:end])
         return 2 * (end - start)
 
-    return _of_largest(run, _SECONDS / 2)
+    return _fastest(run, _SECONDS / 2)
 
 
 def _of_masks(experiment: Experiment, seed: int, most: float) -> float:
@@ -112,20 +114,23 @@ def _of_masks(experiment: Experiment, seed: int, most: float) -> float:
         # Masks drawn twice are measured once.
         return experiment.ran - ran
 
-    return _of_largest(run, most)
+    return _fastest(run, most)
 
 
-def _of_largest(run: Callable[[int, int], int], most: float) -> float:
-    """Seconds of an evaluation in the largest of ever larger batches of rows, until these take ``most`` seconds."""
+def _fastest(run: Callable[[int, int], int], most: float) -> float:
+    """Seconds of an evaluation in the fastest of ever larger batches of rows, until these take ``most`` seconds."""
     # Not timed: what the first forward of an engine prepares.
     run(0, 1)
-    seconds, begun, n, each = 0.0, 1, 2, 0.0
-    while begun < _MASKS and seconds < most:
+    seconds, begun, each = 0.0, 1, float("inf")
+    # The first of each size also pays for memory that is touched for the first time.
+    for n in _BATCHES:
+        if seconds >= most:
+            break
         start = perf_counter()
-        ran = run(begun, min(begun + n, _MASKS))
+        ran = run(begun, begun + n)
         taken = perf_counter() - start
-        each = taken / ran if ran else each
-        seconds, begun, n = seconds + taken, begun + n, 2 * n
+        each = min(each, taken / ran) if ran else each
+        seconds, begun = seconds + taken, begun + n
     return each
 
 
