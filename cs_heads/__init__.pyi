@@ -7,8 +7,8 @@ from . import tasks as tasks
 from .analysis.acting import ablated as ablated
 from .analysis.acting import bake as bake
 from .analysis.acting import scale as scale
-from .analysis.atlas import Atlas as Atlas
 from .analysis.atlas import atlas as atlas
+from .analysis.atlas_result import Atlas as Atlas
 from .analysis.attention import attention as attention
 from .analysis.attention import habits as habits
 from .analysis.compare import compare as compare

@@ -1,10 +1,12 @@
-"""Checks of arguments (numbers, lists, mappings, paths, switches), made before anything is read, drawn or run."""
+"""What arguments are: checks (numbers, lists, mappings, paths, switches) made before anything is run, descriptions."""
 
 from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from numbers import Integral, Real
@@ -211,6 +213,45 @@ def _said(hint: Any, many: bool = False) -> str:
     if hint in _WORDS:
         return _WORDS[hint][many]
     return f"a {getattr(hint, '__name__', hint)}"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One keyword of a call: its name, its type, its default value, and a sentence that explains it.
+
+    ``default`` is ``inspect.Parameter.empty`` where a value is required.
+    """
+
+    name: str
+    type: Any
+    default: Any = None
+    help: str = ""
+
+    @property
+    def types(self) -> tuple[Any, ...]:
+        """The types that a value may have: the members of a union, or the type itself."""
+        return get_args(self.type) or (self.type,)
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no default value."""
+        return self.default is inspect.Parameter.empty
+
+
+def described(documented: Any, section: str = "Args") -> dict[str, str]:
+    """The entries of one section of a Google-style docstring.
+
+    Args:
+        documented: A function or a class.
+        section: The title of the section, without its colon.
+
+    Returns:
+        By the name of each entry its text, on one line and without the backticks of literals.
+    """
+    _, _, text = (inspect.getdoc(documented) or "").partition(f"\n{section}:\n")
+    text = re.split(r"\n(?=\S)", text)[0]
+    entries = re.findall(r"^    (\w+): (.*(?:\n     .*|\n$)*)", text, flags=re.MULTILINE)
+    return {name: " ".join(entry.replace("``", "").split()) for name, entry in entries}
 
 
 def read_saved(path: Any, kind: str) -> tuple[Path, dict[str, Any]]:

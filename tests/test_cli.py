@@ -19,7 +19,7 @@ from cs_heads.analysis.compare import METHODS
 from cs_heads.analysis.losses import Loss, Specificity
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.cli import _parser, main
-from cs_heads.cli.options import largest_losses, losses_line
+from cs_heads.cli.printing import largest_losses, losses_line
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, search_control
 from tests.known_heads import WORKING, hopeless_records, own_answers
@@ -398,13 +398,20 @@ def compare(known_folder, task, capsys):
     return run
 
 
-def test_compare_prints_a_row_a_method_with_cost_and_drops(compare):
-    status, out, err = compare()
+def test_compare_leads_with_the_most_specific_and_prints_a_row_a_method(compare, load_known, tmp_path):
+    others = write(tmp_path / "others.jsonl", own_answers(load_known(), 40, seed=8))
+    status, out, err = compare("--control", others)
     assert (status, err) == (0, "")
-    table = {line.split()[0]: line.split() for line in out.splitlines()[2:7]}
+    lines = out.splitlines()
+    assert lines[2].startswith("Of 3 methods, the top 2 heads of ")
+    assert "beyond what they take from its controls" in " ".join(lines[2:5])
+    table = {line.split()[0]: line.split() for line in lines[lines.index("") + 1 :] if line.count("  ") > 4}
     assert list(table) == ["method", "one-shot", "greedy", "gradient", "random"]
     assert table["one-shot"][1:3] == [str(40 * 13), "0"]
     assert table["gradient"][1:3] == ["120", "40"]
+    assert table["method"][4:8] == ["own", "loss", "controls", "drop@1"]
+    # Every answer of this model hangs on both heads, those of the control too.
+    assert all(float(loss) > 0.5 for loss in table["one-shot"][4:6])
     assert set(table["one-shot"][-2:]) == {str(head) for head in WORKING}
     assert "rank-biased overlap" in out
 
@@ -413,6 +420,8 @@ def test_one_method_alone_has_no_table_of_agreement(compare):
     status, out, _ = compare(methods="one-shot")
     assert status == 0
     assert "Empty DataFrame" not in out
+    assert "the most from the task; no control can tell what else they do." in " ".join(out.split())
+    assert "own loss" not in out
 
 
 def test_compare_gives_one_json_object(compare, load_known, tmp_path):

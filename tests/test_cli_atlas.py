@@ -12,6 +12,7 @@ import pytest
 import cs_heads as cs
 from cs_heads.cli import main
 from cs_heads.engine import Engine
+from tests.known_heads import own_answers
 from tests.test_cli import PNG, refused
 
 SKILLS = ("demo/capitals", "demo/code", "demo/rhyme")
@@ -100,9 +101,21 @@ def test_report_makes_the_page_once_more(printed, folder, tmp_path):
     assert (tmp_path / "page.html").read_bytes() == (folder / "report.html").read_bytes()
 
 
-def test_an_interrupted_atlas_is_resumed_and_ends_with_the_same(atlas, found, monkeypatch, tmp_path):
+@pytest.fixture(scope="module")
+def tiny(known_folder, load_known, tmp_path_factory) -> tuple[str, ...]:
+    """The arguments of an atlas of two tasks of the known model."""
+    folder, files = tmp_path_factory.mktemp("tasks"), []
+    for name, seed in (("first", 0), ("second", 8)):
+        records = own_answers(load_known(), 60, seed=seed)
+        files.append(folder / f"{name}.jsonl")
+        files[-1].write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    given = ("--model", known_folder, "--tasks", f"{files[0]},{files[1]}", "--n", 30, "--n-unseen", 20, "--k", 2)
+    return tuple(map(str, (*given, "--n-random", 2, "--budget", 1000, "--device", "cpu", "--json")))
+
+
+def test_an_interrupted_atlas_is_resumed_and_ends_with_the_same(atlas, tiny, monkeypatch, tmp_path):
     """What is measured stays where it was, and once all of it is, the command measures nothing."""
-    run, calls = Engine.run, []
+    run, calls, stop_at = Engine.run, [], 0
 
     def counted(self, *arguments, **options):
         calls.append(1)
@@ -110,25 +123,35 @@ def test_an_interrupted_atlas_is_resumed_and_ends_with_the_same(atlas, found, mo
             raise KeyboardInterrupt
         return run(self, *arguments, **options)
 
+    whole = json.loads(atlas(*tiny)[1])
     monkeypatch.setattr(Engine, "run", counted)
-    more = ("--model", "demo", *SMALL, "--store", str(tmp_path / "run.sqlite"), "--json")
+    more = (*tiny, "--store", str(tmp_path / "run.sqlite"))
     stop_at = 5
     status, out, err = atlas(*more)
     assert (status, out) == (130, "")
     assert "results are kept in" in err
-    assert "the same command resumes: cs-heads atlas --model demo" in err
+    assert f"the same command resumes: cs-heads atlas --model {tiny[1]}" in err
     stop_at = 0
     before = cs.Store.open(tmp_path / "run.sqlite").contents().results
     status, out, _ = atlas(*more)
     assert status == 0
-    assert json.loads(json.dumps(found.to_dict())).items() <= json.loads(out).items()
+    own = {"seconds": 0, "command": ""}
+    assert json.loads(out) | own == whole | own
     after = cs.Store.open(tmp_path / "run.sqlite").contents().results
     assert 0 < before < after
     calls.clear()
     _, again, _ = atlas(*more)
     assert not calls
     assert cs.Store.open(tmp_path / "run.sqlite").contents().results == after
-    assert json.loads(again) | {"seconds": 0} == json.loads(out) | {"seconds": 0}
+    assert json.loads(again) | own == json.loads(out) | own
+
+
+def test_an_atlas_costs_about_what_its_dry_run_says(atlas, tiny, tmp_path):
+    status, out, err = atlas(*tiny, "--dry-run", "--out", str(tmp_path / "out"))
+    assert (status, err) == (0, "")
+    said, spent = json.loads(out)["evaluations"]["search and proof"], json.loads(atlas(*tiny)[1])["spent"]
+    assert spent <= said <= 1.5 * spent
+    assert not (tmp_path / "out").exists()
 
 
 # Mistakes: exit status 2 and one line, before a model is loaded where it needs none

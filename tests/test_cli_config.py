@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from cs_heads.cli import main
-from cs_heads.cli.colors import colored, status_colored, verdict_colored
+from cs_heads.cli.completion import methods_in_source
 from cs_heads.cli.options import methods_listed
+from cs_heads.cli.printing import colored, status_colored, verdict_colored
 from cs_heads.methods.registry import METHODS
 from tests.known_heads import own_answers
 from tests.waiting import run_program
@@ -178,10 +179,15 @@ def test_the_shell_completes_commands_flags_and_names(tmp_path):
     (tmp_path / "weights").mkdir()
 
     def completed(line: str) -> set[str]:
+        """What is offered, in a process that imports nothing that takes seconds."""
         asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "said"), "_ARGCOMPLETE_IFS": "\n"}
         asked |= {"COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_SUPPRESS_SPACE": "1"}
         path = os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
-        run_program([sys.executable, "-m", "cs_heads.cli"], env=os.environ | asked | {"PYTHONPATH": path}, cwd=tmp_path)
+        asked |= {"PYTHONPATH": path, "PYTHONPROFILEIMPORTTIME": "1"}
+        done = run_program([sys.executable, "-m", "cs_heads.cli"], env=os.environ | asked, cwd=tmp_path)
+        imported = {name.rpartition("|")[2].strip() for name in done.stderr.splitlines()}
+        assert "cs_heads.cli" in imported
+        assert not imported & {"torch", "transformers", "transformer_lens", "pandas", "sklearn", "scipy.stats"}
         return {*(tmp_path / "said").read_text(encoding="utf-8").split("\n")}
 
     assert {"find", "compare", "atlas"} <= completed("cs-heads ")
@@ -190,3 +196,16 @@ def test_the_shell_completes_commands_flags_and_names(tmp_path):
     assert completed("cs-heads compare --methods css,gr") == {"css,greedy", "css,group-testing", "css,gradient"}
     assert completed("cs-heads find --task mi") == {"mine.jsonl"}
     assert {"demo", "weights/"} <= completed("cs-heads find --model ")
+    assert completed("cs-heads reproduce --pre") == {"--prepend-bos"}
+
+
+def test_what_the_shell_is_told_of_methods_is_what_they_have():
+    """It is read from their source, without importing them."""
+    said = methods_in_source()
+    assert list(said) == list(METHODS)
+    for name, method in METHODS.items():
+        own = method.options
+        assert list(said[name]) == list(own), name
+        for option in said[name].values():
+            of_method = own[option.name]
+            assert ((bool in option.types), option.required) == ((bool in of_method.types), of_method.required), name

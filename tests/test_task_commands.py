@@ -8,7 +8,9 @@ import pytest
 
 from cs_heads import Experiment, Task, load_task
 from cs_heads.cli import main
-from cs_heads.cli.options import Parser, add_common, loaded
+from cs_heads.cli.loading import loaded
+from cs_heads.cli.options import add_common
+from cs_heads.cli.parser import Parser
 from cs_heads.lens import load_model
 from cs_heads.tasks import builtin_tasks
 from tests.tiny import save_byte_model

@@ -20,7 +20,7 @@ the usual way:
 A file of your own is a task, too: --task my_task.jsonl. With --store FILE everything
 measured is kept, and the same command resumes where it was cut short. What --out DIR writes
 has DIR/run.toml in it: --config DIR/run.toml repeats the run. Each command has its own --help;
-cost is said in example-evaluations: one mask, one example.
+cost is said in example-evaluations: one mask, one example. --dry-run says it beforehand.
 
 The shell completes commands, flags, and names of tasks and methods, after
   pip install 'cs-heads[completion]'
@@ -51,9 +51,9 @@ def _interrupted(kept: str = "") -> int:
 
 try:
     from cs_heads.cli import atlas, compare, find, others, reproduce
-    from cs_heads.cli.colors import colored
     from cs_heads.cli.completion import autocomplete
-    from cs_heads.cli.options import Help, Parser
+    from cs_heads.cli.parser import Help, Parser
+    from cs_heads.cli.printing import colored
 except KeyboardInterrupt:
     raise SystemExit(_interrupted()) from None
 

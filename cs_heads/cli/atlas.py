@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from cs_heads import plot
-from cs_heads.cli.colors import headed, verdict_colored
 from cs_heads.cli.completion import completes
 from cs_heads.cli.config import write_config
-from cs_heads.cli.options import (
-    ALLOW_CODE,
-    REPEATED,
-    add_command,
-    add_config,
-    add_loading,
-    add_settings,
-    check_numbers,
-    make_folder,
-    model_of,
-    names_of_tasks,
-    options_by_task,
-    settings_of,
-)
+from cs_heads.cli.dry_run import DRY_RUN, Probe, cost_of_atlas, print_cost
+from cs_heads.cli.loading import check_numbers, make_folder, model_of, options_by_task
+from cs_heads.cli.options import ALLOW_CODE, REPEATED, add_loading, add_settings, names_of_tasks, settings_of
+from cs_heads.cli.parser import add_command, add_config
+from cs_heads.cli.printing import headed, verdict_colored
 
 if TYPE_CHECKING:
-    from cs_heads.analysis.atlas import Atlas
-    from cs_heads.cli.options import Commands
+    from cs_heads.analysis.atlas_result import Atlas
+    from cs_heads.cli.parser import Commands
     from cs_heads.report import AtlasFindings
     from cs_heads.tasks import Task
 
@@ -64,6 +55,7 @@ def add(commands: Commands) -> None:
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
     add_loading(parser)
     add("--json", action="store_true", help="print one JSON object")
+    add("--dry-run", action="store_true", help=DRY_RUN)
     add("--out", type=Path, metavar="DIR", help="write report.html, the atlas, tables and pictures there")
 
 
@@ -101,6 +93,7 @@ def atlas(options: argparse.Namespace) -> None:
     from cs_heads.experiment.baseline import MIN_CORRECT
     from cs_heads.report import AtlasFindings
     from cs_heads.report.findings import COMPARISON, RESULT, check_alone
+    from cs_heads.tasks.controls import family_of
 
     # What needs no model to be refused is refused before one is loaded.
     check_numbers(options)
@@ -108,13 +101,13 @@ def atlas(options: argparse.Namespace) -> None:
     check_integer("n_random", options.n_random, 1)
     if options.out is not None:
         check_alone(options.out, RESULT, COMPARISON)
-        make_folder(options.out)
+        make_folder(options.out, dry=options.dry_run)
     tasks = _tasks(options)
     if tasks is not None:
         check_skills(tasks, options.n_unseen)
     with model_of(options) as model:
-        start = perf_counter()
-        found = cs.atlas(
+        call = partial(
+            cs.atlas,
             model,
             tasks,
             k=options.k,
@@ -122,8 +115,16 @@ def atlas(options: argparse.Namespace) -> None:
             seed=options.seed,
             n=options.n_unseen,
             n_random=options.n_random,
-            **settings_of(options),
         )
+        settings = settings_of(options)
+        if options.dry_run:
+            name = str((model.model_or_info if isinstance(model, cs.Cluster) else model).cfg.model_name)
+            first, *others = family_of(name, options.seed) if tasks is None else tasks
+            probe = Probe(model, first, others, options.seed, settings)
+            print_cost(options, cost_of_atlas(probe, call), model)
+            return
+        start = perf_counter()
+        found = call(**settings)
     findings = AtlasFindings(found, options.command, round(perf_counter() - start, 3))
     if options.json:
         print(findings.to_json())

@@ -5,30 +5,35 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from cs_heads import plot
-from cs_heads.cli.colors import headed
-from cs_heads.cli.completion import completes
+from cs_heads.cli.completion import completes, is_completing
 from cs_heads.cli.config import write_config
+from cs_heads.cli.dry_run import Probe, cost_of_compare, print_cost
+from cs_heads.cli.loading import loaded, unseen_of
 from cs_heads.cli.options import (
     REPEATED,
     ListMethods,
-    add_command,
     add_common,
     add_measuring,
-    loaded,
-    losses_line,
     method_options,
     names_of_methods,
     settings_of,
-    unseen_of,
 )
+from cs_heads.cli.parser import add_command
+from cs_heads.cli.printing import headed, losses_line
 
 if TYPE_CHECKING:
     from cs_heads.analysis.compare import Comparison
-    from cs_heads.cli.options import Commands, Parser
+    from cs_heads.cli.parser import Commands, Parser
+
+
+WIDTH = 120
+"""Columns of what is printed."""
 
 
 def add(commands: Commands) -> None:
@@ -58,10 +63,12 @@ def add(commands: Commands) -> None:
 
 def _complete(parser: Parser, arguments: Sequence[str]) -> None:
     """Add settings and options, and name the default methods; as late as this, since it loads the library."""
+    add_measuring(parser, arguments)
+    if is_completing():
+        return
     from cs_heads.analysis.compare import METHODS as DEFAULT
     from cs_heads.methods.registry import METHODS
 
-    add_measuring(parser, arguments)
     by_default = [name for name, method in METHODS.items() if method.default_controls]
     lines = [f"methods by default: {', '.join(DEFAULT)}", f"with default controls: {', '.join(by_default)}"]
     parser.epilog = "\n".join([*lines, "", parser.epilog or ""])
@@ -73,8 +80,10 @@ def compare(options: argparse.Namespace) -> None:
     Rank heads by several methods on the same finding examples, and judge all rankings on the
     same unseen ones.
 
-    Printed are cost, the drop of the score with the first 1, --k and --max-heads heads of each
-    method off, beside random heads, what task and controls lose, and how far the methods agree.
+    Said first is whose --k heads take the most from the task beyond what its controls lose. Then
+    cost, what task and controls lose (shares of the score above chance), the drop of the score with
+    the first 1, --k and --max-heads heads of each method off, beside random heads, and how far the
+    methods agree.
     Without --control the default controls are measured, 50 examples of each for every method. No
     method runs beyond --budget, in example-evaluations (one mask on one example; a backward
     pass counts as another); one that needs more is left out, and says how much it needs.
@@ -85,16 +94,17 @@ def compare(options: argparse.Namespace) -> None:
       cs-heads compare --model gpt2 --task with_examples.jsonl --methods contrastive,chg --forget with_instruction.jsonl
     """
     import cs_heads as cs
-    from cs_heads.analysis.compare import METHODS
+    from cs_heads.analysis.compare import METHODS as DEFAULT
     from cs_heads.analysis.faithfulness import check_shares
+    from cs_heads.methods.registry import METHODS
     from cs_heads.report.findings import RESULT
 
-    names = METHODS if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
+    names = DEFAULT if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
     given, settings = method_options(options, names), settings_of(options)
     shares = None if options.shares is None else check_shares([_number(share) for share in options.shares.split(",")])
     with loaded(options) as (model, task, controls):
-        unseen_of(options, model, task, RESULT, settings)
-        result = cs.compare(
+        call = partial(
+            cs.compare,
             model,
             task,
             methods=names,
@@ -106,8 +116,25 @@ def compare(options: argparse.Namespace) -> None:
             shares=shares,
             options=given,
             seed=options.seed,
-            **settings,
         )
+        if options.dry_run:
+            searches = {
+                name: partial(
+                    cs.find_heads,
+                    model,
+                    task,
+                    method=name,
+                    controls=controls if options.contrast and METHODS[name].takes_controls else None,
+                    **{"budget": options.budget, "seed": options.seed, **given[name]},
+                )
+                for name in names
+                if METHODS[name].uses == "model"
+            }
+            probe = Probe(model, task, controls, options.seed, settings)
+            print_cost(options, cost_of_compare(probe, call, searches, options), model)
+            return
+        unseen_of(options, model, task, RESULT, settings)
+        result = call(**settings)
     # By default what fits the grid.
     options.k, options.max_heads = result.k, result.random_drops.shape[1]
     if options.json:
@@ -127,16 +154,26 @@ def _number(text: str) -> float | str:
 
 
 def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
-    at = sorted({1, options.k, options.max_heads})
+    from cs_heads.report.comparison import answer_of
+
+    at, weighed = sorted({1, options.k, options.max_heads}), bool(result.most_specific())
     print(f"model {options.model}, task {options.task}, baseline {result.baseline:.3f} on unseen examples\n")
+    print(*(fill(line, WIDTH) for line in answer_of(result)), "", sep="\n")
+    columns = f"{'own loss':>9}{'controls':>10}" if weighed else ""
     drops = "".join(f"{f'drop@{k}':>9}" for k in at)
-    print(f"{'method':<12}{'evaluations':>12}{'backward':>10}{'seconds':>9}{drops}  top {options.k}")
+    print(f"{'method':<14}{'evaluations':>12}{'backward':>10}{'seconds':>9}{columns}{drops}  top {options.k}")
     for name, one in result.methods.items():
         drops = "".join(f"{one.drops[k - 1]:>+9.3f}" for k in at)
         heads = " ".join(map(str, one.ranking.top(options.k)))
         cost = f"{one.ranking.spent:>12,}{one.cost['backwards']:>10,}{one.seconds:>9.1f}"
-        print(f"{name:<12}{cost}{drops}  {heads}")
-    print(f"{'random':<43}{''.join(f'{result.random_drop[k - 1]:>+9.3f}' for k in at)}\n")
+        found = result.specificity(name)
+        told = "–", "–"
+        if found is not None:
+            told = f"{found.own.loss:.2f}", f"{found.mean.loss:.2f}"
+        losses = f"{told[0]:>9}{told[1]:>10}" if weighed else ""
+        print(f"{name:<14}{cost}{losses}{drops}  {heads}")
+    random = "".join(f"{result.random_drop[k - 1]:>+9.3f}" for k in at)
+    print(f"{'random':<{45 + len(columns)}}{random}\n")
     if len(result.methods) > 1:
         print(result.agreement().to_string(index=False, float_format="{:.2f}".format))
     if result.faithfulness is not None:

@@ -1,16 +1,32 @@
-"""Completion in the shell, by argcomplete where that is installed: commands, flags, names of tasks and methods."""
+"""Completion in the shell, by argcomplete where that is installed: commands, flags, names of tasks and methods.
+
+A shell waits for each answer, and importing the methods takes seconds: what they are called and which options they have
+is read from their source.
+"""
 
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
 import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
+
+from cs_heads.arguments import Option
+
+_REGISTRY = "cs_heads.methods.registry"
+
+
+def is_completing() -> bool:
+    """Whether a shell asks how a line goes on."""
+    return "_ARGCOMPLETE" in os.environ
 
 
 def autocomplete(parser: argparse.ArgumentParser) -> None:
     """Answer a shell that asks how a line goes on, and end; nothing where none asks."""
-    if "_ARGCOMPLETE" in os.environ:
+    if is_completing():
         import argcomplete
 
         argcomplete.autocomplete(parser, always_complete_options="long")
@@ -31,3 +47,46 @@ def completes(action: argparse.Action, names: Callable[[], Iterable[str]], *, li
 
     # What argcomplete reads.
     vars(action)["completer"] = known
+
+
+def methods_in_source() -> dict[str, dict[str, Option]]:
+    """The options of every method of the registry, by its name; whether each is a switch, and not what it says."""
+    assigned: dict[str, Any] = {}
+    for node in _tree(_REGISTRY).body:
+        if isinstance(node, ast.AnnAssign | ast.Assign):
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            assigned[ast.unparse(target)] = node.value
+    given, methods = ast.literal_eval(assigned["_GIVEN"]), {}
+    for name, made in zip(assigned["METHODS"].keys, assigned["METHODS"].values, strict=True):
+        run, fixed = made.args[0], []
+        if isinstance(run, ast.Call):  # a partial
+            fixed = [keyword.arg for keyword in run.keywords]
+            run = run.args[0]
+        arguments = _function(_REGISTRY, run.id).args
+        methods[name.value] = {
+            each.arg: Option(
+                each.arg,
+                bool if each.annotation is not None and "bool" in ast.unparse(each.annotation) else str,
+                inspect.Parameter.empty if default is None else None,
+            )
+            for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+            if each.arg not in (*given, *fixed)
+        }
+    return methods
+
+
+def _tree(module: str) -> ast.Module:
+    """The source of a module of this package, parsed."""
+    path = Path(__file__).parents[2].joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _function(module: str, name: str) -> ast.FunctionDef:
+    """The function that a module has under a name, where it is defined."""
+    for node in _tree(module).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return node
+        if isinstance(node, ast.ImportFrom) and node.module and name in (each.name for each in node.names):
+            return _function(node.module, name)
+    raise ValueError(f"{module} has no function {name}")

@@ -7,30 +7,23 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from cs_heads import plot
-from cs_heads.cli.colors import headed, verdict_colored
 from cs_heads.cli.completion import completes
 from cs_heads.cli.config import write_config
-from cs_heads.cli.options import (
-    ListMethods,
-    add_command,
-    add_common,
-    largest_losses,
-    loaded,
-    losses_line,
-    method_options,
-    names_of_methods,
-    settings_of,
-    unseen_of,
-)
+from cs_heads.cli.dry_run import Probe, cost_of_find, print_cost
+from cs_heads.cli.loading import loaded, unseen_of
+from cs_heads.cli.options import ListMethods, add_common, method_options, names_of_methods, settings_of
+from cs_heads.cli.parser import add_command
+from cs_heads.cli.printing import headed, largest_losses, losses_line, verdict_colored
 
 if TYPE_CHECKING:
     from cs_heads.analysis.confirm import Confirmation
-    from cs_heads.cli.options import Commands
+    from cs_heads.cli.parser import Commands
     from cs_heads.experiment.experiment import Experiment
     from cs_heads.ranking import HeadRanking
     from cs_heads.tasks import Task
@@ -116,9 +109,8 @@ def find(options: argparse.Namespace) -> None:
     own = method_options(options, [options.method])[options.method]
     settings = settings_of(options)
     with loaded(options) as (model, task, controls):
-        unseen = unseen_of(options, model, task, COMPARISON, settings)
-        start = perf_counter()
-        found = cs.find_heads(
+        search = partial(
+            cs.find_heads,
             model,
             task,
             k=options.k,
@@ -129,20 +121,20 @@ def find(options: argparse.Namespace) -> None:
             seed=options.seed,
             off=options.off,
             **own,
-            **settings,
         )
+        judge = partial(cs.confirm, model, task, controls=controls, off=options.off, seed=options.seed)
+        curve = options.out is not None and options.curve and not options.off
+        if options.dry_run:
+            probe = Probe(model, task, controls, options.seed, settings)
+            cost = cost_of_find(probe, search, judge, options, _masks_of_curve if curve else None)
+            print_cost(options, cost, model)
+            return
+        unseen = unseen_of(options, model, task, COMPARISON, settings)
+        start = perf_counter()
+        found = search(**settings)
         between = perf_counter()
         options.k = found.provenance["k"]  # by default what fits the grid
-        proof = cs.confirm(
-            model,
-            task,
-            found.top(options.k),
-            exclude=found.shared,
-            controls=controls,
-            off=options.off,
-            seed=options.seed,
-            **settings,
-        )
+        proof = judge(found.top(options.k), exclude=found.shared, **settings)
         seconds = {"find": between - start, "confirm": perf_counter() - between}
         result = _result(options, task, found, proof, seconds)
         if unseen is None:
@@ -153,7 +145,7 @@ def find(options: argparse.Namespace) -> None:
         written += _write(options.out, options.k, result, found)
         if not options.json:
             _print_result(options, result, found, proof)
-        if options.curve and not options.off and not proof.result.too_low:
+        if curve and not proof.result.too_low:
             written += _measure_curve(options.out, unseen, found, result, options.seed)
         if found.grid.kind == "heads":
             written += _attend(options.out, local_model(model), task, found.top(options.k), settings)
@@ -176,6 +168,7 @@ def _result(
         "heads": [_row(found, head) for head in found.top(options.k)],
         "claimed": [_row(found, head) for head in found.claimed_beyond(options.k)],
         "shared": found.shared_effects,
+        "interfering": [_row(found, head) for head in found.interfering],
         "spent": found.spent,
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "confirm": proof.to_dict(),
@@ -195,6 +188,7 @@ def _row(found: HeadRanking, head: Unit) -> dict[str, Any]:
 
 def _print_result(options: argparse.Namespace, result: dict[str, Any], found: HeadRanking, proof: Confirmation) -> None:
     from cs_heads.analysis.losses import shared_line
+    from cs_heads.report.heads import interfering_note
 
     if options.json:
         print(json.dumps(result))
@@ -227,7 +221,7 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     _print_controls(proof)
     if proof.close_because is not None:
         print(f"  close: {proof.close_because}")
-    for note in dict.fromkeys((*proof.notes, *found.notes)):
+    for note in dict.fromkeys((*proof.notes, *found.notes, *interfering_note(found))):
         print(headed(f"note: {note}"))
     print(headed(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm"))
 
@@ -265,6 +259,16 @@ def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking) -> 
     return written + draw_to(folder / "heads.png", plot.heads, found, k, verdict=result["confirm"]["verdict"])
 
 
+def _heads_of_curve(size: int) -> int:
+    """Heads of the curve on a grid of so many."""
+    return min(MOST, size // 2)
+
+
+def _masks_of_curve(size: int) -> int:
+    """Masks of the curve at most: none off, the heads found, and the sets of random heads."""
+    return 1 + (1 + N_RANDOM) * _heads_of_curve(size)
+
+
 def _measure_curve(
     folder: Path, unseen: Experiment, found: HeadRanking, result: dict[str, Any], seed: int
 ) -> list[Path]:
@@ -273,7 +277,7 @@ def _measure_curve(
     from cs_heads.analysis.sparsity import measure_sparsity
     from cs_heads.report.findings import CURVE, RESULT, write_record
 
-    heads = found.top(min(MOST, found.grid.size // 2))
+    heads = found.top(_heads_of_curve(found.grid.size))
     spent = unseen.spent
     curve = measure_sparsity([Column(unseen.task.name, "own", (unseen,))], heads, seed, N_RANDOM, found.shared)
     written = [write_record(folder / CURVE, curve.to_dict())]

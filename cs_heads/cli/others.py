@@ -10,11 +10,12 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from cs_heads.cli.colors import status_colored
-from cs_heads.cli.options import add_command, add_loading
+from cs_heads.cli.options import add_loading
+from cs_heads.cli.parser import add_command
+from cs_heads.cli.printing import status_colored
 
 if TYPE_CHECKING:
-    from cs_heads.cli.options import Commands
+    from cs_heads.cli.parser import Commands
     from cs_heads.store.store import Contents
 
 WIDTH = 120

@@ -8,22 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from cs_heads.cli.completion import is_completing
 from cs_heads.cli.config import write_config
-from cs_heads.cli.options import (
-    ALLOW_CODE,
-    REPEATED,
-    add_command,
-    add_config,
-    add_loading,
-    add_settings,
-    check_numbers,
-    make_folder,
-    settings_of,
-)
+from cs_heads.cli.dry_run import print_steps
+from cs_heads.cli.loading import check_numbers, make_folder
+from cs_heads.cli.options import ALLOW_CODE, REPEATED, add_loading, add_settings, settings_of
+from cs_heads.cli.parser import add_command, add_config
 
 if TYPE_CHECKING:
-    from cs_heads.cli.options import Commands, Parser
-    from cs_heads.reproduce import Estimate, Reproduction
+    from cs_heads.cli.parser import Commands, Parser
+    from cs_heads.experiment.estimate import Estimate
+    from cs_heads.reproduce import Reproduction
 
 
 def add(commands: Commands) -> None:
@@ -59,10 +54,13 @@ def add(commands: Commands) -> None:
 
 def _add_steps_and_settings(parser: Parser, _: Sequence[str]) -> None:
     """Put the steps of each paper before the examples of the help; as late as this, since it loads the library."""
-    from cs_heads.reproduce.reproduction import SETTINGS
-    from cs_heads.reproduce.run import STEPS
+    from cs_heads.reproduce.papers import SETTINGS
 
     add_settings(parser, SETTINGS)
+    if is_completing():
+        return
+    from cs_heads.reproduce.run import STEPS
+
     for paper, steps in reversed(STEPS.items()):
         needs = [f" (needs {step.needs[0]})" if step.needs[0] else "" for step in steps]
         lines = [f"  {step.name:<16}{step.about}{need}" for step, need in zip(steps, needs, strict=True)]
@@ -153,10 +151,6 @@ def _print_estimate(repro: Reproduction, found: Estimate) -> None:
         print(f"{name:<34}{task.name}, {len(task)} finding examples, {len(repro.unseen(name))} unseen")
     for name, reason in repro.left_out.items():
         print(f"{name:<34}left out: {reason}")
-    print(f"\n{'step':<16}{'example-evaluations':>20}{'minutes':>10}")
-    for step, by_task in found.evaluations.items():
-        print(f"{step:<16}{sum(by_task.values()):>20,}{found.seconds(step) / 60:>10.1f}")
-    print(f"{'at most':<16}{found.total:>20,}{found.total_seconds / 60:>10.1f}")
-    for step, reason in found.missing.items():
-        print(f"{step} cannot be made: {reason}")
+    print()
+    print_steps(found)
     print(flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import weakref
 from collections.abc import Sequence
 from functools import cache
@@ -134,6 +135,18 @@ def faster_dtype(model: HookedModel, texts: Sequence[TokenIds]) -> str | None:
 def _rate(device: torch.device, dtype: torch.dtype) -> float:
     """Once for all calls of a process, so that they decide alike."""
     return matrix_rate(device, dtype)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes used at most so far: reserved on a CUDA device, for others by this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_reserved(device)
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    # In kilobytes, but for one system.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def example_length(model: HookedModel) -> int:

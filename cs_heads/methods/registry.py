@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_type_hints
 
-from cs_heads.arguments import did_you_mean
+from cs_heads.arguments import Option, described, did_you_mean
 from cs_heads.methods.annealing import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.methods.gating import causal_head_gating, contrastive_gating
@@ -22,45 +21,6 @@ from cs_heads.settings import Settings
 
 # What the caller gives every method, and no user sets as an option.
 _GIVEN = ("seed", "budget", "k", "controls")
-
-
-@dataclass(frozen=True)
-class Option:
-    """One keyword of a call: its name, its type, its default value, and a sentence that explains it.
-
-    ``default`` is ``inspect.Parameter.empty`` where a value is required.
-    """
-
-    name: str
-    type: Any
-    default: Any = None
-    help: str = ""
-
-    @property
-    def types(self) -> tuple[Any, ...]:
-        """The types that a value may have: the members of a union, or the type itself."""
-        return get_args(self.type) or (self.type,)
-
-    @property
-    def required(self) -> bool:
-        """Whether there is no default value."""
-        return self.default is inspect.Parameter.empty
-
-
-def described(documented: Any, section: str = "Args") -> dict[str, str]:
-    """The entries of one section of a Google-style docstring.
-
-    Args:
-        documented: A function or a class.
-        section: The title of the section, without its colon.
-
-    Returns:
-        By the name of each entry its text, on one line and without the backticks of literals.
-    """
-    _, _, text = (inspect.getdoc(documented) or "").partition(f"\n{section}:\n")
-    text = re.split(r"\n(?=\S)", text)[0]
-    entries = re.findall(r"^    (\w+): (.*(?:\n     .*|\n$)*)", text, flags=re.MULTILINE)
-    return {name: " ".join(entry.replace("``", "").split()) for name, entry in entries}
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.analysis.atlas import Atlas
-from cs_heads.plot import style
+from cs_heads.analysis.atlas_result import Atlas
+from cs_heads.plot import parts, style
 from cs_heads.plot.marks import points_per_square
 from cs_heads.plot.skills import (
     NOTHING,
@@ -154,7 +154,7 @@ def skill_tree(found: Atlas, ax: Axes | None = None) -> Axes:
         ax.plot(0, row, marker="s", markersize=9, color=look.color, clip_on=False, zorder=4)
         ax.text(0, row, look.letter, **letter_look(look.color), zorder=5)
     prefix = common_folder(order)
-    style.names_down(ax, [style.safe_text(name[len(prefix) :], 24) for name in order])
+    parts.names_down(ax, [style.safe_text(name[len(prefix) :], 24) for name in order])
     ax.tick_params(axis="y", length=0, pad=7)
     ax.spines["left"].set_visible(False)
     ax.set(xlim=(0, 1.02), xticks=[0, 0.5, 1], xlabel="distance: 0 the same heads,\n1 no heads in common")
@@ -227,7 +227,7 @@ def _new_map(grid: Grid, labels: list[str]) -> Axes:
     width = style.COLUMN if (style.COLUMN - room) / n_units * 72 >= _LETTER else style.PAGE
     square = min(0.3, max(4.4 / n_layers, 0.125))
     across = square if n_units > 16 * n_layers else min(square, (width - room) / n_units)
-    lines = -(-len(labels) // style.legend_columns(labels, 0.95 * width))
+    lines = -(-len(labels) // parts.legend_columns(labels, 0.95 * width))
     return style.new_axes(width, min(9.2, max(1.1, n_layers * across) + 0.9 + 0.17 * lines))
 
 
@@ -272,7 +272,7 @@ def _draw_bar(ax: Axes, colors: list[str], limit: float, more: bool) -> None:
 
     steps = np.linspace(0, 1, 64)
     shades = np.stack([[tinted(color, step) for color in colors] for step in steps])
-    bar = style.color_bar(ax, ScalarMappable(Normalize(0, limit), _grays()), "loss above the mean of skills")
+    bar = parts.color_bar(ax, ScalarMappable(Normalize(0, limit), _grays()), "loss above the mean of skills")
     bar.ax.imshow(shades, aspect="auto", origin="lower", extent=(0, 1, 0, limit), interpolation="none", zorder=2)
     bar.set_ticks([0, limit / 2, limit], labels=["0", f"{limit / 2:.2f}", f"{'≥ ' if more else ''}{limit:.2f}"])
 
@@ -314,7 +314,7 @@ def _draw_legend(ax: Axes, squares: list[tuple[str, SquareHandle]], framed: str)
     from matplotlib.patches import Patch
 
     handles = {Patch(facecolor=square.colors[-1], label=label): square for label, square in squares}
-    style.add_legend(
+    parts.add_legend(
         ax,
         handles=list(handles),
         handler_map=handles,

@@ -12,7 +12,7 @@ from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.contrasts import HeldOutContrasts
 from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.failures import FailureModes
-from cs_heads.plot import style
+from cs_heads.plot import parts, style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,23 +54,23 @@ def confirmation(proof: Any, ax: Axes | None = None, *, relative: bool = True, r
         drop, *bounds = _shares(frame) if relative else _numbers(frame, "drop", "low", "high")
         places = np.array([tasks.index(task) for task in frame["task"]]) + (number - (len(series) - 1) / 2) * each
         label = style.safe_text(name) or None
-        style.interval_bars(ax, places, drop, np.array(bounds), each * 0.9, number=number, horizontal=True, label=label)
+        parts.interval_bars(ax, places, drop, np.array(bounds), each * 0.9, number=number, horizontal=True, label=label)
         for place in places[np.isnan(drop)]:
             ax.text(0.01, place, "baseline too low", va="center", color="0.35")
     if random is not None:
         first = next(iter(series.values()))["baseline"].iloc[0]
         at = random / first if relative and first else random
-        ax.plot([at, at], [-0.48, 0.48], label="random heads", **{**style.random_look(), "linewidth": 2.2, "zorder": 4})
+        ax.plot([at, at], [-0.48, 0.48], label="random heads", **{**parts.random_look(), "linewidth": 2.2, "zorder": 4})
     if isinstance(proof, Confirmation):
         ax.set_title(f"{proof.verdict}{' (close)' if proof.close else ''}")
     ax.axvline(0, color="0.7", linewidth=0.6, zorder=0)
-    style.names_down(ax, [style.safe_text(task, 24) for task in tasks])
+    parts.names_down(ax, [style.safe_text(task, 24) for task in tasks])
     ax.set_xlabel(
         f"score lost with the heads off\n({'share of the intact score' if relative else 'scores are from 0 to 1'})"
     )
     if relative:
         ax.set_xlim(min(ax.get_xlim()[0], -0.02), max(1.02, ax.get_xlim()[1]))
-    return style.add_legend(ax)
+    return parts.add_legend(ax)
 
 
 def _series(proof: Any) -> dict[str, pd.DataFrame]:
@@ -132,14 +132,14 @@ def specificity(drops: TaskDrops, ax: Axes | None = None) -> Axes:
         # What a score can be.
         bounds = np.clip(baseline - np.array([drop.interval[::-1] for drop in row]).T, 0, 1)
         label = _set_label(drops, name)
-        style.interval_bars(ax, places + (number + 1) * width, score, bounds, width, number=number, label=label)
+        parts.interval_bars(ax, places + (number + 1) * width, score, bounds, width, number=number, label=label)
     guessed = [(place, first[task].chance) for place, task in enumerate(names) if first[task].chance > 0]
     if guessed:
         at, chances = np.array(guessed).T
         ax.hlines(chances, at - 0.46, at + 0.46, color="black", linewidth=0.8, linestyle=":", label="guessing")
-    style.turned_names(ax, map(style.safe_text, _with_own(drops)))
+    parts.turned_names(ax, map(style.safe_text, _with_own(drops)))
     ax.set(ylim=(0, 1.03), ylabel="score on unseen examples")
-    return style.add_legend(ax)
+    return parts.add_legend(ax)
 
 
 @style.styled
@@ -188,7 +188,7 @@ def radar(drops: TaskDrops, ax: Axes | None = None) -> Axes:
     polar.set_rlabel_position((len(names) // 4 + 0.5) * 360 / len(names))
     polar.grid(color="0.85", linewidth=0.5)
     polar.spines["polar"].set_visible(False)
-    return style.add_legend(polar)
+    return parts.add_legend(polar)
 
 
 def _in_short_lines(name: str) -> str:
@@ -227,10 +227,10 @@ def failures(modes: FailureModes, ax: Axes | None = None) -> Axes:
         seen, bounds = np.array([share.share for share in shares]), np.array([share.interval for share in shares]).T
         look = {} if number else _INTACT
         label = style.safe_text(name)
-        style.interval_bars(ax, places, seen, bounds, width, number=number - 1, label=label, **look)
+        parts.interval_bars(ax, places, seen, bounds, width, number=number - 1, label=label, **look)
     ax.set_xticks(range(len(kinds)), kinds)
     ax.set(ylim=(0, 1.03), ylabel="share of unseen examples")
-    return style.add_legend(ax)
+    return parts.add_legend(ax)
 
 
 @style.styled
@@ -255,7 +255,7 @@ def contrasts(found: HeldOutContrasts, ax: Axes | None = None) -> Axes:
         row = [chosen[group] for group in groups]
         places = np.arange(len(groups)) + 0.36 * (number - 0.5)
         scores, bounds = np.array([s.score for s in row]), np.array([s.interval for s in row]).T
-        bars = style.interval_bars(ax, places, scores, bounds, 0.34, number=number, hatch="")
+        bars = parts.interval_bars(ax, places, scores, bounds, 0.34, number=number, hatch="")
         for bar, score in zip(bars, row, strict=True):
             bar.set_hatch("" if score.measured == score.retained else "////")
         ax.hlines([s.baseline for s in row], places - 0.17, places + 0.17, color="black", linewidth=1)
@@ -266,6 +266,6 @@ def contrasts(found: HeldOutContrasts, ax: Axes | None = None) -> Axes:
     ax.bar([np.nan], [np.nan], color="0.6", edgecolor="white", hatch="////", label="the format forgotten")
     ax.plot([], [], color="black", linewidth=1, label="intact")
     names = [(style.safe_text(held), style.safe_text(retained)) for held, retained in groups]
-    style.turned_names(ax, [f"{held}\nretains {retained}" for held, retained in names])
+    parts.turned_names(ax, [f"{held}\nretains {retained}" for held, retained in names])
     ax.set(ylim=(0, 1.03), ylabel="score of the held-out task")
-    return style.add_legend(ax)
+    return parts.add_legend(ax)

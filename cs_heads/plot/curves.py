@@ -11,7 +11,7 @@ from cs_heads.analysis.compare import Comparison
 from cs_heads.analysis.faithfulness import Faithfulness
 from cs_heads.analysis.scale import ScaleStudy
 from cs_heads.analysis.sparsity import SparsityCurve
-from cs_heads.plot import style
+from cs_heads.plot import parts, style
 from cs_heads.plot.squares import agreement
 
 if TYPE_CHECKING:
@@ -37,17 +37,17 @@ def drops(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) 
     """
     ax = style.new_axes(height=2.1 + 0.16 * (len(compared.methods) + 2)) if ax is None else ax
     ks = np.arange(1, compared.random_drops.shape[1] + 1)
-    style.random_band(ax, ks, compared.random_drops)
+    parts.random_band(ax, ks, compared.random_drops)
     for number, (name, one) in enumerate(compared.methods.items()):
         label = f"{style.safe_text(name)} ({one.ranking.spent:,})"
         low, high = np.array([drop.interval for drop in one.curve]).T
         depth = 0.3 / (1 + len(compared.methods))
-        style.band(ax, ks, one.drops, low, high, depth=depth, label=label, **_method_look(compared, number))
+        parts.band(ax, ks, one.drops, low, high, depth=depth, label=label, **_method_look(compared, number))
     task = compared.provenance.get("task", {}).get("name")
     title = "drop on unseen examples" if task is None else style.safe_text(f"{task}: drop on unseen examples", 50)
     ax.set(xticks=ks, xlabel="heads ablated, the most important first (k)", title=title)
     ax.set_ylabel(f"score lost, drop@k\n(of {compared.baseline:.2f} intact)")
-    return style.add_legend(ax, title="method (example-evaluations)") if legend else ax
+    return parts.add_legend(ax, title="method (example-evaluations)") if legend else ax
 
 
 @style.styled
@@ -69,10 +69,10 @@ def cost(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) -
         drop = one.curve[compared.k - 1]
         ax.vlines(one.ranking.spent, *drop.interval, color=look["color"], linewidth=0.8)
         ax.plot(one.ranking.spent, drop.drop, label=style.safe_text(name), **look)
-    ax.axhline(compared.random_drop[compared.k - 1], label="random heads", **style.random_look())
-    style.log_ticks(ax, [one.ranking.spent for one in compared.methods.values()])
+    ax.axhline(compared.random_drop[compared.k - 1], label="random heads", **parts.random_look())
+    parts.log_ticks(ax, [one.ranking.spent for one in compared.methods.values()])
     ax.set(xlabel="example-evaluations to find", ylabel=f"score lost, drop@{compared.k}")
-    return style.add_legend(ax) if legend else ax
+    return parts.add_legend(ax) if legend else ax
 
 
 @style.styled
@@ -119,15 +119,15 @@ def sparsity(curve: SparsityCurve, ax: Axes | None = None) -> Axes:
         low, high = (np.array([drop.baseline - drop.interval[side] for drop in lost]) for side in (1, 0))
         role = "" if curve.roles[name] == "own" else f" ({curve.roles[name]})"
         scores = np.array([drop.score for drop in lost])
-        style.band(
+        parts.band(
             ax, np.arange(len(lost)), scores, low, high, label=style.safe_text(name + role), **style.line_look(number)
         )
     if curve.random_drops is not None:
         sets = curve.drops[curve.own][0].baseline - curve.random_drops
-        style.random_band(ax, np.arange(sets.shape[1]), sets)
+        parts.random_band(ax, np.arange(sets.shape[1]), sets)
     ax.set(xticks=range(len(curve.heads) + 1), ylim=(-0.02, 1.05))
     ax.set(xlabel=style.safe_text(f"heads of {curve.own} ablated"), ylabel="score on unseen examples")
-    return style.add_legend(ax)
+    return parts.add_legend(ax)
 
 
 @style.styled
@@ -150,17 +150,17 @@ def faithfulness(measured: Faithfulness, ax: Axes | None = None, *, legend: bool
     shares = measured.shares
     ax.axhline(1, color="black", linewidth=0.6, linestyle=":")
     if measured.random is not None:
-        style.random_band(ax, shares, measured.random, f"random orders of {measured.unit}s ({{}})")
+        parts.random_band(ax, shares, measured.random, f"random orders of {measured.unit}s ({{}})")
     for number, (name, one) in enumerate(measured.curves.items()):
         look: dict[str, Any] = {
             **style.line_look(number),
             "label": style.safe_text(f"{name} (CPR {one.cpr:.2f}, CMD {one.cmd:.2f})", 60),
             "markersize": 3.5 + 2.5 * (1 - (number + 1) / len(measured.curves)),
         }
-        style.band(ax, shares, one.faithfulness, *one.bounds.T, **look)
-    style.share_ticks(ax, shares)
+        parts.band(ax, shares, one.faithfulness, *one.bounds.T, **look)
+    parts.share_ticks(ax, shares)
     ax.set(xlabel=f"share of {measured.unit}s kept, all others ablated", ylabel=f"faithfulness ({measured.response})")
-    return style.add_legend(ax) if legend else ax
+    return parts.add_legend(ax) if legend else ax
 
 
 @style.styled
@@ -200,10 +200,10 @@ def recall(worlds: pd.DataFrame, ax: Axes | None = None, *, legend: bool = True)
         error = of_size["recall"].sem().fillna(0)
         look = {**style.line_look(number), "label": style.safe_text(method), "zorder": 3 + len(methods) - number}
         ax.errorbar(means["spent"].to_numpy(), means["recall"].to_numpy(), error.to_numpy(), capsize=2, **look)
-    style.log_ticks(ax, worlds["spent"])
+    parts.log_ticks(ax, worlds["spent"])
     ax.set(ylim=(0, 1.05), xlabel="evaluations", ylabel="recall of planted heads")
     ax.grid(alpha=0.3, linewidth=0.5)
-    return style.add_legend(ax) if legend else ax
+    return parts.add_legend(ax) if legend else ax
 
 
 @style.styled
@@ -263,7 +263,7 @@ def scale(study: ScaleStudy, ax: Axes | None = None) -> Axes:
         ax.plot(index, place, marker="o", markersize=6, markerfacecolor=filled, color=style.COLORS[0])
     ax.axvline(0, color="0.6", linewidth=0.8, linestyle=":")
     names = [style.safe_text(f"{model.name} ({model.n_ablated} of {model.ranking.grid.size})") for model, *_ in proven]
-    style.names_down(ax, names)
+    parts.names_down(ax, names)
     ax.set(xlim=(min(-0.05, *(interval[0] for *_, interval in proven)), 1.05))
     hollow = not all(model.localized for model, *_ in proven)
     ax.set_xlabel("localization index\n(hollow: not localized)" if hollow else "localization index")
@@ -292,4 +292,4 @@ def depth_profiles(study: ScaleStudy, ax: Axes | None = None, bins: int = 8) -> 
         )
     ax.set(xlim=(0, 1), xlabel="depth (0 first layer, 1 last)", ylabel="share of importance")
     ax.set_ylim(bottom=0)
-    return style.add_legend(ax)
+    return parts.add_legend(ax)

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from cs_heads.arguments import check_integer
 from cs_heads.methods.gating.result import HeadGates
-from cs_heads.plot import style
+from cs_heads.plot import parts, style
 from cs_heads.plot.looks import head_looks
 from cs_heads.plot.marks import head_handle, mark_heads, points_per_square, write_on
 from cs_heads.ranking import HeadRanking
@@ -74,7 +74,7 @@ def heads(
         raise ValueError(f"key_value_heads must divide the {grid.n_units} heads of a layer, got {key_value_heads}")
     limit, top = _limit(ranking), _shown(ranking, k)
     ax, image, _ = _draw_map(
-        ax, grid, ranking.importance, limit, label=style.importance_label(ranking.unit), n_lines=len(top)
+        ax, grid, ranking.importance, limit, label=parts.importance_label(ranking.unit), n_lines=len(top)
     )
     if key_value_heads not in (None, 1, grid.n_units):
         _draw_groups(ax, grid, key_value_heads)
@@ -159,8 +159,8 @@ def importance(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes
             ax.hlines(row, *ranking.interval[at], color=look.color, linewidth=1.4)
         ax.plot(ranking.importance[at], row, marker=look.marker, color=look.color, markersize=6)
     ax.axvline(0, color=style.RANDOM, linewidth=0.6)
-    style.names_down(ax, map(str, top))
-    ax.set_xlabel(style.importance_label(ranking.unit))
+    parts.names_down(ax, map(str, top))
+    ax.set_xlabel(parts.importance_label(ranking.unit))
     return ax
 
 
@@ -196,7 +196,7 @@ def _draw_map(
         ax = style.new_axes(width, min(9.0, max(1.1, square * n_layers) + 1.34 + 0.14 * n_lines))
     drawn: dict[str, Any] = {"aspect": "auto", "interpolation": "none"} if wide else {"aspect": "equal"}
     image = ax.imshow(values, cmap=style.signed_colors(), vmin=-limit, vmax=limit, **drawn)
-    bar = style.color_bar(ax, image, label)
+    bar = parts.color_bar(ax, image, label)
     ax.set(xticks=_ticks(n_units, 12), yticks=_ticks(n_layers, 16), xlabel=grid.word, ylabel="layer")
     return ax, image, bar
 
@@ -214,7 +214,7 @@ def _draw_legend(
         head_handle(look, f"{rank}  {told(head)}", hollow=head in hollow)
         for rank, (head, look) in enumerate(head_looks(top).items(), 1)
     ]
-    style.add_legend(ax, handles=[*handles, *(others or [])], handletextpad=0.3, **options)
+    parts.add_legend(ax, handles=[*handles, *(others or [])], handletextpad=0.3, **options)
 
 
 def _title(provenance: dict[str, Any], method: str) -> str:

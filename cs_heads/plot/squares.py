@@ -13,7 +13,7 @@ from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.formats import FormatHeads
 from cs_heads.analysis.overlap import Overlap
 from cs_heads.analysis.universal import UniversalHeads
-from cs_heads.plot import style
+from cs_heads.plot import parts, style
 from cs_heads.plot.marks import name_heads
 from cs_heads.plot.skills import common_folder
 from cs_heads.units import Unit
@@ -58,7 +58,7 @@ def draw_squares(
         height = 0.6 + 0.75 * letters + max(1.1, _SIDE * len(rows))
         ax = style.new_axes(style.width_for(0.9 + letters + _SIDE * len(columns)), height)
     image = ax.imshow(values, cmap=colors, vmin=0, vmax=limit, aspect="auto")
-    bar = style.color_bar(ax, image, label, shrink=0.9)
+    bar = parts.color_bar(ax, image, label, shrink=0.9)
     if (values > limit).any():
         ticks = np.linspace(0, limit, 6).tolist()
         bar.set_ticks(ticks, labels=[f"{tick:.1f}" for tick in ticks[:-1]] + [f"≥ {limit:.1f}"])
@@ -69,7 +69,7 @@ def draw_squares(
             color = style.letter_color(image, value)
             ax.text(column, row, text, ha="center", va="center", color=color, fontsize=style.SMALL)
     max_letters = _LETTERS if style.figure_of(ax).get_size_inches()[0] <= style.COLUMN else 2 * _LETTERS
-    style.turned_names(ax, [style.safe_text(name, max_letters) for name in columns])
+    parts.turned_names(ax, [style.safe_text(name, max_letters) for name in columns])
     ax.set_yticks(range(len(rows)), [style.safe_text(name, max_letters) for name in rows])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from cs_heads import plot
-from cs_heads.analysis.atlas import Atlas
+from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.plot.atlas import SPLITS
 from cs_heads.plot.skills import UNIVERSAL, SkillLook, skill_looks
 from cs_heads.plot.style import letter_on
 from cs_heads.report.findings import AtlasFindings
+from cs_heads.report.heads import interfering_note
 from cs_heads.report.parts import COST, Part, cells_of, facts_of, note_of, picture_of, render, section_of, table_of
 from cs_heads.units import Unit
 
@@ -59,7 +60,8 @@ def notes_of(found: Atlas) -> list[Part]:
     """
     said: dict[str, dict[str, str]] = {}
     for name in found.skills:
-        for note in dict.fromkeys((*found.proofs[name].notes, *found.rankings[name].notes)):
+        ranking = found.rankings[name]
+        for note in dict.fromkeys((*found.proofs[name].notes, *ranking.notes, *interfering_note(ranking))):
             if note not in found.notes:
                 said.setdefault(_NUMBER.sub("…", note), {})[name] = note
     notes: list[Part] = list(map(note_of, found.notes))

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cs_heads.analysis.atlas import Atlas
+from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.compare import Compared, Comparison
 from cs_heads.analysis.losses import TaskDrop

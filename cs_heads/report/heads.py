@@ -20,6 +20,14 @@ def chip_of(ranking: HeadRanking, head: Unit) -> Part:
     return {**mark_of(head), **more}
 
 
+def interfering_note(ranking: HeadRanking) -> tuple[str, ...]:
+    """What is said of heads whose removal helps the task; nothing where the search saw none."""
+    gains = ", ".join(f"{head} ({ranking.importance[head.layer, head.index]:+.3f})" for head in ranking.interfering)
+    if not gains:
+        return ()
+    return (f"interfering: the task gains without {gains}, as the search saw it; how much, unseen examples must say",)
+
+
 def _terms(ranking: HeadRanking) -> dict[str, str]:
     """What is told of a head, each by its name: what the words mean for this ranking."""
     return {
@@ -77,5 +85,6 @@ def told_of(ranking: HeadRanking) -> dict[str, str]:
         known = {key: value for key, value in facts.items() if value not in ("", "–")}
         lines = [f"{key} {'yes' if value == '✓' else value}" for key, value in known.items()]
         lines += ["shared: controls need it too"] if Unit.parse(name) in shared else []
+        lines += ["interfering: the task gains without it"] if Unit.parse(name) in ranking.interfering else []
         told[name] = "\n".join([name, *lines])
     return told

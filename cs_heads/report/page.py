@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads import plot
-from cs_heads.analysis.atlas import Atlas
+from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.losses import shared_line
 from cs_heads.arguments import check_path
 from cs_heads.plot.attention_patterns import load_script
@@ -16,7 +16,7 @@ from cs_heads.plot.style import offscreen
 from cs_heads.report.atlas_page import atlas_page
 from cs_heads.report.comparison import comparison_of
 from cs_heads.report.findings import ATLAS, BROKEN, AtlasFindings, Findings, Section, broken_folder
-from cs_heads.report.heads import chip_of, chip_terms, heads_table, shown_heads, told_of
+from cs_heads.report.heads import chip_of, chip_terms, heads_table, interfering_note, shown_heads, told_of
 from cs_heads.report.parts import (
     CONTROL,
     COST,
@@ -119,7 +119,11 @@ def _head_lists(findings: Findings) -> list[list[Unit]]:
 def _rendered(findings: Findings) -> str:
     ranking, proof = findings.ranking, findings.proof
     word, title = _grid(findings).word, f"{findings.task} on {findings.model}"
-    notes = [*findings.notes, *((proof or {}).get("notes", ())), *(() if ranking is None else ranking.notes)]
+    notes = [
+        *findings.notes,
+        *((proof or {}).get("notes", ())),
+        *(() if ranking is None else (*ranking.notes, *interfering_note(ranking))),
+    ]
     return render(
         f"Which {word}s does {title} rest on?",
         title,

@@ -1,4 +1,3 @@
-from .dry_run import Estimate as Estimate
 from .dry_run import estimate as estimate
 from .papers import PAPERS as PAPERS
 from .papers import PaperSettings as PaperSettings

@@ -6,20 +6,17 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from time import perf_counter
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float, Int, Shaped
 
-from cs_heads import designs
 from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.analysis.universal import UniversalHeads
 from cs_heads.experiment.baseline import BaselineTooLowError
+from cs_heads.experiment.estimate import N_PROBED, Estimate, seconds_each
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.lens import EncodedExample
 from cs_heads.methods.gating.descent import Plan
 from cs_heads.methods.gating.result import HeadGates
 from cs_heads.ranking import HeadRanking
@@ -29,11 +26,6 @@ from cs_heads.reproduce.run import done_steps
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, finding_side
 from cs_heads.units import Grid
-
-# Examples and masks of a probe at most, and seconds for the probes of all tasks, about.
-_EXAMPLES = 8
-_MASKS = 32
-_SECONDS = 4.0
 
 
 class Counting:
@@ -143,44 +135,6 @@ class DryRun(Reproduction):
         return dict(self.counted - before)
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """The most example-evaluations of each step, by task, and the seconds that one takes on this machine.
-
-    What an earlier step measures is not counted again; what is done and in the store is not counted at all. Half of the
-    evaluations of gates are backward passes, taken to last as long as forward ones.
-
-    Attributes:
-        evaluations: by step, then by task.
-        seconds_each: by task the seconds of one example-evaluation.
-        missing: steps that cannot be made, and why.
-    """
-
-    evaluations: dict[str, dict[str, int]]
-    seconds_each: dict[str, float]
-    missing: dict[str, str]
-
-    def seconds(self, step: str) -> float:
-        """Seconds of one step."""
-        return float(sum(number * self.seconds_each[task] for task, number in self.evaluations[step].items()))
-
-    @property
-    def total(self) -> int:
-        """Example-evaluations of all steps."""
-        return sum(sum(by_task.values()) for by_task in self.evaluations.values())
-
-    @property
-    def total_seconds(self) -> float:
-        """Seconds of all steps."""
-        return float(sum(map(self.seconds, self.evaluations)))
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row a step: example-evaluations, seconds, and why it cannot be made, where it cannot."""
-        rows = [(step, sum(each.values()), self.seconds(step), "") for step, each in self.evaluations.items()]
-        rows += [(step, 0, 0.0, reason) for step, reason in self.missing.items()]
-        return pd.DataFrame(rows, columns=["step", "example-evaluations", "seconds", "missing"])
-
-
 def estimate(repro: Reproduction, steps: Iterable[Step]) -> Estimate:
     """Count what steps cost at most, and time evaluations of each task for some seconds in all, none of them kept.
 
@@ -210,53 +164,10 @@ def estimate(repro: Reproduction, steps: Iterable[Step]) -> Estimate:
         except BaselineTooLowError as error:
             missing[step.name] = str(error)
     used = dict.fromkeys(task for by_task in evaluations.values() for task in by_task)
-    return Estimate(evaluations, _seconds_each(repro, used), missing)
-
-
-def _seconds_each(repro: Reproduction, names: Iterable[str]) -> dict[str, float]:
-    """Seconds of one example-evaluation of each task, by ever more masks on it while the time for that lasts.
-
-    A task that the time does not suffice for takes, by token, what others of its kind do.
-    """
     calls: SettingsArguments = {**repro.calls, "store": None, "progress": False}
-    made: dict[str, Experiment] = {}
-    for name in names:
-        side, first = repro.unseen(name).take(_EXAMPLES), next(iter(made.values()), None)
+    probes: dict[str, Experiment] = {}
+    for name in used:
+        side, first = repro.unseen(name).take(N_PROBED), next(iter(probes.values()), None)
         # On one engine, which finds out once how it runs fastest.
-        made[name] = Experiment(repro.model, side, **calls) if first is None else first.on(side)
-    tokens = {name: np.mean([_tokens(each) for each in one.encoded]) for name, one in made.items()}
-    measured: dict[str, float] = {}
-    until = perf_counter() + _SECONDS
-    for name, one in made.items():
-        if perf_counter() < until or not any(_writes(made[each]) == _writes(one) for each in measured):
-            measured[name] = _measured(one, repro.seed, _SECONDS / len(made))
-    alike = {
-        writes: np.mean([seconds / tokens[each] for each, seconds in measured.items() if _writes(made[each]) == writes])
-        for writes in set(map(_writes, made.values()))
-    }
-    return {name: measured.get(name, float(alike[_writes(one)] * tokens[name])) for name, one in made.items()}
-
-
-def _measured(experiment: Experiment, seed: int, most: float) -> float:
-    """Seconds of an example-evaluation in the largest of ever larger batches, until these take ``most`` seconds."""
-    off = designs.bernoulli(experiment.grid, 2 * _MASKS, max(0.05, 1 / experiment.grid.size), seed)
-    # Not timed: what the first forward of an engine prepares.
-    experiment(off[:1])
-    seconds, begun, n, each = 0.0, 1, 2, 0.0
-    while begun < len(off) and seconds < most:
-        ran, start = experiment.ran, perf_counter()
-        experiment(off[begun : begun + n])
-        taken = perf_counter() - start
-        # Masks drawn twice are measured once.
-        each = taken / (experiment.ran - ran) if experiment.ran > ran else each
-        seconds, begun, n = seconds + taken, begun + n, 2 * n
-    return each
-
-
-def _tokens(example: EncodedExample) -> int:
-    return len(example.prompt) + sum(map(len, example.continuations))
-
-
-def _writes(experiment: Experiment) -> bool:
-    """Whether the model writes what is scored, which takes longer by token."""
-    return experiment.task.kind == "generation"
+        probes[name] = Experiment(repro.model, side, **calls) if first is None else first.on(side)
+    return Estimate(evaluations, seconds_each(probes, repro.seed), missing)

@@ -9,6 +9,9 @@ from cs_heads.arguments import check_integer
 
 Form = Literal["letters", "full"]
 
+SETTINGS = ("prepend_bos", "dtype", "batch_tokens", "progress")
+"""What a reproduction may set of how a call measures."""
+
 
 @dataclass(frozen=True)
 class PaperTask:

@@ -24,7 +24,7 @@ from cs_heads.methods.gating.result import HeadGates
 from cs_heads.plot.style import draw_to, figure_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.report.findings import CURVE, RESULT, write_record
-from cs_heads.reproduce.papers import Paper, PaperSettings
+from cs_heads.reproduce.papers import SETTINGS, Paper, PaperSettings
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.units import Grid, Unit
@@ -33,9 +33,6 @@ T = TypeVar("T")
 STORE = "store.sqlite"
 Part = Literal["searched", "universal", "gates"]
 """A result that a reproduction computes once for all steps."""
-
-SETTINGS = ("prepend_bos", "dtype", "batch_tokens", "progress")
-"""What a reproduction may set of how a call measures."""
 
 
 @dataclass(frozen=True, eq=False)

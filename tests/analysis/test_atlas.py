@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import cs_heads as cs
-from cs_heads.analysis.atlas import Atlas
+from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.drops import Column, measure_drops
 from cs_heads.experiment.cost import BudgetTooSmallError

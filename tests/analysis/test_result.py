@@ -9,7 +9,7 @@ import pytest
 from jaxtyping import Float
 
 from cs_heads import analysis
-from cs_heads.analysis.atlas import Atlas
+from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.result import Record, Result
 from cs_heads.units import Head
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cs_heads.analysis.atlas import Atlas
+from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
 from cs_heads.analysis.compare import Compared, Comparison
 from cs_heads.analysis.drops import TaskDrops

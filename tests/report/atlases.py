@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cs_heads.analysis.atlas import Atlas
+from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.losses import TaskDrop

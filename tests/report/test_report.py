@@ -205,6 +205,12 @@ def test_heads_that_were_off_throughout_stand_with_the_answer(report):
     assert "Off throughout" not in report(Findings(ranking=made_ranking(), k=2)).words
 
 
+def test_heads_whose_removal_helps_are_told(report):
+    page = report(Findings(ranking=replace(made_ranking(), interfering=(Head(2, 0),))))
+    assert "interfering: the task gains without L2H0 (" in page.words
+    assert "interfering: the task gains" not in report(Findings(ranking=made_ranking())).words
+
+
 def test_a_comparison_alone_is_led_by_the_method_whose_heads_take_the_most(report):
     page = report(Findings(comparison=made_comparison()))
     assert "Of 2 methods, the top 2 heads of greedy take the most from the task" in page.words

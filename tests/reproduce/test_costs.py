@@ -44,7 +44,7 @@ def test_a_step_after_the_search_costs_no_more_than_was_said(study, rows, step):
 def test_a_dry_run_probes_the_model_and_counts_the_rest(study, rows):
     one = study(names=["gsm8k", "arithmetic", "swearing", "boolq"])
     said = estimate(one, steps_of("cs"))
-    # 64 masks on 8 examples of each at most.
+    # 63 masks on 8 examples of each at most.
     assert sum(rows) <= 512 * len(one.tasks) < said.total
     # No head and the heads of two tasks, on four tasks.
     assert said.evaluations["drops"] == dict.fromkeys(one.tasks, 3 * 20)

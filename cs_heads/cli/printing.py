@@ -1,11 +1,17 @@
-"""Colors where a terminal shows them: never in files, pipes and JSON, nor where NO_COLOR is set."""
+"""What several commands print: losses of controls, and colors where a terminal shows them.
+
+Colors are never in files, pipes and JSON, nor where NO_COLOR is set.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cs_heads.analysis.losses import Specificity
 
 _CODES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
 # A verdict, and what a line of results begins with.
@@ -42,3 +48,19 @@ def headed(line: str) -> str:
     """A line such as ``note: ...`` or ``cost: ...``, with its head bold."""
     head, colon, rest = line.partition(":")
     return colored(head + colon, "bold") + rest if colon else line
+
+
+def losses_line(found: Specificity, most: int = 3) -> str:
+    """The own loss, the mean control loss, and the controls that lose most."""
+    many = len(found.controls)
+    line = f"the task loses {found.own}, {f'{many} controls {found.mean} on average' if many > 1 else 'its control'}"
+    return f"{line}; {largest_losses(found, most)}" if many > 1 else f"{line} {found.mean}"
+
+
+def largest_losses(found: Specificity, most: int = 3) -> str:
+    """The controls that lose most, the first first."""
+    order = sorted(found.controls, key=lambda name: -found.controls[name].loss)
+    shown = ", ".join(f"{name} {found.controls[name].loss:.2f}" for name in order[:most])
+    left = order[most:]
+    more = f"; {len(left)} more lose at most {found.controls[left[0]].loss:.2f}" if left else ""
+    return f"controls that lose most: {shown}{more}"

@@ -1,0 +1,247 @@
+"""What an atlas says: which heads serve which skill, which serve all, and how skills are alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy.cluster.hierarchy import fcluster, linkage, optimal_leaf_ordering
+from scipy.spatial.distance import squareform
+
+from cs_heads.analysis.confirm import Confirmation
+from cs_heads.analysis.drops import TaskDrops
+from cs_heads.analysis.result import Result, json_ready
+from cs_heads.arguments import check_path, read_saved
+from cs_heads.drawable import Drawable
+from cs_heads.methods.annealing.task_search import alone_intervals, universal_of
+from cs_heads.ranking import HeadRanking
+from cs_heads.units import Unit
+
+FORMAT = "cs-heads atlas"
+
+# A loss must be so many standard errors, and so much of the score above chance, to call a head one of a skill; and
+# what is subtracted where skills are compared.
+_CLEAR, _MUCH, _DOUBT = 4.0, 0.1, 2.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Atlas(Result, Drawable, picture="atlas"):
+    """Which heads of a model serve which of several skills, and which serve all.
+
+    Attributes:
+        rankings: The heads of each skill, by its name, ranked by what they take from it beyond the other skills.
+        losses: What each head takes from each skill among other heads that are off, as a share of its score above
+            chance.
+        errors: The standard errors of these.
+        drops: What the first ``k`` heads of each skill take from every skill on unseen examples.
+        proofs: The verdict on the heads of each skill.
+        k: Heads of each skill that go off in the proofs.
+        left_out: Skills that the model cannot do, and why.
+        spent: Example-evaluations.
+        provenance: Model, skills and seed.
+        notes: What its reader should know.
+    """
+
+    rankings: dict[str, HeadRanking]
+    losses: Float[np.ndarray, "skill layer head"]
+    errors: Float[np.ndarray, "skill layer head"]
+    drops: TaskDrops
+    proofs: dict[str, Confirmation]
+    k: int
+    left_out: dict[str, str]
+    spent: int
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.rankings:
+            raise ValueError("rankings must hold those of one skill or more")
+        wanted = (len(self.rankings), *next(iter(self.rankings.values())).grid.shape)
+        for name in ("losses", "errors"):
+            if (got := getattr(self, name).shape) != wanted:
+                raise ValueError(f"{name} must be [skill, layer, head] = {wanted}, got {got}")
+        if foreign := {*self.proofs} - {*self.rankings}:
+            raise ValueError(
+                f"proofs must be of the skills ranked, {', '.join(self.rankings)}, got {', '.join(foreign)}"
+            )
+
+    @property
+    def skills(self) -> tuple[str, ...]:
+        """The skills, in the order of all tables."""
+        return tuple(self.rankings)
+
+    @property
+    def heads(self) -> dict[str, tuple[Unit, ...]]:
+        """The first ``k`` heads of each skill."""
+        return {name: tuple(ranking.top(self.k)) for name, ranking in self.rankings.items()}
+
+    @property
+    def universal(self) -> tuple[Unit, ...]:
+        """Heads that most skills need, those first that take most (see ``annealed_jointly``)."""
+        grid = next(iter(self.rankings.values())).grid
+        losses, errors = (each.reshape(len(each), -1) for each in (self.losses, self.errors))
+        place = {name: number for number, name in enumerate(self.skills)}
+        pairs = [(place[name], place[other]) for name, others in self.kin.items() for other in others]
+        return tuple(grid.unit(int(index)) for index in universal_of(losses, errors, pairs))
+
+    @property
+    def shared(self) -> dict[Unit, tuple[str, ...]]:
+        """Heads of two skills or more that are not universal, and which these are.
+
+        A head is one of a skill where it is among its first ``k``, or takes a tenth of the score above chance and more
+        than four standard errors.
+        """
+        serving: dict[Unit, list[str]] = {}
+        universal = {*self.universal}
+        for place, (name, ranking) in enumerate(self.rankings.items()):
+            clear = (self.losses[place] > _CLEAR * self.errors[place]) & (self.losses[place] > _MUCH)
+            for head in sorted({*ranking.top(self.k), *ranking.grid.units(clear)} - universal):
+                serving.setdefault(head, []).append(name)
+        kept = {head: tuple(names) for head, names in serving.items() if len(names) > 1}
+        return dict(sorted(kept.items(), key=lambda item: (-len(item[1]), item[0])))
+
+    @property
+    def interfering(self) -> dict[str, tuple[Unit, ...]]:
+        """Heads whose removal helps a skill, by the skills that have such heads."""
+        return {name: ranking.interfering for name, ranking in self.rankings.items() if ranking.interfering}
+
+    @property
+    def importance(self) -> Float[np.ndarray, "skill layer head"]:
+        """What each head takes from each skill, in points of score."""
+        return np.stack([ranking.importance for ranking in self.rankings.values()])
+
+    @property
+    def z(self) -> Float[np.ndarray, "skill layer head"]:
+        """By how many standard errors each head takes more from each skill than what is sure of the other skills."""
+        return np.stack([np.asarray(ranking.z) for ranking in self.rankings.values()])
+
+    @property
+    def interval(self) -> Float[np.ndarray, "skill layer head bound"]:
+        """The 95 % intervals of what each head takes from each skill alone (``losses`` are among others)."""
+        return alone_intervals(self.losses, self.errors)
+
+    def matrix(self) -> pd.DataFrame:
+        """The share of each skill's score above chance that the heads of each skill take, on unseen examples.
+
+        Skills whose heads go off down, skills measured across; NaN where a skill cannot tell.
+        """
+        return self.drops.matrix("share_lost")
+
+    def means(self) -> tuple[float, float]:
+        """The mean loss of skills to their own heads, and to those of other skills.
+
+        A loss counts as 1 at most, since a choice that turns into its opposite loses more, and as 0 at least, since
+        what one skill gains makes up for no other's loss. Skills that are kin (the same in another form) are no others.
+        """
+        losses = self.matrix().clip(0, 1).to_numpy(dtype=float)
+        own = np.eye(len(losses), dtype=bool)
+        kin = np.array([[other in self.kin.get(name, ()) for other in self.skills] for name in self.skills])
+        return float(np.nanmean(losses[own])), float(np.nanmean(losses[~own & ~kin]))
+
+    @property
+    def kin(self) -> dict[str, tuple[str, ...]]:
+        """Skills that are no controls of each other, since they share questions or ask for the same."""
+        told = self.provenance.get("kin", {})
+        return {name: tuple(x for x in told[name] if x in self.rankings) for name in self.rankings if name in told}
+
+    def linkage(self) -> Float[np.ndarray, "merge 4"]:
+        """The tree of skills by the heads they need, as SciPy's dendrograms take it (average linkage).
+
+        The distance of two skills is 1 less the cosine of what heads surely take from each (two standard errors are
+        subtracted) beyond what they take from all skills in the mean.
+        """
+        sure = self.losses - self.losses.mean(axis=0) - _DOUBT * self.errors
+        profile = np.maximum(sure, 0).reshape(len(self.losses), -1)
+        length = np.linalg.norm(profile, axis=1)
+        length[length == 0] = 1.0
+        cosine = (profile / length[:, None]) @ (profile / length[:, None]).T
+        distance = np.clip(1 - cosine, 0, 1)
+        np.fill_diagonal(distance, 0)
+        condensed = squareform(distance, checks=False)
+        return np.asarray(optimal_leaf_ordering(linkage(condensed, "average"), condensed))
+
+    def clusters(self, at: float = 0.9) -> list[tuple[str, ...]]:
+        """Groups of skills that are nearer than ``at`` in the tree, the largest first."""
+        number = fcluster(self.linkage(), at, "distance")
+        groups = [tuple(np.array(self.skills)[number == each].tolist()) for each in np.unique(number)]
+        return sorted(groups, key=lambda group: (-len(group), self.skills.index(group[0])))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a skill: its heads, own loss and mean loss of the others, on unseen examples, and the verdict."""
+        matrix = self.matrix()
+        rows = []
+        for name, proof in self.proofs.items():
+            others = matrix.loc[name].drop([name, *self.kin.get(name, ())])
+            worst = str(others.idxmax()) if (others > 0).any() else None
+            above = proof.result.baseline - proof.result.chance
+            rows.append(
+                {
+                    "skill": name,
+                    "heads": " ".join(map(str, self.heads[name])),
+                    "baseline": proof.result.baseline,
+                    "own loss": matrix.loc[name, name],
+                    "others' mean loss": others.clip(lower=0).mean(),
+                    "loses most": worst,
+                    "loss of that": np.nan if worst is None else others[worst],
+                    "random": proof.random_drop / above if above > 0 else np.nan,
+                    "verdict": f"{proof.verdict}{' (close)' if proof.close else ''}",
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def heads_frame(self) -> pd.DataFrame:
+        """One row per skill and head: rank, importance, z, loss with its interval, and what kind of head it is."""
+        universal, shared = {*self.universal}, self.shared
+        frames = []
+        for place, (name, ranking) in enumerate(self.rankings.items()):
+            frame = ranking.to_frame()[["rank", "head", "layer", "index", "importance", "z"]]
+            units = list(map(ranking.grid.resolve, frame["head"]))
+            at = [unit.layer for unit in units], [unit.index for unit in units]
+            frame.insert(0, "skill", name)
+            frame["loss"] = self.losses[place][at]
+            frame["low"], frame["high"] = self.interval[place][at].T
+            frame["kind"] = ["universal" if u in universal else "shared" if u in shared else "" for u in units]
+            frames.append(frame)
+        return pd.concat(frames, ignore_index=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole atlas, JSON-ready, with the name of its format."""
+        return {"format": FORMAT, **json_ready(super().to_dict())}
+
+    def save(self, path: str | Path) -> None:
+        """Write the atlas as JSON."""
+        check_path("path", path).write_text(json.dumps(self.to_dict()) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Atlas:
+        """Read a saved atlas; a file of another kind raises ``ValueError``."""
+        path, record = read_saved(path, "atlas")
+        try:
+            return cls.from_dict(record)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"path {str(path)!r} is a broken atlas: {error}") from error
+
+    def __repr__(self) -> str:
+        own, others = self.means()
+        lines = [f"{name}: {' '.join(map(str, heads))}" for name, heads in self.heads.items()]
+        universal = ", ".join(map(str, self.universal)) or "none"
+        head = f"Atlas({len(self.skills)} skills: own loss {own:.2f}, others' {others:.2f}; {self.spent:,} evaluations)"
+        return "\n  ".join([head, *lines, f"universal: {universal}", *self._gains()])
+
+    def _gains(self) -> list[str]:
+        return [f"{name} gains without {', '.join(map(str, heads))}" for name, heads in self.interfering.items()]
+
+    def _remarks(self) -> Sequence[str]:
+        universal = f"universal heads: {', '.join(map(str, self.universal)) or 'none'}"
+        return (
+            universal,
+            *self._gains(),
+            *(f"{name} is left out: {why}" for name, why in self.left_out.items()),
+            *self.notes,
+        )

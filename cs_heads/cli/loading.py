@@ -1,0 +1,210 @@
+"""The model, the task and its controls that a command names, each read before anything is measured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cs_heads.experiment.experiment import Experiment
+    from cs_heads.tasks import Task
+
+# Arguments of `load_task` that have a flag of their own: for the task and its controls, and for the task alone.
+_FLAGS = ("seed", "chat", "too_long", "allow_code", "unsafe_code")
+_TASK_FLAGS = ("n", "length_normalized", *_FLAGS)
+
+
+def check_numbers(options: argparse.Namespace) -> None:
+    """Raise ``ValueError`` for a number or a head that no model and no task takes, before one is loaded."""
+    from cs_heads.arguments import MAX_BUDGET, MAX_HEADS, check_seed, check_within
+    from cs_heads.tasks.load import MAX_EXAMPLES
+    from cs_heads.units import as_heads
+
+    most = {"k": MAX_HEADS, "max_heads": MAX_HEADS, "n": MAX_EXAMPLES, "n_unseen": MAX_EXAMPLES, "n_masks": MAX_BUDGET}
+    for name, limit in {**most, "budget": MAX_BUDGET, "generate": MAX_EXAMPLES}.items():
+        value = getattr(options, name, None)
+        if value is not None:
+            check_within(name, value, 0 if name == "generate" else 1, limit)
+    check_seed(options.seed)
+    as_heads("off", getattr(options, "off", ()))
+
+
+def make_folder(out: Path, dry: bool = False) -> None:
+    """Make the folder of ``--out``, or with ``dry`` see that it can be; raises ``ValueError`` where it cannot."""
+    # Of a name that is too long `Path.exists` raises.
+    there = next(path for path in (out.absolute(), *out.absolute().parents) if os.path.exists(path))
+    reason = "" if there.is_dir() else f"{str(there)!r} is a file"
+    if not dry and not reason:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            there = out
+        except OSError as error:
+            reason = str(error.strerror)
+    if not reason and not os.access(there, os.W_OK | os.X_OK):
+        reason = f"{str(there)!r} may not be written to"
+    if reason:
+        raise ValueError(f"--out must be a folder that is there or can be made, got {str(out)!r}: {reason}")
+
+
+@contextmanager
+def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] | str | None]]:
+    """The model or the cluster that holds it, the task and its controls, each read before anything is measured.
+
+    Controls are as ``find_heads`` takes them: tasks, "auto" or None.
+    """
+    import cs_heads as cs
+    from cs_heads.experiment.controls import check_apart
+    from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, read_task_file
+
+    check_numbers(options)
+    if options.out is not None:
+        make_folder(options.out, dry=options.dry_run)
+    task = _task(options)
+    given = options_by_task(options, "--control", options.control, "--control-option", options.control_option)
+    controls = [
+        cs.load_task(name, seed=options.seed, **given[name]) if entry_of(name) else read_task_file(name)
+        for name in options.control
+    ]
+    if options.chat is not None:
+        controls = [control.with_chat_template(options.chat) for control in controls]
+    if options.too_long is not None:
+        controls = [control.with_truncation(options.too_long) for control in controls]
+    check_controls(controls, task)
+    sides = [control_side(control, n=100, seed=options.seed) for control in controls]
+    check_apart([task, *controls], [confirming_side(task), *sides])
+    with model_of(options) as model:
+        for side in sides:
+            cs.Experiment(model, side)
+        yield model, task, None if options.no_control else controls or "auto"
+
+
+@contextmanager
+def model_of(options: argparse.Namespace) -> Iterator[Any]:
+    """The model of a command, or the cluster that holds it, which ends with the block."""
+    import cs_heads as cs
+    from cs_heads.cluster import placed
+
+    load = partial(cs.load_model, options.model, device=options.device, dtype=options.dtype, backend=options.backend)
+    workers, address = getattr(options, "workers", None), getattr(options, "address", None)
+    with placed(load() if workers is None and address is None else load, workers, address) as model:
+        yield model
+
+
+def options_by_task(
+    options: argparse.Namespace, kind: str, names: Sequence[str], flag: str, texts: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """The options of each of several tasks by its name.
+
+    Args:
+        options: The arguments of a command.
+        kind: The flag that names the tasks.
+        names: What it names.
+        flag: The flag that gives options.
+        texts: What it gives: ``NAME=VALUE`` for all tasks that have it, ``TASK:NAME=VALUE`` for one.
+
+    Raises:
+        ValueError: An option that none of the tasks has.
+    """
+    from cs_heads.tasks import entry_of
+
+    given = {name: permissions(name, options) for name in names}
+    built_in = {name: entry.options for name in given if (entry := entry_of(name))}
+    for text in texts:
+        named, value = _option(flag, text, _FLAGS)
+        # The name of a task file may hold a colon, that of an option none.
+        task, _, name = named.rpartition(":")
+        asked = [task] if task else list(built_in)
+        having = [one for one in asked if name in built_in.get(one, ())]
+        if task and task not in built_in:
+            raise ValueError(f"{flag} {text}: no built-in {kind} is {task!r}")
+        if not having:
+            has = "; ".join(f"{one} has {', '.join(built_in[one]) or 'none'}" for one in asked)
+            raise ValueError(f"{flag} {text}: no {kind} has an option {name!r}{has and f' ({has})'}")
+        for one in having:
+            given[one][name] = value
+    return given
+
+
+def unseen_of(
+    options: argparse.Namespace, model: Any, task: Task, beside: str, settings: dict[str, Any]
+) -> Experiment | None:
+    """The unseen examples to judge with, where ``--out`` names a folder; None where it does not.
+
+    Args:
+        options: The arguments of a command.
+        model: The model.
+        task: The task.
+        beside: A file of the folder that another command wrote.
+        settings: Those of the command; they are given the store that the examples opened.
+
+    Raises:
+        ValueError: The file ``beside`` is of another model or task, or the folder is that of an atlas.
+    """
+    import cs_heads as cs
+    from cs_heads.report.findings import ATLAS, check_alone, check_folder
+    from cs_heads.tasks import confirming_side
+
+    if options.out is None:
+        return None
+    check_alone(options.out, ATLAS)
+    with warnings.catch_warnings():
+        # The same examples are measured later, and what is to be said of them is said then.
+        warnings.simplefilter("ignore")
+        unseen = cs.Experiment(model, confirming_side(task).take(100), **settings)
+    check_folder(options.out, beside, unseen.provenance())
+    settings["store"] = unseen.store
+    return unseen
+
+
+def permissions(task: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Leave to run what the model writes, for a built-in task that asks for it."""
+    from cs_heads.tasks import entry_of
+
+    entry = entry_of(task)
+    asked = entry.options if entry else ()
+    return {name: True for name in ("allow_code", "unsafe_code") if name in asked and getattr(options, name)}
+
+
+def _task(options: argparse.Namespace) -> Task:
+    from cs_heads.tasks import entry_of
+
+    named = dict(_option("--task-option", text, _TASK_FLAGS) for text in options.task_option)
+    given = {**named, **permissions(options.task, options)}
+    entry = entry_of(options.task)
+    if options.generate == 0:
+        if entry is None or "generate" not in entry.options:
+            raise ValueError(f"--generate needs a number of tokens for task {options.task!r}, as --generate 8")
+        given["generate"] = True
+    elif options.stop and options.generate is None:
+        raise ValueError("--stop goes with --generate TOKENS")
+    task = load_named(options, options.task, given)
+    return task.generated(options.generate, options.stop) if options.generate else task
+
+
+def load_named(options: argparse.Namespace, name: str, given: dict[str, Any]) -> Task:
+    """A task of ``--n`` examples; ``given`` are its options."""
+    import cs_heads as cs
+
+    more = {"chat": options.chat, "too_long": options.too_long, **given}
+    return cs.load_task(name, options.n, options.seed, options.length_normalized, **more)
+
+
+def _option(flag: str, text: str, flags: Sequence[str]) -> tuple[str, Any]:
+    """Name and value; a value that is JSON is what it says, any other a text."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ValueError(f"{flag} must be NAME=VALUE, got {text!r}")
+    own = name.rpartition(":")[2]
+    if own in flags:
+        raise ValueError(f"{flag} {name}=...: use --{own.replace('_', '-')}")
+    try:
+        return name, json.loads(value)
+    except (json.JSONDecodeError, RecursionError):
+        return name, value

@@ -1,0 +1,82 @@
+"""``--dry-run``: what a command costs is said beforehand, and is no less than it takes."""
+
+import json
+
+import pytest
+
+import cs_heads as cs
+from cs_heads.cli import main
+from tests.known_heads import own_answers
+
+
+@pytest.fixture(scope="module")
+def files(load_known, tmp_path_factory):
+    """A task and a control of the known model."""
+    folder, made = tmp_path_factory.mktemp("tasks"), {}
+    for name, seed in (("own", 0), ("others", 8)):
+        made[name] = folder / f"{name}.jsonl"
+        lines = (json.dumps(record) + "\n" for record in own_answers(load_known(), 60, seed=seed))
+        made[name].write_text("".join(lines), encoding="utf-8")
+    return made
+
+
+@pytest.fixture
+def run(known_folder, files, capsys):
+    """Runs a command on the known model, and gives what it prints."""
+
+    def command(name: str, *more: object) -> str:
+        given = ("--model", known_folder, "--task", files["own"], "--device", "cpu", "--k", 2, *more)
+        assert main([name, *map(str, given)]) == 0
+        return capsys.readouterr().out
+
+    return command
+
+
+@pytest.mark.parametrize("method", [("annealed", "--budget", "1200"), ("css", "--n-masks", "12"), ("gradient",)])
+def test_find_costs_about_what_was_said(run, files, method):
+    given = ("--method", *method, "--control", files["others"], "--json")
+    given += ("--density", "0.17") if method[0] == "css" else ()
+    said = json.loads(run("find", *given, "--dry-run"))
+    found = json.loads(run("find", *given))
+    assert found["spent"] <= said["evaluations"]["search"] <= 1.5 * found["spent"]
+    proved = found["confirm"]["spent"]
+    assert proved <= said["evaluations"]["proof"] <= 1.5 * proved
+    assert min(said["seconds"].values()) > 0
+    assert said["memory_bytes"] > 1e8
+
+
+def test_compare_costs_about_what_was_said(run):
+    given = ("--methods", "one-shot,gradient", "--max-heads", 3, "--no-control", "--json")
+    said = json.loads(run("compare", *given, "--dry-run"))["evaluations"]
+    found = json.loads(run("compare", *given))
+    assert said["gradient"] == found["methods"]["gradient"]["spent"]
+    spent = found["spent"] + found["methods"]["one-shot"]["spent"]
+    assert spent <= said["masks"] <= 1.5 * spent
+
+
+def test_a_dry_run_measures_little_prints_a_line_a_step_and_writes_nothing(run, files, tmp_path, monkeypatch):
+    asked = []
+    measure = cs.Experiment._measure
+
+    def counted(self, *arguments):
+        scores = measure(self, *arguments)
+        asked.append(scores[..., 0].size)
+        return scores
+
+    monkeypatch.setattr(cs.Experiment, "_measure", counted)
+    folder, store = tmp_path / "out", tmp_path / "run.sqlite"
+    out = run("find", "--control", files["others"], "--out", folder, "--store", store, "--dry-run")
+    lines = out.splitlines()
+    assert [line[:9].strip() for line in lines] == ["step", "search", "proof", "curve", "at most", "memory: a"]
+    numbers = [int(line[20:40].replace(",", "")) for line in lines[1:5]]
+    assert sum(numbers[:3]) == numbers[3]
+    # 63 masks on 8 examples of two tasks at most.
+    assert 0 < sum(asked) <= 2 * 64 * 8 < numbers[3]
+    assert not folder.exists()
+    assert not store.exists()
+
+
+def test_what_a_command_refuses_its_dry_run_refuses(known_folder, files, capsys):
+    given = ["--model", str(known_folder), "--task", str(files["own"]), "--no-control", "--device", "cpu"]
+    assert main(["find", *given, "--budget", "40", "--dry-run"]) == 2
+    assert "budget must be " in capsys.readouterr().err
