@@ -1,9 +1,12 @@
-"""The site as it is built: nothing comes from elsewhere, every link leads somewhere, and its search works from disk."""
+"""The site as it is built: nothing comes from elsewhere, links lead somewhere, and it is searched without a network."""
 
 import os
 import re
 import sys
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from urllib.parse import unquote
 
 import pytest
@@ -128,38 +131,59 @@ def test_the_text_for_assistants_has_every_page_and_every_name(site):
     assert "--task TASK" in whole
 
 
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves a folder, and writes no log."""
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def places(site):
+    """The site on disk, and the same from a server of this machine."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield {"disk": site.as_uri(), "server": f"http://127.0.0.1:{server.server_port}"}
+        server.shutdown()
+
+
 @pytest.fixture
-def opened(browser, site):  # noqa: F811
-    """Opens a page of the site from disk without a network, and gives what it says to the console and asks for."""
+def opened(browser, places):  # noqa: F811
+    """Opens a page of the site without a network, and gives what it says to the console, asks for, and may ask for."""
     contexts = []
 
-    def opened(name, width):
-        page, said, asked = offline_page(browser, viewport={"width": width, "height": 844})
+    def opened(name, width=1280, place="disk", scheme="light"):
+        own = (places[place], "data:", "blob:")
+        page, said, asked = offline_page(browser, viewport={"width": width, "height": 844}, color_scheme=scheme)
         contexts.append(page.context)
+        page.context.set_offline(place == "disk")
+        page.context.route(lambda url: not url.startswith(own), lambda request: request.abort())
         # Its network is never idle to playwright: the search works in a frame.
-        page.goto((site / f"{name}.html").as_uri(), wait_until="load")
-        return page, said, asked
+        page.goto(f"{places[place]}/{name}.html", wait_until="load")
+        return page, said, asked, own
 
     yield opened
     for context in contexts:
         context.close()
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_pages_fit_and_say_nothing_to_the_console_or_the_network(opened, width):
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
+def test_pages_fit_and_say_nothing_to_the_console_or_the_network(opened, width, scheme):
     for name in ("index", "guides/controls", "api/find", "benchmarks/real-models", "notebooks/01_quickstart"):
-        page, said, asked = opened(name, width)
+        page, said, asked, own = opened(name, width, scheme=scheme)
         assert page.locator("h1").first.is_visible()
         assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth)")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
-        assert not [one for one in asked if not one.startswith(("file:", "data:", "blob:"))]
+        assert [one for one in asked if not one.startswith(own)] == []
         assert said == []
 
 
-def test_the_search_works_from_disk(opened):
-    page, said, _ = opened("index", 1280)
+@pytest.mark.parametrize("place", ["disk", "server"])
+def test_the_search_works_without_a_network(opened, place):
+    page, said, asked, own = opened("index", place=place)
     page.click(".md-search__input")
     page.keyboard.type("redundant", delay=50)
     page.wait_for_selector(".md-search-result__item")
     assert "Group testing" in page.locator(".md-search-result__list").inner_text()
+    assert [one for one in asked if not one.startswith(own)] == []
     assert said == []
