@@ -71,6 +71,12 @@ def stratified(grid: Grid, n_masks: int, density: float, seed: int = 0) -> Bool[
 def single(grid: Grid) -> Bool[np.ndarray, "row layer head"]:
     """Each head of the grid alone, one mask a head, in the order of the flat index.
 
+    Args:
+        grid: The grid of the model.
+
+    Raises:
+        ValueError: ``grid`` is no grid.
+
     >>> from cs_heads.units import HeadGrid
     >>> single(HeadGrid(2, 3)).shape
     (6, 2, 3)
@@ -145,6 +151,9 @@ def _check(grid: Grid, n_masks: int, density: float) -> int:
 def different(masks: Bool[np.ndarray, "row layer head"]) -> tuple[Bool[np.ndarray, "mask layer head"], np.ndarray]:
     """The different masks, in the order in which they first come, and the place of each row among them.
 
+    Args:
+        masks: The masks, some of them perhaps alike.
+
     >>> from cs_heads.units import HeadGrid
     >>> grid = HeadGrid(1, 2)
     >>> once, place = different(explicit(grid, [["L0H1"], ["L0H0"], ["L0H1"]]))
@@ -157,7 +166,11 @@ def different(masks: Bool[np.ndarray, "row layer head"]) -> tuple[Bool[np.ndarra
 
 
 def as_gates(masks: Shaped[np.ndarray, "*rows layer head"]) -> Float[np.ndarray, "*rows layer head"]:
-    """Gates, of masks: 0 where a head is off, 1 elsewhere; gates stay as they are."""
+    """Gates, of masks: 0 where a head is off, 1 elsewhere; gates stay as they are.
+
+    Args:
+        masks: Masks (bool, True is off), or gates (float).
+    """
     return 1.0 - masks if masks.dtype == np.bool_ else masks
 
 
@@ -174,7 +187,11 @@ def with_off(
 
 
 def mask_key(row: Shaped[np.ndarray, "layer head"]) -> bytes:
-    """The key of a mask, eight heads a byte, or of gates, four bytes a head; equal ablations have equal keys."""
+    """The key of a mask, eight heads a byte, or of gates, four bytes a head; equal ablations have equal keys.
+
+    Args:
+        row: A mask (bool, True is off), or gates (float).
+    """
     if row.dtype != np.bool_ and not ((row == 0) | (row == 1)).all():
         return row.astype("<f4").tobytes()
     return np.packbits(row if row.dtype == np.bool_ else row == 0).tobytes()
@@ -223,6 +240,9 @@ def key_in_words(grid: Grid, key: bytes) -> tuple[str, int]:
 def rows_by_mask(masks: Shaped[np.ndarray, "row layer head"]) -> list[list[int]]:
     """The rows of each different mask, in the order in which the masks first come.
 
+    Args:
+        masks: Masks or gates.
+
     >>> from cs_heads.units import HeadGrid
     >>> rows_by_mask(explicit(HeadGrid(1, 2), [["L0H1"], ["L0H0"], ["L0H1"]]))
     [[0, 2], [1]]
@@ -234,6 +254,10 @@ def rows_by_mask(masks: Shaped[np.ndarray, "row layer head"]) -> list[list[int]]
 
 
 def first_layer(mask: Shaped[np.ndarray, "layer head"]) -> int:
-    """The first layer that a mask, or gates, touch; the last layer where they touch none."""
+    """The first layer that a mask, or gates, touch; the last layer where they touch none.
+
+    Args:
+        mask: A mask (bool, True is off), or gates (float).
+    """
     touched = np.flatnonzero((mask if mask.dtype == np.bool_ else mask != 1).any(axis=1))
     return int(touched[0]) if len(touched) else len(mask) - 1

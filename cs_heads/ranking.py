@@ -157,9 +157,13 @@ class HeadRanking(Drawable, picture="heads"):
         return tuple(self.top())
 
     def top(self, k: int | None = None) -> list[Unit]:
-        """The first ``k`` heads of the order; ``k`` outside 1..grid size raises ``ValueError``.
+        """The first heads of the order.
 
-        None is as many as were searched for.
+        Args:
+            k: How many (None: as many as were searched for).
+
+        Raises:
+            ValueError: ``k`` lies outside 1..grid size.
         """
         return self.order[: self.k if k is None else check_integer("k", k, 1, self.grid.size, "the heads of the grid")]
 
@@ -203,6 +207,9 @@ class HeadRanking(Drawable, picture="heads"):
 
     def claimed_beyond(self, k: int) -> list[Unit]:
         """Claimed heads that are not among the first ``k``, in order: what is shown to matter is shown.
+
+        Args:
+            k: The number of heads.
 
         >>> from cs_heads.units import Head
         >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.2]]), spent=800, claims=(Head(1, 1),))
@@ -260,7 +267,15 @@ class HeadRanking(Drawable, picture="heads"):
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> HeadRanking:
-        """What ``to_dict`` wrote, also in older versions."""
+        """What ``to_dict`` wrote, also in older versions.
+
+        Args:
+            record: The record.
+
+        Raises:
+            KeyError: It names no method, importance or cost.
+            ValueError: Its arrays or heads are malformed.
+        """
         known: dict[str, Any] = {
             "provenance": record.get("provenance") or {},
             "notes": tuple(record.get("notes") or ()),
@@ -279,7 +294,15 @@ class HeadRanking(Drawable, picture="heads"):
         return cls(method=record["method"], spent=int(record["spent"]), **known)
 
     def save(self, path: str | Path) -> None:
-        """Write the ranking as JSON."""
+        """Write the ranking as JSON.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            ValueError: ``path`` is no path.
+            OSError: The file cannot be written.
+        """
         check_path("path", path).write_text(self._written() + "\n", encoding="utf-8")
 
     def _written(self) -> str:
@@ -289,7 +312,15 @@ class HeadRanking(Drawable, picture="heads"):
 
     @classmethod
     def load(cls, path: str | Path) -> HeadRanking:
-        """Read a saved ranking; a file of another kind or of a newer format raises ``ValueError``."""
+        """Read a saved ranking.
+
+        Args:
+            path: The file that ``save`` wrote, in this or an older version.
+
+        Raises:
+            ValueError: ``path`` is no path, a file of another kind, or of a newer format.
+            OSError: The file cannot be read.
+        """
         path, record = read_saved(path, "ranking")
         missing = {"version", "method", "importance", "spent"} - record.keys()
         if missing:

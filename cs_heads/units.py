@@ -56,7 +56,14 @@ class Unit:
 
     @classmethod
     def parse(cls, text: Any) -> Unit:
-        """Read the name of a unit, such as ``"L16H21"``; one of another kind than the class raises ``ValueError``."""
+        """Read the name of a unit.
+
+        Args:
+            text: The name, as ``"L16H21"``.
+
+        Raises:
+            ValueError: No name of a unit, or one of another kind than the class.
+        """
         match = _NAME.fullmatch(text.strip()) if isinstance(text, str) else None
         kind = None if match is None else next((each for each in _KINDS.values() if each.letters == match[2]), None)
         if match is None or kind is None or not issubclass(kind, cls) or bool(match[3]) == issubclass(kind, _Layer):
@@ -70,6 +77,10 @@ class Unit:
 
 class Head(Unit):
     """One query head, before W_O.
+
+    Attributes:
+        layer: Its layer, from 0.
+        index: Its place in the layer, from 0.
 
     >>> Head(16, 21)
     Head(16, 21)
@@ -269,17 +280,38 @@ class Grid:
         return isinstance(unit, _KINDS[self.kind]) and unit.layer < self.n_layers and unit.index < self.n_units
 
     def unit(self, index: int) -> Unit:
-        """The unit at a flat index; an index outside the grid raises ``ValueError``."""
+        """The unit at a flat index.
+
+        Args:
+            index: The index, from 0.
+
+        Raises:
+            ValueError: ``index`` lies outside the grid.
+        """
         layer, place = divmod(check_integer("index", index, 0, self.size - 1), self.n_units)
         return _KINDS[self.kind](layer, place)
 
     def index(self, unit: HeadLike) -> int:
-        """The flat index of a unit; one outside the grid raises ``ValueError``."""
+        """The flat index of a unit.
+
+        Args:
+            unit: In any of its spellings.
+
+        Raises:
+            ValueError: The unit is not in the grid.
+        """
         unit = self.resolve(unit)
         return unit.layer * self.n_units + unit.index
 
     def resolve(self, unit: HeadLike) -> Unit:
-        """A unit of this grid from any of its spellings; one outside the grid raises ``ValueError``."""
+        """A unit of this grid from any of its spellings.
+
+        Args:
+            unit: As ``Head(2, 6)``, ``"L2H6"`` or ``(2, 6)``.
+
+        Raises:
+            ValueError: The unit is not in the grid.
+        """
         unit = as_head(unit)
         if unit not in self:
             what = f"layers 0..{self.n_layers - 1}, {self.word}s 0..{self.n_units - 1}"
@@ -290,7 +322,11 @@ class Grid:
         return unit
 
     def units(self, mask: Bool[np.ndarray, "layer head"]) -> list[Unit]:
-        """The units that a mask ablates, by index."""
+        """The units that a mask ablates, by index.
+
+        Args:
+            mask: The mask, True where a unit is off.
+        """
         return [self.unit(int(index)) for index in np.flatnonzero(mask)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -299,11 +335,25 @@ class Grid:
 
     @staticmethod
     def from_dict(record: Mapping[str, Any]) -> Grid:
-        """The grid that ``to_dict`` wrote."""
+        """The grid that ``to_dict`` wrote.
+
+        Args:
+            record: The record.
+
+        Raises:
+            ValueError: Its numbers or its kind of unit are not allowed.
+        """
         return HeadGrid(**record) if "n_heads" in record else Grid(**record)
 
     def mask(self, units: Iterable[HeadLike]) -> Bool[np.ndarray, "layer head"]:
-        """A mask that ablates just these units."""
+        """A mask that ablates just these units.
+
+        Args:
+            units: The units, in any of their spellings.
+
+        Raises:
+            ValueError: A unit is not in the grid.
+        """
         mask = np.zeros(self.shape, dtype=bool)
         for unit in as_heads("heads", units):
             resolved = self.resolve(unit)

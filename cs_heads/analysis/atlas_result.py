@@ -46,6 +46,9 @@ class Atlas(Result, Drawable, picture="atlas"):
         spent: Example-evaluations.
         provenance: Model, skills and seed.
         notes: What its reader should know.
+
+    Raises:
+        ValueError: No ranking, losses or errors of another shape, or proofs of a skill that has no ranking.
     """
 
     rankings: dict[str, HeadRanking]
@@ -167,7 +170,11 @@ class Atlas(Result, Drawable, picture="atlas"):
         return np.asarray(optimal_leaf_ordering(linkage(condensed, "average"), condensed))
 
     def clusters(self, at: float = 0.9) -> list[tuple[str, ...]]:
-        """Groups of skills that are nearer than ``at`` in the tree, the largest first."""
+        """Groups of skills that are nearer than ``at`` in the tree, the largest first.
+
+        Args:
+            at: The height of the cut through the tree (``linkage``), in its distance; larger groups more.
+        """
         number = fcluster(self.linkage(), at, "distance")
         groups = [tuple(np.array(self.skills)[number == each].tolist()) for each in np.unique(number)]
         return sorted(groups, key=lambda group: (-len(group), self.skills.index(group[0])))
@@ -215,12 +222,28 @@ class Atlas(Result, Drawable, picture="atlas"):
         return {"format": FORMAT, **json_ready(super().to_dict())}
 
     def save(self, path: str | Path) -> None:
-        """Write the atlas as JSON."""
+        """Write the atlas as JSON.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            ValueError: ``path`` is no path.
+            OSError: The file cannot be written.
+        """
         check_path("path", path).write_text(json.dumps(self.to_dict()) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Atlas:
-        """Read a saved atlas; a file of another kind raises ``ValueError``."""
+        """Read a saved atlas.
+
+        Args:
+            path: The file that ``save`` wrote.
+
+        Raises:
+            ValueError: ``path`` is no path, or a file of another kind.
+            OSError: The file cannot be read.
+        """
         path, record = read_saved(path, "atlas")
         try:
             return cls.from_dict(record)

@@ -54,7 +54,10 @@ class PromptAttention(Record):
         Args:
             head: A row of ``intact``.
             n: How many tokens.
-            ablated: Whether with the heads off; ``ValueError`` where none were.
+            ablated: Whether with the heads off.
+
+        Raises:
+            ValueError: ``ablated`` where no heads were off.
         """
         patterns = self.ablated if ablated else self.intact
         if patterns is None:
@@ -63,11 +66,16 @@ class PromptAttention(Record):
         return [(self.tokens[key], float(row[key])) for key in np.argsort(-row, kind="stable")[:n]]
 
     def truncated(self, max_tokens: int) -> PromptAttention:
-        """The first token, one that stands for those left out, and the last: ``max_tokens`` in all.
+        """The first token, one that stands for those left out, and the last ones.
 
         Attention to what is left out is summed, and the mean of its queries taken, so that each query's attention
-        still sums to one. The id of that token is -1. A prompt that is no longer stays as it is; ``max_tokens`` below 3
-        raises ``ValueError``.
+        still sums to one. The id of that token is -1. A prompt that is no longer stays as it is.
+
+        Args:
+            max_tokens: Tokens in all, 3 or more.
+
+        Raises:
+            ValueError: ``max_tokens`` is below 3.
         """
         check_integer("max_tokens", max_tokens, 3)
         n = len(self.tokens)
@@ -119,7 +127,14 @@ class HeadAttention(Result, Drawable, picture="last_token"):
         return moved
 
     def truncated(self, max_tokens: int) -> HeadAttention:
-        """The same of prompts of at most ``max_tokens`` tokens, each ``PromptAttention.truncated``."""
+        """The same of shorter prompts, each by ``PromptAttention.truncated``.
+
+        Args:
+            max_tokens: Tokens of a prompt at most, 3 or more.
+
+        Raises:
+            ValueError: ``max_tokens`` is below 3.
+        """
         return replace(self, prompts=tuple(one.truncated(max_tokens) for one in self.prompts))
 
     def to_frame(self) -> pd.DataFrame:
@@ -135,7 +150,15 @@ class HeadAttention(Result, Drawable, picture="last_token"):
         return pd.DataFrame(rows)
 
     def save(self, path: str | Path) -> None:
-        """Write as JSON; attention is kept to four decimals."""
+        """Write as JSON; attention is kept to four decimals.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            ValueError: ``path`` is no path.
+            OSError: The file cannot be written.
+        """
         path = check_path("path", path)
         prompts = tuple(one._changed(lambda patterns: np.round(patterns.astype(float), 4)) for one in self.prompts)
         record = {"format": FORMAT, "version": 1, **replace(self, prompts=prompts).to_dict()}
@@ -143,7 +166,15 @@ class HeadAttention(Result, Drawable, picture="last_token"):
 
     @classmethod
     def load(cls, path: str | Path) -> HeadAttention:
-        """Read what ``save`` wrote; a file of another kind raises ``ValueError``."""
+        """Read what ``save`` wrote.
+
+        Args:
+            path: The file.
+
+        Raises:
+            ValueError: ``path`` is no path, or a file of another kind.
+            OSError: The file cannot be read.
+        """
         path = check_path("path", path)
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
@@ -258,6 +289,10 @@ def habits(
         length: Tokens of a sequence, which then comes again (None: 20, or as many as the context holds twice).
         seed: Draws the tokens.
         settings: ``dtype``, ``progress``: see ``SettingsArguments``.
+
+    Raises:
+        ValueError: A wrong argument, a head that the model has not, or sequences longer than its context; the message
+            names it.
     """
     check_seed(seed)
     loaded = local_model(model, Settings.of(settings, ("dtype", "progress")))

@@ -24,7 +24,7 @@ from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result, json_ready
 from cs_heads.analysis.sparsity import measure_sparsity, random_drops
 from cs_heads.analysis.verdict import default_note
-from cs_heads.arguments import check_integer, check_list, check_mapping, check_seed
+from cs_heads.arguments import check_integer, check_list, check_mapping, check_one_of, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
@@ -111,15 +111,28 @@ class Comparison(Result, Drawable, picture="comparison"):
         return self.provenance.get("controls_from") == AUTO
 
     def specificity(self, method: str) -> Specificity | None:
-        """What a method's top heads take from the task and from each control that counts; None where none does."""
+        """What a method's top heads take from the task and from each control that counts; None where none does.
+
+        Args:
+            method: One of ``methods``.
+
+        Raises:
+            ValueError: A method that was not compared.
+        """
+        check_one_of("method", method, self.methods)
         one = self.methods[method]
         return Specificity.of(one.curve[self.k - 1], one.control_drops.values())
 
     def leading(self, k: int | None = None) -> tuple[str, ...]:
-        """The methods whose first ``k`` heads (None: as many as the comparison is of) take the most.
+        """The methods whose first ``k`` heads take the most.
 
-        The one with the largest drop first, then all whose drop lies within its 95 % interval. ``k`` beyond the curve
-        raises ``ValueError``.
+        The one with the largest drop first, then all whose drop lies within its 95 % interval.
+
+        Args:
+            k: Heads (None: as many as the comparison is of).
+
+        Raises:
+            ValueError: ``k`` lies beyond the drop curve.
         """
         most = self.random_drops.shape[1]
         k = self.k if k is None else k

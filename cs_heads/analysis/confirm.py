@@ -112,7 +112,14 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Confirmation:
-        """What ``to_dict`` wrote, also in older versions: their verdicts, which read no controls, stay as they are."""
+        """What ``to_dict`` wrote, also in older versions: their verdicts, which read no controls, stay as they are.
+
+        Args:
+            record: The record.
+
+        Raises:
+            KeyError: A field that the record must have is missing.
+        """
         return super().from_dict({**record, "result": record})
 
     def to_frame(self) -> pd.DataFrame:

@@ -99,7 +99,14 @@ class TaskDrops(Result, Drawable, picture="specificity"):
         return "control" if self.roles[task] == "own" else self.roles[task]
 
     def matrix(self, value: str = "relative_drop") -> pd.DataFrame:
-        """Sets of heads down, tasks across: one property of ``TaskDrop`` in each cell."""
+        """Sets of heads down, tasks across: one property of ``TaskDrop`` in each cell.
+
+        Args:
+            value: Which: ``"drop"``, ``"relative_drop"``, ``"share_lost"``, or another number that a ``TaskDrop`` has.
+
+        Raises:
+            ValueError: A ``TaskDrop`` has no such property.
+        """
         if not isinstance(getattr(TaskDrop, value, None), property) and value not in TaskDrop.__dataclass_fields__:
             raise ValueError(f"value must be a property of TaskDrop, as 'drop' or 'relative_drop'; got {value!r}")
         return pd.DataFrame(
@@ -111,7 +118,10 @@ class TaskDrops(Result, Drawable, picture="specificity"):
 
         Relative drops. ``specificity`` is the own drop less the worst drop among controls and suites;
         ``transfer`` the mean drop of the siblings as a share of the own one. A task whose baseline is too low to show a
-        drop is no part of them. NaN where there is nothing to compare; ``ValueError`` where heads belong to no task.
+        drop is no part of them. NaN where there is nothing to compare.
+
+        Raises:
+            ValueError: A set of heads belongs to no task.
         """
         homeless = [found for found in self.drops if self.own.get(found) not in self.roles]
         if homeless:

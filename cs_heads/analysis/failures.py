@@ -17,6 +17,7 @@ from typing_extensions import Unpack
 from cs_heads.analysis.drops import Found, heads_of
 from cs_heads.analysis.losses import wilson_interval
 from cs_heads.analysis.result import Record, Result
+from cs_heads.arguments import check_one_of
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
@@ -91,7 +92,15 @@ class FailureModes(Result, Drawable, picture="failures"):
         return self.modes[found][mode].interval[0] > self.modes[INTACT][mode].interval[1]
 
     def named(self, found: str) -> tuple[str, ...]:
-        """The kinds of failure seen clearly more often than with no head off, the most frequent first."""
+        """The kinds of failure seen clearly more often than with no head off, the most frequent first.
+
+        Args:
+            found: Name of a set of heads, one of ``modes``.
+
+        Raises:
+            ValueError: No set of heads has this name.
+        """
+        check_one_of("found", found, self.modes)
         seen = [mode for mode in self.modes[found] if self.beyond_intact(found, mode)]
         return tuple(sorted(seen, key=lambda mode: -self.modes[found][mode].share))
 

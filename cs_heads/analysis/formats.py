@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 from cs_heads.analysis.drops import Column, Found, Others, Role, TaskDrops, heads_of, measure_drops, unseen_columns
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.result import Result
-from cs_heads.arguments import check_seed
+from cs_heads.arguments import check_one_of, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import is_universal
@@ -36,6 +36,9 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
     ``forms`` say in which form a column of ``drops`` is: ``letters``, ``full`` or ``control``. A set of questions is
     broken where a candidate takes ``MIN_LOST`` of its score above chance or more and some for certain, and spared where
     the interval of the share lost ends below that; else, or where its baseline is too low, it is undecided.
+
+    Attributes:
+        drops: What each candidate takes from each set of questions.
     """
 
     drops: TaskDrops
@@ -51,12 +54,23 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         Args:
             found: Name of the candidate.
             form: ``"letters"``, ``"full"`` or ``"control"``.
+
+        Raises:
+            ValueError: A candidate that was not measured, or another form.
         """
+        check_one_of("form", form, ("letters", "full", "control"))
         return tuple(name for name, drop in self._of(found, form) if _is_broken(drop))
 
     def undecided(self, found: str) -> tuple[str, ...]:
-        """The sets that a candidate neither breaks nor spares for certain."""
-        row = self.drops.drops[found]
+        """The sets that a candidate neither breaks nor spares for certain.
+
+        Args:
+            found: Name of the candidate.
+
+        Raises:
+            ValueError: A candidate that was not measured.
+        """
+        row = self._row(found)
         return tuple(name for name, drop in row.items() if not _is_broken(drop) and not _is_spared(drop))
 
     def kind(self, found: str) -> Kind:
@@ -68,6 +82,12 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         letters alone; ``none``: no set. ``unclear`` where undecided sets leave more than one of these open, as they
         do where both forms are broken and there is no control. With one set in letters ``format`` says no more
         than that set does: that letters as such are meant takes two.
+
+        Args:
+            found: Name of the candidate.
+
+        Raises:
+            ValueError: A candidate that was not measured.
         """
         kinds = set()
         for letters, full in product(self._states(found, "letters"), self._states(found, "full")):
@@ -95,7 +115,11 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         return {"none" if n == 0 else "all" if n == len(drops) else "some" for n in range(least, most + 1)}
 
     def _of(self, found: str, form: str) -> Iterator[tuple[str, TaskDrop]]:
-        return ((name, drop) for name, drop in self.drops.drops[found].items() if self.forms[name] == form)
+        return ((name, drop) for name, drop in self._row(found).items() if self.forms[name] == form)
+
+    def _row(self, found: str) -> dict[str, TaskDrop]:
+        check_one_of("found", found, self.drops.drops)
+        return self.drops.drops[found]
 
     @property
     def spent(self) -> int:

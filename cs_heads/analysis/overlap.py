@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import combinations
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from scipy.stats import false_discovery_control, hypergeom, spearmanr
 from cs_heads.analysis.drops import Found, heads_of
 from cs_heads.analysis.random_heads import Mask
 from cs_heads.analysis.result import Record, Result
-from cs_heads.arguments import check_integer, check_mapping, check_seed
+from cs_heads.arguments import check_integer, check_mapping, check_one_of, check_seed
 from cs_heads.drawable import Drawable
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid, Unit, check_grid
@@ -68,7 +68,17 @@ class Overlap(Result, Drawable, picture="overlap"):
         return frame if self.n_groups else frame[[c for c in frame if "groups" not in str(c)]]
 
     def matrix(self, value: str = "heads") -> pd.DataFrame:
-        """A property of each pair as a symmetric table; the diagonal is the number of heads (or NaN for p and q)."""
+        """A property of each pair as a symmetric table; the diagonal is the number of heads (or NaN for p and q).
+
+        Args:
+            value: Which: a field of ``PairOverlap``, as ``"heads"``, ``"expected_heads"``, ``"q_heads"`` or
+                ``"groups"``.
+
+        Raises:
+            ValueError: No number of a ``PairOverlap``.
+        """
+        numbers = [each.name for each in fields(PairOverlap) if each.name not in ("first", "second")]
+        check_one_of("value", value, numbers)
         names = list(self.heads)
         own = [len(heads) if value == "heads" else np.nan for heads in self.heads.values()]
         table = pd.DataFrame(np.diag(np.array(own, dtype=float)), index=names, columns=names)
@@ -78,7 +88,11 @@ class Overlap(Result, Drawable, picture="overlap"):
         return table
 
     def shared(self, at_least: int = 2) -> dict[Unit, list[str]]:
-        """Heads that ``at_least`` of the rankings name, and which; those named most often first."""
+        """Heads that several of the rankings name, each with their names; those named most often first.
+
+        Args:
+            at_least: By how many rankings.
+        """
         by_head: dict[Unit, list[str]] = {}
         for name, heads in self.heads.items():
             for head in heads:

@@ -54,8 +54,13 @@ class Record:
     def from_dict(cls: type[AnyRecord], record: Mapping[str, Any]) -> AnyRecord:
         """What ``to_dict`` wrote.
 
-        What an older version did not write is as by default; a bound, or a field without a default, that is missing
-        raises ``KeyError``.
+        What an older version did not write is as by default.
+
+        Args:
+            record: The record.
+
+        Raises:
+            KeyError: A bound, or a field without a default, is missing.
         """
         hints, values = get_type_hints(cls), dict[str, Any]()
         for field in fields(cls):  # type: ignore[arg-type]

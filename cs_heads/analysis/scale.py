@@ -134,7 +134,11 @@ class ScaleStudy(Result, Drawable, picture="scale"):
         )
 
     def profiles(self, bins: int | None = None) -> pd.DataFrame:
-        """One row per (model, part of the depth): the share of importance there; each model's own layers by default."""
+        """One row per (model, part of the depth): the share of importance there.
+
+        Args:
+            bins: Parts of the depth (None: each model's own layers).
+        """
         rows = []
         for m in self.models:
             shares = m.profile if bins is None else m.shares(bins)

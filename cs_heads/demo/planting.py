@@ -34,7 +34,14 @@ _PLANTED: dict[str, tuple[tuple[int, int], ...]] = {
 
 
 def planted_heads(skill: str) -> list[Unit]:
-    """The skill's own heads, the one that most examples need first; an unknown skill raises ``ValueError``."""
+    """The skill's own heads, the one that most examples need first.
+
+    Args:
+        skill: One of ``SKILLS``, as ``"capitals"``.
+
+    Raises:
+        ValueError: An unknown skill.
+    """
     if skill not in _PLANTED:
         raise ValueError(f"skill={skill!r} is not one of {', '.join(SKILLS)}")
     return [Head(layer, head) for layer, head in _PLANTED[skill]]

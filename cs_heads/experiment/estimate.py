@@ -42,7 +42,11 @@ class Estimate:
     missing: dict[str, str] = field(default_factory=dict)
 
     def seconds(self, step: str) -> float:
-        """Seconds of one step."""
+        """Seconds of one step.
+
+        Args:
+            step: Name of the step, one of ``evaluations``.
+        """
         return float(sum(number * self.seconds_each[task] for task, number in self.evaluations[step].items()))
 
     @property

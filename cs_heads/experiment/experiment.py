@@ -136,7 +136,14 @@ class Experiment:
             _ = self._own_texts
 
     def on(self, task: Task) -> Experiment:
-        """An experiment on another task: the same model or workers, the same settings, the same store."""
+        """An experiment on another task: the same model or workers, the same settings, the same store.
+
+        Args:
+            task: The other task.
+
+        Raises:
+            ValueError: The task does not fit the model: see ``Experiment``.
+        """
         other = Experiment(self.source, task, **self.shared_settings())
         # What units give without being zero is of one task's examples.
         if self.settings.ablation == "zero" and not self._writes and not other._writes:
@@ -389,7 +396,14 @@ class Experiment:
         return nll, found
 
     def patching(self, pairs: Sequence[PromptPair]) -> PatchingExperiment:
-        """An experiment on pairs of prompts: the same model, settings and store."""
+        """An experiment on pairs of prompts: the same model, settings and store.
+
+        Args:
+            pairs: Clean and corrupted prompts, as ``cs.tasks`` makes them.
+
+        Raises:
+            ValueError: Fewer than two pairs, pairs of two kinds, or an ablation other than zero.
+        """
         return PatchingExperiment(self.source, pairs, **self.shared_settings())
 
     @cached_property

@@ -73,11 +73,19 @@ class Mediation:
         return p
 
     def significant(self, level: float = 0.05) -> Bool[np.ndarray, "layer head"]:
-        """Heads with an effect above zero, at a false discovery rate of ``level`` (Benjamini-Hochberg)."""
+        """Heads with an effect above zero, at a false discovery rate (Benjamini-Hochberg).
+
+        Args:
+            level: That rate, in (0, 1).
+        """
         return false_discovery_control(self.p.ravel()).reshape(self.p.shape) <= level
 
     def heads(self, level: float = 0.05) -> list[Unit]:
-        """The significant heads, the largest effect first."""
+        """The significant heads, the largest effect first.
+
+        Args:
+            level: The false discovery rate, in (0, 1).
+        """
         chosen = self.significant(level)
         return [head for head in self.ranking().order if chosen[head.layer, head.index]]
 
@@ -89,7 +97,11 @@ class Mediation:
         return frame
 
     def ranking(self, notes: tuple[str, ...] = ()) -> HeadRanking:
-        """Heads by average indirect effect, with its 95 % normal interval over pairs."""
+        """Heads by average indirect effect, with its 95 % normal interval over pairs.
+
+        Args:
+            notes: What the reader of the ranking should know.
+        """
         return HeadRanking(
             method="mediation",
             importance=self.average,
@@ -227,6 +239,9 @@ def screen_identity_rules(
     Returns:
         By stage (symbol abstraction, symbolic induction, retrieval: see ``identity_rules``) its effects; ``heads()`` of
         each are the heads of that stage.
+
+    Raises:
+        ValueError: A wrong argument, too few words, or a budget that two pairs a stage do not fit in.
     """
     check_seed(seed)
     pairs = {stage: identity_rules(words, stage, n, n_shots=n_shots, seed=seed, after=after) for stage in STAGES}

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
-from cs_heads.arguments import check_integer
+from cs_heads.arguments import check_integer, check_path
 from cs_heads.plot import style
 from cs_heads.plot.looks import head_looks, same_looks
 from cs_heads.plot.marks import name_heads
@@ -45,7 +45,11 @@ _CSS = (
 
 @dataclass(frozen=True)
 class AttentionView:
-    """Attention patterns that show themselves in a notebook and are saved as a page; neither needs the network."""
+    """Attention patterns that show themselves in a notebook and are saved as a page; neither needs the network.
+
+    Attributes:
+        html: The patterns as HTML, without the script that draws them.
+    """
 
     html: str = field(repr=False)
 
@@ -53,10 +57,18 @@ class AttentionView:
         return load_script() + self.html
 
     def save(self, path: str | Path) -> None:
-        """Write one HTML file that opens anywhere."""
+        """Write one HTML file that opens anywhere.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            ValueError: ``path`` is no path.
+            OSError: The file cannot be written.
+        """
         head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>attention patterns</title>'
         body = '<body style="font-family: sans-serif; background: white">'
-        Path(path).write_text(f"{head}{body}{self._repr_html_()}</body></html>\n", encoding="utf-8")
+        check_path("path", path).write_text(f"{head}{body}{self._repr_html_()}</body></html>\n", encoding="utf-8")
 
 
 def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int = MAX_TOKENS) -> AttentionView:

@@ -84,7 +84,14 @@ class PaperSettings:
                 raise ValueError(f"{name} must hold one value or more, got none")
 
     def changed(self, **values: Any) -> PaperSettings:
-        """The settings with ``values`` in place, where these are not None; an unknown name raises ``ValueError``."""
+        """The settings with other values in place.
+
+        Args:
+            **values: By the name of a setting its value; None leaves it as it is.
+
+        Raises:
+            ValueError: A name that is no setting.
+        """
         known = {each.name for each in fields(self)}
         unknown = values.keys() - known
         if unknown:

@@ -159,7 +159,13 @@ class Reproduction:
         return self.out / STORE
 
     def record(self, heads: str, proof: Confirmation, curve: SparsityCurve) -> None:
-        """Write ranking, proof and curve of the heads of a name to their folder, as ``cs-heads find --out`` does."""
+        """Write ranking, proof and curve of the heads of a name to their folder, as ``cs-heads find --out`` does.
+
+        Args:
+            heads: Name of the heads, a key of ``finding``.
+            proof: What ``confirm`` says of them.
+            curve: Scores by the number of heads off.
+        """
         folder = self.folder(heads)
         folder.mkdir(parents=True, exist_ok=True)
         self.rankings[heads].save(folder / "ranking.json")
@@ -168,7 +174,11 @@ class Reproduction:
         write_record(folder / CURVE, curve.to_dict())
 
     def folder(self, heads: str) -> Path:
-        """The folder with the ranking and the proof of the heads of a name."""
+        """The folder with the ranking and the proof of the heads of a name.
+
+        Args:
+            heads: Name of the heads, a key of ``finding``.
+        """
         return self.out / "study" / heads
 
     @property
@@ -188,7 +198,14 @@ class Reproduction:
         return {heads: name for name, heads in of.items() if heads is not None}
 
     def unseen(self, name: str) -> Task:
-        """The unseen examples of a task that are measured."""
+        """The unseen examples of a task that are measured.
+
+        Args:
+            name: The paper's name of the task.
+
+        Raises:
+            ValueError: The task has no unseen examples.
+        """
         side = confirming_side(self.tasks[name])
         return side if self.settings.n_unseen is None else side.take(self.settings.n_unseen)
 
@@ -208,7 +225,11 @@ class Reproduction:
         return str(self.model.cfg.model_name)
 
     def label(self, name: str) -> str:
-        """A task's name in figures: that of the task measured, with the paper's name where two tasks share it."""
+        """A task's name in figures: that of the task measured, with the paper's name where two tasks share it.
+
+        Args:
+            name: The paper's name of the task.
+        """
         task = self.tasks[name].name
         shared = sum(other.name == task for other in self.tasks.values()) > 1
         return f"{task} ({name})" if shared and task != name else task
@@ -223,12 +244,20 @@ class Reproduction:
         return Column(self.label(name), role, (self.experiment(name),))
 
     def having(self, **roles: str) -> list[str]:
-        """The tasks that are loaded with these roles in the paper, as ``having(suite="Code")``."""
+        """The tasks that are loaded with these roles in the paper, as ``having(suite="Code")``.
+
+        Args:
+            **roles: By the name of a field of ``PaperTask`` the value it must have.
+        """
         of = {name: self.paper.task(name) for name in self.tasks}
         return [name for name, task in of.items() if all(getattr(task, key) == role for key, role in roles.items())]
 
     def is_whole(self, suite: str) -> bool:
-        """Whether all tasks of a suite are loaded."""
+        """Whether all tasks of a suite are loaded.
+
+        Args:
+            suite: Name of the suite.
+        """
         return len(self.having(suite=suite)) == sum(task.suite == suite for task in self.paper.tasks) > 0
 
     def suites(self) -> list[Column]:
@@ -241,7 +270,11 @@ class Reproduction:
         ]
 
     def table(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """A table with the paper's names of tasks in place of labels, and the task that each was measured with."""
+        """A table with the paper's names of tasks in place of labels, and the task that each was measured with.
+
+        Args:
+            frame: One row a task, its label in the column ``task``.
+        """
         names = {self.label(name): name for name in self.tasks}
         frame = frame.assign(task=[names.get(task, task) for task in frame["task"]])
         members = {name: self.having(suite=name) or [name] for name in frame["task"]}
@@ -265,7 +298,10 @@ class Reproduction:
     def searched(self) -> dict[str, HeadRanking]:
         """By the name of the heads, the ranking of the best design searched over.
 
-        A task the model cannot do is left out; ``BaselineTooLowError`` is raised where that leaves nothing.
+        A task the model cannot do is left out.
+
+        Raises:
+            BaselineTooLowError: The model can do no task.
         """
         settings = self.settings
 
@@ -346,5 +382,9 @@ class Reproduction:
         return next(iter(self.rankings))
 
     def top(self, heads: str) -> list[Unit]:
-        """The first ``k`` heads of a name."""
+        """The first ``k`` heads of a name.
+
+        Args:
+            heads: Name of the heads, a key of ``rankings``.
+        """
         return self.rankings[heads].top(self.settings.k)

@@ -46,7 +46,13 @@ def self_check(sandbox: Sandbox = NARROW) -> pd.DataFrame:
     One row an attempt: its ``attempt`` and ``harm`` in words, ``held``, and ``how`` it failed, or what it
     did. An attempt that ended by a mistake of its own shows nothing, and is not held. What is known to pass without
     being right (``attempts.CHEATS``) is not among them. The attempts are real: run this where the loss of the
-    sandbox would be no loss. Raises ``SandboxError`` where there is no sandbox to check.
+    sandbox would be no loss.
+
+    Args:
+        sandbox: The sandbox to try, by its limits.
+
+    Raises:
+        SandboxError: There is no sandbox here to check.
     """
     import pandas as pd
 

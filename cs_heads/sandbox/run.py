@@ -43,7 +43,13 @@ class SandboxError(OSError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a program ended: whether it passed, why not in words (empty where it did), and what it wrote."""
+    """How a program ended.
+
+    Attributes:
+        passed: Whether it passed.
+        reason: Why not, in words; empty where it did.
+        output: What it wrote to standard output and error.
+    """
 
     passed: bool
     reason: str
@@ -61,9 +67,17 @@ class Sandbox:
     of the limits it lacks those on processes and on the size of ``/tmp`` together (on macOS that on memory, too), and
     what it starts in a session of its own runs on after the end.
 
-    - ``seconds``: processor time of each process; ``wall_seconds``: time of the run.
-    - ``memory_mb``: address space of each process, MiB; ``processes``: processes and threads at once.
-    - ``file_mb``: size of ``/tmp``, and of one file, MiB; ``output_bytes``: of standard output and error together.
+    Attributes:
+        seconds: Processor time of each process, in seconds.
+        wall_seconds: Time of a run, in seconds.
+        memory_mb: Address space of each process, MiB, 64 or more.
+        processes: Processes and threads at once.
+        file_mb: Size of ``/tmp``, and of one file, MiB.
+        output_bytes: Bytes of standard output and error together.
+        unsafe: Run without protection where there is none.
+
+    Raises:
+        ValueError: A limit that is no integer of 1 or more, or less memory than the interpreter needs.
 
     >>> Sandbox(seconds=2).limits["seconds"]
     2
@@ -96,7 +110,11 @@ class Sandbox:
         return f"sandbox {VERSION} {json.dumps(self.limits, sort_keys=True)}"
 
     def check(self) -> bool:
-        """Whether code runs protected here; where not, ``SandboxError``, or a warning if that is ``unsafe``."""
+        """Whether code runs protected here; where it does not and ``unsafe`` allows that, a warning.
+
+        Raises:
+            SandboxError: It does not, and ``unsafe`` does not allow that.
+        """
         try:
             _works()
         except SandboxError as error:
@@ -114,13 +132,27 @@ class Sandbox:
         share an interpreter as they do in HumanEval and MBPP. Code that is written to cheat passes: by an object
         equal to everything, or by the word from the frames of the program that judges (``attempts.CHEATS``).
 
+        Args:
+            code: The program.
+            tests: What is run after it, in the same namespace.
+
+        Raises:
+            SandboxError: Code does not run protected here, and ``unsafe`` does not allow that.
+
         >>> Sandbox().run("def double(x): return x + x", "assert double(2) == 5").reason  # doctest: +SKIP
         "AssertionError in the tests at 'assert double(2) == 5'"
         """
         return self._converse(code, tests, safe=self.check())
 
     def run_all(self, programs: Iterable[tuple[str, str]]) -> list[Outcome]:
-        """Run many pairs of code and tests, as many at once as there are processors."""
+        """Run many pairs of code and tests, as many at once as there are processors.
+
+        Args:
+            programs: The pairs.
+
+        Raises:
+            SandboxError: Code does not run protected here, and ``unsafe`` does not allow that.
+        """
         programs = list(programs)
         if not programs:
             return []

@@ -128,7 +128,15 @@ class Store:
 
     @classmethod
     def open(cls, path: str | Path) -> Store:
-        """An existing store, to read; a missing file or one of another kind raises ``ValueError``."""
+        """An existing store, to read.
+
+        Args:
+            path: The file.
+
+        Raises:
+            ValueError: ``path`` is no path, there is no such file, or it is of another kind or a newer format.
+            StoreError: The file cannot be read.
+        """
         path = check_path("path", path)
         if not path.is_file():
             raise ValueError(f"store {str(path)!r} does not exist")
@@ -203,7 +211,14 @@ class Store:
         return store
 
     def check(self, study: Mapping[str, Any]) -> None:
-        """Raise ``ValueError`` where the store is of another study, naming the field and both values."""
+        """Refuse a study that the store is not of.
+
+        Args:
+            study: The study: model, dtype, ablation and what else is one for the whole file.
+
+        Raises:
+            ValueError: The store is of another study; the field and both values are named.
+        """
         for field, there, here in _differences({**UNSAID, **self.study}, {**UNSAID, **study}):
             raise ValueError(
                 f"store {str(self.path)!r} is of another study: {field} is {there!r} there and {here!r} here; "
@@ -283,7 +298,16 @@ class Store:
         return pd.DataFrame(columns)
 
     def to_parquet(self, path: str | Path) -> None:
-        """Write ``to_frame`` as a Parquet file; needs pyarrow (``pip install 'cs-heads[parquet]'``)."""
+        """Write ``to_frame`` as a Parquet file; needs pyarrow (``pip install 'cs-heads[parquet]'``).
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            ValueError: ``path`` is no path or the store itself, or pyarrow is missing.
+            StoreError: The store cannot be read.
+            OSError: The file cannot be written.
+        """
         path = check_path("path", path)
         if find_spec("pyarrow") is None:
             raise ValueError("Parquet files need pyarrow: pip install 'cs-heads[parquet]'")
@@ -313,7 +337,12 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """A connection to write with: all of the block is committed at its end, or nothing where it raises."""
+        """A connection to write with: all of the block is committed at its end, or nothing where it raises.
+
+        Raises:
+            StoreError: The store cannot be written.
+            BrokenStoreError: The file is no store, or no longer a whole one.
+        """
         with self._errors("written"):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -348,7 +377,11 @@ class Store:
 
     @staticmethod
     def stamp(connection: sqlite3.Connection) -> None:
-        """Note the time of a transaction that adds results."""
+        """Note the time of a transaction that adds results.
+
+        Args:
+            connection: That of the transaction.
+        """
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         connection.execute("INSERT OR REPLACE INTO study VALUES ('written', ?)", (json.dumps(now),))
 

@@ -61,6 +61,9 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
         model_name: Name of the model; ``"demo"`` is the demo model.
         seed: That of ``find_heads``; it splits each skill.
 
+    Raises:
+        ValueError: ``seed`` is no integer that seeds a generator.
+
     >>> task = load_task("demo/capitals", n=20)
     >>> [control.name for control in default_controls(task, "demo")][:3]
     ['demo/word_problems', 'demo/code', 'demo/rhyme']
@@ -78,6 +81,9 @@ def overlapping_controls(task: Task, model_name: str, seed: int = 0) -> tuple[st
         task: The task.
         model_name: As in ``default_controls``.
         seed: As in ``default_controls``.
+
+    Raises:
+        ValueError: ``seed`` is no integer that seeds a generator.
 
     >>> overlapping_controls(load_task("demo/capitals", n=20), "demo")
     ()

@@ -97,13 +97,21 @@ class Example:
 
     @property
     def target(self) -> Text:
-        """The right continuation; an example without any raises ``ValueError``."""
+        """The right continuation.
+
+        Raises:
+            ValueError: The example has no continuation.
+        """
         if not self.continuations:
             raise ValueError(f"example {shown(self.prompt)[:40]!r} has no target")
         return self.continuations[self.answer]
 
     def prompt_of(self, continuation: int) -> Text:
-        """What a continuation follows, by its index."""
+        """What a continuation follows, by its index.
+
+        Args:
+            continuation: Its index, from 0.
+        """
         return self.prompts[continuation] if self.prompts else self.prompt
 
     @property

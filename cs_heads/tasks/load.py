@@ -56,7 +56,11 @@ def names_of(family: str) -> list[str]:
 
 
 def entry_of(name: str) -> Entry | None:
-    """The built-in task of this name, or None; what ends as a task file does is a file."""
+    """The built-in task of this name, or None; what ends as a task file does is a file.
+
+    Args:
+        name: The name, as ``"everyday/plural"``.
+    """
     if Path(name).suffix.lower() in FORMATS:
         return None
     family, slash, rest = name.partition("/")

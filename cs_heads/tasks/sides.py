@@ -13,7 +13,14 @@ from cs_heads.tasks.task import Task
 
 
 def finding_side(task: Task) -> Task:
-    """The examples heads are found with; a task that has no such side raises ``ValueError``."""
+    """The examples heads are found with.
+
+    Args:
+        task: The finding side of a task.
+
+    Raises:
+        ValueError: A task that was not split, or the confirming side of one.
+    """
     check_is_task(task)
     if task.role == "finding":
         return task
@@ -25,7 +32,14 @@ def finding_side(task: Task) -> Task:
 
 
 def confirming_side(task: Task) -> Task:
-    """The unseen examples of a finding or confirming task; a task without any raises ``ValueError``."""
+    """The unseen examples of a finding or confirming task.
+
+    Args:
+        task: The task, or either side of it.
+
+    Raises:
+        ValueError: A task that was not split, or has no unseen examples.
+    """
     check_is_task(task)
     if task.role == "confirming":
         return task

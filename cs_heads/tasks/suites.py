@@ -18,6 +18,10 @@ from cs_heads.tasks.task import Task
 class Suite:
     """Names of built-in tasks, which ``load`` makes tasks.
 
+    Attributes:
+        about: What they have in common, in words.
+        names: Their names, in order.
+
     >>> general.names
     ('hellaswag', 'boolq', 'arc_challenge', 'mmlu')
     >>> "boolq" in general, len(general)
@@ -48,10 +52,17 @@ class Suite:
     ) -> list[Task]:
         """The finding side of each task, as ``load_task`` gives it, in order.
 
-        ``data_files`` has for each name what the task's ``data_files=`` takes (names left out are read from the
-        hub; of a group, as ``blimp``, a folder may hold files for some of its tasks, with a warning that names the
-        others); ``chat`` and ``too_long`` go to all tasks, ``options`` to those that have them. A name or an option
-        that no task of the suite has raises ``ValueError`` before any is loaded.
+        Args:
+            n: Examples of each to find heads with (None: as many as ``load_task`` takes).
+            seed: Draws the examples.
+            data_files: For each name what the task's ``data_files=`` takes. Names left out are read from the hub. Of a
+                group, as ``blimp``, a folder may hold files for some of its tasks; a warning names the others.
+            chat: Goes to all tasks; see ``load_task``.
+            too_long: Goes to all tasks; see ``load_task``.
+            options: Go to those tasks that have them.
+
+        Raises:
+            ValueError: A name or an option that no task of the suite has, before any is loaded.
         """
         check_seed(seed)
         if data_files is not None and not isinstance(data_files, Mapping):

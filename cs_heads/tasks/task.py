@@ -355,7 +355,14 @@ class Task:
         )
 
     def with_chat_template(self, chat: str = "on") -> Task:
-        """The task with its prompts shown in the model's chat template, or not; its held-out examples go with it."""
+        """The task with its prompts shown in the model's chat template, or not; its held-out examples go with it.
+
+        Args:
+            chat: ``"on"``, ``"off"``, or ``"auto"``: see ``Task``.
+
+        Raises:
+            ValueError: Another value, or a chat template over token ids.
+        """
         unseen = None if self.held_out is None else self.held_out.with_chat_template(chat)
         return replace(self, chat=chat, held_out=unseen)
 
@@ -363,6 +370,12 @@ class Task:
         """The task with prompts that do not fit cut at the left, or refused; its held-out examples go with it.
 
         As in lm-eval's HFLM each choice leaves its own room: one of fewer tokens is shown more of the prompt.
+
+        Args:
+            too_long: ``"truncate"`` or ``"refuse"``: see ``Task``.
+
+        Raises:
+            ValueError: Another value.
         """
         unseen = None if self.held_out is None else self.held_out.with_truncation(too_long)
         return replace(self, too_long=too_long, held_out=unseen)
@@ -396,7 +409,14 @@ class Task:
         return kept, kept.held_out
 
     def with_holdout(self, unseen: Task) -> Task:
-        """The finding side made of this task, with ``unseen`` to confirm on; shared examples raise ``ValueError``."""
+        """The finding side made of this task, with another task to confirm on.
+
+        Args:
+            unseen: The unseen examples, scored in the same way.
+
+        Raises:
+            ValueError: Both share examples, or are scored in different ways.
+        """
         _check_unseen(self, unseen)
         for name, value in ({"accuracy": self.accuracy} | self.scoring).items():
             if (other := unseen.scoring.get(name, unseen.accuracy)) != value:
@@ -405,7 +425,14 @@ class Task:
         return replace(self, role="finding", held_out=held_out)
 
     def take(self, n: int) -> Task:
-        """The first ``n`` examples, in the same role; all of them where there are fewer."""
+        """The first examples, in the same role.
+
+        Args:
+            n: How many; where there are fewer, all.
+
+        Raises:
+            ValueError: ``n`` is no integer of 1 or more.
+        """
         return replace(self, examples=self.examples[: check_integer("n", n, 1)])
 
 

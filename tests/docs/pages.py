@@ -46,12 +46,16 @@ def table(text: str, header: str) -> list[list[str]]:
 
 def prose(text: str) -> list[str]:
     """The sentences of a page, without code, tables, pictures and targets of links; an item ends a sentence."""
-    text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^ *```.*?^ *```$|<!--.*?-->", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^(    |\||#|<).*$", "\n", text, flags=re.MULTILINE)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    text = re.sub(r"^- ", "\n", text, flags=re.MULTILINE)
+    text = re.sub(r"^ *(-|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text)]
-    sentences = [
-        one for part in paragraphs for one in re.split(r"(?<=[.!?:])[*)]?\s+(?=[A-Z*`(\d])", re.sub(r"[*`]", "", part))
-    ]
-    return [one for one in sentences if re.search(r"[a-zA-Z]", one)]
+    # A sentence may begin with a name in code, and end inside emphasis or brackets.
+    sentences = [one for part in paragraphs for one in re.split(r"(?<=[.!?])[*)]*\s+(?=[A-Z*`(\d\"])", part)]
+    return [re.sub(r"[*`]", "", one) for one in sentences if re.search(r"[a-zA-Z]", one)]
+
+
+def words(sentence: str) -> int:
+    """How many words a sentence has; a sign between two is none."""
+    return sum(bool(re.search(r"\w", word)) for word in sentence.split())

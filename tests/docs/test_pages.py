@@ -11,7 +11,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 import cs_heads as cs
 from cs_heads.cli import _parser
 from cs_heads.methods import METHODS
-from tests.docs.pages import HISTORY, PAGES, README, ROOT, SITE, commands, named, text_of
+from tests.docs.pages import HISTORY, PAGES, README, ROOT, SITE, commands, named, prose, text_of, words
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 START = ROOT / "docs" / "start.md"
@@ -24,6 +24,42 @@ def anchors(page):
     """What a link to a heading of this page may say."""
     titles = re.findall(r"^#+ (.*)$", text_of(page), flags=re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_sentences_are_told_apart():
+    text = """
+# A title
+
+One. `two` follows (*three.*) Four:
+
+- five, which
+  goes on
+
+1. Six ([seven](there.md)). 8 nine? No.
+
+    code here.
+
+| a. | B. |
+
+```bash
+nothing.
+```
+"""
+    assert prose(text) == [
+        "One.",
+        "two follows (three.",
+        "Four:",
+        "five, which goes on",
+        "Six (seven).",
+        "8 nine?",
+        "No.",
+    ]
+    assert words("a · b, c — d") == 4
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != HISTORY], ids=named)
+def test_no_sentence_is_long(page):
+    assert [one for one in prose(text_of(page)) if words(one) > 40] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

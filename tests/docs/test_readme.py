@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from cs_heads.demo import planted_heads
-from tests.docs.pages import README, ROOT, named, prose, table, text_of
+from tests.docs.pages import README, ROOT, named, prose, table, text_of, words
 
 TEXT = text_of(README)
 START = [ROOT / "docs" / "index.md", ROOT / "docs" / "start.md"]
@@ -70,7 +70,7 @@ def test_it_begins_with_the_two_commands():
 
 def test_no_sentence_is_long():
     for sentence in prose(TEXT):
-        assert len(sentence.split()) <= 35, sentence
+        assert words(sentence) <= 35, sentence
 
 
 @pytest.mark.parametrize("page", [README, *START], ids=named)

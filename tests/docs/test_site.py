@@ -1,9 +1,12 @@
-"""The site as it is built: nothing comes from elsewhere, every link leads somewhere, and its search works from disk."""
+"""The site as it is built: nothing comes from elsewhere, links lead somewhere, and it is searched without a network."""
 
 import os
 import re
 import sys
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from urllib.parse import unquote
 
 import pytest
@@ -16,12 +19,16 @@ from tests.waiting import run_program
 pytestmark = pytest.mark.slow
 
 
+ELSEWHERE = re.compile(r"""["'`(=]\s*((?:https?:|wss?:)?//(?!www\.w3\.org)[\w$][^"'`)\s]*)""")
+"""An address of another machine where code would use it: in quotes or brackets. W3C's are names and never fetched."""
+
+
 class Links(HTMLParser):
-    """What a page loads, links to, and has anchors for."""
+    """What a page loads, links to and has anchors for, and the addresses of other machines that are no links."""
 
     def __init__(self, page):
         super().__init__()
-        self.loads, self.links, self.anchors = [], [], set()
+        self.loads, self.links, self.anchors, self.elsewhere, self.inside = [], [], set(), [], ""
         self.feed(page.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attributes):
@@ -29,8 +36,18 @@ class Links(HTMLParser):
         self.anchors |= {given[name] for name in ("id", "name") if given.get(name)}
         if tag == "a":
             self.links.append(given.get("href") or "")
-        elif tag in ("script", "img", "iframe", "source") or (tag == "link" and given.get("rel") not in ("canonical",)):
+        elif tag in ("script", "img", "iframe", "source", "link"):
             self.loads.append(given.get("src") or given.get("href") or "")
+        texts = [f"{name}='{value}'" for name, value in attributes if (tag, name) != ("a", "href")]
+        self.elsewhere += [address for text in texts for address in ELSEWHERE.findall(text)]
+        self.inside = tag
+
+    def handle_endtag(self, tag):
+        self.inside = ""
+
+    def handle_data(self, data):
+        if self.inside in ("script", "style"):
+            self.elsewhere += ELSEWHERE.findall(data)
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +72,31 @@ def test_every_page_is_there(site, pages):
     assert len([page for page in pages if page.parent.name == "notebooks"]) == 7
 
 
-def test_nothing_is_loaded_from_elsewhere(pages, site):
+def test_nothing_names_a_place_elsewhere_to_load_from(pages, site):
+    """Not even code that no page runs, as the theme's for diagrams."""
     for page, found in pages.items():
         assert found.loads
-        assert not [one for one in found.loads if re.match(r"(https?:)?//", one)], page
-    for sheet in site.rglob("*.css"):
-        assert not re.search(r"url\(['\"]?https?:|@import", sheet.read_text(encoding="utf-8")), sheet
+        assert found.elsewhere == [], page
+    files = [file for file in site.rglob("*") if file.suffix in (".js", ".css", ".svg", ".map", ".mjs", ".woff2")]
+    assert len(files) > 10
+    for file in files:
+        assert ELSEWHERE.findall(file.read_text(encoding="utf-8")) == [], file
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<script src='https://there.org/a.js'></script>",
+        "<link rel='stylesheet' href='//there.org/a.css'>",
+        "<img srcset='https://there.org/a.png 2x'>",
+        "<p style='background: url(http://there.org/a.png)'>",
+        "<script>if (false) import('https://there.org/a.mjs')</script>",
+        "<style>@import url(https://there.org/a.css)</style>",
+    ],
+)
+def test_an_address_elsewhere_would_be_seen(page, tmp_path):
+    (tmp_path / "page.html").write_text(f"<a href='https://here.org'>https://here.org</a>{page}", encoding="utf-8")
+    assert [re.sub(r".*//(\w+)\..*", r"\1", one) for one in Links(tmp_path / "page.html").elsewhere] == ["there"]
 
 
 def test_every_link_leads_somewhere(pages, site):
@@ -95,38 +131,59 @@ def test_the_text_for_assistants_has_every_page_and_every_name(site):
     assert "--task TASK" in whole
 
 
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves a folder, and writes no log."""
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def places(site):
+    """The site on disk, and the same from a server of this machine."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield {"disk": site.as_uri(), "server": f"http://127.0.0.1:{server.server_port}"}
+        server.shutdown()
+
+
 @pytest.fixture
-def opened(browser, site):  # noqa: F811
-    """Opens a page of the site from disk without a network, and gives what it says to the console and asks for."""
+def opened(browser, places):  # noqa: F811
+    """Opens a page of the site without a network, and gives what it says to the console, asks for, and may ask for."""
     contexts = []
 
-    def opened(name, width):
-        page, said, asked = offline_page(browser, viewport={"width": width, "height": 844})
+    def opened(name, width=1280, place="disk", scheme="light"):
+        own = (places[place], "data:", "blob:")
+        page, said, asked = offline_page(browser, viewport={"width": width, "height": 844}, color_scheme=scheme)
         contexts.append(page.context)
+        page.context.set_offline(place == "disk")
+        page.context.route(lambda url: not url.startswith(own), lambda request: request.abort())
         # Its network is never idle to playwright: the search works in a frame.
-        page.goto((site / f"{name}.html").as_uri(), wait_until="load")
-        return page, said, asked
+        page.goto(f"{places[place]}/{name}.html", wait_until="load")
+        return page, said, asked, own
 
     yield opened
     for context in contexts:
         context.close()
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_pages_fit_and_say_nothing_to_the_console_or_the_network(opened, width):
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
+def test_pages_fit_and_say_nothing_to_the_console_or_the_network(opened, width, scheme):
     for name in ("index", "guides/controls", "api/find", "benchmarks/real-models", "notebooks/01_quickstart"):
-        page, said, asked = opened(name, width)
+        page, said, asked, own = opened(name, width, scheme=scheme)
         assert page.locator("h1").first.is_visible()
         assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth)")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
-        assert not [one for one in asked if not one.startswith(("file:", "data:", "blob:"))]
+        assert [one for one in asked if not one.startswith(own)] == []
         assert said == []
 
 
-def test_the_search_works_from_disk(opened):
-    page, said, _ = opened("index", 1280)
+@pytest.mark.parametrize("place", ["disk", "server"])
+def test_the_search_works_without_a_network(opened, place):
+    page, said, asked, own = opened("index", place=place)
     page.click(".md-search__input")
     page.keyboard.type("redundant", delay=50)
     page.wait_for_selector(".md-search-result__item")
     assert "Group testing" in page.locator(".md-search-result__list").inner_text()
+    assert [one for one in asked if not one.startswith(own)] == []
     assert said == []

@@ -57,7 +57,14 @@ class HeadGates(Drawable, picture="roles"):
     grid: Grid | None = None
 
     def score(self, name: str) -> Float[np.ndarray, "seed layer head"]:
-        """Facilitation G⁻, interference 1 - G⁺ or irrelevance G⁺(1 - G⁻), in [0, 1], of every seed."""
+        """Facilitation G⁻, interference 1 - G⁺ or irrelevance G⁺(1 - G⁻), in [0, 1], of every seed.
+
+        Args:
+            name: ``"facilitation"``, ``"interference"`` or ``"irrelevance"``.
+
+        Raises:
+            ValueError: Another name.
+        """
         if name not in SCORES:
             raise ValueError(f"name must be one of {', '.join(SCORES)}, got {name!r}")
         scores: dict[str, Float[np.ndarray, "seed layer head"]] = {
@@ -68,11 +75,25 @@ class HeadGates(Drawable, picture="roles"):
         return scores[name]
 
     def always(self, name: str) -> Float[np.ndarray, "layer head"]:
-        """A score's minimum over the seeds: its value in every solution found."""
+        """A score's minimum over the seeds: its value in every solution found.
+
+        Args:
+            name: ``"facilitation"``, ``"interference"`` or ``"irrelevance"``.
+
+        Raises:
+            ValueError: Another name.
+        """
         return self.score(name).min(axis=0)
 
     def any(self, name: str) -> Float[np.ndarray, "layer head"]:
-        """A score's maximum over the seeds: its value in some solution found."""
+        """A score's maximum over the seeds: its value in some solution found.
+
+        Args:
+            name: ``"facilitation"``, ``"interference"`` or ``"irrelevance"``.
+
+        Raises:
+            ValueError: Another name.
+        """
         return self.score(name).max(axis=0)
 
     @property
@@ -97,8 +118,14 @@ class HeadGates(Drawable, picture="roles"):
     def ranking(self, controls: Sequence[HeadGates] = ()) -> HeadRanking:
         """Heads by facilitation less interference, in [-1, 1]; the interval is its range over two seeds or more.
 
-        With ``controls``, as many seeds of gates of other tasks, by that less the mean of theirs, seed by seed;
-        ``frequency`` is then the share of seeds in which that is above .5, and ``spent`` counts all fits.
+        With ``controls`` by that less the mean of theirs, seed by seed; ``frequency`` is then the share of seeds in
+        which that is above .5, and ``spent`` counts all fits.
+
+        Args:
+            controls: Gates of other tasks, of as many seeds.
+
+        Raises:
+            ValueError: Gates of controls have another shape.
         """
         each, unit = self.score("facilitation") - self.score("interference"), "facilitation - interference"
         frequency, cost, used = (self.score("facilitation") > 0.5).mean(axis=0), self.cost, {}
