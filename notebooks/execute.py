@@ -2,8 +2,11 @@
 
     python notebooks/execute.py [NAME ...]
 
-Files that a notebook writes go to a folder of their own that is removed. What names the run alone (times, messages of
-libraries, pages too heavy to keep) is taken out.
+Files that a notebook writes go to a folder of their own that is removed. What names the run alone (times, progress
+bars, messages of libraries, pages too heavy to keep) is taken out.
+
+Sections on SmolLM2 run where ``models/smollm2`` is, which ``benchmarks/real_models.py`` makes (another folder than
+``models``: ``CS_HEADS_MODELS``). Elsewhere their cells keep what they showed.
 """
 
 from __future__ import annotations
@@ -23,18 +26,28 @@ from PIL import Image
 
 FOLDER = Path(__file__).parent
 HEAVY = "heavy-output"
-"""The tag of a cell whose page is shown when it runs, and not kept."""
+"""The tag of a cell whose page is shown when it runs, and not kept: a picture stands for it."""
+REAL = "real-model"
+"""The tag of a cell that needs SmolLM2, and says so where it is not."""
 
 
 def execute(notebook: NotebookNode) -> None:
     """Run all cells in a fresh kernel; the first that fails raises ``nbclient.exceptions.CellExecutionError``."""
-    os.environ.pop("MPLBACKEND", None)  # Jupyter chooses its own, as for a user
     for cell in code_cells(notebook):
         cell.outputs, cell.execution_count = [], None
+    # Jupyter chooses its own backend, as for a user.
+    env = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    env |= {"TQDM_DISABLE": "1", "CS_HEADS_MODELS": str(models())}
     with TemporaryDirectory() as folder:
         # Limits that a busy machine does not reach.
         limits = {"timeout": 3600, "startup_timeout": 900, "iopub_timeout": 900}
-        NotebookClient(notebook, **limits, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+        client = NotebookClient(notebook, **limits, kernel_name="python3", resources={"metadata": {"path": folder}})
+        client.execute(env=env)
+
+
+def models() -> Path:
+    """The folder that sections on SmolLM2 look for it in."""
+    return Path(os.environ.get("CS_HEADS_MODELS", FOLDER.parent / "models")).absolute()
 
 
 def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
@@ -50,7 +63,7 @@ def strip(notebook: NotebookNode) -> None:
         if HEAVY in cell.metadata.get("tags", []):
             for output in cell.outputs:
                 if "data" in output:
-                    output.data = {"text/plain": output.data["text/plain"]}
+                    output.data = {kind: data for kind, data in output.data.items() if kind != "text/html"}
         for output in cell.outputs:
             if "image/png" in output.get("data", {}):
                 output.data["image/png"] = lighter(output.data["image/png"])
@@ -69,9 +82,14 @@ def main(names: list[str]) -> None:
     chosen = [path for path in sorted(FOLDER.glob("*.ipynb")) if not names or path.stem in names]
     for path in chosen:
         notebook, start = nbformat.read(path, as_version=4), perf_counter()
+        before = [(cell.outputs, cell.execution_count) for cell in code_cells(notebook)]
         execute(notebook)
         seconds = perf_counter() - start
         strip(notebook)
+        if not (models() / "smollm2").is_dir():
+            for cell, kept in zip(code_cells(notebook), before, strict=True):
+                if REAL in cell.metadata.get("tags", []):
+                    cell.outputs, cell.execution_count = kept
         nbformat.write(notebook, path)
         print(f"{path.stem:24}{seconds:6.0f} s  {path.stat().st_size / 1000:6.0f} kB", flush=True)
 
