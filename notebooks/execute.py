@@ -5,8 +5,8 @@
 Files that a notebook writes go to a folder of their own that is removed. What names the run alone (times, progress
 bars, messages of libraries, pages too heavy to keep) is taken out.
 
-Sections on SmolLM2 run where ``models/smollm2`` is, which ``benchmarks/real_models.py`` makes (another folder than
-``models``: ``CS_HEADS_MODELS``). Elsewhere their cells keep what they showed.
+Sections on SmolLM2 run where the repository has ``models/smollm2``, which ``benchmarks/real_models.py`` makes.
+Elsewhere their cells keep what they showed.
 """
 
 from __future__ import annotations
@@ -25,29 +25,34 @@ from nbformat.notebooknode import NotebookNode
 from PIL import Image
 
 FOLDER = Path(__file__).parent
+MODELS = FOLDER.absolute().parent / "models"
+REAL_MODEL = MODELS / "smollm2"
 HEAVY = "heavy-output"
 """The tag of a cell whose page is shown when it runs, and not kept: a picture stands for it."""
 REAL = "real-model"
 """The tag of a cell that needs SmolLM2, and says so where it is not."""
 
 
-def execute(notebook: NotebookNode) -> None:
-    """Run all cells in a fresh kernel; the first that fails raises ``nbclient.exceptions.CellExecutionError``."""
+def execute(notebook: NotebookNode, models: Path | None = None) -> None:
+    """Run all cells in a fresh kernel; the first that fails raises ``nbclient.exceptions.CellExecutionError``.
+
+    Args:
+        notebook: Changed in place.
+        models: The folder that it finds as ``../models`` (None: there is none).
+    """
     for cell in code_cells(notebook):
         cell.outputs, cell.execution_count = [], None
     # Jupyter chooses its own backend, as for a user.
     env = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
-    env |= {"TQDM_DISABLE": "1", "CS_HEADS_MODELS": str(models())}
     with TemporaryDirectory() as folder:
+        here = Path(folder, "notebooks")
+        here.mkdir()
+        if models is not None:
+            Path(folder, "models").symlink_to(models, target_is_directory=True)
         # Limits that a busy machine does not reach.
         limits = {"timeout": 3600, "startup_timeout": 900, "iopub_timeout": 900}
-        client = NotebookClient(notebook, **limits, kernel_name="python3", resources={"metadata": {"path": folder}})
-        client.execute(env=env)
-
-
-def models() -> Path:
-    """The folder that sections on SmolLM2 look for it in."""
-    return Path(os.environ.get("CS_HEADS_MODELS", FOLDER.parent / "models")).absolute()
+        client = NotebookClient(notebook, **limits, kernel_name="python3", resources={"metadata": {"path": str(here)}})
+        client.execute(env={**env, "TQDM_DISABLE": "1"})
 
 
 def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
@@ -83,10 +88,10 @@ def main(names: list[str]) -> None:
     for path in chosen:
         notebook, start = nbformat.read(path, as_version=4), perf_counter()
         before = [(cell.outputs, cell.execution_count) for cell in code_cells(notebook)]
-        execute(notebook)
+        execute(notebook, MODELS if REAL_MODEL.is_dir() else None)
         seconds = perf_counter() - start
         strip(notebook)
-        if not (models() / "smollm2").is_dir():
+        if not REAL_MODEL.is_dir():
             for cell, kept in zip(code_cells(notebook), before, strict=True):
                 if REAL in cell.metadata.get("tags", []):
                     cell.outputs, cell.execution_count = kept
