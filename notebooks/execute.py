@@ -32,13 +32,18 @@ HEAVY = "heavy-output"
 REAL = "real-model"
 """The tag of a cell that needs SmolLM2, and says so where it is not."""
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
 
 def execute(notebook: NotebookNode, models: Path | None = None) -> None:
-    """Run all cells in a fresh kernel; the first that fails raises ``nbclient.exceptions.CellExecutionError``.
+    """Run all cells in a fresh kernel, without progress bars.
 
     Args:
         notebook: Changed in place.
         models: The folder that it finds as ``../models`` (None: there is none).
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: A cell failed.
     """
     for cell in code_cells(notebook):
         cell.outputs, cell.execution_count = [], None
@@ -53,6 +58,10 @@ def execute(notebook: NotebookNode, models: Path | None = None) -> None:
         limits = {"timeout": 3600, "startup_timeout": 900, "iopub_timeout": 900}
         client = NotebookClient(notebook, **limits, kernel_name="python3", resources={"metadata": {"path": str(here)}})
         client.execute(env={**env, "TQDM_DISABLE": "1"})
+    # Bars that are widgets do not heed TQDM_DISABLE.
+    notebook.metadata.pop("widgets", None)
+    for cell in code_cells(notebook):
+        cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
 
 
 def code_cells(notebook: NotebookNode) -> list[NotebookNode]:

@@ -132,6 +132,7 @@ def test_what_is_kept_names_no_machine_and_no_run(path):
         assert "execution" not in cell.metadata
         for output in cell.outputs:
             assert output.get("name") != "stderr"
+            assert runner.WIDGET not in output.get("data", {})
             said = output.get("text", "") + "".join(
                 str(data) for kind, data in output.get("data", {}).items() if kind.startswith("text/")
             )
