@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64encode
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from html import escape
 from importlib.resources import files
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,14 +48,26 @@ _CSS = (
 class AttentionView:
     """Attention patterns that show themselves in a notebook and are saved as a page; neither needs the network.
 
+    Where a page's scripts do not run, as in a notebook on GitHub, their picture (``attention``) is shown.
+
     Attributes:
         html: The patterns as HTML, without the script that draws them.
     """
 
     html: str = field(repr=False)
+    patterns: HeadAttention = field(repr=False)
 
     def _repr_html_(self) -> str:
         return load_script() + self.html
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """The picture, two dots for each one of the screen, and its size on the screen."""
+        with style.offscreen():
+            figure = style.figure_of(attention(self.patterns).flat[0])
+        written = BytesIO()
+        figure.savefig(written, format="png", dpi=2 * style.STYLE["figure.dpi"])
+        width, height = (round(inches * style.STYLE["figure.dpi"]) for inches in figure.get_size_inches())
+        return written.getvalue(), {"width": width, "height": height}
 
     def save(self, path: str | Path) -> None:
         """Write one HTML file that opens anywhere.
@@ -116,7 +129,8 @@ def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int 
     )
     return AttentionView(
         f'{_CSS}<div class="cs-attention" data-looks="{escape(told)}" style="display: flex; flex-wrap: wrap; '
-        f'gap: 1rem; padding: 0.5rem; background: white; color: black">{"".join(views)}</div>{ready}'
+        f'gap: 1rem; padding: 0.5rem; background: white; color: black">{"".join(views)}</div>{ready}',
+        replace(patterns, prompts=(one,)),
     )
 
 

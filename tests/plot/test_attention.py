@@ -2,6 +2,8 @@ import base64
 import gzip
 import json
 import re
+from dataclasses import replace
+from io import BytesIO
 
 import numpy as np
 import pandas as pd
@@ -48,6 +50,19 @@ def test_circuitsvis_is_given_the_patterns_intact_and_beside_them_with_the_heads
 
 def test_without_heads_off_the_intact_run_stands_alone():
     assert len(given(show_attention(made(off=())).html)) == 1
+
+
+def test_where_scripts_do_not_run_the_view_is_the_picture_of_its_patterns_with_two_dots_for_one():
+    two = replace(made(), prompts=(made().prompts[0], made("One two", ("<s>", " One", " two")).prompts[0]))
+    png, size = show_attention(two, 1)._repr_png_()
+    drawn = plt.imread(BytesIO(png), format="png")
+    assert drawn.shape[:2] == pytest.approx((2 * size["height"], 2 * size["width"]), abs=2)
+    with plot.style.offscreen():
+        figure = plot.style.figure_of(plot.attention(two, 1).flat[0])
+    expected = BytesIO()
+    figure.savefig(expected, format="png", dpi=260)
+    assert png == expected.getvalue()
+    assert not plt.get_fignums()
 
 
 def test_the_script_of_circuitsvis_comes_along_and_nothing_from_the_web():
