@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -12,9 +13,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cs_heads.lens.cache import Extension
+from cs_heads.lens.captured import CapturedStep, why_not_capturable
 from cs_heads.lens.forward import Resumed, logits_at, pad, recorded
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.model import HookedModel, context_length, device_of, dtype_of, evaluating
+from cs_heads.lens.gates import gate_hooks
+from cs_heads.lens.model import HookedModel, context_length, dtype_of, evaluating
 from cs_heads.units import Grid
 
 _log = logging.getLogger(__name__)
@@ -34,25 +37,32 @@ class Abilities:
     """What a model can be run with, with the numbers of the plain forward.
 
     ``fused`` attention (``lens.fused``), ``extend`` from stored keys and values (``lens.cache``),
-    ``resume`` at a later layer (``lens.forward``).
+    ``resume`` at a later layer (``lens.forward``); on a GPU, where it is faster, ``graphs`` of steps of decoding
+    (``lens.captured``).
     """
 
     fused: bool = True
     extend: bool = True
     resume: bool = True
+    graphs: bool = False
 
 
 PLAIN = Abilities(fused=False, extend=False, resume=False)
 """Every forward runs whole, as the model's own code runs it."""
 
+_EVERY = Abilities(graphs=True)
+
+# Steps of one token that are compared and timed, captured and not.
+_STEPS = 3
+
 
 def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
-    """The shortcuts among ``wanted`` (all by default) whose logits equal those of the plain forward.
+    """The shortcuts among ``wanted`` (all by default, graphs too) whose logits equal those of the plain forward.
 
     Three rows of up to nine random tokens (fewer where the context is shorter), padded, with random heads off, run
     with and without each. A shortcut that fails or differs is left out, and the log says so.
     """
-    wanted = wanted or Abilities()
+    wanted = wanted or _EVERY
     trial = _Trial(model)
     with evaluating(model):
         reason = why_not_fused(model)
@@ -63,15 +73,51 @@ def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
             and reason is None
             and trial.agrees("fused attention", lambda: trial.logits(gates=trial.gates, fused=True), trial.gates)
         )
+        extend = (
+            wanted.extend
+            and trial.width > 1
+            and trial.agrees("stored keys and values", lambda: trial.extended(fused), trial.gates)
+        )
+        against = why_no_graphs(model, fused) if extend and wanted.graphs else None
+        if against is not None:
+            _log.info("graphs are not used on %s: %s", model.cfg.model_name, against)
         return Abilities(
             fused=fused,
-            extend=wanted.extend
-            and trial.width > 1
-            and trial.agrees("stored keys and values", lambda: trial.extended(fused), trial.gates),
+            extend=extend,
+            graphs=extend and wanted.graphs and against is None,
             resume=wanted.resume
             and model.cfg.n_layers > 1
             and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused), trial.late_gates),
         )
+
+
+def why_no_graphs(model: HookedModel, fused: bool) -> str | None:
+    """Why steps of decoding are not captured on a model (``lens.captured``); None where that is exact and faster.
+
+    Three rows are given three tokens each, by steps as they are and by captured ones.
+
+    Args:
+        model: The model, which can be extended from stored keys and values.
+        fused: Whether attention runs through the fused kernel.
+    """
+    reason = why_not_capturable(model)
+    if reason is not None:
+        return reason
+    trial = _Trial(model)
+    if trial.width <= _STEPS:
+        return f"its context has {trial.width} tokens"
+    with evaluating(model):
+        plain, plain_seconds = trial.steps(fused)
+        try:
+            found, seconds = trial.steps(fused, captured=True)
+        except Exception as error:
+            return repr(error)
+    difference = float((found - plain).abs().max() / plain.abs().max())
+    if not difference <= tolerance(dtype_of(model)):
+        return f"logits differ by {difference:.1e}"
+    if seconds >= plain_seconds:
+        return f"a step takes {seconds / plain_seconds:.2f} times as long"
+    return None
 
 
 class _Trial:
@@ -80,12 +126,11 @@ class _Trial:
     def __init__(self, model: HookedModel) -> None:
         self.model = model
         generator = torch.Generator().manual_seed(0)
-        device = device_of(model)
         self.width = min(9, context_length(model) or 9)
         # Two at least, where there are, so that each row can be extended from its beginning.
         lengths = torch.tensor([min(self.width, max(2, self.width - less)) for less in (0, 3, 1)])
-        tokens = torch.randint(model.cfg.d_vocab, (3, self.width), generator=generator)
-        self.tokens, self.mask = tokens.to(device), (torch.arange(self.width) < lengths[:, None]).long().to(device)
+        self.tokens = torch.randint(model.cfg.d_vocab, (3, self.width), generator=generator)
+        self.mask = (torch.arange(self.width) < lengths[:, None]).long()
         self.gates = (torch.rand(3, *Grid.from_model(model).shape, generator=generator) > 0.3).float()
         self.layer = model.cfg.n_layers // 2
         self.late_gates = self.gates.clone()
@@ -136,3 +181,34 @@ class _Trial:
         with recorded(self.model, [self.layer], lambda layer, residual: residuals.update({layer: residual.clone()})):
             self.logits(fused=fused)
         return self.logits(gates=self.late_gates, start=Resumed(self.layer, residuals[self.layer]), fused=fused)
+
+    def steps(self, fused: bool, captured: bool = False) -> tuple[Float[Tensor, "n vocab"], float]:
+        """The logits of steps of one token after the beginnings of the rows, and the seconds of the fastest."""
+        texts = [row[:n] for row, n in zip(self.tokens.tolist(), self.mask.sum(dim=1).tolist(), strict=True)]
+        beginnings = [text[: max(1, len(text) - _STEPS)] for text in texts]
+        tokens, mask = pad(beginnings)
+        first = Extension(mask, keep=True)
+        nowhere = torch.zeros(1, dtype=torch.long)
+        logits_at(self.model, tokens, mask, row=nowhere, position=nowhere, gates=self.gates, extension=first, fused=fused)
+        stored = first.finish()
+        stored.compact()
+        one = torch.ones(len(texts), 1, dtype=torch.long)
+        row, position = one.nonzero(as_tuple=True)
+
+        def plain(tokens: Tensor) -> Tensor:
+            extension = Extension(one, stored)
+            options: dict[str, Any] = {"gates": self.gates, "extension": extension, "fused": fused}
+            logits = logits_at(self.model, tokens, one, row=row, position=position, **options)
+            extension.finish()
+            return logits
+
+        run = CapturedStep(self.model, stored, gate_hooks(self.gates), fused, _STEPS) if captured else plain
+        logits, seconds = [], []
+        for step in range(_STEPS):
+            start = perf_counter()
+            found = run(self.tokens[:, step : step + 1])
+            # As decoding does, which waits for the likeliest.
+            found.argmax(dim=1).cpu()
+            seconds.append(perf_counter() - start)
+            logits.append(found.float().clone())
+        return torch.cat(logits), min(seconds)

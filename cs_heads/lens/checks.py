@@ -491,7 +491,7 @@ def _tokens(model: HookedModel, n_rows: int) -> Int[Tensor, "row pos"]:
 def _logprobs(
     model: HookedModel, tokens: Int[Tensor, "row pos"], gates: Float[Tensor, "row layer head"] | None = None
 ) -> Float[Tensor, "row pos vocab"]:
-    mask = torch.ones_like(tokens)
+    mask = torch.ones(tokens.shape, dtype=torch.long)
     row, position = mask.nonzero(as_tuple=True)
     flat = logits_at(model, tokens, mask, row=row, position=position, gates=gates)
     return flat.float().log_softmax(dim=-1).reshape(*tokens.shape, -1)

@@ -59,7 +59,7 @@ def logits_at(
     Args:
         model: The model.
         tokens: Token ids, padded at the right, on any device.
-        attention_mask: 1 for tokens, 0 for padding.
+        attention_mask: 1 for tokens, 0 for padding; in main memory, where it is looked at.
         row: The row of each position that logits are wanted at.
         position: These positions.
         gates: What each row's units are multiplied by: 0 = ablated; None leaves them as they are.
@@ -74,25 +74,30 @@ def logits_at(
         ValueError: The model does not unembed what is gathered.
     """
     device = device_of(model)
-    tokens, attention_mask = to_device(tokens, device), to_device(attention_mask, device)
+    tokens = to_device(tokens, device)
 
     def gather(unembed: Any, residual: tuple[Float[Tensor, "batch pos d_model"]]) -> Float[Tensor, "1 n d_model"]:
         return residual[0][to_device(row, residual[0].device), to_device(position, residual[0].device)][None]
 
-    arguments: dict[str, Any] = {"attention_mask": attention_mask}
+    arguments: dict[str, Any]
+    placed = Extension(attention_mask) if extension is None else extension
     if backend_of(model) == "bridge":
-        arguments["use_cache"] = False
+        # A bridge takes the mask of old and new tokens, HookedTransformer that of the new ones. Without positions it
+        # would ask the device for gaps in the mask, and the host would wait.
+        arguments = {"use_cache": False, "attention_mask": placed.mask(tokens)}
+        if model._accepts_derived_position_ids():  # type: ignore[attr-defined]  # of a bridge, which asks it, too
+            arguments["position_ids"] = placed.positions(device)
         if extension is not None:
-            # A bridge takes the mask of old and new tokens, HookedTransformer that of the new ones.
-            cache = bridge_cache(extension, model.cfg.n_layers)
-            arguments |= {"past_key_values": cache, "attention_mask": extension.mask(attention_mask)}
-    elif extension is not None:
-        n_kv_heads = model.cfg.n_key_value_heads or model.cfg.n_heads
-        arguments["past_kv_cache"] = HookedCache(extension, n_kv_heads, model.cfg.d_head)
+            arguments["past_key_values"] = bridge_cache(extension, model.cfg.n_layers)
+    else:
+        arguments = {"attention_mask": to_device(attention_mask, device)}
+        if extension is not None:
+            n_kv_heads = model.cfg.n_key_value_heads or model.cfg.n_heads
+            arguments["past_kv_cache"] = HookedCache(extension, n_kv_heads, model.cfg.d_head)
     with timed("hooks and gates"), ExitStack() as stack:
         # Gates last: a hook on hook_z must stand where fused attention looks for it.
         if fused:
-            stack.enter_context(fused_attention(model))
+            stack.enter_context(fused_attention(model, padded=placed.padded))
         stack.enter_context(resumed(model, start))
         stack.enter_context(gated(model, gates, replacement, units, where))
         stack.callback(model.unembed.register_forward_pre_hook(gather).remove)

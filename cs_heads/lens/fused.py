@@ -11,13 +11,18 @@ from cs_heads.lens.model import HookedModel, backend_of, replaced_forwards
 
 
 @contextmanager
-def fused_attention(model: HookedModel) -> Iterator[None]:
+def fused_attention(model: HookedModel, padded: bool = True) -> Iterator[None]:
     """Run the attention layers of a bridge as Hugging Face runs them, with ``scaled_dot_product_attention``.
 
     The bridge computes attention pattern by pattern, so that hooks can see it: memory is then
     quadratic in length. Inside the ``with`` block each attention layer hands over to the Hugging Face
     module it wraps, whose output projection is still the bridge's, where ``hook_z`` fires. Everything
     is put back at the end, also after an exception. Ask ``why_not_fused`` first.
+
+    Args:
+        model: The model.
+        padded: Whether the attention mask of the forwards inside leaves something out: without, the kernel is given no
+            mask, and is faster.
     """
     from transformer_lens.model_bridge.generalized_components.attention import AttentionBridge
 
@@ -25,6 +30,7 @@ def fused_attention(model: HookedModel) -> Iterator[None]:
     # TransformerLens's own forward of an attention layer that Hugging Face computes.
     forwards = [(attention, MethodType(AttentionBridge.forward, attention)) for attention in attentions]
     with ExitStack() as stack:
+        stack.enter_context(_masks_unread(padded))
         for config in _configs(model):
             stack.callback(setattr, config, "_attn_implementation", config._attn_implementation)
             config._attn_implementation = "sdpa"
@@ -34,6 +40,27 @@ def fused_attention(model: HookedModel) -> Iterator[None]:
             modules[name] = attention.o
         stack.enter_context(replaced_forwards(forwards))
         yield
+
+
+@contextmanager
+def _masks_unread(padded: bool) -> Iterator[None]:
+    """Let transformers make masks for the kernel without reading them inside the ``with`` block.
+
+    By itself it asks the device whether anything is padded, and the host waits for the answer.
+    """
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS as MASKS
+
+    make, own = MASKS["sdpa"], dict(MASKS._local_mapping)
+
+    def made(*sizes: Any, attention_mask: Any = None, allow_is_causal_skip: bool = True, **options: Any) -> Any:
+        skip, mask = allow_is_causal_skip and not padded, attention_mask if padded else None
+        return make(*sizes, attention_mask=mask, allow_is_causal_skip=skip, **options)
+
+    MASKS["sdpa"] = made
+    try:
+        yield
+    finally:
+        MASKS._local_mapping = own
 
 
 def why_not_fused(model: HookedModel) -> str | None:
