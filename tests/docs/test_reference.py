@@ -51,6 +51,19 @@ def test_every_public_name_has_an_example():
 
 
 @pytest.mark.parametrize("package", PACKAGES)
+def test_every_function_of_a_package_has_an_example(package):
+    module = import_module(f"cs_heads.{package}")
+    text = "\n".join(text_of(page) for page in API.glob("*.md"))
+    # Pictures stand in a table, by the result that they are of.
+    code = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    code += re.findall(r"`(cs\.plot\..*?)`", text)
+    shown = {*re.findall(r"\b(\w+)\(", "\n".join(code))}
+    functions = [name for name in reference.exported(module.__name__) if inspect.isfunction(getattr(module, name))]
+    documented = {name for name in functions if ">>>" in (inspect.getdoc(getattr(module, name)) or "")}
+    assert set(functions) - documented - shown == set()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_every_public_name_of_a_package_has_an_entry(package):
     module = import_module(f"cs_heads.{package}")
     listed = {id(thing(path)) for path in entries()}
