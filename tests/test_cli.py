@@ -405,7 +405,8 @@ def test_compare_leads_with_the_most_specific_and_prints_a_row_a_method(compare,
     lines = out.splitlines()
     assert lines[2].startswith("Of 3 methods, the top 2 heads of ")
     assert "beyond what they take from its controls" in " ".join(lines[2:5])
-    table = {line.split()[0]: line.split() for line in lines[lines.index("") + 1 :] if line.count("  ") > 4}
+    first = next(place for place, line in enumerate(lines) if line.startswith("method "))
+    table = {line.split()[0]: line.split() for line in lines[first : first + 5]}
     assert list(table) == ["method", "one-shot", "greedy", "gradient", "random"]
     assert table["one-shot"][1:3] == [str(40 * 13), "0"]
     assert table["gradient"][1:3] == ["120", "40"]

@@ -42,13 +42,13 @@ class Probe:
         from cs_heads.experiment.controls import defaults_of, experiments_on
         from cs_heads.experiment.estimate import N_PROBED
         from cs_heads.experiment.experiment import Experiment
-        from cs_heads.tasks import confirming_side, finding_side
+        from cs_heads.tasks import confirming_side, finding_side, search_control
 
         self.model, self.seed, self.settings = model, seed, {**settings, "store": None, "progress": False}
         self.n_unseen = min(100, len(confirming_side(task)))
         self.task = Experiment(model, finding_side(task).take(N_PROBED), **self.settings)
         others = defaults_of(self.task, task, seed) if isinstance(beside, str) else beside or ()
-        sides = [finding_side(other).take(N_PROBED) for other in others]
+        sides = [search_control(other, seed).take(N_PROBED) for other in others]
         self.beside = experiments_on(self.task, sides, chosen=not isinstance(beside, str))
 
     def cost(self, call: Call, *arguments: Any, **options: Any) -> int:
@@ -107,12 +107,12 @@ def cost_of_find(
             seconds |= probe.seconds(searching, how)
         # A row of the default method has as many examples of controls as of the task.
         serve = method.takes_controls and (method.default_controls or options.control)
-        found = probe.split(spent, 0.5 if serve else 1, how)
+        found = probe.split(spent, 0.5 if serve else 1.0, how)
     proof = probe.cost(judge, probe.some_heads(options.k, options.off))
     own = 10 * probe.n_unseen
-    evaluations = {"search": found, "proof": probe.split(proof, min(1, own / proof))}
+    evaluations = {"search": found, "proof": probe.split(proof, min(1.0, own / proof))}
     if curve is not None:
-        evaluations["curve"] = probe.split(curve(probe.task.grid.size) * probe.n_unseen, 1)
+        evaluations["curve"] = probe.split(curve(probe.task.grid.size) * probe.n_unseen, 1.0)
     return Estimate(evaluations, seconds)
 
 
