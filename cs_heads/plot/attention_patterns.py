@@ -52,6 +52,7 @@ class AttentionView:
 
     Attributes:
         html: The patterns as HTML, without the script that draws them.
+        patterns: What is drawn.
     """
 
     html: str = field(repr=False)
