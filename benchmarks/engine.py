@@ -58,10 +58,16 @@ def score(subject: Subject, examples: list[EncodedExample], masks: np.ndarray, i
 
 
 def write(
-    subject: Subject, examples: list[EncodedExample], masks: np.ndarray, *, draft: bool, n_tokens: int = 64
+    subject: Subject,
+    examples: list[EncodedExample],
+    masks: np.ndarray,
+    *,
+    draft: bool,
+    n_tokens: int = 64,
+    ideas: Abilities | None = None,
 ) -> Callable[[], list]:
     """The engine's way to texts of ``n_tokens`` tokens, the intact model's drafts included where it drafts."""
-    forwards = Forwards(subject.bridge, examples)
+    forwards = Forwards(subject.bridge, examples, ideas=ideas)
     generation = Generation(forwards, [example.prompt for example in examples], lambda text: len(text) >= n_tokens)
     intact = np.zeros((1, *subject.grid.shape), dtype=bool)
 

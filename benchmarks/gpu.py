@@ -17,9 +17,11 @@ import json
 import statistics
 import sys
 import tempfile
+import traceback
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -57,7 +59,7 @@ from transformers.initialization import no_init_weights
 import cs_heads as cs
 from cs_heads import designs
 from cs_heads.lens import EncodedExample
-from cs_heads.lens.abilities import Abilities
+from cs_heads.lens.abilities import Abilities, abilities, why_no_graphs
 from cs_heads.lens.forward import last_logits
 from cs_heads.lens.model import evaluating
 from cs_heads.lens.timing import matrix_rate
@@ -196,6 +198,12 @@ def workloads(subject: Subject, size: Size) -> dict[str, dict[str, Way]]:
     rows = [EncodedExample(subject.text(size.rows[1], size.rows[1]), ((3,),), False) for _ in range(size.rows[0])]
     tokens = torch.tensor([example.prompt for example in rows], device=subject.device)
 
+    # On a CPU there are none, and this would be the engine once more.
+    plain_steps = partial(write, draft=False, n_tokens=size.tokens, ideas=Abilities())
+    uncaptured = (
+        {"engine, no CUDA graphs": plain_steps(subject, openings, light)} if subject.device.type == "cuda" else {}
+    )
+
     def ceiling() -> list[Any]:
         with torch.no_grad():
             hf(tokens, use_cache=False, logits_to_keep=1)
@@ -225,6 +233,7 @@ def workloads(subject: Subject, size: Size) -> dict[str, dict[str, Way]]:
         },
         f"{size.tokens}-token generation, 2 % off": {
             "engine": write(subject, openings, light, draft=False, n_tokens=size.tokens),
+            **uncaptured,
             "engine, drafted by the intact model": write(subject, openings, light, draft=True, n_tokens=size.tokens),
             f"Hugging Face generate, {len(light)} times one mask": Part(
                 lambda: generate_per_mask(hf, openings, light[:1], size.tokens), len(light)
@@ -323,15 +332,22 @@ def difference(ours: Any, theirs: Any) -> float | None:
     return float(np.median(np.abs(np.concatenate(ours) - np.concatenate(theirs))))
 
 
-def model_report(name: str, device: torch.device, dtype: torch.dtype, size: Size, until: float) -> dict[str, Any]:
-    """All that is measured of one model; its rows of the table are printed as they come."""
+def model_reports(
+    name: str, device: torch.device, dtype: torch.dtype, size: Size, until: float
+) -> Iterator[dict[str, Any]]:
+    """What is measured of one model, longer by a workload each time; rows of the table are printed as they come."""
     begin = _now(device)
     subject = Subject(name, device, dtype)
+    able = abilities(subject.bridge)
     report: dict[str, Any] = {
         "seconds_to_make": round(_now(device) - begin, 2),
         "heads": list(subject.grid.shape),
         "weights_bytes": subject.weights,
         "matrix_flops_per_second": matrix_rate(device, dtype),
+        "abilities": asdict(able),
+        "no_graphs_because": why_no_graphs(subject.bridge, able.fused)
+        if able.extend
+        else "it stores no keys and values",
         "workloads": {},
     }
     ways = workloads(subject, size)
@@ -340,51 +356,64 @@ def model_report(name: str, device: torch.device, dtype: torch.dtype, size: Size
         share = (until - perf_counter()) / (len(ways) - number)
         found = measure(each, size.rounds, perf_counter() + share, device)
         engine = found["engine"]
+        # Of the first workload each way takes the same products.
+        flops = 0 if number else 2 * subject.layer_weights * size.rows[0] * size.rows[1]
         report["workloads"][workload] = {
             way: {
                 "seconds": measured.median,
                 "rounds": len(measured.seconds),
                 "ratio": measured.median / engine.median,
                 "difference": difference(engine.result, measured.result),
+                "share_of_matrix_rate": flops / measured.median / report["matrix_flops_per_second"] or None,
                 "beyond_weights_bytes": measured.beyond_weights,
                 "peak_bytes": measured.peak,
                 "host_waits": measured.waits,
             }
             for way, measured in found.items()
         }
-        if workload == next(iter(ways)):
-            n_tokens = size.rows[0] * size.rows[1]
-            flops = 2 * subject.layer_weights * n_tokens / engine.median
-            report["tokens_per_second"] = n_tokens / engine.median
-            report["share_of_matrix_rate"] = flops / report["matrix_flops_per_second"]
+        if not number:
+            report["tokens_per_second"] = size.rows[0] * size.rows[1] / engine.median
+            report["share_of_matrix_rate"] = report["workloads"][workload]["engine"]["share_of_matrix_rate"]
         for way, row in report["workloads"][workload].items():
             print(_line(name, workload, way, row), flush=True)
-    return report
+        yield report
+
+
+_HEADER = (
+    "| model | workload | way | seconds | ratio | difference | of the matrix rate | GiB beyond weights |"
+    " GiB at the peak | host waits |\n|---|---|---|---|---|---|---|---|---|---|"
+)
 
 
 def _line(name: str, workload: str, way: str, row: dict[str, Any]) -> str:
-    memory = "" if row["beyond_weights_bytes"] is None else f"{row['beyond_weights_bytes'] / 2**30:.2f}"
+    beyond, peak = (
+        "" if row[which] is None else f"{row[which] / 2**30:.2f}" for which in ("beyond_weights_bytes", "peak_bytes")
+    )
     shown = "" if row["difference"] is None or way == "engine" else f"{row['difference']:.0e}"
+    share = "" if row["share_of_matrix_rate"] is None else f"{row['share_of_matrix_rate']:.0%}"
     waits = "" if row["host_waits"] is None else row["host_waits"]
-    return f"| {name} | {workload} | {way} | {row['seconds']:.3f} | {row['ratio']:.2f} | {shown} | {memory} | {waits} |"
+    cells = [name, workload, way, f"{row['seconds']:.3f}", f"{row['ratio']:.2f}", shown, share, beyond, peak, waits]
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def verdicts(models: dict[str, Any]) -> list[str]:
-    """What must hold on a GPU, and whether it does, model by model."""
+    """What must hold on a GPU, and whether it does, model by model; nothing of workloads that were not reached."""
     said = []
     for name, report in models.items():
-        found = report["workloads"]
+        found = report.get("workloads", {})
         for workload, least in _FASTER.items():
-            ratio = found[workload][_ONE_AT_A_TIME]["ratio"]
-            holds = f"≥ {least:g}: {ratio >= least}"
-            said.append(f"{name}: {workload}: one mask at a time takes {ratio:.2f} times as long ({holds})")
-        over = 1 / found[next(iter(found))]["Hugging Face, no hook (the ceiling)"]["ratio"]
-        share, at_8b = report["share_of_matrix_rate"], " (≥ {:.0%}: {})"
-        said.append(f"{name}: {over:.2f} times the unhooked forward (≤ {_OVER_CEILING}: {over <= _OVER_CEILING})")
-        said.append(
-            f"{name}: {share:.0%} of the matrix rate"
-            + (at_8b.format(_SHARE_AT_8B, share >= _SHARE_AT_8B) if name == "llama-3.1-8b" else "")
-        )
+            if workload in found:
+                ratio = found[workload][_ONE_AT_A_TIME]["ratio"]
+                holds = f"≥ {least:g}: {ratio >= least}"
+                said.append(f"{name}: {workload}: one mask at a time takes {ratio:.2f} times as long ({holds})")
+        if found:
+            over = 1 / found[next(iter(found))]["Hugging Face, no hook (the ceiling)"]["ratio"]
+            share, at_8b = report["share_of_matrix_rate"], " (≥ {:.0%}: {})"
+            said.append(f"{name}: {over:.2f} times the unhooked forward (≤ {_OVER_CEILING}: {over <= _OVER_CEILING})")
+            said.append(
+                f"{name}: {share:.0%} of the matrix rate"
+                + (at_8b.format(_SHARE_AT_8B, share >= _SHARE_AT_8B) if name == "llama-3.1-8b" else "")
+            )
     return said
 
 
@@ -409,21 +438,13 @@ def main() -> None:
     card = torch.cuda.get_device_name(device) if device.type == "cuda" else f"no GPU: {device.type}"
     begin = perf_counter()
     print(f"{card}; torch {torch.__version__}, transformers {transformers.__version__}; {dtype_name}\n")
-    print("| model | workload | way | seconds | ratio | difference | GiB beyond weights | host waits |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(_HEADER)
     models: dict[str, Any] = {}
-    for number, name in enumerate(names):
-        until = begin + size.seconds * (number + 1) / len(names)
-        try:
-            models[name] = model_report(name, device, dtype, size, until)
-        except torch.OutOfMemoryError as error:
-            print(f"<!-- {name} does not fit: {str(error).splitlines()[0]} -->")
-        gc.collect()
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
-    said = verdicts(models) if device.type == "cuda" else ["What must hold on a GPU is not judged here."]
-    print("", *said, f"{perf_counter() - begin:.0f} s in all", sep="\n")
-    if options.out is not None:
+    faults: list[str] = []
+
+    def save() -> list[str]:
+        """Write what there is by now."""
+        said = verdicts(models) if device.type == "cuda" else ["What must hold on a GPU is not judged here."]
         versions = {
             "torch": torch.__version__,
             "transformers": transformers.__version__,
@@ -431,7 +452,28 @@ def main() -> None:
         }
         profile = "tiny" if options.tiny else "quick" if options.quick else "full"
         result = {"device": card, "profile": profile, "dtype": dtype_name, "versions": versions, "models": models}
-        options.out.write_text(json.dumps(result | {"verdicts": said}, indent=1) + "\n")
+        if options.out is not None:
+            options.out.write_text(json.dumps(result | {"verdicts": said, "faults": faults}, indent=1) + "\n")
+        return said
+
+    for number, name in enumerate(names):
+        until = begin + size.seconds * (number + 1) / len(names)
+        try:
+            for models[name] in model_reports(name, device, dtype, size, until):
+                save()
+        except Exception as error:  # want of memory, or a device that is lost: what was measured stays
+            faults.append(f"{name}: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
+            print(f"<!-- {faults[-1]} -->")
+            traceback.print_exc()
+            save()
+            if not isinstance(error, torch.OutOfMemoryError):
+                break
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+    print("", *save(), f"{perf_counter() - begin:.0f} s in all", sep="\n")
+    if faults:
+        sys.exit(f"benchmarks/gpu.py did not measure all: {'; '.join(faults)}")
 
 
 if __name__ == "__main__":

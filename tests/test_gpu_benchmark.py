@@ -28,6 +28,38 @@ def test_shapes_of_real_models_are_not_run_on_a_cpu():
     assert "on a CPU only --tiny ends in reasonable time" in done.stderr
 
 
+LOST = """
+import sys, torch
+sys.path.insert(0, {folder!r})
+import gpu
+
+def lost():
+    raise torch.AcceleratorError("CUDA error: the device is lost\\nmore of it")
+
+def workloads(subject, size):
+    first = {{"engine": list, "Hugging Face, no hook (the ceiling)": list}}
+    return {{"first": first, "second": {{"engine": lost}}}}
+
+gpu.workloads = workloads
+sys.argv = ["gpu.py", "--tiny", "--models", "tiny", "llama-3.2-1b", "--device", "cpu", "--out", {out!r}]
+gpu.main()
+"""
+
+
+def test_what_was_measured_before_a_device_is_lost_is_kept(tmp_path):
+    out = tmp_path / "gpu.json"
+    done = run_program([sys.executable, "-c", LOST.format(folder=str(SCRIPT.parent), out=str(out))])
+    assert done.returncode == 1
+    assert (
+        "benchmarks/gpu.py did not measure all: tiny: AcceleratorError: CUDA error: the device is lost" in done.stderr
+    )
+    found = json.loads(out.read_text())
+    assert list(found["models"]) == ["tiny"]
+    assert found["models"]["tiny"]["tokens_per_second"] > 0
+    assert list(found["models"]["tiny"]["workloads"]) == ["first"]
+    assert found["faults"] == [said]
+
+
 @pytest.mark.slow
 def test_it_runs_to_its_end_on_a_cpu(tmp_path):
     out = tmp_path / "gpu.json"
@@ -37,6 +69,9 @@ def test_it_runs_to_its_end_on_a_cpu(tmp_path):
     assert (found["device"], found["profile"]) == ("no GPU: cpu", "tiny")
     measured = found["models"]["tiny"]["workloads"]
     assert len(measured) == 6
+    assert found["faults"] == []
+    assert found["models"]["tiny"]["no_graphs_because"] == "there are none on cpu"
+    assert found["models"]["tiny"]["share_of_matrix_rate"] > 0
     for ways in measured.values():
         assert "engine" in ways
         assert len(ways) > 1

@@ -189,7 +189,9 @@ class _Trial:
         tokens, mask = pad(beginnings)
         first = Extension(mask, keep=True)
         nowhere = torch.zeros(1, dtype=torch.long)
-        logits_at(self.model, tokens, mask, row=nowhere, position=nowhere, gates=self.gates, extension=first, fused=fused)
+        logits_at(
+            self.model, tokens, mask, row=nowhere, position=nowhere, gates=self.gates, extension=first, fused=fused
+        )
         stored = first.finish()
         stored.compact()
         one = torch.ones(len(texts), 1, dtype=torch.long)

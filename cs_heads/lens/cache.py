@@ -254,7 +254,7 @@ class FixedExtension(Extension):
 
     def positions(self, device: torch.device) -> Int[Tensor, "row new"]:
         """Counted in every row."""
-        return self._positions
+        return self._positions.to(device)
 
 
 def bridge_cache(extension: Extension, n_layers: int) -> DynamicCache:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -136,6 +135,8 @@ class Decoding:
                 hooks = gate_hooks(self.gates[self.rows], self._replacement(1), self.units)
                 self._captured = CapturedStep(self.model, self.stored, hooks, self.fused, _REPLAYS)
             except Exception as error:  # whatever a GPU refuses to capture, and want of memory
-                _log.info("steps of %d rows are not captured on %s: %r", len(self.rows), self.model.cfg.model_name, error)
+                _log.info(
+                    "steps of %d rows are not captured on %s: %r", len(self.rows), self.model.cfg.model_name, error
+                )
                 self.graphs = False
         return self._captured

@@ -16,6 +16,7 @@ import torch
 from cs_heads.arguments import did_you_mean
 from cs_heads.lens.gguf import GgufFile, gguf_in
 from cs_heads.lens.model import ModelInfo, check_ablatable
+from cs_heads.lens.quantized import why_not_readable
 from cs_heads.lens.tokens import keep_leading_tokens
 from cs_heads.lens.weights import Reader, check_finite, quietly, read_model
 from cs_heads.text import first_line
@@ -82,6 +83,10 @@ def load_model(
         raise ValueError(
             f"model folder {name!r} has no config.json: it must be in Hugging Face form, or hold one GGUF file"
         )
+    if folder.is_dir() and gguf is None:
+        unread = why_not_readable(_configuration(folder), backend)
+        if unread is not None:
+            raise ValueError(f"model folder {name!r} could not be loaded: {unread}")
     from transformers import AutoTokenizer
 
     load = _load_hooked if backend == "hooked" else partial(_load_bridge, device_map=device_map)
@@ -118,6 +123,15 @@ def _names_near(folder: Path) -> list[str]:
         known += [str(beside / each.name) for each in beside.iterdir() if each.is_dir()]
     # A name that is one of these could not be had for another reason.
     return [] if str(folder) in known else known
+
+
+def _configuration(folder: Path) -> dict[str, Any]:
+    """What a folder says of its model; nothing where that is no JSON, which a loader will say."""
+    try:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (ValueError, OSError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def folder_of(name: str) -> Path:

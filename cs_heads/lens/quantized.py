@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from torch import Tensor
 
-_TRIED = ("bitsandbytes 4-bit", "gptq")
-"""Kinds whose modules take z as it is, and each row by itself: ``tests/lens/test_quantized.py`` runs them."""
+_TRIED = {"bitsandbytes 4-bit": ("bitsandbytes", "accelerate"), "gptq": ("gptqmodel", "optimum")}
+"""Kinds whose modules take z as it is, and each row by itself: ``tests/lens/test_quantized.py`` runs them. With the
+packages that transformers reads such weights with."""
 
 
 def quantization_of(inside: Any) -> str | None:
     """How the weights of a Hugging Face model are packed, such as ``"bitsandbytes 4-bit"``; None where they are not."""
-    found = getattr(getattr(inside, "config", None), "quantization_config", None)
-    if found is None:
+    return _kind(getattr(getattr(inside, "config", None), "quantization_config", None))
+
+
+def _kind(found: Any) -> str | None:
+    """Of a configuration of quantization, as an object or as JSON."""
+    if not found:
         return None
     said = found if isinstance(found, Mapping) else vars(found)
     method = said.get("quant_method")
@@ -36,6 +42,24 @@ def why_not_ablatable(model: Any) -> str | None:
     if kind == "bitsandbytes 8-bit":
         return f"its weights are quantized by {kind}, which makes a row's numbers depend on those that share its batch"
     return f"its weights are quantized by {kind}, under which hook_z has not been tried"
+
+
+def why_not_readable(config: Mapping[str, Any], backend: str) -> str | None:
+    """Why packed weights are not even read; None where they are, or may be, or no weights are packed.
+
+    Args:
+        config: The configuration of a Hugging Face folder, as JSON.
+        backend: Which model is wanted.
+    """
+    kind = _kind(config.get("quantization_config"))
+    if kind not in _TRIED:
+        return None
+    if backend == "hooked":
+        return f"its weights are quantized by {kind}, which a HookedTransformer does not read: load it as a bridge"
+    absent = [name for name in _TRIED[kind] if find_spec(name) is None]
+    if absent:
+        return f"its weights are quantized by {kind}: install {' and '.join(absent)}"
+    return None
 
 
 def scales_of(weight: Tensor) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """Packed weights under the bridge: heads are gated rightly, or the model is refused by name."""
 
+import json
 from importlib.util import find_spec
 
 import numpy as np
@@ -10,6 +11,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import cs_heads as cs
 from cs_heads.lens import fingerprint, load_model, settings_of
+from cs_heads.lens import quantized as quantized_weights
 from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.checks import checks_of
 from cs_heads.lens.gates import gated
@@ -100,11 +102,11 @@ def logprobs_without(model, layer=None, head=None):
     return found
 
 
-def check_right(hf, folder):
+def check_right(hf, folder, model=None):
     """The bridge around a packed model has its log-probabilities, heads off or not, and every shortcut; the bridge."""
     off = [(None, None), (0, 1), (1, 2), (2, 3)]
     expected = [logprobs_without(hf, *one) for one in off]
-    model = load_model(bridged(hf, folder))
+    model = load_model(bridged(hf, folder)) if model is None else model
     for (layer, head), wanted in zip(off, expected, strict=True):
         gates = torch.ones(len(TOKENS), N_LAYERS, N_HEADS)
         if layer is not None:
@@ -193,6 +195,41 @@ def test_heads_of_a_4_bit_model_are_those_of_plain_hugging_face(folder):
     before = fingerprint(model)
     model.blocks[0].attn.o.original_component.weight.quant_state.absmax.mul_(2)
     assert fingerprint(model) != before
+
+
+def test_a_folder_of_4_bit_weights_is_loaded_by_its_name(folder, tmp_path_factory):
+    options = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.float32}
+    hf, packed = quantized(folder, **options), tmp_path_factory.mktemp("packed")
+    hf.save_pretrained(packed)
+    make_tokenizer().save_pretrained(packed)
+    check_measured(check_right(hf, packed, load_model(packed, device="cpu")))
+
+
+def test_a_folder_of_8_bit_weights_is_refused(folder, tmp_path_factory):
+    packed = tmp_path_factory.mktemp("packed")
+    quantized(folder, load_in_8bit=True).save_pretrained(packed)
+    make_tokenizer().save_pretrained(packed)
+    with pytest.raises(ValueError, match="quantized by bitsandbytes 8-bit, which makes a row's numbers depend"):
+        load_model(packed, device="cpu")
+
+
+PACKED = {
+    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128},
+    "bitsandbytes 4-bit": {"quant_method": "bitsandbytes", "load_in_4bit": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "needed"), [("gptq", "gptqmodel and optimum"), ("bitsandbytes 4-bit", "bitsandbytes and accelerate")]
+)
+def test_a_folder_of_packed_weights_says_what_reads_it(folder, monkeypatch, kind, needed):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": PACKED[kind]}))
+    monkeypatch.setattr(quantized_weights, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=f"could not be loaded: its weights are quantized by {kind}: install {needed}"):
+        load_model(folder, device="cpu")
+    with pytest.raises(ValueError, match=f"quantized by {kind}, which a HookedTransformer does not read: load it as"):
+        load_model(folder, device="cpu", backend="hooked")
 
 
 def test_an_8_bit_model_is_refused(folder):

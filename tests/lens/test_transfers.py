@@ -11,15 +11,17 @@ from cs_heads.engine import Engine
 from cs_heads.engine import forwards as engine_forwards
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.protocol import PairMasks
+from cs_heads.experiment import experiment as experiment_module
 from cs_heads.experiment.inputs import encode_task
 from cs_heads.lens import load_model
 from cs_heads.lens.decode import Decoding
 from cs_heads.lens.differentiate import gate_gradients
-from cs_heads.lens.forward import logits_at
+from cs_heads.lens.forward import last_logits, logits_at
 from cs_heads.lens.logprobs import token_logprobs, with_targets
 from cs_heads.lens.model import evaluating
 from cs_heads.lens.patch import PatchPoint, patched_effects, record_z
 from cs_heads.lens.transfer import Shared, to_device
+from cs_heads.methods import fit_gates
 from tests.fake_devices import GPU, WatchedDevices, lay, where
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, load_tokenizer
 
@@ -160,6 +162,28 @@ def test_gradients_of_a_batch_are_waited_for_once(on_gpu):
         gate_gradients(model, prompts, targets, torch.rand(3, *SHAPE), 4, done=batches.append)
     assert batches == [1, 1, 1]
     assert all_of(devices.seen) == {"downloads": 3, "waits": 0, "blocking uploads": 0, "float64": 0}
+
+
+def test_a_step_of_gating_is_waited_for_once_a_batch(on_gpu, monkeypatch):
+    """Also with several seeds: gates and their moments are in main memory, where they are few."""
+    model, batches = on_gpu(), []
+    gradients = experiment_module.gate_gradients
+
+    def counting(*arguments, done=lambda _: None, **options):
+        return gradients(*arguments, done=lambda n: batches.append(n) or done(n), **options)
+
+    monkeypatch.setattr(experiment_module, "gate_gradients", counting)
+    with WatchedDevices() as devices:
+        prompts = [(3 + n % 17, 3 + n // 17) for n in range(24)]
+        with evaluating(model):
+            said = last_logits(model, prompts).argmax(dim=1).cpu().tolist()
+        records = [{"prompt": list(p), "target": [target]} for p, target in zip(prompts, said, strict=True)]
+        experiment = Experiment(model, Task.from_records(records), progress=False, batch_tokens=200)
+        experiment.baseline()
+        devices.seen.clear()
+        fit_gates(experiment, n_seeds=2, steps=20, batch_size=3)
+    assert len(batches) > 20
+    assert all_of(devices.seen) == {"downloads": len(batches), "waits": 0, "blocking uploads": 0, "float64": 0}
 
 
 def test_patches_of_a_batch_are_waited_for_once(on_gpu):

@@ -17,7 +17,7 @@ from cs_heads.arguments import check_integer
 from cs_heads.cluster import local_model
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.lens.model import device_of, dtype_of
+from cs_heads.lens.model import dtype_of
 from cs_heads.progress import counting
 from cs_heads.store.kept_work import KeptWork, State
 
@@ -127,12 +127,16 @@ class Descent:
         self.kept, self._phase = kept, 0
 
     def start(self) -> Gates:
-        """The logits of gates uniform in (0, 1), one set a seed; float32, or float64 where the weights are."""
+        """The logits of gates uniform in (0, 1), one set a seed; float32, or float64 where the weights are.
+
+        They are few, and an experiment takes gates and gives gradients in main memory: so they stay there, and a device
+        is waited for by its batches alone.
+        """
         shape = self.experiment.grid.shape
         gates = np.stack([rng.uniform(1e-6, 1 - 1e-6, size=shape) for rng in self.seeds])
         model = local_model(self.experiment.source)
         dtype = torch.promote_types(dtype_of(model), torch.float32)
-        return torch.from_numpy(np.log(gates / (1 - gates))).to(device_of(model), dtype)
+        return torch.from_numpy(np.log(gates / (1 - gates))).to(dtype)
 
     @torch.enable_grad()  # The caller may have gradients off.
     def __call__(self, logits: Gates, rates: tuple[float, float], penalties: Sequence[float]) -> Path:
@@ -165,7 +169,7 @@ class Descent:
             adam.zero_grad()
             ((gates * gradient).sum() - pull).backward()
             adam.step()
-            losses[:, step] = loss.cpu().numpy()
+            losses[:, step] = loss.numpy()
             if step + 1 in self.at:
                 trajectory.append(_gates(logits))
             if self.kept is not None and (self.kept.due or step + 1 == steps):
@@ -179,9 +183,9 @@ class Descent:
         moments = adam.state[logits]
         return {
             "step": np.array(step),
-            "logits": logits.detach().cpu().numpy(),
-            "mean": moments["exp_avg"].cpu().numpy(),
-            "square": moments["exp_avg_sq"].cpu().numpy(),
+            "logits": logits.detach().numpy(),
+            "mean": moments["exp_avg"].numpy(),
+            "square": moments["exp_avg_sq"].numpy(),
             "losses": losses[:, :step],
             "trajectory": np.stack(trajectory),
             "seeds": np.array([json.dumps(seed.bit_generator.state) for seed in self.seeds]),
@@ -233,10 +237,10 @@ def _losses(
 ) -> tuple[Float[Tensor, "fit row"], Float[Tensor, "fit row layer head"]]:
     """Loss and gradient of each example of each fit."""
     n = examples.shape[1]
-    rows = gates.repeat_interleave(n, dim=0).cpu().numpy()
+    rows = gates.repeat_interleave(n, dim=0).numpy()
     nll, gradient = (torch.from_numpy(each).to(gates) for each in experiment.gradients(rows, examples.ravel()))
     return rearrange(nll, "(fit row) -> fit row", row=n), rearrange(gradient, "(fit row) l h -> fit row l h", row=n)
 
 
 def _gates(logits: Gates) -> Float[np.ndarray, "fit layer head"]:
-    return logits.detach().sigmoid().double().cpu().numpy()
+    return logits.detach().sigmoid().double().numpy()
