@@ -120,6 +120,12 @@ def test_every_public_name_is_on_a_page_of_the_api(pages):
     assert {f"cs_heads.{name}" for name in cs.__all__} - named == set()
 
 
+def test_examples_of_docstrings_are_code(site):
+    pages = {page.name: page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html")}
+    assert {name for name, text in pages.items() if "<blockquote>" in text} == set()
+    assert pages["experiment.html"].count('<span class="gp">&gt;&gt;&gt;') > 10  # colored as what is typed
+
+
 def test_the_text_for_assistants_has_every_page_and_every_name(site):
     index, whole = ((site / name).read_text(encoding="utf-8") for name in ("llms.txt", "llms-full.txt"))
     for page in re.findall(r"\]\(([^)]+)\)", index):
