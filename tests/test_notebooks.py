@@ -17,7 +17,7 @@ NAMES = [
     "07_atlas",
 ]
 
-LIGHT = 1_000_000
+LIGHT = 600_000
 """Bytes of a notebook with its outputs, at most."""
 
 QUICK = {"05_gating": [("n_seeds=3, steps=500", "n_seeds=2, steps=40"), ("steps=200", "steps=30")]}
