@@ -74,7 +74,7 @@ def heads(
         raise ValueError(f"key_value_heads must divide the {grid.n_units} heads of a layer, got {key_value_heads}")
     limit, top = _limit(ranking), _shown(ranking, k)
     ax, image, _ = _draw_map(
-        ax, grid, ranking.importance, limit, label=parts.importance_label(ranking.unit), n_lines=len(top)
+        ax, grid, ranking.importance, limit, label=parts.importance_label(ranking.unit, 26), n_lines=len(top)
     )
     if key_value_heads not in (None, 1, grid.n_units):
         _draw_groups(ax, grid, key_value_heads)

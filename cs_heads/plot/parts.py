@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,17 +136,20 @@ def share_ticks(ax: Axes, shares: Float[np.ndarray, " share"]) -> None:
     ax.set_xlim(-0.2 * least, 1.2)
 
 
-def importance_label(unit: str) -> str:
+def importance_label(unit: str, letters: int = 48) -> str:
     """What the axis of importances is called; scores are from 0 to 1, and no percentage points.
 
     Args:
         unit: that of a ranking.
+        letters: of a line at most.
 
     >>> importance_label("points of score"), importance_label("nats")
     ('importance (score lost)', 'importance (nats)')
+    >>> importance_label("share of the score, less that of the controls", letters=26).splitlines()
+    ['importance (share of the', 'score, less that of the', 'controls)']
     """
     lost = unit.removeprefix("points of ")
-    return safe_text(f"importance ({unit})" if lost == unit else f"importance ({lost} lost)", 60)
+    return fill(safe_text(f"importance ({unit})" if lost == unit else f"importance ({lost} lost)", 100), letters)
 
 
 def turned_names(ax: Axes, names: Iterable[str]) -> None:
