@@ -16,7 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.lens.abilities import Abilities, abilities, tolerance
+from cs_heads.lens.abilities import Abilities, abilities, tolerance, why_no_graphs
+from cs_heads.lens.captured import captures_on
 from cs_heads.lens.forward import last_logits, logits_at
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gated, reading
@@ -185,8 +186,9 @@ class PlainModel:
 
 def checks_of(model: HookedModel, plain: PlainModel | None) -> list[Check]:
     """Every check of a model in memory, ``plain`` being the same model by itself where it is at hand."""
+    checks = _CHECKS | ({"CUDA graphs": _graphs} if captures_on(device_of(model)) else {})
     with evaluating(model):
-        return [tried(name, partial(check, model, plain)) for name, check in _CHECKS.items()]
+        return [tried(name, partial(check, model, plain)) for name, check in checks.items()]
 
 
 def tried(name: str, check: Callable[[], Check]) -> Check:
@@ -283,6 +285,13 @@ def _fused_attention(model: HookedModel, plain: PlainModel | None) -> Check:
     reason = why_not_fused(model) or "its logits differ from those of the plain forward"
     remedy = "memory grows with the square of the length: keep prompts short, or batch_tokens small"
     return Check("fused attention", "warn", f"not usable: {reason}", remedy)
+
+
+def _graphs(model: HookedModel, plain: PlainModel | None) -> Check:
+    """Steps of decoding, on devices that capture work: right either way."""
+    able = abilities(model, Abilities(resume=False))
+    reason = why_no_graphs(model, able.fused) if able.extend else "keys and values are not stored"
+    return Check("CUDA graphs", "ok", f"not used: {reason}" if reason else "used in decoding: same logits, and faster")
 
 
 def _heads(model: HookedModel, plain: PlainModel | None) -> Check:
