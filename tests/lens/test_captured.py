@@ -269,7 +269,7 @@ def test_a_graph_holds_nothing_that_waits_or_comes_from_main_memory(folders, bac
         card = put_in(Watched(), "cuda")
         stored = begun(model, gates)
         with evaluating(model):
-            step = captured.CapturedStep(model, stored, gate_hooks(gates), False, 4)
+            step = captured.CapturedStep(model, stored, gate_hooks(gates), backend == "bridge", 4)
             for token in ([4], [5], [6]):
                 devices.seen.clear()
                 step(torch.tensor([token] * 3)).argmax(dim=1).cpu()
