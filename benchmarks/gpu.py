@@ -459,7 +459,8 @@ def main() -> None:
     for number, name in enumerate(names):
         until = begin + size.seconds * (number + 1) / len(names)
         try:
-            for models[name] in model_reports(name, device, dtype, size, until):
+            for report in model_reports(name, device, dtype, size, until):
+                models[name] = report
                 save()
         except Exception as error:  # want of memory, or a device that is lost: what was measured stays
             faults.append(f"{name}: {type(error).__name__}: {str(error).partition(chr(10))[0]}")

@@ -137,6 +137,16 @@ _LENS = [
     ),
     *_bugs(
         "lens",
+        "lens/cache.py",
+        "lens/test_captured.py",
+        (
+            "a captured step forgets the token before",
+            "self._columns[:, n - 1] = 1",
+            "self._columns[:, n - 1] = 0",
+        ),
+    ),
+    *_bugs(
+        "lens",
         "lens/transfer.py",
         "lens/test_transfers.py",
         (
@@ -161,8 +171,8 @@ _LENS = [
         "lens/test_abilities.py engine/test_engine.py",
         (
             "left padding counts as tokens and moves the positions",
-            '"attention_mask": extension.mask(attention_mask)}',
-            '"attention_mask": torch.ones_like(extension.mask(attention_mask))}',
+            '"attention_mask": placed.mask(tokens)}',
+            '"attention_mask": torch.ones_like(placed.mask(tokens))}',
         ),
     ),
     *_bugs(

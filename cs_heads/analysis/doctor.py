@@ -8,8 +8,9 @@ from typing import Any
 
 from cs_heads.engine.plan import example_length, free_memory, tokens_per_second
 from cs_heads.lens import FoldedValueBiasesError, load_model
-from cs_heads.lens.checks import Check, PlainModel, checks_of, faulty, folded, tried
+from cs_heads.lens.checks import Check, checks_of, faulty, folded, tried
 from cs_heads.lens.model import HALF, backend_of, device_of, dtype_of
+from cs_heads.lens.plain import PlainModel
 from cs_heads.lens.weights import WeightsError
 from cs_heads.methods.annealing import default_budget
 from cs_heads.units import Grid

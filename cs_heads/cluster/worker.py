@@ -18,8 +18,9 @@ from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.plan import share_memory, token_budget
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample, load_model
+from cs_heads.lens.casts import InDtype
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.model import HookedModel, InDtype, ModelInfo
+from cs_heads.lens.model import HookedModel, ModelInfo
 from cs_heads.lens.ship import model_info, sample_logits, unpacked_model, use_threads
 
 Source = str | Path | bytes | Callable[[], Any]

@@ -20,8 +20,9 @@ from cs_heads.engine.layout import Layout, Piece, lay_out
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities, abilities
+from cs_heads.lens.casts import InDtype, can_be_cast
 from cs_heads.lens.logprobs import TokenLogprobs
-from cs_heads.lens.model import HookedModel, InDtype, can_be_cast, device_of
+from cs_heads.lens.model import HookedModel, device_of
 from cs_heads.units import Grid
 
 Batch = TypeVar("Batch")

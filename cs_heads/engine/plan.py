@@ -17,12 +17,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from cs_heads.lens.batches import default_tokens
+from cs_heads.lens.casts import InDtype, can_be_cast
 from cs_heads.lens.forward import logits_at, pad
 from cs_heads.lens.logprobs import Reads, token_logprobs, with_targets
 from cs_heads.lens.model import (
     HookedModel,
-    InDtype,
-    can_be_cast,
     context_length,
     device_of,
     devices_of,

@@ -46,11 +46,15 @@ _CAPTURES: dict[str, Capture] = {"cuda": cuda_graph}
 """By kind of device."""
 
 
+def captures_on(device: torch.device) -> bool:
+    """Whether a kind of device captures work at all."""
+    return device.type in _CAPTURES
+
+
 def why_not_capturable(model: HookedModel) -> str | None:
     """Why steps on this model are not even tried to be captured; None where they are (``abilities``)."""
-    kind = device_of(model).type
-    if kind not in _CAPTURES:
-        return f"there are none on {kind}"
+    if not captures_on(device_of(model)):
+        return f"there are none on {device_of(model).type}"
     if len(devices_of(model)) > 1:
         return "the model lies on several devices"
     config = config_of(model)

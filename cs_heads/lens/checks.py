@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.lens.abilities import Abilities, abilities, tolerance
+from cs_heads.lens.abilities import Abilities, abilities, tolerance, why_no_graphs
+from cs_heads.lens.captured import captures_on
+from cs_heads.lens.casts import InDtype
 from cs_heads.lens.forward import last_logits, logits_at
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gated, reading
-from cs_heads.lens.gguf import gguf_in
-from cs_heads.lens.load import folder_of, source_of
 from cs_heads.lens.model import (
     HALF,
     FoldedValueBiasesError,
     HookedModel,
-    InDtype,
     check_ablatable,
     context_length,
     device_of,
@@ -34,11 +31,11 @@ from cs_heads.lens.model import (
     evaluating,
     hook_names,
 )
+from cs_heads.lens.plain import PlainModel
 from cs_heads.lens.quantized import quantization_of
 from cs_heads.lens.timing import LARGE, matrix_rate
 from cs_heads.lens.tokens import encode_prompt, prepended
-from cs_heads.lens.weights import WeightsError, check_finite, quietly
-from cs_heads.text import first_line
+from cs_heads.lens.weights import WeightsError, check_finite
 from cs_heads.units import Grid, Head, Unit
 
 _TEXTS = ("The capital of France is", "def f(x):\n    return x +", "One, two,")
@@ -60,10 +57,6 @@ _PLAIN = "plain Hugging Face"
 _IN_FLOAT32 = "check the model with dtype='float32' (--dtype float32)"
 _WRONGLY = "TransformerLens runs this model wrongly: do not measure it"
 _NO_REFERENCE = "give the folder or name that the model is of, as cs-heads doctor does (check_model(model, reference=))"
-
-
-# Names of the module that takes the heads' concatenated z, inside a module of attention.
-_PROJECTIONS = ("o_proj", "c_proj", "out_proj", "dense", "wo", "out")
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -89,104 +82,11 @@ class Check:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class PlainModel:
-    """The Hugging Face model of a folder, file or name, and the tokenizer that lies beside it (or None).
-
-    ``stored`` is the dtype of the files, where they say so.
-    """
-
-    model: Any
-    tokenizer: Any
-    stored: str | None
-
-    @classmethod
-    def load(
-        cls,
-        name_or_path: str | Path,
-        device: torch.device | str,
-        revision: str | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> PlainModel:
-        """What ``load_model`` loads, without TransformerLens.
-
-        Raises:
-            WeightsError: Weights that ``load_model`` refuses as well.
-            ValueError: transformers cannot read it.
-        """
-        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-        name = str(name_or_path)
-        try:
-            with (
-                redirect_stdout(sys.stderr),
-                quietly("transformers"),
-                source_of(name, gguf_in(folder_of(name))) as (source, read),
-            ):
-                stored = getattr(AutoConfig.from_pretrained(source, revision=revision), "dtype", None)
-                named = {"pretrained_model_name_or_path": source, "revision": revision}
-                model = read(AutoModelForCausalLM, dtype=dtype, **named)
-                try:
-                    tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
-                except (OSError, ValueError, KeyError, TypeError):
-                    # A model over integers has none.
-                    tokenizer = None
-        except WeightsError:
-            raise
-        except Exception as error:  # whatever a loader makes of a broken file
-            raise ValueError(f"transformers cannot read {name!r}: {first_line(error)[:300]}") from error
-        return cls(model.eval().to(device), tokenizer, None if stored is None else str(stored).removeprefix("torch."))
-
-    @property
-    def config(self) -> Any:
-        """The configuration of the part that reads text."""
-        return self.model.config.get_text_config()
-
-    def logprobs(self, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row pos vocab"]:
-        """Log-probabilities after every token; rows of one length."""
-        with torch.no_grad():
-            return self.model(tokens, use_cache=False).logits.float().log_softmax(dim=-1)
-
-    def logprobs_without(
-        self, tokens: Int[Tensor, "row pos"], heads: Sequence[Unit], n_heads: int
-    ) -> Float[Tensor, "row pos vocab"]:
-        """Log-probabilities with one head off in each row: its slice of what the output projection takes is zeroed.
-
-        A model whose output projections are not found raises ``ValueError``.
-        """
-
-        def zero(layer: int, module: Any, arguments: Any) -> Any:
-            z = arguments[0].clone()
-            d_head = z.shape[-1] // n_heads
-            for row, head in enumerate(heads):
-                if head.layer == layer:
-                    z[row, :, head.index * d_head : (head.index + 1) * d_head] = 0
-            return (z, *arguments[1:])
-
-        with ExitStack() as stack:
-            for layer, module in enumerate(self._output_projections()):
-                stack.callback(module.register_forward_pre_hook(partial(zero, layer)).remove)
-            return self.logprobs(tokens)
-
-    def _output_projections(self) -> list[Any]:
-        """By layer."""
-        found = [
-            module
-            for path, module in self.model.named_modules()
-            if path.rpartition(".")[2] in _PROJECTIONS and "att" in path.rpartition(".")[0].lower()
-        ]
-        if len(found) != self.config.num_hidden_layers:
-            raise ValueError(
-                f"{type(self.model).__name__} has no output projection of a known name in each layer "
-                f"({', '.join(_PROJECTIONS)})"
-            )
-        return found
-
-
 def checks_of(model: HookedModel, plain: PlainModel | None) -> list[Check]:
     """Every check of a model in memory, ``plain`` being the same model by itself where it is at hand."""
+    checks = _CHECKS | ({"CUDA graphs": _graphs} if captures_on(device_of(model)) else {})
     with evaluating(model):
-        return [tried(name, partial(check, model, plain)) for name, check in _CHECKS.items()]
+        return [tried(name, partial(check, model, plain)) for name, check in checks.items()]
 
 
 def tried(name: str, check: Callable[[], Check]) -> Check:
@@ -283,6 +183,13 @@ def _fused_attention(model: HookedModel, plain: PlainModel | None) -> Check:
     reason = why_not_fused(model) or "its logits differ from those of the plain forward"
     remedy = "memory grows with the square of the length: keep prompts short, or batch_tokens small"
     return Check("fused attention", "warn", f"not usable: {reason}", remedy)
+
+
+def _graphs(model: HookedModel, plain: PlainModel | None) -> Check:
+    """Steps of decoding, on devices that capture work: right either way."""
+    able = abilities(model, Abilities(resume=False))
+    reason = why_no_graphs(model, able.fused) if able.extend else "keys and values are not stored"
+    return Check("CUDA graphs", "ok", f"not used: {reason}" if reason else "used in decoding: same logits, and faster")
 
 
 def _heads(model: HookedModel, plain: PlainModel | None) -> Check:

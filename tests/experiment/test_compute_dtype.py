@@ -11,7 +11,7 @@ from cs_heads import Experiment, Task, confirm, find_heads
 from cs_heads.engine import plan
 from cs_heads.experiment import experiment as experiment_module
 from cs_heads.lens import load_model
-from cs_heads.lens.model import InDtype
+from cs_heads.lens.casts import InDtype
 from tests.known_heads import own_answers
 from tests.plain import plain_logprob, units_replaced
 from tests.tiny import N_HEADS, N_LAYERS, completion_records

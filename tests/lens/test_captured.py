@@ -13,6 +13,7 @@ from cs_heads.lens import abilities as module
 from cs_heads.lens import captured, load_model
 from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.cache import Extension
+from cs_heads.lens.checks import checks_of
 from cs_heads.lens.decode import Decoding
 from cs_heads.lens.forward import logits_at, pad
 from cs_heads.lens.gates import gate_hooks
@@ -115,6 +116,20 @@ def test_a_captured_step_that_is_slower_is_not_taken(load, backend, put_in, capl
     caplog.set_level("INFO", "cs_heads")
     assert not able(load("llama", backend), put_in(Card(price=2.0)))
     assert "a step takes 2.00 times as long" in caplog.text
+
+
+@pytest.mark.parametrize(("price", "said"), [(0.1, "used in decoding"), (2.0, "not used: a step takes 2.00 times")])
+def test_the_doctor_says_whether_steps_are_captured(load, backend, put_in, price, said):
+    model = load("llama", backend)
+    assert "CUDA graphs" not in {check.name for check in checks_of(model, None)}
+    card = put_in(Card(price))
+    handle = model.unembed.register_forward_pre_hook(card.tick)
+    try:
+        line = {check.name: check for check in checks_of(model, None)}["CUDA graphs"]
+    finally:
+        handle.remove()
+    assert line.status == "ok"
+    assert line.found.startswith(said)
 
 
 def test_none_are_tried_on_a_cpu_nor_where_they_are_not_wanted(load, backend, put_in, caplog):
@@ -254,7 +269,7 @@ def test_a_graph_holds_nothing_that_waits_or_comes_from_main_memory(folders, bac
         card = put_in(Watched(), "cuda")
         stored = begun(model, gates)
         with evaluating(model):
-            step = captured.CapturedStep(model, stored, gate_hooks(gates), False, 4)
+            step = captured.CapturedStep(model, stored, gate_hooks(gates), backend == "bridge", 4)
             for token in ([4], [5], [6]):
                 devices.seen.clear()
                 step(torch.tensor([token] * 3)).argmax(dim=1).cpu()

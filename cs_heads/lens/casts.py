@@ -1,0 +1,94 @@
+"""A model in another dtype for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from cs_heads.lens.model import HALF
+
+
+def can_be_cast(model: Any) -> bool:
+    """Whether all weights are in memory, and floating-point numbers."""
+    return all(weight.is_floating_point() and weight.device.type != "meta" for weight in model.parameters())
+
+
+class InDtype:
+    """A model with its weights in another dtype, inside a ``with`` block; afterwards they are as before, bit for bit.
+
+    To float32 everything of half precision is cast, so that differences are those of the computation and not of
+    rounding; to half precision what loading in that dtype would cast. A model whose weights are not all in memory, or
+    not all floating-point numbers, stays as it is: see ``dtype_of``.
+
+    Args:
+        model: The model.
+        dtype: The other dtype. The weights are cast when first needed, and kept as long as this object is; they are
+            cast anew where they have changed, which is not seen of changes to ``weight.data``.
+    """
+
+    def __init__(self, model: Any, dtype: torch.dtype) -> None:
+        self.model, self.dtype = model, dtype
+        self._cast: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._versions: list[tuple[int, int]] = []
+        self._stack, self._depth = ExitStack(), 0
+
+    def __enter__(self) -> None:
+        self._enter(unchanged=False)
+
+    @contextmanager
+    def entered(self, unchanged: bool) -> Iterator[None]:
+        """A ``with`` block; ``unchanged`` vouches that the weights are what they were in the one before."""
+        self._enter(unchanged)
+        try:
+            yield
+        finally:
+            self.__exit__()
+
+    def _enter(self, unchanged: bool) -> None:
+        if not self._depth:
+            values = [value for value, _ in self._cast] if unchanged else self._values()
+            versions = [(value.data_ptr(), value._version) for value in values]
+            if versions != self._versions:
+                # Memory first: the weights of before are of no use any more.
+                self._cast, self._versions = [], []
+                self._cast, self._versions = [(value, value.data.to(self.dtype)) for value in values], versions
+            # Whatever happens before all is cast, what was cast is put back.
+            with ExitStack() as stack:
+                self._put(stack)
+                self._stack = stack.pop_all()
+        self._depth += 1
+
+    def _put(self, stack: ExitStack) -> None:
+        # HookedTransformer casts to what its configuration says, whatever its weights are.
+        said = getattr(getattr(self.model, "cfg", None), "dtype", None) if self._cast else None
+        for value, cast in self._cast:
+            stack.callback(setattr, value, "data", value.data)
+            value.data = cast
+        if said is not None and said in self._others:
+            stack.callback(setattr, self.model.cfg, "dtype", said)
+            self.model.cfg.dtype = self.dtype
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._stack.close()
+
+    @property
+    def _others(self) -> tuple[torch.dtype, ...]:
+        return tuple(dtype for dtype in (torch.float32, *HALF) if dtype != self.dtype)
+
+    def _values(self) -> list[torch.Tensor]:
+        if not can_be_cast(self.model):
+            return []
+        every = self.dtype == torch.float32 or "HookedTransformer" in {cls.__name__ for cls in type(self.model).__mro__}
+        # What a Hugging Face model computes positions with stays in float32 when it is loaded in half precision;
+        # a bridge has an unembedding bias that is no parameter.
+        buffers = [
+            value
+            for name, value in self.model.named_buffers()
+            if every or name.rpartition(".")[2] in ("weight", "bias")
+        ]
+        return [value for value in (*self.model.parameters(), *buffers) if value.dtype in self._others]
