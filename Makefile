@@ -51,7 +51,7 @@ demo: venv ## find the heads of one demo task; report in demo-report
 	$(DEMO)
 
 # The model is made from its package; an interrupted atlas goes on.
-atlas: venv ## the head atlas of SmolLM2-135M: a quarter of an hour on two cores; in atlas-report
+atlas: venv ## the head atlas of SmolLM2-135M: a quarter of an hour or more on two cores; in atlas-report
 	$(VENV)/bin/python benchmarks/real_models.py --out atlas-report --models smollm2
 	env -u OMP_NUM_THREADS $(VENV)/bin/cs-heads atlas --model atlas-report/smollm2 --n-unseen 60 --store atlas-report/atlas.sqlite --out atlas-report
 

@@ -49,6 +49,9 @@ class Atlas(Result, Drawable, picture="atlas"):
 
     Raises:
         ValueError: No ranking, losses or errors of another shape, or proofs of a skill that has no ranking.
+
+    Raises:
+        ValueError: No ranking, losses or errors of another shape, or proofs of a skill that has no ranking.
     """
 
     rankings: dict[str, HeadRanking]
