@@ -49,9 +49,6 @@ class Atlas(Result, Drawable, picture="atlas"):
 
     Raises:
         ValueError: No ranking, losses or errors of another shape, or proofs of a skill that has no ranking.
-
-    Raises:
-        ValueError: No ranking, losses or errors of another shape, or proofs of a skill that has no ranking.
     """
 
     rankings: dict[str, HeadRanking]
