@@ -94,7 +94,7 @@ def test_every_argument_of_every_public_call_is_described():
 def test_every_public_call_that_refuses_says_what():
     refusing = {name: call for name, (call, code, _) in calls().items() if refuses(code)}
     assert len(refusing) > 100
-    assert {"cs_heads.ranking.HeadRanking.load", "cs_heads.designs.single", "cs_heads.analysis.atlas.Atlas"} <= {
+    assert {"cs_heads.ranking.HeadRanking.load", "cs_heads.designs.single", "cs_heads.analysis.atlas_result.Atlas"} <= {
         *refusing
     }
     assert [name for name, call in refusing.items() if not section(call, "Raises")] == [], "no Raises in the docstring"
