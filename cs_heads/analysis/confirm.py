@@ -128,7 +128,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         return pd.DataFrame({"role": role, **drop.to_dict()} for role, drop in rows)
 
     def __str__(self) -> str:
-        return f"{self.verdict}: {'; '.join(self.lines)}"
+        return f"{self.verdict}: " + "\n  ".join(self.lines)
 
     def __repr__(self) -> str:
         return "\n  ".join([f"Confirmation({', '.join(map(str, self.heads))}: {self.verdict})", *self.lines])

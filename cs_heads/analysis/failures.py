@@ -146,8 +146,9 @@ def failures(
 
     Of other tasks the model writes a text after each prompt. Kinds: ``empty`` (no word), ``repetition`` (a loop at the
     end, or hardly any new pair of words), ``same text`` (the one written most often, where it is written twice or more)
-    and ``changed`` (not what the intact model writes). Measures: ``distinct-1``, ``distinct-2`` and ``words`` of a
-    text. Every text is one example-evaluation.
+    and ``changed`` (not what the intact model writes); where examples have a target, also ``answer later``
+    (its words stand in the text, and not at its start, as where the model begins its sentence otherwise). Measures:
+    ``distinct-1``, ``distinct-2`` and ``words`` of a text. Every text is one example-evaluation.
 
     Args:
         model: A model, the name of one, or a ``Cluster``.
@@ -185,7 +186,8 @@ def failures(
             asked = experiment
             rows = experiment.generate(masks, max_new_tokens=max_new_tokens, stop=stop)
             written = {name: tuple(map(str, row)) for name, row in zip(sets, rows, strict=True)}
-            judged = [_judge_texts(row, written[INTACT]) for row in written.values()]
+            right = _answers(experiment.task)
+            judged = [_judge_texts(row, written[INTACT], right) for row in written.values()]
             provenance |= {"max_new_tokens": max_new_tokens, "stop": None if stop is None else list(stop)}
         shares = [{mode: Share(n, experiment.n_examples) for mode, n in counts.items()} for counts, _ in judged]
         return FailureModes(
@@ -202,7 +204,13 @@ Judged: TypeAlias = tuple[dict[str, int], dict[str, float]]
 """How many examples show each kind of failure, and the measures, with one set of heads off."""
 
 
-def _judge_texts(row: Sequence[str], intact: Sequence[str]) -> Judged:
+def _answers(task: Task) -> list[str]:
+    """The target of each prompt, where a task has them and they are texts; choices are not meant to be written."""
+    targets = [example.target for example in task.examples if example.continuations]
+    return [] if task.kind == "choice" else [target for target in targets if isinstance(target, str)]
+
+
+def _judge_texts(row: Sequence[str], intact: Sequence[str], right: Sequence[str]) -> Judged:
     same = most_common(row)
     counts = {
         "empty": sum(map(is_empty, row)),
@@ -210,6 +218,8 @@ def _judge_texts(row: Sequence[str], intact: Sequence[str]) -> Judged:
         "same text": same if same > 1 else 0,
         "changed": sum(a != b for a, b in zip(row, intact, strict=True)),
     }
+    if len(right) == len(row):
+        counts["answer later"] = sum(map(is_later, right, row))
     words = float(np.mean([len(words_of(text)) for text in row]))
     return counts, {"distinct-1": distinct(row, 1), "distinct-2": distinct(row, 2), "words": words}
 
@@ -310,6 +320,17 @@ def is_repetition(text: str) -> bool:
     (True, False)
     """
     return len(words_of(text)) >= LEAST and (looped(text) >= LOOPED or distinct([text], 2) < DISTINCT)
+
+
+def is_later(answer: str, text: str) -> bool:
+    """Whether the words of an answer stand in a text, and not at its start; letters may be of another case.
+
+    >>> is_later(" Thai", " the Thai language"), is_later(" Thai", " Thai."), is_later(" Thai", " Thailand")
+    (True, False, False)
+    """
+    words, sought = (re.findall(r"\w+|[^\w\s]", each.lower()) for each in (text, answer))
+    places = [i for i in range(len(words) - len(sought) + 1) if words[i : i + len(sought)] == sought]
+    return bool(sought and places) and places[0] > 0
 
 
 def most_common(items: Sequence[object]) -> int:

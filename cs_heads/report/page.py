@@ -7,12 +7,16 @@ from typing import Any
 
 from cs_heads import plot
 from cs_heads.analysis.atlas_result import Atlas
+from cs_heads.analysis.attention import HeadAttention
+from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.losses import shared_line
-from cs_heads.arguments import check_path
+from cs_heads.analysis.sparsity import SparsityCurve
+from cs_heads.arguments import check_path, in_line
 from cs_heads.plot.attention_patterns import load_script
 from cs_heads.plot.looks import same_looks
 from cs_heads.plot.maps import heads_caption
 from cs_heads.plot.style import offscreen
+from cs_heads.ranking import HeadRanking
 from cs_heads.report.atlas_page import atlas_page
 from cs_heads.report.comparison import comparison_of
 from cs_heads.report.findings import ATLAS, BROKEN, AtlasFindings, Findings, Section, broken_folder
@@ -59,7 +63,14 @@ _UNREAD = "On unseen examples these heads do more harm than random heads of the 
 """What *localized* means in older results, whose verdicts did not read the controls."""
 
 
-def write_report(findings: Findings | AtlasFindings | Atlas | str | Path, path: str | Path) -> Path:
+def write_report(
+    findings: HeadRanking | Findings | AtlasFindings | Atlas | str | Path,
+    path: str | Path,
+    *,
+    proof: Confirmation | None = None,
+    curve: SparsityCurve | None = None,
+    attention: HeadAttention | None = None,
+) -> Path:
     """Write the report of findings: one HTML file that opens anywhere.
 
     The heads and the verdict come first, then what broke, maps, curves, attention patterns, cost, provenance, and the
@@ -68,25 +79,35 @@ def write_report(findings: Findings | AtlasFindings | Atlas | str | Path, path: 
     setting, and shows the user's own texts as texts.
 
     Args:
-        findings: the findings, an atlas, or the folder that ``cs-heads find``, ``compare`` or ``atlas`` wrote with
-            ``--out``.
+        findings: a ranking, an atlas, or the folder that ``cs-heads find``, ``compare`` or ``atlas`` wrote with
+            ``--out``; or ``Findings`` with all that goes into the page.
         path: the file to write.
+        proof: beside a ranking, what ``cs.confirm`` said of it.
+        curve: beside a ranking, what ``cs.sparsity_curve`` gave.
+        attention: beside a ranking, what ``cs.attention`` gave.
 
     Returns:
         The path.
 
     Raises:
-        ValueError: for a folder without results, or with broken ones.
+        ValueError: for a folder without results or with broken ones, results of another model or task than the
+            ranking's, or results beside what is no ranking.
     """
     from jinja2 import TemplateError
 
     path = check_path("path", path)
+    if isinstance(findings, HeadRanking):
+        findings = _findings_of(findings, proof, curve, attention)
+    elif (proof, curve, attention) != (None, None, None):
+        raise ValueError(f"proof, curve and attention go beside a ranking, got findings {in_line(findings)}")
     if isinstance(findings, Atlas):
         findings = AtlasFindings(findings)
     if isinstance(findings, Findings | AtlasFindings):
         page = _page(findings)
     else:
-        folder = check_path("findings", findings)
+        if not isinstance(findings, str | Path):
+            raise ValueError(f"findings must be a ranking, an atlas, or the path of a folder, got {in_line(findings)}")
+        folder = Path(findings)
         read = (AtlasFindings if (folder / ATLAS).is_file() else Findings).load(folder)
         try:
             page = _page(read)
@@ -94,6 +115,19 @@ def write_report(findings: Findings | AtlasFindings | Atlas | str | Path, path: 
             raise broken_folder(folder, error) from error
     path.write_text(page + "\n", encoding="utf-8")
     return path
+
+
+def _findings_of(
+    ranking: HeadRanking,
+    proof: Confirmation | None,
+    curve: SparsityCurve | None,
+    attention: HeadAttention | None,
+) -> Findings:
+    if proof is not None and not isinstance(proof, Confirmation):
+        raise ValueError(f"proof must be what confirm gives, got {in_line(proof)}")
+    told = None if proof is None else proof.to_dict()
+    k = ranking.k if proof is None else len(proof.heads)
+    return Findings(ranking, proof=told, curve=curve, attention=attention, k=k)
 
 
 def _page(findings: Findings | AtlasFindings) -> str:

@@ -146,8 +146,10 @@ def read_task_file(path: str | Path, length_normalized: bool = False, **options:
             f"task {name!r} is unknown{hint} (the command 'cs-heads tasks' lists the built-in ones, and 'lm-eval/NAME' "
             f"is any of lm-eval's; a task file ends in {' or '.join(FORMATS)})"
         )
+    if not path.exists():
+        raise ValueError(f"task file {name!r} does not exist{_file_beside(path)}")
     if not path.is_file():
-        raise ValueError(f"task file {name!r} does not exist" if not path.exists() else f"task {name!r} is no file")
+        raise ValueError(f"task {name!r} is no file")
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"task file {name!r} must end in {' or '.join(FORMATS)}")
     unknown = [option for option in options if option not in _SCORING]
@@ -157,6 +159,11 @@ def read_task_file(path: str | Path, length_normalized: bool = False, **options:
     place, text = f"task {path.stem!r}", read_text(path, "task file")
     placed = dict(json_lines(text, place) if path.suffix.lower() == ".jsonl" else _csv_records(text, place))
     return Task.from_records(iter(placed.values()), path.stem, length_normalized, places=list(placed), **options)
+
+
+def _file_beside(path: Path) -> str:
+    """What ends an error where a task file in the same folder has nearly this name."""
+    return did_you_mean(path.name, [file.name for file in path.parent.glob("*") if file.suffix.lower() in FORMATS])
 
 
 def _csv_records(text: str, place: str) -> Iterator[tuple[str, dict[str, Any]]]:

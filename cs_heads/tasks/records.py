@@ -68,7 +68,10 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
     prompt = _token_ids(record.get("prompt"))
     if not isinstance(prompt, str) and (generated or not is_token_ids(prompt)):
         allowed = IDS if isinstance(prompt, tuple) and not generated else "a text"
-        raise ValueError(f'{place}: "prompt" must be {allowed}, got {record.get("prompt")!r:.200}; records are {forms}')
+        raise ValueError(
+            f'{place}: "prompt" must be {allowed}, got {record.get("prompt")!r:.200}; records are {forms}'
+            f"{_instead_of('prompt', record)}"
+        )
     _refuse_mistyped(record, place, generated, over_token_ids=not isinstance(prompt, str))
     sequence = _sequence(record.get("sequence"), place)
     if generated:
@@ -86,6 +89,7 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
     if isinstance(prompt, str) and (not isinstance(target, str) or not target.strip()):
         raise ValueError(
             f'{place}: "target" must be a text that is not empty, got {target!r:.200}; records are {FORMS}'
+            f"{_instead_of('target', record)}"
         )
     if not isinstance(prompt, str) and not is_token_ids(target):
         raise ValueError(f'{place}: "target" must be {IDS}, as the prompt is, got {record.get("target")!r:.200}')
@@ -97,6 +101,12 @@ def _example(place: str, *fields: Any, **more: Any) -> Example:
         return Example(*fields, **more)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
+
+
+def _instead_of(field: str, record: Mapping[Any, Any]) -> str:
+    """What ends an error where a record lacks a field: the fields that it has."""
+    there = ", ".join(f'"{name}"' for name in map(str, record) if name.isprintable())
+    return f"; this one has {there:.120}" if there and field not in record else ""
 
 
 def _refuse_spaces(record: Mapping[Any, Any], place: str) -> None:

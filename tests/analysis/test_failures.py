@@ -6,7 +6,16 @@ import math
 import numpy as np
 import pytest
 
-from cs_heads.analysis.failures import Share, distinct, failures, is_empty, is_repetition, looped, most_common
+from cs_heads.analysis.failures import (
+    Share,
+    distinct,
+    failures,
+    is_empty,
+    is_later,
+    is_repetition,
+    looped,
+    most_common,
+)
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.tasks import Task
 from cs_heads.units import HeadGrid
@@ -105,8 +114,30 @@ def test_texts_are_those_of_the_experiment(model):
     assert "changed" in found.named("said")
     assert found.spent == 50
     assert len(json.loads(json.dumps(found.to_dict()))["texts"]["said"]) == 25
-    assert len(found.to_frame()) == 8
+    assert len(found.to_frame()) == 10
+    assert found.modes["intact"]["answer later"].count == 0
     assert list(found.measures["said"]) == ["distinct-1", "distinct-2", "words"]
+
+
+def test_an_answer_that_comes_later_in_the_text_is_counted(model):
+    records = own_answers(model, 40)
+    texts = Experiment(model, Task.from_records(records, "said")).generate(GRID.mask([])[None], max_new_tokens=3)[0]
+    later = [r | {"target": " " + text.split()[-1]} for r, text in zip(records, texts, strict=True)]
+    task = Task.from_records(later, "later").split(20)[0]
+    found = failures(model, task, list(WORKING), n=20, max_new_tokens=3)
+    # A text that says one word three times begins with it.
+    expected = sum(text.split()[0] != text.split()[-1] for text in found.texts["intact"])
+    assert found.modes["intact"]["answer later"] == Share(expected, 20)
+    assert expected > 0
+
+
+def test_the_answer_is_later_only_as_whole_words_behind_others():
+    assert is_later(" Thai", " the THAI language")
+    assert is_later(" New York", " it is New York")
+    assert not is_later(" Thai", " Thai, Thai")
+    assert not is_later(" Thai", " in Thailand")
+    assert not is_later(" 7", " 17")
+    assert not is_later(" Thai", "")
 
 
 @pytest.mark.parametrize(

@@ -287,6 +287,13 @@ def test_heads_that_seem_to_do_little_are_close_where_few_examples_hide_more():
     assert many.close is None
 
 
+def test_a_printed_proof_has_a_line_for_each_reason():
+    proof = verdict_on(APART)
+    first, *others = str(proof).split("\n")
+    assert first == f"specific: {proof.lines[0]}"
+    assert [line.strip() for line in others] == list(proof.lines[1:])
+
+
 def test_a_proof_says_that_it_is_close():
     proof = verdict_on(Planted(GRID, {A: 0.1, B: 0.07}))
     assert (proof.verdict, proof.close) == ("specific", True)

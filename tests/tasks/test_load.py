@@ -166,7 +166,19 @@ def test_a_malformed_csv_row_is_named_by_its_line(tmp_path, row, fault):
 def test_a_csv_file_without_the_columns_of_a_record_is_refused(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("question,reply\na,b\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"^task 'mine', line 2: \"prompt\" must be a text, got None; records are"):
+    with pytest.raises(
+        ValueError, match=r"^task 'mine', line 2: \"prompt\" must be a text, got None; records are"
+    ) as refused:
+        load_task(path)
+    assert str(refused.value).endswith('; this one has "question", "reply"')
+
+
+def test_a_csv_file_with_an_answer_for_a_target_says_so(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("prompt,answer\na,b\n", encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r'"target" must be .* got None; records are .*; this one has "prompt", "answer"$'
+    ):
         load_task(path)
 
 
@@ -208,6 +220,15 @@ def test_a_file_is_a_file_whatever_its_name_begins_with(tmp_path, monkeypatch, n
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"^task file '.*gone\.jsonl' does not exist"):
         load_task(tmp_path / "gone.jsonl")
+
+
+def test_a_file_with_nearly_the_name_is_proposed(tmp_path):
+    write_csv(tmp_path / "languages.csv", COMPLETIONS)
+    (tmp_path / "language.txt").write_text("", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"language\.csv' does not exist; did you mean 'languages\.csv'\?$"):
+        load_task(tmp_path / "language.csv")
+    with pytest.raises(ValueError, match=r"\.csv' does not exist$"):
+        load_task(tmp_path / "nowhere" / "language.csv")
 
 
 def test_a_file_of_another_kind_is_refused_with_the_kinds_there_are(tmp_path):
