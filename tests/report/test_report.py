@@ -9,15 +9,18 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
+from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.drops import Column
 from cs_heads.analysis.faithfulness import measure_faithfulness
 from cs_heads.analysis.losses import Loss, Specificity, TaskDrop
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.plot.looks import MARKERS, head_looks
 from cs_heads.plot.style import new_axes
+from cs_heads.ranking import HeadRanking
 from cs_heads.report import Findings, Section, write_report
 from cs_heads.report.findings import check_folder, check_same
 from cs_heads.report.parts import MAX_CELLS, cells_of, mark_of
+from cs_heads.simulate import planted_world
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 from tests.plot.studies import (
@@ -400,6 +403,22 @@ def test_a_folder_without_readable_results_is_refused(folder, name, text, messag
         (folder / name).write_text(text)
     with pytest.raises(ValueError, match=message):
         Findings.load(folder)
+
+
+def test_results_at_hand_make_the_page_that_the_findings_make(tmp_path):
+    world = planted_world("main", HeadGrid(8, 8), seed=0)
+    ranking = HeadRanking("css", np.linspace(1, 0, 64).reshape(8, 8), spent=0)
+    proof = measure_proof(world.unseen, ranking.top(5), controls=[("control", world.control)])
+    told = write_report(ranking, tmp_path / "told.html", proof=proof)
+    page = read(Findings(ranking, proof=proof.to_dict(), k=len(proof.heads)), tmp_path / "as.html")
+    assert Page(told.read_text(encoding="utf-8")).words == page.words
+    assert proof.verdict in page.words
+
+
+def test_a_report_of_a_ranking_alone_shows_as_many_heads_as_were_searched_for(tmp_path):
+    ranking = made_ranking()
+    page = Page(write_report(ranking, tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert all(str(head) in page.words for head in ranking.top())
 
 
 def test_a_study_of_nothing_is_refused():
