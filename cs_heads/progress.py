@@ -6,6 +6,7 @@ shows in its bar, which opens when the first example-evaluation is asked for. Te
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -61,8 +62,9 @@ class _Bar:
         if self.shown is None:
             notebook = _in_notebook()
             hidden = not (progress if progress is not None else notebook or _at_terminal())
+            # A bar that is a widget does not read it by itself.
+            hidden |= bool(os.environ.get("TQDM_DISABLE"))
             kind: dict[str, Any] = {"file": sys.stdout} if notebook else {"dynamic_ncols": True}
-            # Where it may be shown, tqdm reads TQDM_DISABLE from the environment.
             kind |= {"disable": True} if hidden else {}
             self.shown = bar_class(notebook)(desc=str(self), total=max(self.total, 1), bar_format=_FORMAT, **kind)
 

@@ -187,6 +187,9 @@ def test_without_a_word_a_bar_is_shown_in_notebooks_and_terminals_alone(model, t
     monkeypatch.setattr(progress, "_at_terminal", lambda: True)
     cs.Experiment(model, task)(np.zeros((1, 3, 4), dtype=bool))
     assert ("own 100%" in capsys.readouterr().err) is not kernel
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    cs.Experiment(model, task)(np.zeros((1, 3, 4), dtype=bool))
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_notebook_with_widgets_has_a_widget():
