@@ -237,7 +237,7 @@ def last_token(
     image = ax.imshow(shares, cmap="Greys", vmin=0, vmax=1, aspect="auto")
     for (row, column), share in np.ndenumerate(shares):
         if share >= 0.1:
-            color = style.letter_color(image, share)
+            color = style.letter_color(image, float(share))
             ax.text(column, row, f"{100 * share:.0f}", ha="center", va="center", color=color, fontsize=7)
     each = len(runs)
     for border in range(1, len(patterns.heads)):
