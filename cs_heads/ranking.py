@@ -32,6 +32,17 @@ _HEADS = ("claims", "shared", "chosen", "off", "interfering")
 # Heads that a shell or a notebook shows, at most, beside those that are claimed.
 _SHOWN = 10
 
+TERMS = {
+    "interval": "95 % interval of the importance; finalists alone have one",
+    "z": "importance in standard errors: how clear it is, not how large",
+    "claimed": "shown to matter beyond chance, by the test of the method",
+    "frequency": "share of the resamples, or of the seeds, of the search that select the head",
+    "controls": "share of their score above chance that the controls lose with the head off",
+    "shared": "the controls need the head, too",
+    "interfering": "the task gains without the head",
+}
+"""What is told of a head beside its importance, in words; a table has an interval as ``low`` and ``high``."""
+
 
 def normal_interval(each: Float[np.ndarray, "sample *heads"]) -> Float[np.ndarray, "*heads 2"]:
     """The 95 % normal interval of a mean over two samples or more, the first axis."""
@@ -220,7 +231,12 @@ class HeadRanking(Drawable, picture="heads"):
         return [head for head in self.order[k:] if head in claims]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head, in order: rank, head, layer, index, importance and what else is known."""
+        """One row a head, in order: rank, head, layer, index in the layer, importance and what else is known.
+
+        Columns are there where the method tells them: ``low`` and ``high`` (the interval; NaN for heads without one),
+        ``frequency``, ``z``, ``claimed``, ``controls``, ``shared``, ``interfering``. ``ranking.TERMS`` says what each
+        means.
+        """
         import pandas as pd
 
         order, claims, shared = self.order, set(self.claims), set(self.shared)
@@ -358,6 +374,12 @@ class HeadRanking(Drawable, picture="heads"):
     def _repr_html_(self) -> str:
         frame = self.to_frame()
         claimed = frame["head"].isin([str(head) for head in self.claimed_beyond(_SHOWN)])
-        table = frame[(frame["rank"] <= _SHOWN) | claimed].to_html(index=False, float_format="{:+.3f}".format, border=0)
+        # The name of a head has its layer and its place.
+        shown = frame[(frame["rank"] <= _SHOWN) | claimed].drop(columns=["layer", "index"])
+        table = shown.to_html(index=False, float_format="{:+.3f}".format, na_rep="–", border=0)
+        terms = [f"low, high: {TERMS['interval']}"] if "low" in shown else []
+        terms += [f"{name}: {TERMS[name]}" for name in shown.columns if name in TERMS]
         notes = "".join(f"<li>{escape(note)}</li>" for note in (*self._said(), *self.notes))
-        return f"<div><b>{escape(self._title())}</b>{table}{f'<ul>{notes}</ul>' if notes else ''}</div>"
+        said = f"<ul>{notes}</ul>" if notes else ""
+        said += f"<small>{'<br>'.join(map(escape, terms))}</small>" if terms else ""
+        return f"<div><b>{escape(self._title())}</b>{table}{said}</div>"

@@ -226,6 +226,17 @@ def test_a_notebook_shows_names_and_notes_as_text_not_as_html():
     assert shown.index("L0H1") < shown.index("L1H1")
 
 
+def test_a_notebook_explains_the_columns_that_it_shows_and_no_other():
+    interval = np.zeros((2, 3, 2))
+    interval[0, 0] = np.nan
+    shown = ranking(interval=interval, shared=(Head(0, 1),))._repr_html_()
+    assert "low, high: 95 % interval of the importance; finalists alone have one" in shown
+    assert "shared: the controls need the head, too" in shown
+    assert "standard errors" not in shown
+    assert "NaN" not in shown
+    assert "low, high" not in ranking()._repr_html_()
+
+
 def test_a_shell_shows_method_task_model_cost_and_the_top_heads():
     shown = repr(ranking(provenance={"task": {"name": "capitals"}, "model": {"name": "tiny"}}))
     assert shown.startswith("HeadRanking(css, capitals, tiny: 6 heads, 800 example-evaluations)")

@@ -12,6 +12,7 @@ from importlib.resources import files
 from io import BytesIO
 from itertools import count
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,13 +54,15 @@ class AttentionView:
     Attributes:
         html: The patterns as HTML, without the script that draws them.
         patterns: What is drawn.
+        title: Which prompt it is, of how many.
     """
 
     html: str = field(repr=False)
     patterns: HeadAttention = field(repr=False)
+    title: str
 
     def _repr_html_(self) -> str:
-        return load_script() + self.html
+        return f"{load_script()}<p>{escape(self.title)}</p>{self.html}"
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         """The picture, two dots for each one of the screen, and its size on the screen."""
@@ -132,6 +135,7 @@ def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int 
         f'{_CSS}<div class="cs-attention" data-looks="{escape(told)}" style="display: flex; flex-wrap: wrap; '
         f'gap: 1rem; padding: 0.5rem; background: white; color: black">{"".join(views)}</div>{ready}',
         replace(patterns, prompts=(one,)),
+        f"prompt {prompt + 1} of {len(patterns.prompts)}: {shorten(one.prompt, 100, placeholder=' …')}",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cs_heads.ranking import HeadRanking
+from cs_heads.ranking import TERMS, HeadRanking
 from cs_heads.report.parts import Part, interval_of, mark_of, table_of
 from cs_heads.units import Unit
 
@@ -32,11 +32,9 @@ def _terms(ranking: HeadRanking) -> dict[str, str]:
     """What is told of a head, each by its name: what the words mean for this ranking."""
     return {
         "importance": f"{_loss_of(ranking)}; positive: the task does worse without the head",
-        "interval": "95 % interval of the importance",
-        "z": "importance in standard errors: how clear it is, not how large",
-        "claimed": "✓ shown to matter beyond chance, by the test of the method",
-        "selected": "share of the resamples, or of the seeds, of the search that select the head",
-        "controls": "share of their score above chance that the controls lose with the head off",
+        **{name: TERMS[name] for name in ("interval", "z", "controls")},
+        "claimed": f"✓ {TERMS['claimed']}",
+        "selected": TERMS["frequency"],
     }
 
 

@@ -125,8 +125,17 @@ def _findings_of(
 ) -> Findings:
     if proof is not None and not isinstance(proof, Confirmation):
         raise ValueError(f"proof must be what confirm gives, got {in_line(proof)}")
+    for name, given, kind, call in (
+        ("curve", curve, SparsityCurve, "sparsity_curve"),
+        ("attention", attention, HeadAttention, "attention"),
+    ):
+        if given is not None and not isinstance(given, kind):
+            raise ValueError(f"{name} must be what {call} gives, got {in_line(given)}")
     told = None if proof is None else proof.to_dict()
     k = ranking.k if proof is None else len(proof.heads)
+    if proof is not None and {*proof.heads} != {*ranking.top(k)}:
+        first, proved = (", ".join(map(str, heads)) for heads in (ranking.top(k), proof.heads))
+        raise ValueError(f"proof must be of the first heads of the ranking, {first}; it is of {proved}")
     return Findings(ranking, proof=told, curve=curve, attention=attention, k=k)
 
 

@@ -48,6 +48,11 @@ def test_circuitsvis_is_given_the_patterns_intact_and_beside_them_with_the_heads
     assert "with L2H6, L6H0, L3H4 off" in show_attention(attention).html
 
 
+def test_a_view_says_which_prompt_it_shows_of_how_many():
+    two = replace(made(), prompts=(made().prompts[0], made("One <two>", ("<s>", " One", " <two>")).prompts[0]))
+    assert "<p>prompt 2 of 2: One &lt;two&gt;</p>" in show_attention(two, 1)._repr_html_()
+
+
 def test_without_heads_off_the_intact_run_stands_alone():
     assert len(given(show_attention(made(off=())).html)) == 1
 

@@ -413,6 +413,9 @@ def test_results_at_hand_make_the_page_that_the_findings_make(tmp_path):
     page = read(Findings(ranking, proof=proof.to_dict(), k=len(proof.heads)), tmp_path / "as.html")
     assert Page(told.read_text(encoding="utf-8")).words == page.words
     assert proof.verdict in page.words
+    of_others = measure_proof(world.unseen, ranking.top(7)[2:])
+    with pytest.raises(ValueError, match=r"proof must be of the first heads of the ranking, L0H0, L0H1.*it is of L0H2"):
+        write_report(ranking, tmp_path / "others.html", proof=of_others)
 
 
 def test_a_report_of_a_ranking_alone_shows_as_many_heads_as_were_searched_for(tmp_path):
