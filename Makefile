@@ -42,7 +42,7 @@ NO_SYSTEM := cannot be installed here, so the tests that need it are skipped: ap
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo atlas docs docs-serve notebook notebooks test test-all lint format test-main test-hooked venv venv-hooked system clean
+.PHONY: help demo atlas docs docs-serve notebook notebooks package test test-all lint format test-main test-hooked venv venv-hooked system clean
 
 help: ## show these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -116,6 +116,12 @@ $(HOOKED)/.stamp: pyproject.toml constraints-hooked.txt
 	$(HOOKED)/bin/python $(PIP) -c constraints-hooked.txt -e '.[dev,hooked]'
 	$(HOOKED)/bin/python $(PIP) -c constraints-hooked.txt --no-deps $(REAL)
 	@touch $@
+
+package: venv ## the wheel and the source package in dist, with their checks
+	rm -rf dist
+	$(VENV)/bin/python $(PIP) -c constraints.txt build twine
+	$(VENV)/bin/python -m build --outdir dist .
+	$(VENV)/bin/python -m twine check --strict dist/*
 
 clean: ## remove caches, builds and the demo report; the environments stay
 	rm -rf build dist site $(DEMO_OUT) atlas-report .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from cs_heads.analysis.attention import attention
+from cs_heads.analysis.drops import Column
+from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.plot import show_attention
 from cs_heads.plot.looks import head_looks
 from cs_heads.report import Findings, write_report
-from cs_heads.units import Head
+from cs_heads.units import Head, HeadGrid
+from tests.methods.planted import Planted
 from tests.plot.studies import made_comparison, made_proof, made_ranking, made_study
 from tests.report.atlases import made_atlas
 from tests.waiting import HANG
@@ -139,7 +142,25 @@ def study():
     return made_study(ranking=ranking, proof=made_proof(control=LONG), command=command, comparison=None)
 
 
-PAGES = {"findings": study, "comparison": lambda: Findings(comparison=made_comparison()), "atlas": made_atlas}
+def whole():
+    """With all that a search writes, heads that are claimed beyond the first and one that is in the way, and beside it
+    a comparison."""
+    grid, claimed = HeadGrid(3, 4), (Head(0, 1), Head(2, 3))
+    importance = made_ranking().importance.copy()
+    importance[2, 0] = -0.2
+    ranking = replace(made_ranking(), importance=importance, claims=claimed, interfering=(Head(2, 0),))
+    tasks = [Planted(grid, {Head(0, 1): 0.3, Head(1, 2): 0.3}, baseline=0.9), Planted(grid, {}, baseline=0.9)]
+    columns = [Column("capitals", "own", (tasks[0],)), Column(LONG, "control", (tasks[1],))]
+    curve = measure_sparsity(columns, [Head(0, 1), Head(1, 2), Head(2, 3)], n_random=2)
+    return made_study(ranking=ranking, curve=curve, seconds={"find": 3.25, "confirm": 1.0})
+
+
+PAGES = {
+    "findings": study,
+    "whole": whole,
+    "comparison": lambda: Findings(comparison=made_comparison()),
+    "atlas": made_atlas,
+}
 
 
 @pytest.mark.parametrize("make", PAGES.values(), ids=PAGES)
