@@ -33,7 +33,7 @@ _HEADS = ("claims", "shared", "chosen", "off", "interfering")
 _SHOWN = 10
 
 TERMS = {
-    "interval": "95 % interval of the importance; finalists alone have one",
+    "interval": "95 % interval of the importance",
     "z": "importance in standard errors: how clear it is, not how large",
     "claimed": "shown to matter beyond chance, by the test of the method",
     "frequency": "share of the resamples, or of the seeds, of the search that select the head",
@@ -377,7 +377,8 @@ class HeadRanking(Drawable, picture="heads"):
         # The name of a head has its layer and its place.
         shown = frame[(frame["rank"] <= _SHOWN) | claimed].drop(columns=["layer", "index"])
         table = shown.to_html(index=False, float_format="{:+.3f}".format, na_rep="–", border=0)
-        terms = [f"low, high: {TERMS['interval']}"] if "low" in shown else []
+        unknown = "; –: not known" if "low" in shown and shown["low"].isna().any() else ""
+        terms = [f"low, high: {TERMS['interval']}{unknown}"] if "low" in shown else []
         terms += [f"{name}: {TERMS[name]}" for name in shown.columns if name in TERMS]
         notes = "".join(f"<li>{escape(note)}</li>" for note in (*self._said(), *self.notes))
         said = f"<ul>{notes}</ul>" if notes else ""

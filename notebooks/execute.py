@@ -58,7 +58,7 @@ def execute(notebook: NotebookNode, models: Path | None = None) -> None:
         limits = {"timeout": 3600, "startup_timeout": 900, "iopub_timeout": 900}
         client = NotebookClient(notebook, **limits, kernel_name="python3", resources={"metadata": {"path": str(here)}})
         client.execute(env={**env, "TQDM_DISABLE": "1"})
-    # Bars that are widgets do not heed TQDM_DISABLE.
+    # Bars of other libraries that are widgets do not heed TQDM_DISABLE.
     notebook.metadata.pop("widgets", None)
     for cell in code_cells(notebook):
         cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]

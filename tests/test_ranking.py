@@ -230,7 +230,7 @@ def test_a_notebook_explains_the_columns_that_it_shows_and_no_other():
     interval = np.zeros((2, 3, 2))
     interval[0, 0] = np.nan
     shown = ranking(interval=interval, shared=(Head(0, 1),))._repr_html_()
-    assert "low, high: 95 % interval of the importance; finalists alone have one" in shown
+    assert "low, high: 95 % interval of the importance; –: not known" in shown
     assert "shared: the controls need the head, too" in shown
     assert "standard errors" not in shown
     assert "NaN" not in shown

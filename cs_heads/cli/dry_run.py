@@ -108,8 +108,8 @@ def cost_of_find(
         # A row of the default method has as many examples of controls as of the task.
         serve = method.takes_controls and (method.default_controls or options.control)
         found = probe.split(spent, 0.5 if serve else 1.0, how)
-    proof = probe.cost(judge, probe.some_heads(options.k, options.off))
-    own = 10 * probe.n_unseen
+    heads = probe.some_heads(options.k, options.off)
+    proof, own = probe.cost(judge, heads), probe.cost(judge, heads, controls=None)
     evaluations = {"search": found, "proof": probe.split(proof, min(1.0, own / proof))}
     if curve is not None:
         evaluations["curve"] = probe.split(curve(probe.task.grid.size) * probe.n_unseen, 1.0)
