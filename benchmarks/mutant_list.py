@@ -822,7 +822,7 @@ _ANALYSIS = [
             "margin = random_drop / result.baseline - result.relative_drop",
         ),
         (
-            "the drop of random heads is in points where the other is relative",
+            "the drop of random heads is no share of the baseline where the other is",
             "margin = result.relative_drop - random_drop / result.baseline",
             "margin = result.relative_drop - random_drop",
         ),
@@ -1271,7 +1271,7 @@ _VIEWS = [
         "plot/bars.py",
         "plot/test_confirmation.py",
         (
-            "relative drops are drawn with the intervals of points",
+            "relative drops are drawn with the intervals of drops",
             'return share, *_numbers(frame, "relative_low", "relative_high")',
             'return share, *_numbers(frame, "low", "high")',
         ),

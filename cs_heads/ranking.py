@@ -29,6 +29,9 @@ DEFAULT_K = 5
 _ARRAYS = ("interval", "frequency", "z", "control_importance")
 _HEADS = ("claims", "shared", "chosen", "off", "interfering")
 
+# What units were called before "points" meant hundredths everywhere.
+_FORMER_UNITS = {"points of score": "score lost", "points of probability": "probability lost"}
+
 # Heads that a shell or a notebook shows, at most, beside those that are claimed.
 _SHOWN = 10
 
@@ -76,7 +79,7 @@ class HeadRanking(Drawable, picture="heads"):
             first; on unseen examples ``specificity`` says by how much.
         provenance: How the ranking was made, JSON-ready.
         notes: What its reader should know before trusting it.
-        unit: Of the importance; methods that measure no score name another.
+        unit: Of the importance. Score lost is from 0 to 1, as scores are; methods that measure no score name another.
         grid: Layers × heads of the model (None: that of the importance).
 
     Raises:
@@ -101,7 +104,7 @@ class HeadRanking(Drawable, picture="heads"):
     off: tuple[Unit, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    unit: str = "points of score"
+    unit: str = "score lost"
     interfering: tuple[Unit, ...] = ()
     grid: Grid = None  # type: ignore[assignment]  # by default that of the importance
 
@@ -296,7 +299,8 @@ class HeadRanking(Drawable, picture="heads"):
             "provenance": record.get("provenance") or {},
             "notes": tuple(record.get("notes") or ()),
         }
-        known |= {"unit": record["unit"]} if "unit" in record else {}
+        unit = record.get("unit", cls.unit)
+        known["unit"] = _FORMER_UNITS.get(unit, unit)
         known |= {"grid": Grid.from_dict(record["grid"])} if "grid" in record else {}
         for name in ("importance", *_ARRAYS):
             values = record.get(name)

@@ -186,6 +186,20 @@ def test_the_universal_heads_of_a_file_of_version_2_are_shared(tmp_path):
     assert (record["version"], record["shared"], record["chosen"]) == (3, ["L1H1"], [])
 
 
+@pytest.mark.parametrize("what", ["score", "probability"])
+def test_a_file_whose_unit_was_called_points_equals_the_same_ranking_of_today(what):
+    today = ranking(unit=f"{what} lost")
+    old = HeadRanking.from_dict(today.to_dict() | {"unit": f"points of {what}"})
+    assert old == today
+    assert old.unit == f"{what} lost"
+
+
+def test_a_file_without_a_unit_and_one_of_another_unit_are_read(tmp_path):
+    (tmp_path / "old.json").write_text(SAVED_BY_VERSION_1, encoding="utf-8")
+    assert HeadRanking.load(tmp_path / "old.json").unit == "score lost"
+    assert HeadRanking.from_dict(ranking().to_dict() | {"unit": "nats"}).unit == "nats"
+
+
 def test_a_saved_file_names_its_format_and_version(tmp_path):
     ranking().save(tmp_path / "ranking.json")
     record = json.loads((tmp_path / "ranking.json").read_text(encoding="utf-8"))

@@ -8,8 +8,9 @@ are heads whose removal costs the controls little, *shared* those that cost them
 intact model does not beat chance, or answers fewer than 20 examples right, so that nothing could be seen to drop.
 Else *not localized*. ``cs_heads.analysis.verdict`` has the rule.
 
-A **drop** is the baseline less the score with heads off, in points (drop@k: with the top k); the *relative drop*
-is its share of the baseline, the *share lost* or *loss* that of what lies above chance. All come with 95 % intervals:
+A **drop** is the baseline less the score with heads off, on their scale of 0 to 1 (drop@k: with the top k); the
+*relative drop* is its share of the baseline, the *share lost* or *loss* that of what lies above chance. A *point* is a
+percentage point: 2 points are a drop of .02. All come with 95 % intervals:
 
 >>> import numpy as np
 >>> from cs_heads.analysis.losses import task_drop

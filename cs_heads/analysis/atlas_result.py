@@ -116,7 +116,7 @@ class Atlas(Result, Drawable, picture="atlas"):
 
     @property
     def importance(self) -> Float[np.ndarray, "skill layer head"]:
-        """What each head takes from each skill, in points of score."""
+        """What each head takes from each skill: score lost."""
         return np.stack([ranking.importance for ranking in self.rankings.values()])
 
     @property

@@ -58,12 +58,12 @@ class Compared:
 
     @property
     def drops(self) -> Float[np.ndarray, " k"]:
-        """drop@k for k = 1, 2, ..., in points."""
+        """drop@k for k = 1, 2, ..."""
         return np.array([drop.drop for drop in self.curve])
 
     @property
     def controls(self) -> dict[str, float]:
-        """The drop of each control with the top heads off, in points."""
+        """The drop of each control with the top heads off."""
         return {name: drop.drop for name, drop in self.control_drops.items()}
 
     @property
@@ -78,7 +78,7 @@ class Comparison(Result, Drawable, picture="comparison"):
 
     Attributes:
         methods: Rankings and drops, by method.
-        random_drops: Drops of random heads, in points; column i has i + 1 heads off. Each set grows through the layers
+        random_drops: Drops of random heads; column i has i + 1 heads off. Each set grows through the layers
             of the heads of one method, in turn, and has none of its heads.
         k: Heads of each method that controls and agreement are of.
         baseline: Score of the intact model on unseen examples.

@@ -43,7 +43,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     Attributes:
         heads: The heads ablated.
         result: What they take from their task.
-        random_drops: Drops of sets of random heads from the same layers, in points.
+        random_drops: Drops of sets of random heads from the same layers.
         p: p-value of the one-sided paired permutation test of the heads' scores against the mean of those sets, example
             by example.
         verdict: *specific*, *shared*, *localized*, *not localized* or *baseline too low*.
@@ -97,7 +97,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
     @property
     def drop(self) -> float:
-        """Points of score lost on unseen examples with the heads off: drop@k."""
+        """The score lost on unseen examples with the heads off: drop@k."""
         return self.result.drop
 
     @property

@@ -46,7 +46,7 @@ class TaskDrop(Record):
         chance: The score of guessing.
         baseline: Score of the intact model.
         score: Score with the heads off.
-        interval: That of ``drop``, in points; here and below a bound that is not known is NaN.
+        interval: That of ``drop``; here and below a bound that is not known is NaN.
         too_low: Why the task cannot show a drop, where its baseline does not allow one (None: it can): its relative
             drop and share lost are NaN then, for they would be nothing but noise.
         relative_interval: That of ``relative_drop``.
@@ -70,7 +70,7 @@ class TaskDrop(Record):
 
     @property
     def drop(self) -> float:
-        """Baseline minus score, in points."""
+        """Baseline minus score."""
         return self.baseline - self.score
 
     @property

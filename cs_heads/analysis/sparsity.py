@@ -38,7 +38,7 @@ class SparsityCurve(Result, Drawable, picture="sparsity"):
         roles: What each task is to the heads, as in ``TaskDrops``.
         spent: Example-evaluations.
         provenance: Model, tasks, random sets and seed.
-        random_drops: Drops of the own task, in points, with 0, 1, ..., most random heads off, none of the found ones,
+        random_drops: Drops of the own task with 0, 1, ..., most random heads off, none of the found ones,
             the first of each set from the layer of the first head, and so on (None: not measured).
         notes: What a small grid made otherwise.
     """

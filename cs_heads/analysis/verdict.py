@@ -97,7 +97,7 @@ def judge(
 
     Args:
         result: What the heads take from their task.
-        random_drop: What random heads take from it on average, in points.
+        random_drop: What random heads take from it on average: their mean drop.
         p: That of the test of the heads against random ones.
         controls: What the heads take from each control.
         defaults: Names of the default controls, also of those that could not be measured; None where ``controls`` were

@@ -204,7 +204,7 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     if how != "heads":
         print(how)
     print(f"{_prepended_line(result['prepend_bos'])}\n")
-    unit = "" if found.unit == "points of score" else f" ({found.unit})"
+    unit = "" if found.unit == "score lost" else f" ({found.unit})"
     print(f"{'unit' if found.grid.kind != 'heads' else 'head':<8}{'importance':>10}{unit}")
     for row in (*result["heads"], *({**row, "head": f"{row['head']} ✓"} for row in result["claimed"])):
         low, high = row.get("interval", (None, None))

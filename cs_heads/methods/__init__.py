@@ -1,7 +1,7 @@
 """Ways to a ranking of heads.
 
 A method takes an experiment, or a model and a task, and returns a ``HeadRanking``: the **importance** of every
-head, in points of score lost with it off unless ``unit`` says otherwise, positive where the head facilitates the
+head, score lost with it off unless ``unit`` says otherwise, positive where the head facilitates the
 task. Methods that know how sure they are add **intervals**, **claims** (heads that take more than 2 points beyond
 random ones), and how often a head is selected. ``METHODS`` has them by name, as ``find_heads(method=)`` and the
 command line take them.

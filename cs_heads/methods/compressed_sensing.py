@@ -47,8 +47,8 @@ def compressed_sensing(
 ) -> HeadRanking:
     """Rank heads by a Lasso of the mean score of each mask on which heads it ablates.
 
-    Every mask runs on all examples, and the response is standardized. The coefficients, converted back into points of
-    score, say how heads differ. Importances are points lost against the intact model, which runs too: all coefficients
+    Every mask runs on all examples, and the response is standardized. The coefficients, converted back into score
+    lost, say how heads differ. Importances are score lost against the intact model, which runs too: all coefficients
     are raised by the mean cost of a head beyond them, which keeps their order. With four masks a head or more, least
     squares against the intact model give importances without shrinkage (``"regression"`` in the provenance says which).
     The provenance holds the out-of-sample R² of the Lasso (5 folds), and the notes say what weakens the ranking. Costs
@@ -204,7 +204,7 @@ def _check(n_masks: Any, design: str, alpha: float) -> None:
 def _regress(
     ablated: Float[np.ndarray, "mask flat"], response: Float[np.ndarray, " mask"], alpha: float, seed: int
 ) -> tuple[Float[np.ndarray, " flat"], float | None]:
-    """Points of score lost with each head, and the out-of-sample R² (None where the response is constant)."""
+    """The score lost with each head, and the out-of-sample R² (None where the response is constant)."""
     spread = response.std()
     if spread < 1e-12:
         return np.zeros(ablated.shape[1]), None

@@ -380,7 +380,7 @@ class Contrast:
         self.controls = Controls(controls, seed)
         self.drawn = self.controls.sample(len(examples))
         self.a_mask = len(examples) + len(self.drawn)
-        self.unit, self.notes, self.provenance = "points of score", tuple[str, ...](), dict[str, Any]()
+        self.unit, self.notes, self.provenance = "score lost", tuple[str, ...](), dict[str, Any]()
         if controls:
             self.unit = "share of the score above chance, less that of the controls"
             self.notes = controls_notes(self.controls.left_out, self.controls.names, required=True)

@@ -20,8 +20,8 @@ from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid, Unit
 
-# Points that the drop of a head alone adds to its importance: too few to pass any measured difference, so that
-# they order ties and nothing else.
+# Share of the drop of a head alone that is added to its importance: too small to pass any measured difference, so
+# that it orders ties and nothing else.
 TIE = 1e-6
 # Entries of the masks built at once, 32 MiB of bools.
 _MAX_ENTRIES = 2**25
@@ -39,7 +39,7 @@ def greedy(
 ) -> HeadRanking:
     """Rank heads by sweeps over all of them; each round adds the head whose ablation lowers the mean score most.
 
-    ``one_shot=True`` is a single round: importance is the drop of each head alone, in points, with a 95 % normal
+    ``one_shot=True`` is a single round: importance is the drop of each head alone, with a 95 % normal
     interval over examples (of each head by itself, not corrected for selecting the largest). Otherwise up to ``k``
     rounds, each with the heads chosen so far off. The importance of a chosen head is what the search still gained from
     its round on, so the first chosen has the whole drop; that of any other head is its drop on top of the chosen ones,

@@ -334,7 +334,7 @@ def _likelihood(kept: Float[np.ndarray, " k"], levels: Float[np.ndarray, "*effec
 # Example-evaluations for masks by default: about what it takes to have a given pair off some six times, and on a small
 # grid no more than so many for each of its pairs.
 _MASKS, _A_PAIR = 32_000, 12
-# Points that order heads of which nothing was found, and pass no measured difference.
+# Importance that orders heads of which nothing was found, and passes no measured difference.
 _TIE = 1e-6
 
 
@@ -358,7 +358,7 @@ def group_testing(
 
     Groups that take clearly more from the task than from its controls (one-sided 5 %, Bonferroni over all groups tried)
     are ``chosen`` and ``claims``, the clearest first; a pair stands together. The importance of their heads is what the
-    task loses with the *group* off, in points of score; ``provenance["groups"]`` has the groups with their losses, the
+    task loses with the *group* off, as score lost; ``provenance["groups"]`` has the groups with their losses, the
     controls' and what each head of a pair takes alone. ``shared`` are heads, alone or in a pair, that the controls lose
     as well. Of all other heads nothing is known: their importance is 0, but for millionths that order them by what
     masks with them lost.

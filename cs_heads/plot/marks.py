@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cs_heads.plot import style
-from cs_heads.plot.looks import HeadLook, head_looks
+from cs_heads.plot.looks import HeadLook, head_looks, is_letter
 from cs_heads.units import Grid, Unit
 
 if TYPE_CHECKING:
@@ -161,16 +161,18 @@ def _points_per_unit(ax: Axes, grid: Grid) -> np.ndarray:
 
 
 def _marker(look: HeadLook, hollow: bool, size: float = _MARKER, *, halo: bool = False) -> dict[str, Any]:
+    letter = is_letter(look.marker)
     drawn: dict[str, Any] = {
         "linestyle": "none",
         "marker": look.marker,
-        "markersize": (size - hollow) * (1.4 if look.marker == "*" else 1),  # its rays take little room
+        # Rays and letters take little room.
+        "markersize": (size - hollow) * (1.2 if letter else 1.4 if look.marker == "*" else 1),
         "color": look.color,
         "markerfacecolor": "white" if hollow else look.color,
         "markeredgecolor": look.color if hollow else "white",
-        "markeredgewidth": 1.2 if hollow else 0.5,
+        "markeredgewidth": (0.6 if hollow else 0) if letter else 1.2 if hollow else 0.5,
     }
-    if hollow and halo:
+    if halo and (hollow or letter):
         from matplotlib.patheffects import withStroke
 
         drawn["path_effects"] = [withStroke(linewidth=2.4, foreground="white")]

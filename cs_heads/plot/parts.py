@@ -137,19 +137,18 @@ def share_ticks(ax: Axes, shares: Float[np.ndarray, " share"]) -> None:
 
 
 def importance_label(unit: str, letters: int = 48) -> str:
-    """What the axis of importances is called; scores are from 0 to 1, and no percentage points.
+    """What the axis of importances is called; scores are from 0 to 1, and not in points.
 
     Args:
         unit: that of a ranking.
         letters: of a line at most.
 
-    >>> importance_label("points of score"), importance_label("nats")
+    >>> importance_label("score lost"), importance_label("nats")
     ('importance (score lost)', 'importance (nats)')
     >>> importance_label("share of the score, less that of the controls", letters=26).splitlines()
     ['importance (share of the', 'score, less that of the', 'controls)']
     """
-    lost = unit.removeprefix("points of ")
-    return fill(safe_text(f"importance ({unit})" if lost == unit else f"importance ({lost} lost)", 100), letters)
+    return fill(safe_text(f"importance ({unit})", 100), letters)
 
 
 def turned_names(ax: Axes, names: Iterable[str]) -> None:

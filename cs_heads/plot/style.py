@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.arguments import check_path
-from cs_heads.plot.looks import MARKERS
+from cs_heads.plot.looks import is_letter, marker_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,10 +75,12 @@ STYLE: dict[Any, Any] = {
 
 def line_look(number: int) -> dict[str, Any]:
     """Color, marker and line style of the first, second, ... line of a picture; they differ without colors too."""
+    marker = marker_at(number)
     return {
         "color": COLORS[number % len(COLORS)],
-        "marker": MARKERS[number % len(MARKERS)],
+        "marker": marker,
         "linestyle": LINES[number % len(LINES)],
+        **({"markeredgewidth": 0.2} if is_letter(marker) else {}),
     }
 
 

@@ -40,8 +40,8 @@ def _terms(ranking: HeadRanking) -> dict[str, str]:
 
 def _loss_of(ranking: HeadRanking) -> str:
     """What an importance is of: scores are from 0 to 1."""
-    lost = ranking.unit.removeprefix("points of ")
-    return f"in {ranking.unit}" if lost == ranking.unit else f"{lost} lost with the head off, of 1 at most"
+    lost = ranking.unit.endswith(" lost")
+    return f"{ranking.unit} with the head off, of 1 at most" if lost else f"in {ranking.unit}"
 
 
 def chip_terms(ranking: HeadRanking) -> dict[str, str]:

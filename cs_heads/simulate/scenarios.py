@@ -12,7 +12,7 @@ Pair = tuple[int, int, float]
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a planted world is made of; all drops are in points of score, on the whole task.
+    """What a planted world is made of; all drops are score lost, from 0 to 1, on the whole task.
 
     Attributes:
         baseline: The score of the intact model.

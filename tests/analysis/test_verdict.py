@@ -134,7 +134,7 @@ def test_a_task_that_may_be_at_chance_cannot_be_held_against_controls():
 
 
 def test_losses_are_shares_of_the_score_above_chance():
-    """A task of four choices that falls to chance has lost all; .04 of .75 points are no more than .08 of .5 of two."""
+    """A task of four choices that falls to chance has lost all; of two choices .08 is a fifth of what lies above it."""
     found = judged(
         made(100, 25, chance=0.25), made(90, 82, chance=0.5, name="two"), made(100, 96, name="free")
     ).specificity

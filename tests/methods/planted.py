@@ -1,4 +1,4 @@
-"""An experiment whose truth is known: which heads matter, and by how many points."""
+"""An experiment whose truth is known: which heads matter, and what each takes from the score."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from cs_heads.units import Head, HeadGrid
 class Planted:
     """Answers as a model would whose score is ``baseline`` less the drop of every planted head that is off.
 
-    ``groups`` are heads of which each can go, and all together take so many points more.
+    ``groups`` are heads of which each can go, and all together take so much more.
     Example ``i`` of ``n`` is right while the score exceeds ``(i + 1/2) / n``, so the mean over all
     examples is the score to within ``1 / (2 n)``. With ``noise`` the examples are coins instead,
     thrown once for each mask. ``spent`` counts the (mask, example) pairs answered.

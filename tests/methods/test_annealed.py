@@ -308,7 +308,7 @@ def test_probabilities_of_the_right_answer_find_planted_heads_too(seed):
     found = annealed(made.task, controls=[made.control], budget=8000, seed=seed, response="probability")
     assert len({*found.top(5)} & {*made.planted}) >= 3
     assert not set(found.top(5)) & set(made.universal)
-    assert found.unit == "points of probability"
+    assert found.unit == "probability lost"
     assert found.provenance["design"]["response"] == "probability"
 
 
@@ -510,7 +510,7 @@ def test_the_number_of_heads_off_follows_the_score():
 
 @pytest.mark.parametrize("chance", [0.0, 0.5])
 def test_the_score_above_chance_is_what_stays_near_the_target(chance):
-    """Every head takes two points of the margin alike: what guessing gives cannot be taken."""
+    """Every head takes the same of the margin: what guessing gives cannot be taken."""
     scores = {}
 
     class Recorded(Counting):

@@ -47,7 +47,7 @@ def test_planted_heads_are_found_under_noise_whatever_the_seed(seed):
     assert set(ranking.top(3)) == set(DROPS)
 
 
-def test_importance_is_in_points_of_score():
+def test_importance_is_the_score_lost():
     ranking = compressed_sensing(planted(), n_masks=200, density=0.1, alpha=1e-4, seed=0)
     found = [ranking.importance[head.layer, head.head] for head in DROPS]
     assert found == pytest.approx(list(DROPS.values()), abs=0.01)
@@ -55,7 +55,7 @@ def test_importance_is_in_points_of_score():
     assert np.abs(others).max() < 0.01
 
 
-def test_importance_is_in_points_whatever_the_spread_of_the_scores():
+def test_importance_is_the_score_lost_whatever_the_spread_of_the_scores():
     halved = Planted(GRID, {head: drop / 2 for head, drop in DROPS.items()})
     whole = compressed_sensing(planted(), n_masks=200, density=0.1, seed=0).importance
     half = compressed_sensing(halved, n_masks=200, density=0.1, seed=0).importance
@@ -78,11 +78,11 @@ def test_the_importance_is_that_of_the_paper(design, method):
     scaler = StandardScaler().fit(scores)
     lasso = Lasso(alpha=0.01, max_iter=50_000)
     lasso.fit(made.reshape(150, GRID.size).astype(float), scaler.transform(scores)[:, 0])
-    points_lost = -lasso.coef_ * scaler.scale_[0]
+    score_lost = -lasso.coef_ * scaler.scale_[0]
 
     ranking = compressed_sensing(planted(noise=True), n_masks=150, density=0.08, design=design, seed=4)
     above_mean = ranking.importance.ravel() - ranking.importance.mean()
-    np.testing.assert_allclose(above_mean, points_lost - points_lost.mean(), atol=1e-12)
+    np.testing.assert_allclose(above_mean, score_lost - score_lost.mean(), atol=1e-12)
     assert ranking.provenance["regression"] == "lasso"
 
 
@@ -275,7 +275,7 @@ def test_without_controls_nothing_is_asked_of_any():
     assert first.importance.tobytes() == second.importance.tobytes()
     assert (first.spent, first.provenance, first.notes) == (second.spent, second.provenance, second.notes)
     assert "controls" not in first.provenance
-    assert first.unit == "points of score"
+    assert first.unit == "score lost"
 
 
 def test_the_same_seed_gives_the_same_contrast_bit_for_bit():

@@ -287,7 +287,7 @@ def test_greedy_without_controls_asks_nothing_of_any():
     first, second = (greedy(Planted(GRID, DROPS, noise=True), k=3, **more) for more in ({}, {"controls": ()}))
     assert first.importance.tobytes() == second.importance.tobytes()
     assert (first.spent, first.provenance, first.notes) == (second.spent, second.provenance, second.notes)
-    assert first.unit == "points of score"
+    assert first.unit == "score lost"
 
 
 @pytest.mark.parametrize(("one_shot", "masks"), [(True, 12), (False, 12 + 11 + 10)])

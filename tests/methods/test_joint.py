@@ -156,9 +156,7 @@ def test_continuous_responses_find_planted_heads_too(response):
     # The world's margins go far below zero, where answers are lost anyway.
     assert np.mean(recalls) >= (0.5 if response == "probability" else 0.2)
     assert not any({*top} & {*made.universal} for top in tops(found))
-    assert {ranking.unit for ranking in found.rankings} == {
-        "points of probability" if response == "probability" else "nats"
-    }
+    assert {ranking.unit for ranking in found.rankings} == {"probability lost" if response == "probability" else "nats"}
 
 
 def test_losses_are_what_heads_take_as_shares_of_the_score_above_chance():

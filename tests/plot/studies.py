@@ -79,7 +79,7 @@ def made_proof(verdict="localized", control="code") -> dict:
 
 
 def made_drops(drops) -> tuple[TaskDrop, ...]:
-    """A curve with so many points lost, of a baseline of .9."""
+    """A curve of these drops, of a baseline of .9."""
     return tuple(TaskDrop("capitals", 100, 0.0, 0.9, 0.9 - drop, (drop - 0.08, drop + 0.08)) for drop in drops)
 
 

@@ -32,7 +32,7 @@ def test_a_bar_is_the_share_of_the_baseline_that_is_lost():
     assert [label.get_text() for label in ax.get_yticklabels()] == TASKS
 
 
-def test_drops_are_drawn_in_points_on_request():
+def test_drops_are_drawn_as_score_lost_on_request():
     ax = plot.confirmation(drops(1), Figure().subplots(), relative=False, random=0.03)
     assert lengths(ax) == pytest.approx([0.02, 0.4, 0.0, 0.05])
     assert [line.get_xdata()[0] for line in ax.get_lines() if line.get_label() == "random heads"] == [0.03]
@@ -46,7 +46,7 @@ def test_intervals_are_drawn_about_each_bar(relative, ends):
 
 
 def test_a_share_whose_interval_is_not_known_is_drawn_without():
-    """The points over the baseline would pass for one that knows of the baseline's uncertainty."""
+    """The drop over the baseline would pass for one that knows of the baseline's uncertainty."""
     ax = plot.confirmation(drops(1).drop(columns=["relative_low", "relative_high"]), Figure().subplots())
     assert lengths(ax)[1] == pytest.approx(0.5)
     assert all(np.ptp(segment[:, 0]) == 0 for segment in ax.collections[0].get_segments())

@@ -8,10 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from cs_heads import plot
+from cs_heads.plot.looks import MARKERS, is_letter
 from cs_heads.plot.maps import heads_caption
 from cs_heads.plot.style import ROLES
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import Head
+from cs_heads.units import Head, HeadGrid
 from tests.plot.looking import clipped, overlapping, smallest
 
 IMPORTANCE = np.array([[0.0, 0.4, -0.6, 0.1], [0.3, 0.0, 0.05, 0.0], [0.0, 0.2, 0.0, -0.1]])
@@ -237,6 +238,15 @@ def test_two_heads_that_want_one_marker_have_two(ax):
     assert len({line.get_marker() for line in points}) == 5
     handles = ax.get_legend().legend_handles
     assert [handle.get_marker() for handle in handles] == [line.get_marker() for line in points]
+
+
+def test_marks_that_are_letters_have_no_edge_that_covers_them(ax):
+    plot.heads(replace(with_heads((4, 5), list(HeadGrid(4, 5))), provenance={}), k=20, ax=ax)
+    points = [line for line in ax.get_lines() if line.get_linestyle() == "None"]
+    assert len({line.get_marker() for line in points}) == len(points) == 20
+    letters = [is_letter(line.get_marker()) for line in points]
+    assert [line.get_markeredgewidth() == 0 for line in points] == letters
+    assert sum(letters) == 20 - len(MARKERS)
 
 
 def test_scores_are_not_called_points(ax):

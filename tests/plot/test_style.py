@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgb
+from matplotlib.markers import MarkerStyle
 
-from cs_heads.plot.looks import HEAD_COLORS, MARKERS, head_look, head_looks, same_looks
+from cs_heads.methods import METHODS
+from cs_heads.plot.looks import HEAD_COLORS, MARKERS, head_look, head_looks, is_letter, same_looks
 from cs_heads.plot.style import COLORS, ROLES, line_look, new_axes, new_figure, save, styled
 from cs_heads.units import Head, HeadGrid
 
@@ -12,6 +14,11 @@ SEEN_BY = {
     "protan": [[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]],
     "deutan": [[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1.0]],
 }
+
+
+def outline_of(marker: str) -> bytes:
+    style = MarkerStyle(marker)
+    return style.get_transform().transform_path(style.get_path()).vertices.round(6).tobytes()
 
 
 def test_a_head_looks_the_same_wherever_it_is_asked_for():
@@ -42,9 +49,22 @@ def test_the_first_heads_look_the_same_however_many_are_drawn():
     assert head_looks(heads[:5]) == {head: looks[head] for head in heads[:5]}
 
 
-def test_more_heads_than_markers_differ_in_color():
-    heads = list(HeadGrid(5, 6))
-    assert len(set(head_looks(heads).values())) == 30
+@pytest.mark.parametrize("grid", [HeadGrid(3, 4), HeadGrid(5, 6), HeadGrid(10, 10)], ids=str)
+def test_no_marker_stands_twice_however_many_heads_are_drawn(grid):
+    heads = list(grid)
+    with same_looks(heads[::-1], heads[::2]):
+        assert len({look.marker for look in head_looks(heads).values()}) == grid.size
+    assert len({outline_of(look.marker) for look in head_looks(heads).values()}) == grid.size
+
+
+def test_a_head_whose_marker_is_a_letter_keeps_it_on_a_page():
+    heads = list(HeadGrid(4, 5))
+    with same_looks(heads):
+        looks = head_looks(heads)
+        letters = [head for head, look in looks.items() if is_letter(look.marker)]
+        assert len(letters) == 20 - len(MARKERS)
+        assert head_looks(letters) == {head: looks[head] for head in letters}
+    assert not any(is_letter(look.marker) for look in head_looks(letters).values())
 
 
 def test_a_head_looks_the_same_in_all_pictures_of_a_page():
@@ -56,10 +76,10 @@ def test_a_head_looks_the_same_in_all_pictures_of_a_page():
     assert head_looks([second, third])[second] == head_look(second) != looks[second]
 
 
-def test_the_looks_of_lines_differ_without_colors():
-    looks = [line_look(number) for number in range(8)]
-    assert len({look["marker"] for look in looks}) == 8
-    assert len(set(MARKERS)) == 10
+@pytest.mark.parametrize("number", [len(METHODS), 60])
+def test_the_looks_of_lines_differ_without_colors(number):
+    looks = [line_look(place) for place in range(number)]
+    assert len({outline_of(look["marker"]) for look in looks}) == number
 
 
 @pytest.mark.parametrize("kind", SEEN_BY)

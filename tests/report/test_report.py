@@ -14,7 +14,7 @@ from cs_heads.analysis.drops import Column
 from cs_heads.analysis.faithfulness import measure_faithfulness
 from cs_heads.analysis.losses import Loss, Specificity, TaskDrop
 from cs_heads.analysis.sparsity import measure_sparsity
-from cs_heads.plot.looks import MARKERS, head_looks
+from cs_heads.plot.looks import head_looks, same_looks
 from cs_heads.plot.style import new_axes
 from cs_heads.ranking import HeadRanking
 from cs_heads.report import Findings, Section, write_report
@@ -297,8 +297,9 @@ def test_heads_carry_the_marker_they_have_in_the_pictures(full):
     marks = [mark_of(head) for head in made_ranking().top(2)]
     assert shown == 2 * [(mark["color"], mark["outline"]) for mark in marks]
     assert [mark["color"] for mark in marks] == [look.color for look in looks]
-    outlines = {mark_of(Head(0, number))["outline"] for number in range(len(MARKERS))}
-    assert len(outlines) == len(MARKERS)
+    heads = [Head(0, number) for number in range(20)]
+    with same_looks(heads):
+        assert len({mark_of(head)["outline"] for head in heads}) == 20
 
 
 def test_headings_go_down_one_step_at_a_time_and_the_language_is_told(full):

@@ -85,7 +85,7 @@ def test_without_structure_the_five_worst_heads_do_little_more_than_any_five(sha
     assert np.mean(beyond) <= 0.1
 
 
-def test_drops_are_points_of_score_where_guessing_helps_too():
+def test_drops_are_score_lost_where_guessing_helps_too():
     guessed = replace(CLEAN, baseline=0.8, chance=0.25, drops=(0.2, 0.1, -0.05))
     made = planted_world(guessed, GRID, n_unseen=40_000, seed=1)
     intact, *alone = scores(made.unseen, [], *([head] for head in made.planted))

@@ -20,7 +20,7 @@ N_ROUNDS = 3
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Points of score that each head takes from the rows it is off in, and the same in standard errors.
+    """The response that each head takes from the rows it is off in, and the same in standard errors.
 
     Both are 0 for a head that was never off, or always off.
     """
@@ -99,7 +99,7 @@ DOUBT = 2.0
 
 @dataclass(frozen=True, eq=False)
 class Blame:
-    """The effect of each head on the task (points of response) and on its controls (losses), and the contrast of both.
+    """The effect of each head on the task (response lost) and on its controls (losses), and the contrast of both.
 
     ``response`` is that of the rows, less the control variate. ``contrast`` is the loss of the task less what is sure
     of the controls' (without controls the loss of the task), and ``z`` the same in standard errors of the task's
@@ -310,7 +310,7 @@ _LEVEL = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """The effect of each head, in points of response, from the rows before the last phase and from those of it.
+    """The effect of each head, as response lost, from the rows before the last phase and from those of it.
 
     Each value that an effect may have is held against both, weighted by their precision. ``effect`` and ``error`` are
     of the earlier rows, among many other heads that are off: there a head of effect v does what it does alone but for
@@ -417,7 +417,7 @@ def holm(p: Float[np.ndarray, " test"]) -> Bool[np.ndarray, " test"]:
 
 
 def both_effects(task: Taken | None, controls: Taken | None, above_guess: float) -> dict[int, BothEffects] | None:
-    """Effects on the task (points) and on the controls (losses), both as losses; None where either is None."""
+    """Effects on the task (response lost) and on the controls (losses), both as losses; None where either is None."""
     if task is None or controls is None:
         return None
     reach = float(t.ppf(0.975, min(task.dof, controls.dof)))

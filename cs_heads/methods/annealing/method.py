@@ -56,8 +56,8 @@ EVEN = 0.4
 _LEAST = 8000
 _MOST = 60_000
 _UNITS = {
-    "score": "points of score",
-    "probability": "points of probability",
+    "score": "score lost",
+    "probability": "probability lost",
     "margin": "nats",
 }
 # Rows of a batch below which no regression after it means anything.
@@ -66,7 +66,7 @@ MIN_ROWS = 4
 MIN_BATCHES = 4
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
 _COLLAPSE = 0.5
-# Points of score, of all examples, that a claimed head takes beyond the decoys.
+# Score, over all examples, that a claimed head takes beyond the decoys: two points.
 BEYOND = 0.02
 # Heads of a grid that a reader expects to be measured one and all.
 _SMALL = 144
@@ -130,7 +130,7 @@ def annealed(
     half of the task's; ``control_importance`` is what each head takes from the controls. Without controls, heads of the
     task cannot be distinguished from heads of every task, no set is chosen, and the notes say so.
 
-    *Result.* Importances are points of score lost against the intact model, one estimate a head from all rows in which
+    *Result.* Importances are score lost against the intact model, one estimate a head from all rows in which
     it was off. Effects among many other heads that are off count as uncertain by more than half of themselves, those of
     the last phase by a seventh; the earlier rows of the finalists also by the selection of these. **z** is by how many
     standard errors the estimate exceeds what the controls surely lose, and the ranking is by z. Finalists have 95 %
@@ -321,7 +321,7 @@ class Effects:
 
 
 def effects_of(search: Search) -> Effects:
-    """One estimate a head, of the points it takes from the intact model."""
+    """One estimate a head, of the response it takes from the intact model."""
     sensor, rows = search.sensor, search.rows
     above = sensor.task.above_guess
     last = taken_by(*search.lost(rows[np.flatnonzero(rows.last)])) if rows.last.any() else None
@@ -339,7 +339,7 @@ def effects_of(search: Search) -> Effects:
 
 
 def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) -> dict[str, Any]:
-    """What the search found, in points of score on all examples, as the fields of a ranking."""
+    """What the search found, as score lost on all examples, in the fields of a ranking."""
     sensor, grid = search.sensor, search.sensor.grid
     share = sensor.task.n_examples / sensor.task.experiment.n_examples
     effect, z, taken = known.task.estimate, known.z.copy(), known.controls.copy()

@@ -139,8 +139,8 @@ class TaskSearch(Search):
     def taken(self) -> tuple[Flat, Flat]:
         """What each head takes from the task against the intact model, a loss, and its error."""
         above = self.sensor.task.above_guess
-        points = Fit(self.own.effect * above, self.own.z)
-        effect, error, _ = anchored(self.rows, points, self._loss(self.rows) * above, self.lost(self.rows))
+        response = Fit(self.own.effect * above, self.own.z)
+        effect, error, _ = anchored(self.rows, response, self._loss(self.rows) * above, self.lost(self.rows))
         effect, error = effect / above, error / above
         for head, both in self._large.items():
             effect[head], error[head] = both.task, both.task_error
