@@ -24,6 +24,9 @@ def bernoulli(grid: Grid, n_masks: int, density: float, seed: int = 0) -> Bool[n
         density: Share of the heads that a mask ablates, between 0 and 1.
         seed: Seeds the draw.
 
+    Returns:
+        Masks, True = ablated; a mask may ablate no head at all.
+
     Raises:
         ValueError: A mask would ablate fewer than one head on average.
 
@@ -47,6 +50,9 @@ def stratified(grid: Grid, n_masks: int, density: float, seed: int = 0) -> Bool[
         n_masks: Rows of the design.
         density: Share of the heads that a mask ablates, between 0 and 1.
         seed: Seeds the draw.
+
+    Returns:
+        Masks, True = ablated, every one with the same number of heads off.
 
     Raises:
         ValueError: A mask would ablate no head.
@@ -91,6 +97,9 @@ def explicit(grid: Grid, groups: Iterable[Sequence[HeadLike]]) -> Bool[np.ndarra
     Args:
         grid: Layers × heads of the model.
         groups: The heads that each mask ablates.
+
+    Returns:
+        Masks, True = ablated, in the order of ``groups``.
 
     Raises:
         ValueError: What is no list of heads, or a head outside the grid.
@@ -182,6 +191,9 @@ def with_off(
     Args:
         masks: Masks (bool, True = ablated), or gates (float).
         off: True where a head is off.
+
+    Returns:
+        New masks, True also where ``off`` is, or new gates, 0 where ``off`` is True.
     """
     return masks | off if masks.dtype == np.bool_ else np.where(off, np.float32(0), masks)
 
@@ -203,6 +215,9 @@ def masks_of_keys(grid: Grid, keys: Sequence[bytes]) -> Shaped[np.ndarray, "row 
     Args:
         grid: Layers × heads that the masks are of.
         keys: One or more.
+
+    Returns:
+        Bool masks, True = ablated, or float32 gates in [0, 1], in the order of ``keys``.
 
     >>> from cs_heads.units import HeadGrid
     >>> grid = HeadGrid(1, 2)
@@ -226,6 +241,9 @@ def key_in_words(grid: Grid, key: bytes) -> tuple[str, int]:
     Args:
         grid: Layers × heads that the mask is of.
         key: What ``mask_key`` gave for a mask or gates.
+
+    Returns:
+        The heads whose gate is below 1, by name with spaces between, and how many have gate 0.
 
     >>> from cs_heads.units import HeadGrid
     >>> grid = HeadGrid(1, 2)

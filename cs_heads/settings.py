@@ -138,6 +138,9 @@ class Settings:
             only: Settings that the call can do something with; another value than the default of the others raises
                 ``ValueError`` (None: all can be set).
 
+        Returns:
+            All settings: those given, and the others at their defaults.
+
         Raises:
             TypeError: An argument that is no setting.
             ValueError: A value that is not allowed.

@@ -236,6 +236,9 @@ class Grid:
             model: The model.
             kind: The kind of unit; ``"kv"`` counts query heads where the model does not group them.
 
+        Returns:
+            A ``HeadGrid`` for heads, else a ``Grid`` of the kind.
+
         Raises:
             ValueError: What is no such model, or one that does not say how many neurons or experts its MLPs have.
         """

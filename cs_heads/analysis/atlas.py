@@ -64,6 +64,10 @@ def atlas(
         n_random: Random sets of heads that those of each skill are compared with.
         settings: As of ``Experiment``.
 
+    Returns:
+        By skill the ranking and the proof of its heads, the matrix of what each skill's heads take from every skill,
+        and ``losses`` ``[skill, layer, head]`` as shares of the score above chance.
+
     Raises:
         ValueError: Fewer than two tasks, tasks of one name or without unseen examples, unseen examples of one that are
             finding examples of another, or a budget below the least; raised before the model runs.

@@ -56,6 +56,9 @@ class PromptAttention(Record):
             n: How many tokens.
             ablated: Whether with the heads off.
 
+        Returns:
+            Each token's text and its share of attention, in [0, 1], the largest first.
+
         Raises:
             ValueError: ``ablated`` where no heads were off.
         """
@@ -205,6 +208,10 @@ def attention(
         off: The heads that are ablated (None: ``heads``).
         settings: ``prepend_bos``, ``dtype``, ``progress``: see ``SettingsArguments``.
 
+    Returns:
+        By prompt its tokens, and ``[head, query, key]`` the share of each query's attention that goes to each key:
+        intact, and with heads off (None: none were).
+
     Raises:
         ValueError: No prompt, no head, a head twice or one outside the grid. Raised before the model runs.
     """
@@ -289,6 +296,10 @@ def habits(
         length: Tokens of a sequence, which then comes again (None: 20, or as many as the context holds twice).
         seed: Draws the tokens.
         settings: ``dtype``, ``progress``: see ``SettingsArguments``.
+
+    Returns:
+        Columns ``head``, ``previous token``, ``first token``, ``same token`` and ``induction``: the mean share of its
+        attention that each habit has, in [0, 1].
 
     Raises:
         ValueError: A wrong argument, a head that the model has not, or sequences longer than its context; the message

@@ -215,6 +215,10 @@ def confirm(
         n_random: Random sets of heads.
         settings: As of ``Experiment``.
 
+    Returns:
+        The verdict and its reasons, what the heads take from the task, beside random sets, and from each control, with
+        cost, provenance and notes.
+
     Raises:
         ValueError: A task without unseen examples; a control that shares a question with the task, or with the finding
             side of another control; a head outside the grid, one named twice or also in ``exclude``. Raised before the
@@ -283,6 +287,10 @@ def measure_proof(
             chosen by the caller.
         n_random: Random sets of heads.
         seed: Draws the random sets, and the permutations.
+
+    Returns:
+        The verdict and its reasons, and what the heads take from the task, beside the random sets, and from each
+        control.
 
     Raises:
         ValueError: Heads outside the grid, named twice, also in ``exclude``, or too many to leave as many others;

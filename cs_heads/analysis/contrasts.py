@@ -98,6 +98,10 @@ def held_out_contrasts(
         batch_size: Pairs of examples in a step.
         settings: As of ``Experiment``.
 
+    Returns:
+        One score for each task left out, format retained and format measured, with its baseline and interval, and the
+        gates ``[layer, head]`` of each fit.
+
     Raises:
         ValueError: Other than two formats of the same two tasks or more, of one kind, split into as many finding
             examples as their pairs. Raised before the model runs.

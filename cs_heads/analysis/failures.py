@@ -88,6 +88,9 @@ class FailureModes(Result, Drawable, picture="failures"):
         Args:
             found: Name of the set of heads.
             mode: The kind of failure.
+
+        Returns:
+            True where the lower bound with the heads off is above the upper bound of the intact model.
         """
         return self.modes[found][mode].interval[0] > self.modes[INTACT][mode].interval[1]
 
@@ -160,6 +163,10 @@ def failures(
         max_new_tokens: Tokens of a text at most (None: as in ``Experiment.generate``).
         stop: Strings that end a text (None: as in ``Experiment.generate``).
         settings: As of ``Experiment``.
+
+    Returns:
+        By set of heads, ``intact`` first, the share of examples that show each kind of failure, with its interval, the
+        measures, and the texts if the model wrote any.
 
     Raises:
         ValueError: A task with fewer than 20 unseen examples, heads outside the grid or named ``"intact"``, or options

@@ -55,6 +55,9 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
             found: Name of the candidate.
             form: ``"letters"``, ``"full"`` or ``"control"``.
 
+        Returns:
+            Names of the sets, in the order in which they were given; empty: it breaks none.
+
         Raises:
             ValueError: A candidate that was not measured, or another form.
         """
@@ -155,6 +158,9 @@ def measure_formats(columns: Sequence[Column], heads: Mapping[str, Sequence[Head
         heads: By the name of each candidate its heads.
         seed: Draws intervals.
 
+    Returns:
+        As of ``format_heads``, by the names of ``heads``.
+
     Raises:
         ValueError: What ``measure_drops`` refuses, or no set of one of the two forms. Raised before anything is
             measured.
@@ -194,6 +200,10 @@ def format_heads(
         seed: As in ``specificity``.
         n: Examples of every set at most.
         settings: As of ``Experiment``.
+
+    Returns:
+        What each candidate takes from each set of questions; ``kind(name)`` says what it serves, as ``"format"`` or
+        ``"knowledge"``.
 
     Raises:
         ValueError: What ``specificity`` refuses, a form without questions, or no candidate. Raised before the model

@@ -72,6 +72,10 @@ def ablation_curves(
         gates: Gates fitted to the task.
         max_heads: Heads ablated at most (None: half of the grid).
 
+    Returns:
+        One curve for each of these scores: mean score of the task and mean log-probability (nats per token), each
+        ``[n_off]`` from no head off to ``max_heads``.
+
     Raises:
         ValueError: Gates of another grid, or a ``max_heads`` outside the grid.
     """
@@ -187,6 +191,9 @@ def score_of_heads(
         over: ``"mean"`` over seeds, or ``"any"``, the largest value, as theirs is: whether a head takes part in any
             solution.
 
+    Returns:
+        Welch's t, its one-sided p, and the score of each of the heads (``within``) and of all others (``without``).
+
     Raises:
         ValueError: Fewer than two heads on either side.
     """
@@ -256,6 +263,10 @@ def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> Tax
     Args:
         fits: Gates by any name, as the task they were fitted to.
         threshold: The score from which a head counts.
+
+    Returns:
+        By fit the share of heads that reach ``threshold`` in each score, by each of the three counts; ``to_frame()`` is
+        a table of it.
 
     Raises:
         ValueError: No fit, or a threshold outside (0, 1].
@@ -363,6 +374,10 @@ def toggle_curves(
         gates: Gates fitted to the task.
         max_heads: Heads toggled at most (None: half of the grid).
         n_points: Numbers of heads, from one on, at which the difference is measured.
+
+    Returns:
+        One curve for facilitation, irrelevance and interference each: ``difference`` ``[seed, point]``, off less on, in
+        nats per token.
 
     Raises:
         ValueError: Gates of another grid, or a ``max_heads`` beyond half of it.

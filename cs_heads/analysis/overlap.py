@@ -128,6 +128,10 @@ def head_overlap(
         null: Where the null distribution puts heads: ``"layers"``, in the same layers, or ``"grid"``, anywhere.
         n_permutations: Pairs of random sets.
 
+    Returns:
+        For each two sets the heads in common, the number expected by chance, p, and q (p after Benjamini and Hochberg
+        over all pairs).
+
     Raises:
         ValueError: Fewer than two sets, sets of different grids, or key-value heads that do not divide the heads.
 

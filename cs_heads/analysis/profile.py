@@ -109,6 +109,9 @@ def profile_model(model: Any, task: Task | None = None, *, seed: int = 0) -> Pro
         seed: Draws the masks: each head is off in one of twenty, and there are 20 masks, or as many as fill a
             forward.
 
+    Returns:
+        Seconds by part, forwards and tokens run, and the speed of a large matrix product on the same device (FLOP/s).
+
     Raises:
         ValueError: No such model, or a task that it cannot be measured on.
     """

@@ -162,6 +162,10 @@ def scale_study(studies: Mapping[str, Study | HeadRanking | str | Path], *, k: i
         k: Heads of each ranking that profile and effective heads are of, where the rest is noise (None: all); shared
             heads never count.
 
+    Returns:
+        The models in the given order: ``to_frame()`` has one row a model with its localization index and depth,
+        ``profiles()`` the share of importance by depth.
+
     Raises:
         ValueError: No study, a folder without a ranking, or a ranking without a head of positive importance.
     """

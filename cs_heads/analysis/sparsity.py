@@ -104,6 +104,10 @@ def measure_sparsity(
             of ``heads``.
         exclude: Heads that no random set has.
 
+    Returns:
+        By the name of a column the drop with the first 0, 1, ... of ``heads`` off, and ``random_drops`` ``[set, k]``
+        (None: no random set).
+
     Raises:
         ValueError: What ``measure_drops`` refuses.
     """
@@ -174,6 +178,10 @@ def sparsity_curve(
         n_random: Sets of random heads of the same layers, none of them shared by the ranking, that are ablated on the
             own task for comparison.
         settings: As of ``Experiment``.
+
+    Returns:
+        By task the drop with the first 0, 1, ..., ``max_heads`` heads off, and with ``n_random`` the drops of random
+        heads on the own task.
 
     Raises:
         ValueError: What ``specificity`` refuses, or a ``max_heads`` beyond half of the grid. Raised before the model

@@ -62,6 +62,9 @@ def swearing_under(experiment: Experiment, masks: Bool[np.ndarray, "..."]) -> Sw
         experiment: On a task that is scored by profanities.
         masks: ``[row, layer, head]``, True = ablated.
 
+    Returns:
+        ``counts`` and ``severities`` ``[row, example]``, the ``intact`` counts ``[example]``, and what these cost.
+
     Raises:
         ValueError: A task that is not scored by profanities, or a model that does not swear intact.
     """
@@ -81,6 +84,9 @@ def swearing_prompts(model: ModelLike, task: Task, **settings: Unpack[SettingsAr
         model: A model, the name of one, or a ``Cluster``.
         task: A task that is scored by profanities.
         settings: As of ``Experiment``.
+
+    Returns:
+        A task of the same name; its ``held_out``, where there is one, has such prompts alone, too.
 
     Raises:
         ValueError: A task that is not scored by profanities, or of which no prompt is left on a side.

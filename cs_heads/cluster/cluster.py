@@ -128,6 +128,9 @@ class Cluster:
             ablation: What is ablated, and what it gives then (None: heads, zero).
             compute_dtype: What forwards run in (None: the dtype of the weights).
 
+        Returns:
+            An engine whose calls are those of ``Engine``, each split over the workers.
+
         Raises:
             ValueError: The cluster is closed.
         """

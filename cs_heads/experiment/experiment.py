@@ -258,6 +258,9 @@ class Experiment:
             examples: As for ``__call__``.
             response: As for ``respond``.
 
+        Returns:
+            The pairs of mask and example that the call needs, with the engine that runs them.
+
         Raises:
             ValueError: As ``__call__`` and ``respond``.
         """
@@ -287,6 +290,9 @@ class Experiment:
             examples: As for ``__call__``.
             response: ``"probability"``, ``"margin"`` or ``"score"``.
 
+        Returns:
+            Probabilities or scores in [0, 1], or margins in nats, for each row's examples ``[row, k]``.
+
         Raises:
             ValueError: Another response, or one that the task has not; before the model runs.
         """
@@ -306,6 +312,9 @@ class Experiment:
         Args:
             masks: As for ``__call__``.
             examples: As for ``__call__``.
+
+        Returns:
+            Nats per token, at most 0, for each row's examples ``[row, k]``.
 
         Raises:
             ValueError: An example without a target.
@@ -333,6 +342,9 @@ class Experiment:
             max_new_tokens: Tokens of a text at most (None: those of a generation task, else 64, or as many as the
                 context leaves).
             stop: Strings before the first of which a text ends (None: those of a generation task, else none).
+
+        Returns:
+            An array of str objects, ``[row, k]``, each up to the first stop string.
 
         Raises:
             ValueError: A prompt that does not fit into the model's context with so many more tokens.
@@ -423,6 +435,9 @@ class Experiment:
             kind: The method, for people who ask what a store holds.
             work: All else that the work depends on, JSON-ready.
             others: Experiments whose answers it depends on, too.
+
+        Returns:
+            What loads and saves the arrays of each phase of the work.
         """
         if self.store is None:
             return None

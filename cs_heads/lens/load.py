@@ -57,6 +57,9 @@ def load_model(
         unfolded: That the value biases of your own model are zero by themselves, and were not folded into its output
             biases; the model alone does not show it.
 
+    Returns:
+        A ``TransformerBridge`` or ``HookedTransformer`` on ``device``, or split by ``device_map``.
+
     Raises:
         ValueError: An unknown model, device, dtype or backend; a device map beside a device, or not for a bridge;
             weights that are missing, unexpected, of another shape, NaN or infinite; a model whose heads cannot be

@@ -71,6 +71,9 @@ def compressed_sensing(
         design: ``"stratified"`` for the paper's CSS, ``"bernoulli"`` for its CSB.
         alpha: Penalty of the Lasso, as in scikit-learn.
 
+    Returns:
+        The ranking by importance, which has no intervals, with its cost, provenance and notes.
+
     Raises:
         ValueError: A wrong argument, or a budget below five masks or the masks asked for, before anything is measured.
         BaselineTooLowError: With controls, a task that the intact model cannot do, or no control that it can.
@@ -155,6 +158,9 @@ def tune(
             out.
         design: ``"stratified"`` or ``"bernoulli"``.
         alpha: Penalty of the Lasso, as in scikit-learn.
+
+    Returns:
+        The ranking of the best setting, which ``provenance["design"]`` names.
 
     Raises:
         ValueError: A wrong argument, or densities of which none ablates a head, before anything is measured.

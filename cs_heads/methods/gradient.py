@@ -53,6 +53,9 @@ def gradient_importance(
             mean of ``-d loss / d gate``, the attribution patching of zero ablation: a first-order estimate of the nats
             lost with the head off.
 
+    Returns:
+        The ranking in nats, absolute ones unless ``signed``, or with ``controls`` in standard deviations over heads.
+
     Raises:
         ValueError: A budget below the intact run and one example (with controls one of each and as many of the task).
         BaselineTooLowError: The intact model cannot do the task, or none of the controls.

@@ -66,6 +66,10 @@ def greedy(
         seed: Seeds all draws.
         one_shot: Whether there is a single round.
 
+    Returns:
+        The ranking by importance; ``provenance["chosen"]`` has for each round the head, and the score with it off, too
+        (with ``controls`` the contrast).
+
     Raises:
         ValueError: A ``k`` outside the grid, or a budget below one example a mask (with controls one of each control
             and as many of the task), before anything is measured.

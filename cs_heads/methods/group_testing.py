@@ -371,6 +371,9 @@ def group_testing(
         seed: Of all draws.
         target: Share of the score above chance that random masks leave, in 0..1.
 
+    Returns:
+        The ranking, heads found first and shared ones last, with its cost, provenance and notes.
+
     Raises:
         ValueError: A wrong argument, before anything is measured.
         BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.

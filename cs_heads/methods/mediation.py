@@ -136,6 +136,9 @@ def mediation(
         seed: Seeds the draw of the pairs.
         n_pairs: Pairs of examples, 2 or more.
 
+    Returns:
+        The ranking, in nats, with a 95 % normal interval over pairs for each head.
+
     Raises:
         ValueError: Fewer than two pairs, or a budget below two pairs.
         BaselineTooLowError: The intact model cannot do the task.
@@ -191,6 +194,10 @@ def indirect_effects(
         budget: Example-evaluations in all; takes the first pairs that it covers.
         settings: See ``SettingsArguments``.
 
+    Returns:
+        Effects ``[pair, layer, head]``, in probability or, where pairs have ``instead``, in nats, with ``p`` of each
+        head.
+
     Raises:
         ValueError: Fewer than two pairs, pairs with and without ``instead`` together, or different numbers of places,
             before the model runs.
@@ -208,6 +215,10 @@ def function_vector_effects(
         pairs: Those of ``shuffled_labels``.
         budget: Example-evaluations in all; takes the first pairs that it covers.
         settings: See ``SettingsArguments``.
+
+    Returns:
+        Effects ``[pair, layer, head]``, in probability or, where pairs have ``instead``, in nats, with ``p`` of each
+        head.
     """
     return indirect_effects(model, pairs, average_source=True, budget=budget, **settings)
 

@@ -215,6 +215,9 @@ class Reproduction:
         Args:
             name: the paper's name of the task.
             finding: whether on its finding examples.
+
+        Returns:
+            An experiment with the model and the settings of the reproduction.
         """
         task = finding_side(self.tasks[name]) if finding else self.unseen(name)
         return Experiment(self.model, task, **self.calls)
@@ -240,6 +243,9 @@ class Reproduction:
         Args:
             name: the paper's name of the task.
             role: what it is to the heads.
+
+        Returns:
+            A column by the name that reports show, with one experiment.
         """
         return Column(self.label(name), role, (self.experiment(name),))
 

@@ -136,6 +136,9 @@ class Sandbox:
             code: The program.
             tests: What is run after it, in the same namespace.
 
+        Returns:
+            Whether it passed, why not, and what it wrote to standard output and error.
+
         Raises:
             SandboxError: Code does not run protected here, and ``unsafe`` does not allow that.
 

@@ -108,6 +108,9 @@ class PlantedExperiment:
             examples: As for ``__call__``.
             response: ``"probability"``, ``"margin"`` or ``"score"``.
 
+        Returns:
+            For each row's examples ``[row, k]`` a probability or score in [0, 1], or a margin of any size.
+
         Raises:
             ValueError: Another response, or what ``__call__`` refuses.
         """

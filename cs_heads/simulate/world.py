@@ -157,6 +157,10 @@ def planted_world(
         n_controls: Number of controls.
         seed: Draws which heads are planted, and all examples.
 
+    Returns:
+        The world: ``task`` and ``controls`` to find heads with, ``unseen`` to judge with, and the truth in ``planted``,
+        ``universal`` and ``groups``.
+
     Raises:
         ValueError: An unknown scenario, a number below 1, or a grid too small for the heads of the task and of all
             controls.

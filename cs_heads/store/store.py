@@ -166,6 +166,9 @@ class Store:
             store: An open ``Store``, or the path of a file.
             study: What every result has in common (``identity.study_of``).
 
+        Returns:
+            The store that was given, or one opened at the path.
+
         Raises:
             ValueError: A store of another study, what is neither a store nor a path, or a file that ``for_study``
                 refuses.
@@ -185,6 +188,9 @@ class Store:
         Args:
             path: A file, in a folder that exists.
             study: What every result of the file has in common (``identity.study_of``).
+
+        Returns:
+            The open store of this study, in the current format.
 
         Raises:
             ValueError: A file of another study (the message names the field that differs and both values), of a newer
@@ -324,6 +330,9 @@ class Store:
         Args:
             sql: The statement.
             values: Those of its placeholders.
+
+        Returns:
+            A tuple of the selected values for each row.
 
         Raises:
             BrokenStoreError: The file is no store, or no longer a whole one.

@@ -61,6 +61,9 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
         model_name: Name of the model; ``"demo"`` is the demo model.
         seed: That of ``find_heads``; it splits each skill.
 
+    Returns:
+        Finding sides, each with its confirming side in ``held_out``.
+
     Raises:
         ValueError: ``seed`` is no integer that seeds a generator.
 
@@ -81,6 +84,9 @@ def overlapping_controls(task: Task, model_name: str, seed: int = 0) -> tuple[st
         task: The task.
         model_name: As in ``default_controls``.
         seed: As in ``default_controls``.
+
+    Returns:
+        Names such as ``everyday/indirect_object``; empty where no skill overlaps.
 
     Raises:
         ValueError: ``seed`` is no integer that seeds a generator.
@@ -120,6 +126,9 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
     Args:
         controls: A list of tasks, ``"auto"`` or None.
         task: The task that they are controls of.
+
+    Returns:
+        The list as it was given, or an empty tuple.
 
     Raises:
         ValueError: What is none of these, a name that comes twice or is that of ``task`` (drawn with another seed,

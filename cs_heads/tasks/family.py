@@ -64,6 +64,9 @@ class Entry:
             name: The task's name, for errors.
             options: What a user has set.
 
+        Returns:
+            The dictionary that was given.
+
         Raises:
             ValueError: An option that the task does not have, or of another type; the message names it.
         """

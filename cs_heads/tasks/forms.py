@@ -32,6 +32,9 @@ def letter_form(
         between: Joins the options.
         letters: One for each choice.
 
+    Returns:
+        A new task of as many examples, whose right choices stand at the same places.
+
     Raises:
         ValueError: The task is of another kind, or has more choices than ``letters``.
 
@@ -70,6 +73,9 @@ def full_form(task: Task, *, template: str = "{prompt}", length_normalized: bool
         task: The choice task.
         template: The new prompt, filled with the ``prompt``.
         length_normalized: Score by ``acc_norm``, as is usual in this form; None: as it was.
+
+    Returns:
+        A new task of as many examples, whose answers are the same.
 
     Raises:
         ValueError: The task is of another kind, or has a scorer and ``length_normalized`` is given.

@@ -135,6 +135,9 @@ def read_task_file(path: str | Path, length_normalized: bool = False, **options:
         length_normalized: Score choices by ``acc_norm``.
         options: ``scorer``, ``accuracy``, ``max_new_tokens`` and ``stop`` of ``Task.from_records``.
 
+    Returns:
+        The whole task, named like the file without its ending, with the examples in the order of the lines.
+
     Raises:
         ValueError: The name is unknown, the file is missing or of another format, an option is unknown, or a record is
             malformed; the line is named.

@@ -59,6 +59,9 @@ class LogprobScorer(Protocol):
             example: The example.
             logprobs: Summed log-probability of each continuation (nats).
             greedy: Whether all tokens of each continuation are the argmax.
+
+        Returns:
+            The score; 1 is best.
         """
 
 

@@ -61,6 +61,9 @@ def control_side(task: Task, n: int, seed: int) -> Task:
         n: Examples at most.
         seed: Draws the examples of a whole task.
 
+    Returns:
+        A task of up to ``n`` examples: a confirming side, or of a whole task one of role ``"whole"``.
+
     Raises:
         ValueError: A finding side without held-out examples, or what is no task.
     """
@@ -81,6 +84,9 @@ def search_control(task: Task, seed: int) -> Task:
     Args:
         task: The control, split or whole.
         seed: Halves a whole task.
+
+    Returns:
+        A task that shares no example with ``control_side`` of the same seed, but for one that is a single question.
 
     Raises:
         ValueError: A confirming side, whose examples are kept for the proof, or what is no task.

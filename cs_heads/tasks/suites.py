@@ -61,6 +61,9 @@ class Suite:
             too_long: Goes to all tasks; see ``load_task``.
             options: Go to those tasks that have them.
 
+        Returns:
+            One task for each of ``names``, each with its confirming side in ``held_out``.
+
         Raises:
             ValueError: A name or an option that no task of the suite has, before any is loaded.
         """

@@ -144,6 +144,9 @@ class Task:
             stop: Texts that end what the model writes.
             places: What errors call each record ("line 3"); by default its number.
 
+        Returns:
+            The whole task, not split yet, with the examples in the order of the records.
+
         Raises:
             ValueError: A record is malformed, there is none, or they are of several forms; the record is named.
 
@@ -176,6 +179,9 @@ class Task:
             name: Of the task.
             length_normalized: Whether the log-probability of a choice is divided by its length in characters.
             accuracy: As in ``Task``.
+
+        Returns:
+            The whole task, not split yet, with the examples in the order of the rows.
         """
         return cls.from_records(records_of(frame), name, length_normalized, accuracy=accuracy)
 
@@ -195,6 +201,9 @@ class Task:
             name: Of the task.
             length_normalized: Whether the log-probability of a choice is divided by its length in characters.
             accuracy: As in ``Task``.
+
+        Returns:
+            The whole task, not split yet, with the examples in the order of the rows.
 
         Raises:
             ValueError: Several splits, or what is no dataset.
@@ -272,6 +281,9 @@ class Task:
             logprobs: Summed log-probability of each continuation (nats).
             hits: Share of each continuation's tokens that are the argmax; 1 where all are.
 
+        Returns:
+            A number in [0, 1]; 1 is right.
+
         Raises:
             ValueError: A scorer's number outside [0, 1].
         """
@@ -293,6 +305,9 @@ class Task:
         Args:
             example: Index of the example.
             logprobs: Summed log-probability of each continuation (nats).
+
+        Returns:
+            Nats: above 0 where p is more than half.
         """
         one = self.examples[example]
         if self.scorer is not None:
@@ -311,6 +326,9 @@ class Task:
             texts: What was said.
             intact: The intact model's texts after the same prompts, which a ``RelativeScorer`` holds them against;
                 other scorers do without.
+
+        Returns:
+            One number in [0, 1] for each text, in their order.
 
         Raises:
             ValueError: A score outside [0, 1], a task that is not scored by texts, or no texts of the intact model
@@ -332,6 +350,9 @@ class Task:
         Args:
             max_new_tokens: The model writes up to so many tokens.
             stop: Texts before which the answer ends.
+
+        Returns:
+            A generation task of the same name and prompts.
 
         Raises:
             ValueError: Another kind of task.
@@ -389,6 +410,9 @@ class Task:
         Args:
             n: By default 100, or half of the task where it has fewer than 200 examples.
             seed: Chooses the examples.
+
+        Returns:
+            The finding side, which has the other in ``held_out``, and the confirming side.
 
         Raises:
             ValueError: The task was split before, or ``n`` leaves nothing to confirm.

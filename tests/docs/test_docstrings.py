@@ -98,3 +98,22 @@ def test_every_public_call_that_refuses_says_what():
         *refusing
     }
     assert [name for name, call in refusing.items() if not section(call, "Raises")] == [], "no Raises in the docstring"
+
+
+def gives(code):
+    """Whether a call returns or yields something; properties and what makes a class are no calls."""
+    return inspect.isfunction(code) and inspect.signature(code).return_annotation not in (None, "None")
+
+
+def test_every_public_call_of_several_arguments_says_what_it_returns():
+    several = {
+        name: call
+        for name, (call, code, names) in calls().items()
+        if len(names) > 1 and not inspect.isclass(call) and gives(code)
+    }
+    assert len(several) > 100
+    assert {"cs_heads.analysis.confirm.confirm", "cs_heads.designs.explicit", "cs_heads.store.store.Store.of"} <= {
+        *several
+    }
+    missing = [name for name, call in several.items() if not section(call, "Returns", "Yields").strip()]
+    assert missing == [], "calls of more than one argument without Returns in the docstring"

@@ -279,6 +279,10 @@ def annealed_jointly(
         n_decoys: Random heads of the last phase.
         n_bootstraps: Resamples of the rows that give each head's frequency; 0 for none.
 
+    Returns:
+        A ranking of each task, in their order (None: ``left_out`` says why), and ``losses`` ``[task, layer, head]`` of
+        the tasks ranked, as shares of the score above chance.
+
     Raises:
         ValueError: A wrong argument, before anything is measured.
         BaselineTooLowError: The intact model can do fewer than two of the tasks that are no kin.
