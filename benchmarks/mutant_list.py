@@ -1292,19 +1292,13 @@ _VIEWS = [
         "test_cli.py test_cli_store.py",
         (
             "heads found by mean ablation are proved by zero ablation",
-            """\
-            seed=options.seed,
-            **settings,""",
-            """\
-            seed=options.seed,
-            **(settings | {"ablation": "zero"}),""",
+            "proof = judge(found.top(options.k), exclude=found.shared, **settings)",
+            'proof = judge(found.top(options.k), exclude=found.shared, **(settings | {"ablation": "zero"}))',
         ),
         (
             "the command line proves heads beside universal ones",
-            """\
-            exclude=found.shared,
-""",
-            "",
+            "proof = judge(found.top(options.k), exclude=found.shared, **settings)",
+            "proof = judge(found.top(options.k), **settings)",
         ),
     ),
 ]
