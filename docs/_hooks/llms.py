@@ -94,7 +94,7 @@ def about(html: str) -> str:
     for each in soup.find_all(["p", "h2"]):
         if "doc-heading" in (each.get("class") or []):
             return _shortened(", ".join(names), ", ")
-        text = " ".join(each.get_text().split())
+        text = re.sub(r"^(?:Idea|Question)\. ", "", " ".join(each.get_text().split()))  # labels
         if each.name == "p" and text:
             return _shortened(re.split(r"(?<=[.?!])\s+(?=[A-Z])|:$", text, maxsplit=1)[0], " ")
     return ""
