@@ -25,10 +25,17 @@ STAGES: tuple[Stage, ...] = ("abstraction", "induction", "retrieval")
 class PromptPair:
     """A clean prompt, a corrupted one, and the answer that the clean prompt's state should bring about.
 
-    ``target`` is that answer and ``instead``, where there is one, what the corrupted prompt says by itself; both begin
-    with their own space. ``clean_ends`` and ``corrupted_ends`` are the places where state is carried over, as numbers
-    of characters (of token ids, where prompts are such): the last token up to there. Without them it is the last token
-    of the prompt.
+    Attributes:
+        clean: The prompt that state is taken from.
+        corrupted: The prompt that state is carried into.
+        target: The answer that this should bring about, with the space that it begins with.
+        instead: What the corrupted prompt says by itself, likewise (None: not known).
+        clean_ends: Where state is taken from, in characters (token ids, where prompts are such): the last token up to
+            there. Without any it is the last token of the prompt.
+        corrupted_ends: Where it is carried to, likewise, one for each of ``clean_ends``.
+
+    Raises:
+        ValueError: Ends that do not pair up or lie outside a prompt, or ``target`` and ``instead`` the same.
     """
 
     clean: Text
@@ -102,7 +109,19 @@ def shuffled_labels(
 
     The shuffle leaves no label in its place, so the corrupted prompt shows the form of the
     task and not what it is (Todd et al., *Function Vectors in Large Language Models*, arXiv 2310.15213,
-    section 2). Needs ``n_shots + 1`` items with different labels at least, and two shots, else ``ValueError``.
+    section 2).
+
+    Args:
+        items: Words and their labels, more than ``n_shots``, no label twice.
+        n: Pairs.
+        n_shots: Worked examples, 2 or more.
+        seed: Draws the items and the shuffles.
+        before: What stands before each item.
+        between: What stands between an item and its label.
+        after: What stands after each label.
+
+    Raises:
+        ValueError: Too few items or shots, or a label twice.
     """
     check_seed(seed)
     labels = {label for _, label in items}
@@ -146,7 +165,16 @@ def identity_rules(
     - ``retrieval``: the rule is the same, the last two words are swapped. State that stands for the *word* turns the
       answer, carried over at the last token.
 
-    Fewer than ``2 * n_shots + 2`` different words raise ``ValueError``.
+    Args:
+        words: ``2 * n_shots + 2`` different words or more.
+        stage: ``"abstraction"``, ``"induction"`` or ``"retrieval"``.
+        n: Pairs.
+        n_shots: Triples that a prompt shows, 1 or more.
+        seed: Draws the words.
+        after: What stands after each triple.
+
+    Raises:
+        ValueError: Another stage, or too few words or triples.
     """
     check_seed(seed)
     check_one_of("stage", stage, STAGES)

@@ -38,6 +38,22 @@ def commands(text: str) -> list[str]:
     )
 
 
+def programs(text: str) -> list[str]:
+    """Commands that run a script of the benchmarks, each on one line, wherever they stand."""
+    return re.findall(r"python (benchmarks/[^`\n]*)", re.sub(r"\\\n\s*", "", text))
+
+
+def sections(text: str) -> dict[str, str]:
+    """What stands under each heading of the second level, by the anchor of it; what comes before has none."""
+    before, *others = re.split(r"^## ", text, flags=re.MULTILINE)
+    return {"": before, **{anchor_of(part.partition("\n")[0]): part for part in others}}
+
+
+def anchor_of(title: str) -> str:
+    """What a link to a heading says."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
 def table(text: str, header: str) -> list[list[str]]:
     """The rows of the table whose header begins so, each a list of its cells; the header is the first."""
     lines = text[text.index(header) :].split("\n\n", maxsplit=1)[0].splitlines()

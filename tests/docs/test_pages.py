@@ -11,7 +11,21 @@ from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 import cs_heads as cs
 from cs_heads.cli import _parser
 from cs_heads.methods import METHODS
-from tests.docs.pages import HISTORY, PAGES, README, ROOT, SITE, commands, named, prose, text_of, words
+from tests.docs.pages import (
+    HISTORY,
+    PAGES,
+    README,
+    ROOT,
+    SITE,
+    anchor_of,
+    commands,
+    named,
+    programs,
+    prose,
+    sections,
+    text_of,
+    words,
+)
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 START = ROOT / "docs" / "start.md"
@@ -23,7 +37,7 @@ RUN = [page for page in (README, *SITE) if page != README and PYTHON.search(text
 def anchors(page):
     """What a link to a heading of this page may say."""
     titles = re.findall(r"^#+ (.*)$", text_of(page), flags=re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+    return {anchor_of(title) for title in titles}
 
 
 def test_sentences_are_told_apart():
@@ -97,6 +111,46 @@ def test_programs_that_pages_name_are_there():
         assert (ROOT / name).is_file(), name
 
 
+def options_of(script):
+    """Every option that a program declares."""
+    calls = [node for node in ast.walk(ast.parse(text_of(script))) if isinstance(node, ast.Call)]
+    added = [node for node in calls if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"]
+    return {each.value for node in added for each in node.args if isinstance(each, ast.Constant)}
+
+
+def test_options_of_programs_that_pages_give_are_theirs():
+    given = {(page, line) for page in PAGES if page != HISTORY for line in programs(text_of(page))}
+    asked = [
+        (named(page), line.split()[0], option)
+        for page, line in given
+        for option in re.findall(r"(?<!\S)--[\w-]+", line)
+    ]
+    assert len({script for _, script, _ in asked}) >= 8
+    assert [(page, script, o) for page, script, o in sorted(asked) if o not in options_of(ROOT / script)] == []
+
+
+MEASURED = [page for page in SITE if page.parent.name == "benchmarks" and page.name != "index.md"]
+RUNS = re.compile(r"^ {4}(?:python benchmarks/|cs-heads )", flags=re.MULTILINE)
+
+
+def has_command(page, anchor):
+    """Whether a command to run stands in a section of a page."""
+    return bool(RUNS.search(sections(text_of(page)).get(anchor, "")))
+
+
+@pytest.mark.parametrize("page", MEASURED, ids=named)
+def test_every_section_with_a_table_has_its_command_or_a_link_to_it(page):
+    without = []
+    for anchor, text in sections(text_of(page)).items():
+        links = [link.partition("#") for link in re.findall(r"\]\(([\w./-]*#[\w-]+)\)", text)]
+        there = [(page.parent / file if file else page, to) for file, _, to in links]
+        if re.search(r"^\|", text, flags=re.MULTILINE) and not any(
+            has_command(*each) for each in [(page, anchor), *there] if each[0] in MEASURED
+        ):
+            without.append(anchor or "the first section")
+    assert without == [], "tables without the command that makes them"
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page != HISTORY], ids=named)
 def test_names_of_the_library_exist(page):
     for name in sorted(set(re.findall(r"\bcs\.([A-Za-z_.]+)", text_of(page)))):
@@ -148,3 +202,9 @@ def test_every_benchmark_has_its_tables_named():
     text = text_of(ROOT / "benchmarks" / "README.md")
     for script in (ROOT / "benchmarks").glob("*.py"):
         assert f"`{script.name}`" in text, script.name
+
+
+def test_what_is_cited_is_this_version():
+    cited = re.search(r"^version: (\S+)$", text_of(ROOT / "CITATION.cff"), flags=re.MULTILINE)
+    built = re.search(r'^version = "(\S+)"$', text_of(ROOT / "pyproject.toml"), flags=re.MULTILINE)
+    assert cited[1] == built[1]

@@ -131,10 +131,17 @@ def test_the_text_for_assistants_has_every_page_and_every_name(site):
     for page in re.findall(r"\]\(([^)]+)\)", index):
         assert (site / page).is_file(), page
     assert len(re.findall(r"\]\(", index)) > len(SITE)
+    entries = re.findall(r"^- \[(.+)\]\(\S+\)(.*)$", index, flags=re.MULTILINE)
+    assert len({title for title, _ in entries}) == len(entries) > len(SITE), "two pages of one title"
+    assert [title for title, said in entries if not re.fullmatch(r": .{10,}", said)] == [], "no description"
     for name in cs.__all__:
         assert name in whole, name
     assert "# Which heads does a skill rest on?" in whole
     assert "--task TASK" in whole
+    assert "Permanent link" not in whole
+    assert "\\_" not in whole, "names are as in code: find_heads"
+    for language in ("python", "pycon", "bash"):
+        assert f"```{language}\n" in whole, language
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -175,7 +182,7 @@ def opened(browser, places):  # noqa: F811
 
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
 def test_pages_fit_and_say_nothing_to_the_console_or_the_network(opened, width, scheme):
-    for name in ("index", "guides/controls", "api/find", "benchmarks/real-models", "notebooks/01_quickstart"):
+    for name in ("index", "start", "guides/controls", "api/find", "benchmarks/real-models", "notebooks/01_quickstart"):
         page, said, asked, own = opened(name, width, scheme=scheme)
         assert page.locator("h1").first.is_visible()
         assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth)")
