@@ -72,10 +72,18 @@ def gate_hooks(
     shared, at = Shared(gates), None if where is None else Shared(where)
     # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
     return {
-        hook_name(layer, units): partial(_mix, (shared, layer), None if replacement is None else replacement[layer], at)
+        hook_name(layer, units): partial(
+            _mix, (shared, layer), None if replacement is None else _on(replacement[layer]), at
+        )
         for layer in range(len(touched))
         if touched[layer]
     }
+
+
+def _on(replacement: Float[Tensor, "batch_or_1 pos_or_1 unit width"]) -> Callable[[torch.device], Tensor]:
+    """Gives it on a device: the same copy to every forward, or, where tokens differ, one that lives for one layer."""
+    # A captured step reads the same memory again; it has one token a row. Of all tokens, copies would fill a device.
+    return Shared(replacement).on if replacement.shape[1] == 1 else partial(to_device, replacement)
 
 
 def hooks_of(
@@ -188,7 +196,11 @@ def per_token(
 
 
 def _mix(
-    of_layer: tuple[Shared, int], replacement: Tensor | None, where: Shared | None, value: Tensor, hook: Any
+    of_layer: tuple[Shared, int],
+    replacement: Callable[[torch.device], Tensor] | None,
+    where: Shared | None,
+    value: Tensor,
+    hook: Any,
 ) -> Tensor:
     shared, layer = of_layer
     with timed("hooks and gates"):
@@ -198,7 +210,5 @@ def _mix(
         # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
         gates = shared.on(z.device)[..., layer, :].to(z.dtype)
         gate = per_token(gates if gates.ndim > 1 else gates[None], None if where is None else where.on(z.device))
-        mixed = (
-            z * gate if replacement is None else z * gate + to_device(replacement, z.device).to(z.dtype) * (1 - gate)
-        )
+        mixed = z * gate if replacement is None else z * gate + replacement(z.device).to(z.dtype) * (1 - gate)
         return mixed.reshape(value.shape)
