@@ -72,18 +72,19 @@ def gate_hooks(
     shared, at = Shared(gates), None if where is None else Shared(where)
     # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
     return {
-        hook_name(layer, units): partial(
-            _mix, (shared, layer), None if replacement is None else _on(replacement[layer]), at
-        )
+        hook_name(layer, units): partial(_mix, (shared, layer), _on_device(replacement, layer), at)
         for layer in range(len(touched))
         if touched[layer]
     }
 
 
-def _on(replacement: Float[Tensor, "batch_or_1 pos_or_1 unit width"]) -> Callable[[torch.device], Tensor]:
-    """Gives it on a device: the same copy to every forward, or, where tokens differ, one that lives for one layer."""
-    # A captured step reads the same memory again; it has one token a row. Of all tokens, copies would fill a device.
-    return Shared(replacement).on if replacement.shape[1] == 1 else partial(to_device, replacement)
+def _on_device(replacement: Mapping[int, Tensor] | None, layer: int) -> Callable[[torch.device], Tensor] | None:
+    """Gives a layer's on a device: the same copy to every forward or, where tokens differ, one for this forward."""
+    if replacement is None:
+        return None
+    given = replacement[layer]
+    # A captured step, of one token a row, reads the same memory again. Copies of all tokens would fill a device.
+    return Shared(given).on if given.shape[1] == 1 else partial(to_device, given)
 
 
 def hooks_of(
