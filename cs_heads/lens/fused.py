@@ -9,6 +9,8 @@ from functools import cache, wraps
 from types import MethodType
 from typing import Any
 
+import torch
+
 from cs_heads.lens.model import HookedModel, backend_of, replaced_forwards
 
 
@@ -74,7 +76,8 @@ def _listen() -> None:
 
     @wraps(make)
     def made(*sizes: Any, **options: Any) -> Any:
-        padded = _PADDED.get()
+        # What torch.compile traces is never a forward of this kind, and context variables it cannot trace.
+        padded = None if torch.compiler.is_compiling() else _PADDED.get()
         if padded is not None:
             options["allow_is_causal_skip"] = options.get("allow_is_causal_skip", True) and not padded
             options["attention_mask"] = options.get("attention_mask") if padded else None

@@ -209,3 +209,17 @@ def test_transformers_is_told_once(load):
         assert MASKS["sdpa"] is first
     assert MASKS["sdpa"] is first
     assert not MASKS._local_mapping
+
+
+def test_models_of_others_are_still_compiled_whole(load):
+    """With a mask, by ``torch.compile``, which cannot trace all that Python does."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS as MASKS
+
+    with fused_attention(load("llama")):
+        pass
+
+    def mask(attention_mask):
+        return MASKS["sdpa"](batch_size=1, q_length=3, kv_length=3, attention_mask=attention_mask)
+
+    given = torch.tensor([[False, True, True]])
+    assert torch.equal(torch.compile(mask, backend="eager", fullgraph=True)(given), mask(given))
