@@ -126,7 +126,7 @@ class Size:
 
 FULL = Size(rounds=5, seconds=540.0)
 QUICK = Size(2, 110.0, (128, 64), examples=16, masks=8, singles=24, light_masks=16, gating=(20, 2))
-TINY = Size(1, 60.0, (8, 16), examples=4, masks=3, singles=6, light_masks=3, tokens=8, gating=(20, 2), shared=32)
+TINY = Size(1, 3600.0, (8, 16), examples=4, masks=3, singles=6, light_masks=3, tokens=8, gating=(20, 2), shared=32)
 
 
 class Subject(RandomTexts):

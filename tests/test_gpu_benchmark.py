@@ -74,7 +74,7 @@ def takes(seconds):
     return way
 
 def workloads(subject, size):
-    first = {{"engine": takes(1000), "Hugging Face, no hook (the ceiling)": takes(500)}}
+    first = {{"engine": takes(10_000), "Hugging Face, no hook (the ceiling)": takes(5000)}}
     return {{"first": first, "second": {{"engine": takes(1)}}, "third": {{"engine": takes(1)}}}}
 
 gpu.workloads, gpu.perf_counter = workloads, lambda: now[0]
@@ -92,7 +92,7 @@ def test_when_time_is_up_first_runs_count_and_further_workloads_are_named(tmp_pa
     assert found["left_out"] == ["second", "third"]
     assert list(found["workloads"]) == ["first"]
     ways = found["workloads"]["first"].values()
-    assert [(way["rounds"], way["seconds"], way["ratio"]) for way in ways] == [(0, 1000, 1), (0, 500, 0.5)]
+    assert [(way["rounds"], way["seconds"], way["ratio"]) for way in ways] == [(0, 10_000, 1), (0, 5000, 0.5)]
 
 
 @pytest.mark.slow
