@@ -1,12 +1,14 @@
 """What the engine does on a GPU, against Hugging Face on the same weights: a table, and a JSON file.
 
-    python benchmarks/gpu.py [--quick] [--models llama-3.2-1b llama-3.1-8b qwen2.5-7b] [--out gpu.json]
+    python benchmarks/gpu.py [--quick] [--models llama-3.2-1b llama-3.1-8b qwen2.5-7b] [--out FILE]
     python benchmarks/gpu.py --tiny --device cpu
 
 Models of random weights, drawn on the device in bfloat16, in the shapes of real ones; nothing is downloaded. Ways to
-the same numbers run in turn; times are medians, and a ratio says how many times as long as the engine a way takes. All
-ends within ten minutes (``--quick``: two), if need be with fewer rounds, which the JSON file counts. What it needs
-beside torch and transformers, this package too, ``benchmarks/gpu_wheels.sh`` collects.
+the same numbers run in turn; times are medians, and a ratio says how many times as long as the engine a way takes. No
+workload begins after nine minutes (``--quick``: two), and those left out are named; what has begun runs every way once.
+The JSON file, ``gpu.json`` in the current folder if not said otherwise, counts the rounds: where there are none, the
+time is that of the first run. What it needs beside torch and transformers, this package too,
+``benchmarks/gpu_wheels.sh`` collects.
 """
 
 from __future__ import annotations
@@ -124,7 +126,7 @@ class Size:
 
 FULL = Size(rounds=5, seconds=540.0)
 QUICK = Size(2, 110.0, (128, 64), examples=16, masks=8, singles=24, light_masks=16, gating=(20, 2))
-TINY = Size(1, 60.0, (8, 16), examples=4, masks=3, singles=6, light_masks=3, tokens=8, gating=(20, 2), shared=32)
+TINY = Size(1, 3600.0, (8, 16), examples=4, masks=3, singles=6, light_masks=3, tokens=8, gating=(20, 2), shared=32)
 
 
 class Subject(RandomTexts):
@@ -268,6 +270,7 @@ class Measured:
     """Of one way: seconds of each round, most bytes beyond the weights, and waits of the host for the device."""
 
     of: int = 1
+    first: float = 0.0
     seconds: list[float] = field(default_factory=list)
     beyond_weights: int | None = None
     peak: int | None = None
@@ -276,31 +279,34 @@ class Measured:
 
     @property
     def median(self) -> float:
-        """Seconds, of all parts."""
-        return statistics.median(self.seconds) * self.of
+        """Seconds, of all parts; those of the first run where time did not last for a round."""
+        return statistics.median(self.seconds or [self.first]) * self.of
 
 
 def measure(ways: dict[str, Way], rounds: int, until: float, device: torch.device) -> dict[str, Measured]:
-    """Run each way once for warmth and memory, then all in turn, at least once and while there is time."""
+    """Run each way once for warmth and memory, then all in turn while there is time."""
     found = {name: Measured(way.of if isinstance(way, Part) else 1) for name, way in ways.items()}
     for name, way in ways.items():
-        _warm(way, found[name], device)
-    for done in range(rounds):
+        start = _now(device)
+        found[name].result = _warm(way, found[name], device)
+        found[name].first = _now(device) - start
+    took = 0.0
+    for _ in range(rounds):
         begin = perf_counter()
+        # After the first runs a round where some time is left; after a round another where as long a one fits.
+        if begin + took > until:
+            break
         for name, way in ways.items():
             start = _now(device)
             found[name].result = way()
             found[name].seconds.append(_now(device) - start)
-        # A round more, only where as long a one still fits.
-        if done + 1 < rounds and perf_counter() + (perf_counter() - begin) > until:
-            break
+        took = perf_counter() - begin
     return found
 
 
-def _warm(way: Way, measured: Measured, device: torch.device) -> None:
+def _warm(way: Way, measured: Measured, device: torch.device) -> Any:
     if device.type != "cuda":
-        way()
-        return
+        return way()
     gc.collect()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated(device)
@@ -309,12 +315,13 @@ def _warm(way: Way, measured: Measured, device: torch.device) -> None:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
-            way()
+            result = way()
         finally:
             torch.cuda.set_sync_debug_mode("default")
     measured.waits = sum("synchroniz" in str(warning.message) for warning in said)
     measured.beyond_weights = torch.cuda.max_memory_allocated(device) - before
     measured.peak = torch.cuda.max_memory_reserved(device)
+    return result
 
 
 def _now(device: torch.device) -> float:
@@ -345,13 +352,17 @@ def model_reports(
         "weights_bytes": subject.weights,
         "matrix_flops_per_second": matrix_rate(device, dtype),
         "abilities": asdict(able),
-        "no_graphs_because": why_no_graphs(subject.bridge, able.fused)
-        if able.extend
-        else "it stores no keys and values",
+        "no_graphs_because": None if able.graphs else _no_graphs_because(subject, able),
         "workloads": {},
+        "left_out": [],
     }
     ways = workloads(subject, size)
     for number, (workload, each) in enumerate(ways.items()):
+        if perf_counter() >= until:
+            report["left_out"] = list(ways)[number:]
+            print(f"<!-- {name}: left out for want of time: {', '.join(report['left_out'])} -->", flush=True)
+            yield report
+            return
         # What is left of the time, in equal parts.
         share = (until - perf_counter()) / (len(ways) - number)
         found = measure(each, size.rounds, perf_counter() + share, device)
@@ -377,6 +388,12 @@ def model_reports(
         for way, row in report["workloads"][workload].items():
             print(_line(name, workload, way, row), flush=True)
         yield report
+
+
+def _no_graphs_because(subject: Subject, able: Abilities) -> str:
+    if not able.extend:
+        return "it stores no keys and values"
+    return why_no_graphs(subject.bridge, able.fused) or "a step takes about as long"
 
 
 _HEADER = (
@@ -406,6 +423,8 @@ def verdicts(models: dict[str, Any]) -> list[str]:
                 ratio = found[workload][_ONE_AT_A_TIME]["ratio"]
                 holds = f"≥ {least:g}: {ratio >= least}"
                 said.append(f"{name}: {workload}: one mask at a time takes {ratio:.2f} times as long ({holds})")
+        if report.get("left_out"):
+            said.append(f"{name}: left out for want of time: {', '.join(report['left_out'])}")
         if found:
             over = 1 / found[next(iter(found))]["Hugging Face, no hook (the ceiling)"]["ratio"]
             share, at_8b = report["share_of_matrix_rate"], " (≥ {:.0%}: {})"
@@ -425,7 +444,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="a tiny model: shows that everything runs, also on a CPU")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], help="default: bfloat16, on a CPU float32")
-    parser.add_argument("--out", type=Path, default=None, help="a JSON file")
+    parser.add_argument("--out", type=Path, default=Path("gpu.json"), help="the JSON file (gpu.json)")
     options = parser.parse_args()
     device = torch.device(options.device)
     dtype_name = options.dtype or ("float32" if device.type == "cpu" else "bfloat16")
@@ -452,8 +471,7 @@ def main() -> None:
         }
         profile = "tiny" if options.tiny else "quick" if options.quick else "full"
         result = {"device": card, "profile": profile, "dtype": dtype_name, "versions": versions, "models": models}
-        if options.out is not None:
-            options.out.write_text(json.dumps(result | {"verdicts": said, "faults": faults}, indent=1) + "\n")
+        options.out.write_text(json.dumps(result | {"verdicts": said, "faults": faults}, indent=1) + "\n")
         return said
 
     for number, name in enumerate(names):

@@ -61,8 +61,8 @@ _LENS = [
         "lens/test_gates.py lens/test_logprobs.py",
         (
             "gates are applied one layer late",
-            "partial(_mix, (shared, layer), None",
-            "partial(_mix, (shared, layer - 1), None",
+            "partial(_mix, (shared, layer), _on_device",
+            "partial(_mix, (shared, layer - 1), _on_device",
         ),
         (
             "hooks stay on the model after an exception",

@@ -57,7 +57,42 @@ def test_what_was_measured_before_a_device_is_lost_is_kept(tmp_path):
     assert list(found["models"]) == ["tiny"]
     assert found["models"]["tiny"]["tokens_per_second"] > 0
     assert list(found["models"]["tiny"]["workloads"]) == ["first"]
-    assert found["faults"] == [said]
+    assert found["faults"] == ["tiny: AcceleratorError: CUDA error: the device is lost"]
+
+
+LATE = """
+import sys
+sys.path.insert(0, {folder!r})
+import gpu
+
+now = [0.0]
+
+def takes(seconds):
+    def way():
+        now[0] += seconds
+        return []
+    return way
+
+def workloads(subject, size):
+    first = {{"engine": takes(10_000), "Hugging Face, no hook (the ceiling)": takes(5000)}}
+    return {{"first": first, "second": {{"engine": takes(1)}}, "third": {{"engine": takes(1)}}}}
+
+gpu.workloads, gpu.perf_counter = workloads, lambda: now[0]
+sys.argv = ["gpu.py", "--tiny", "--device", "cpu"]
+gpu.main()
+"""
+
+
+def test_when_time_is_up_first_runs_count_and_further_workloads_are_named(tmp_path):
+    done = run_program([sys.executable, "-c", LATE.format(folder=str(SCRIPT.parent))], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "<!-- tiny: left out for want of time: second, third -->" in done.stdout
+    # The file that is written where none is named.
+    found = json.loads((tmp_path / "gpu.json").read_text())["models"]["tiny"]
+    assert found["left_out"] == ["second", "third"]
+    assert list(found["workloads"]) == ["first"]
+    ways = found["workloads"]["first"].values()
+    assert [(way["rounds"], way["seconds"], way["ratio"]) for way in ways] == [(0, 10_000, 1), (0, 5000, 0.5)]
 
 
 @pytest.mark.slow
@@ -70,6 +105,7 @@ def test_it_runs_to_its_end_on_a_cpu(tmp_path):
     measured = found["models"]["tiny"]["workloads"]
     assert len(measured) == 6
     assert found["faults"] == []
+    assert all(way["rounds"] == 1 for ways in measured.values() for way in ways.values())
     assert found["models"]["tiny"]["no_graphs_because"] == "there are none on cpu"
     assert found["models"]["tiny"]["share_of_matrix_rate"] > 0
     for ways in measured.values():

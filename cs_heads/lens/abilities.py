@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cs_heads.lens.cache import Extension
-from cs_heads.lens.captured import CapturedStep, why_not_capturable
+from cs_heads.lens.captured import REPLAYS, CapturedStep, why_not_capturable
 from cs_heads.lens.forward import Resumed, logits_at, pad, recorded
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gate_hooks
@@ -94,7 +94,7 @@ def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
 def why_no_graphs(model: HookedModel, fused: bool) -> str | None:
     """Why steps of decoding are not captured on a model (``lens.captured``); None where that is exact and faster.
 
-    Three rows are given three tokens each, by steps as they are and by captured ones.
+    Three rows are given three tokens each, by steps as they are and by captured ones with as much room as in decoding.
 
     Args:
         model: The model, which can be extended from stored keys and values.
@@ -204,7 +204,7 @@ class _Trial:
             extension.finish()
             return logits
 
-        run = CapturedStep(self.model, stored, gate_hooks(self.gates), fused, _STEPS) if captured else plain
+        run = CapturedStep(self.model, stored, gate_hooks(self.gates), fused, REPLAYS) if captured else plain
         logits, seconds = [], []
         for step in range(_STEPS):
             start = perf_counter()

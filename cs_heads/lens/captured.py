@@ -18,25 +18,31 @@ from cs_heads.lens.model import HookedModel, config_of, context_length, device_o
 from cs_heads.lens.transfer import to_device
 
 Run = Callable[[], Tensor]
-Capture = Callable[[Run], Run]
-"""Takes what queues work and gives what queues the same work again, on the same memory."""
+Capture = Callable[[Run, torch.device], Run]
+"""Takes what queues work on a device and gives what queues the same work again, on the same memory."""
+
+REPLAYS = 64
+"""Steps that one capture serves; each column of room that is still free is masked in all of them."""
 
 # Names under which configurations say how far back some layer looks.
 _WINDOWS = ("sliding_window", "attention_chunk_size", "window_size")
 
 
-def cuda_graph(run: Run) -> Run:
+def cuda_graph(run: Run, device: torch.device) -> Run:
     """Capture work on a GPU as a CUDA graph, after a run for what is made at the first one."""
-    aside, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        run()
-    torch.cuda.current_stream().wait_stream(aside)
-    with torch.cuda.graph(graph):
-        result = run()
+    # Streams and graphs belong to the current device, which need not be the model's.
+    with torch.cuda.device(device):
+        aside, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            run()
+        torch.cuda.current_stream().wait_stream(aside)
+        with torch.cuda.graph(graph):
+            result = run()
 
     def replay() -> Tensor:
-        graph.replay()
+        with torch.cuda.device(device):
+            graph.replay()
         return result
 
     return replay
@@ -61,7 +67,15 @@ def why_not_capturable(model: HookedModel) -> str | None:
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
     if any(getattr(config, name, None) for name in _WINDOWS):
         return "some layer looks back no farther than a window"
+    if any(_has_alibi(each) for each in (model.cfg, config)):
+        return "ALiBi counts columns, of which a captured step leaves some free before the new token"
     return None
+
+
+def _has_alibi(config: Any) -> bool:
+    """As a configuration of Hugging Face or of TransformerLens says it; those of Bloom and MPT say it by the latter."""
+    kinds = [getattr(config, name, None) for name in ("position_embedding_type", "positional_embedding_type")]
+    return "alibi" in kinds or bool(getattr(config, "alibi", False))
 
 
 class CapturedStep:
@@ -89,7 +103,7 @@ class CapturedStep:
             "row": torch.arange(n_rows, device=device),
             "position": torch.zeros(n_rows, dtype=torch.long, device=device),
         }
-        self._replay = _CAPTURES[device.type](self._logits)
+        self._replay = _CAPTURES[device.type](self._logits, device)
 
     @property
     def full(self) -> bool:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cs_heads.lens.cache import Extension, KeyValues
-from cs_heads.lens.captured import CapturedStep
+from cs_heads.lens.captured import REPLAYS, CapturedStep
 from cs_heads.lens.forward import logits_at, pad
 from cs_heads.lens.gates import gate_hooks
 from cs_heads.lens.model import HookedModel, evaluating
@@ -26,9 +26,8 @@ _log = logging.getLogger(__name__)
 # Positions that stored rows are given at once, to grow into.
 _ROOM = 32
 
-# Steps of one token on the same rows, before the next ones are captured, which takes about three; and how many may
-# be replayed before they are captured anew, with more room.
-_PATIENCE, _REPLAYS = 8, 64
+# Steps of one token on the same rows, before the next ones are captured, which takes about three.
+_PATIENCE = 8
 
 
 @dataclass
@@ -89,8 +88,9 @@ class Decoding:
             if captured is not None:
                 logits = captured(tokens)
             else:
-                # What was captured does not know of this step.
+                # What was captured does not know of this step; after one that checks a draft, another may follow.
                 self._captured = None
+                self._steps = self._steps if width == 1 else 0
                 logits = self._logits(tokens, attention_mask, row, position)
         best = torch.zeros(tokens.shape, dtype=torch.long)
         best[row, position] = logits.argmax(dim=1).cpu()
@@ -133,7 +133,7 @@ class Decoding:
             self._captured = None
             try:
                 hooks = gate_hooks(self.gates[self.rows], self._replacement(1), self.units)
-                self._captured = CapturedStep(self.model, self.stored, hooks, self.fused, _REPLAYS)
+                self._captured = CapturedStep(self.model, self.stored, hooks, self.fused, REPLAYS)
             except Exception as error:  # whatever a GPU refuses to capture, and want of memory
                 _log.info(
                     "steps of %d rows are not captured on %s: %r", len(self.rows), self.model.cfg.model_name, error

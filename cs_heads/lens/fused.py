@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from functools import cache, wraps
 from types import MethodType
 from typing import Any
+
+import torch
 
 from cs_heads.lens.model import HookedModel, backend_of, replaced_forwards
 
@@ -42,25 +46,44 @@ def fused_attention(model: HookedModel, padded: bool = True) -> Iterator[None]:
         yield
 
 
+# Of the thread that runs a forward: whether its mask leaves something out; None outside of fused_attention.
+_PADDED: ContextVar[bool | None] = ContextVar("padded", default=None)
+
+
 @contextmanager
 def _masks_unread(padded: bool) -> Iterator[None]:
-    """Let transformers make masks for the kernel without reading them inside the ``with`` block.
+    """Let transformers make masks for the kernel without reading them inside the ``with`` block, in this thread alone.
 
     By itself it asks the device whether anything is padded, and the host waits for the answer.
     """
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS as MASKS
-
-    make, own = MASKS["sdpa"], dict(MASKS._local_mapping)
-
-    def made(*sizes: Any, attention_mask: Any = None, allow_is_causal_skip: bool = True, **options: Any) -> Any:
-        skip, mask = allow_is_causal_skip and not padded, attention_mask if padded else None
-        return make(*sizes, attention_mask=mask, allow_is_causal_skip=skip, **options)
-
-    MASKS["sdpa"] = made
+    _listen()
+    before = _PADDED.set(padded)
     try:
         yield
     finally:
-        MASKS._local_mapping = own
+        _PADDED.reset(before)
+
+
+@cache
+def _listen() -> None:
+    """Have transformers make its masks through a function that heeds ``_PADDED``, once and for good.
+
+    Registered where all models look: a function that somebody else puts there, before or later, is the one that counts.
+    """
+    from transformers.masking_utils import AttentionMaskInterface
+
+    make = AttentionMaskInterface._global_mapping["sdpa"]
+
+    @wraps(make)
+    def made(*sizes: Any, **options: Any) -> Any:
+        # What torch.compile traces is never a forward of this kind, and context variables it cannot trace.
+        padded = None if torch.compiler.is_compiling() else _PADDED.get()
+        if padded is not None:
+            options["allow_is_causal_skip"] = options.get("allow_is_causal_skip", True) and not padded
+            options["attention_mask"] = options.get("attention_mask") if padded else None
+        return make(*sizes, **options)
+
+    AttentionMaskInterface.register("sdpa", made)
 
 
 def why_not_fused(model: HookedModel) -> str | None:

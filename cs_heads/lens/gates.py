@@ -72,10 +72,19 @@ def gate_hooks(
     shared, at = Shared(gates), None if where is None else Shared(where)
     # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
     return {
-        hook_name(layer, units): partial(_mix, (shared, layer), None if replacement is None else replacement[layer], at)
+        hook_name(layer, units): partial(_mix, (shared, layer), _on_device(replacement, layer), at)
         for layer in range(len(touched))
         if touched[layer]
     }
+
+
+def _on_device(replacement: Mapping[int, Tensor] | None, layer: int) -> Callable[[torch.device], Tensor] | None:
+    """Gives a layer's on a device: the same copy to every forward or, where tokens differ, one for this forward."""
+    if replacement is None:
+        return None
+    given = replacement[layer]
+    # A captured step, of one token a row, reads the same memory again. Copies of all tokens would fill a device.
+    return Shared(given).on if given.shape[1] == 1 else partial(to_device, given)
 
 
 def hooks_of(
@@ -188,7 +197,11 @@ def per_token(
 
 
 def _mix(
-    of_layer: tuple[Shared, int], replacement: Tensor | None, where: Shared | None, value: Tensor, hook: Any
+    of_layer: tuple[Shared, int],
+    replacement: Callable[[torch.device], Tensor] | None,
+    where: Shared | None,
+    value: Tensor,
+    hook: Any,
 ) -> Tensor:
     shared, layer = of_layer
     with timed("hooks and gates"):
@@ -198,7 +211,5 @@ def _mix(
         # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
         gates = shared.on(z.device)[..., layer, :].to(z.dtype)
         gate = per_token(gates if gates.ndim > 1 else gates[None], None if where is None else where.on(z.device))
-        mixed = (
-            z * gate if replacement is None else z * gate + to_device(replacement, z.device).to(z.dtype) * (1 - gate)
-        )
+        mixed = z * gate if replacement is None else z * gate + replacement(z.device).to(z.dtype) * (1 - gate)
         return mixed.reshape(value.shape)

@@ -9,8 +9,11 @@ from typing import Any
 from torch import Tensor
 
 _TRIED = {"bitsandbytes 4-bit": ("bitsandbytes", "accelerate"), "gptq": ("gptqmodel", "optimum")}
-"""Kinds whose modules take z as it is, and each row by itself: ``tests/lens/test_quantized.py`` runs them. With the
-packages that transformers reads such weights with."""
+"""Kinds whose modules take z as it is, and each row by itself, with the packages that transformers reads them with.
+
+``tests/lens/test_quantized.py`` runs bitsandbytes; of GPTQ a module that keeps its weights as gptqmodel's do. gptqmodel
+itself was tried by hand: it must be built from source.
+"""
 
 
 def quantization_of(inside: Any) -> str | None:
@@ -23,7 +26,7 @@ def _kind(found: Any) -> str | None:
     if not found:
         return None
     said = found if isinstance(found, Mapping) else vars(found)
-    method = said.get("quant_method")
+    method = said.get("quant_method", "a method that its configuration does not name as quant_method")
     method = str(getattr(method, "value", method))
     if method != "bitsandbytes":
         return method

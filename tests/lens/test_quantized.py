@@ -153,6 +153,11 @@ def test_a_gate_that_does_not_reach_a_packed_projection_is_seen(plain, folder):
 @pytest.mark.parametrize(
     ("packed", "why"),
     [
+        (
+            {"bits": 4},
+            "its weights are quantized by a method that its configuration does not name as quant_method, under which "
+            "hook_z has not been tried",
+        ),
         ({"quant_method": "hqq"}, "its weights are quantized by hqq, under which hook_z has not been tried"),
         (
             {"quant_method": "bitsandbytes", "load_in_8bit": True},
