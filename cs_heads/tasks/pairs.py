@@ -120,6 +120,9 @@ def shuffled_labels(
         between: What stands between an item and its label.
         after: What stands after each label.
 
+    Returns:
+        The pairs, clean and corrupted prompts of as many words.
+
     Raises:
         ValueError: Too few items or shots, or a label twice.
     """
@@ -172,6 +175,9 @@ def identity_rules(
         n_shots: Triples that a prompt shows, 1 or more.
         seed: Draws the words.
         after: What stands after each triple.
+
+    Returns:
+        The pairs, with the words that answer both prompts of each.
 
     Raises:
         ValueError: Another stage, or too few words or triples.

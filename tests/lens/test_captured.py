@@ -5,6 +5,7 @@ asked of the device, an upload) is counted meanwhile.
 """
 
 from contextlib import contextmanager, nullcontext
+from importlib.metadata import version
 from types import SimpleNamespace
 
 import numpy as np
@@ -205,6 +206,9 @@ def test_configurations_say_whether_columns_are_counted(config, counts):
     assert captured._has_alibi(config) == counts
 
 
+@pytest.mark.skipif(
+    version("transformer-lens").startswith("3."), reason="an MPT bridge of TransformerLens 3 takes no stored keys"
+)
 def test_the_trial_has_as_many_free_columns_as_decoding(mpt, put_in, monkeypatch):
     """In half precision three of them do not show what 64 do."""
     put_in(Card())
