@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypedDict, cast
@@ -50,6 +51,13 @@ if TYPE_CHECKING:
 
 # Prompts on which a faster dtype is tried, and tokens of each.
 _TRIED_TEXTS, _TRIED_TOKENS = 8, 32
+
+
+@dataclass(frozen=True, eq=False)
+class _Checked:
+    """What another experiment runs on: all its weights were read when that was made."""
+
+    source: Any
 
 
 class TaskDescription(Scoring):
@@ -109,8 +117,11 @@ class Experiment:
         check_is_task(task)
         answers, how = [example.answer for example in task.examples], self.settings
         ablation = Ablation(how.ablation, answers, units=how.units, positions=how.positions)
-        self.source: Any = source_of(model, self.settings)
-        self._own = None if self.source is model or not isinstance(self.source, Cluster) else self.source
+        given: Any = model
+        checked = isinstance(given, _Checked)
+        self.source: Any = given.source if checked else source_of(model, self.settings)
+        own = isinstance(self.source, Cluster) and not checked and self.source is not model
+        self._own = self.source if own else None
         self.model: Any = self.source.model_or_info if isinstance(self.source, Cluster) else self.source
         check_units(self.model, self.settings.units)
         self.task = task
@@ -144,7 +155,7 @@ class Experiment:
         Raises:
             ValueError: The task does not fit the model: see ``Experiment``.
         """
-        other = Experiment(self.source, task, **self.shared_settings())
+        other = Experiment(cast(Any, _Checked(self.source)), task, **self.shared_settings())
         # What units give without being zero is of one task's examples.
         if self.settings.ablation == "zero" and not self._writes and not other._writes:
             other._engine, other._first = self._engine, self._engine.add(other.encoded)
@@ -168,7 +179,8 @@ class Experiment:
             said = self.store.first("faster_dtype", lambda: json.dumps(None if begun else find()))
         settings = self.shared_settings()
         settings["compute_dtype"] = find() if said is None else json.loads(said)
-        return self if settings["compute_dtype"] is None else Experiment(self.source, self.task, **settings)
+        same = settings["compute_dtype"] is None
+        return self if same else Experiment(cast(Any, _Checked(self.source)), self.task, **settings)
 
     @cached_property
     def held_out(self) -> Experiment:

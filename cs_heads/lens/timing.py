@@ -27,7 +27,7 @@ _OTHER_SIDE = 8192
 _PRODUCTS = 4
 
 # They are smaller where so many seconds would not do: a processor without bfloat16 units is a thousand times slower.
-_LEAST_SIDE, _LONG = 256, 0.1
+_LEAST_SIDE, _LONG = 256, 0.02
 
 LARGE = 50_000_000
 """Weights from which on products are what a forward takes."""
