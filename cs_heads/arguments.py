@@ -242,13 +242,14 @@ def described(documented: Any, section: str = "Args") -> dict[str, str]:
     """The entries of one section of a Google-style docstring.
 
     Args:
-        documented: A function or a class.
+        documented: A function or a class, or the docstring itself.
         section: The title of the section, without its colon.
 
     Returns:
         By the name of each entry its text, on one line and without the backticks of literals.
     """
-    _, _, text = (inspect.getdoc(documented) or "").partition(f"\n{section}:\n")
+    said = documented if isinstance(documented, str) else inspect.getdoc(documented) or ""
+    _, _, text = said.partition(f"\n{section}:\n")
     text = re.split(r"\n(?=\S)", text)[0]
     entries = re.findall(r"^    (\w+): (.*(?:\n     .*|\n$)*)", text, flags=re.MULTILINE)
     return {name: " ".join(entry.replace("``", "").split()) for name, entry in entries}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from os import PathLike
 from typing import Any, Literal, TypedDict
 
-from cs_heads.arguments import check_integer, check_one_of, check_path, check_switch
+from cs_heads.arguments import Option, check_integer, check_one_of, check_path, check_switch, did_you_mean
 from cs_heads.units import POSITIONS, UNITS, Positions, Units
 
 Kind = Literal["identity", "design", "runtime"]
@@ -22,7 +22,10 @@ ABLATIONS = ("zero", "mean", "position_mean", "resample", "optimal")
 
 
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
-"""What forwards may run in."""
+"""What weights may be in, and what forwards may run in."""
+
+BACKENDS = ("auto", "bridge", "hooked")
+"""What may load a model."""
 
 
 class SettingsArguments(TypedDict, total=False):
@@ -158,3 +161,26 @@ class Settings:
     def kinds() -> dict[str, Kind]:
         """By the name of each setting, what it does to a number."""
         return {each.name: each.metadata["kind"] for each in fields(Settings)}
+
+
+def check_method_options(method: str, has: Mapping[str, Option], given: Collection[str]) -> None:
+    """Raise ``ValueError`` for options that a method does not have, or needs and was not given.
+
+    Args:
+        method: Its name, for the message.
+        has: Its options by name.
+        given: The names of those given.
+
+    Raises:
+        ValueError: An option that the method does not have, or a required one that is missing.
+    """
+    unknown = [option for option in given if option not in has]
+    if unknown:
+        near = did_you_mean(unknown[0], [*has, *Settings.kinds()])
+        raise ValueError(
+            f"method {method!r} has no option {', '.join(unknown)}; it has {', '.join(has) or 'none'}; settings of "
+            f"every call: {', '.join(Settings.kinds())}{near}"
+        )
+    missing = [option.name for option in has.values() if option.required and option.name not in given]
+    if missing:
+        raise ValueError(f"method {method!r} needs the option {', '.join(missing)}")

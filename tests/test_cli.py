@@ -558,7 +558,7 @@ def refused(outcome: tuple[int, str, str], *said: str) -> None:
         ({"method": "guess"}, ["method must be one of annealed, css, csb", "got 'guess'"]),
         ({"device": "abacus"}, ["device 'abacus' cannot be used here"]),
         ({"dtype": "float7"}, ["dtype must be one of float32, bfloat16, float16, got 'float7'"]),
-        ({"backend": "wheel"}, ["backend must be 'auto', 'bridge' or 'hooked', got 'wheel'"]),
+        ({"backend": "wheel"}, ["backend must be one of auto, bridge, hooked, got 'wheel'"]),
         ({"budget": "65"}, ["budget must be 1,625 or more"]),
         ({"method": "greedy"}, ["method 'greedy' has no option density, n_masks"]),
         ({"n": "130"}, ["n must leave examples on both sides of the split: got n=130 with 130 examples"]),

@@ -5,12 +5,14 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import NoneType
 
 import pytest
 
 from cs_heads.cli import main
 from cs_heads.cli.completion import methods_in_source
-from cs_heads.cli.options import methods_listed
+from cs_heads.cli.options import _add_options, methods_listed
+from cs_heads.cli.parser import Parser
 from cs_heads.cli.printing import colored, status_colored, verdict_colored
 from cs_heads.methods.registry import METHODS
 from tests.known_heads import own_answers
@@ -207,5 +209,13 @@ def test_what_the_shell_is_told_of_methods_is_what_they_have():
         own = method.options
         assert list(said[name]) == list(own), name
         for option in said[name].values():
-            of_method = own[option.name]
-            assert ((bool in option.types), option.required) == ((bool in of_method.types), of_method.required), name
+            assert _flagged(option) == _flagged(own[option.name]), name
+
+
+def _flagged(option):
+    """What a flag makes of an option, and what help says of it."""
+    parser = Parser()
+    _add_options(parser, [option])
+    action = parser._actions[-1]
+    optional = NoneType in option.types
+    return option.required, optional, type(action), getattr(action.type, "__name__", ""), action.metavar, action.help

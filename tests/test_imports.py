@@ -106,6 +106,51 @@ def test_asking_for_help_imports_nothing_heavy():
     assert not HEAVY & set(run_python(code).split())
 
 
+WRONG = {
+    "method": ["--method", "anealed"],
+    "an option of another method": ["--n-masks", "5"],
+    "k": ["--k", "0"],
+    "n": ["--n", "100000000"],
+    "seed": ["--seed", "-1"],
+    "budget": ["--budget", "0"],
+    "ablation": ["--ablation", "ones"],
+    "workers": ["--workers", "0"],
+    "batch_tokens": ["--batch-tokens", "0"],
+    "dtype": ["--dtype", "float8"],
+    "backend": ["--backend", "junk"],
+    "off": ["--off", "head"],
+    "out": ["--out", f"{__file__}/out"],
+    "task": ["--task", "demo/nothing"],
+    "control": ["--control", "demo/nothing"],
+    "option of the task": ["--task-option", "choices=4"],
+    "chat": ["--chat", "maybe"],
+    "flag": ["--mehtod", "css"],
+    "no number": ["--k", "five"],
+}
+
+
+def test_a_wrong_argument_of_find_is_refused_without_importing_what_runs_models():
+    """Who mistypes one does not wait for seconds; nor who asks for the options of a method."""
+    code = f"""
+import sys
+from cs_heads.cli import main
+heavy = {{"torch", "transformer_lens", "transformers", "sklearn", "scipy.stats", "pandas"}}
+for name, wrong in {WRONG!r}.items():
+    try:
+        status = main(["find", "--model", "demo", "--task", "demo/code", *wrong])
+    except SystemExit as end:
+        status = end.code
+    print(name, status, *(heavy & set(sys.modules)))
+try:
+    main(["find", "--method", "css", "--help"])
+except SystemExit as end:
+    print("help", end.code, *(heavy & set(sys.modules)))
+"""
+    said = run_python(code).splitlines()
+    assert [line for line in said if line in {f"{name} 2" for name in WRONG}] == [f"{name} 2" for name in WRONG]
+    assert said[-1] == "help 0"
+
+
 def test_the_import_test_would_see_a_heavy_import():
     assert "torch" in run_python("import sys, cs_heads; cs_heads.Experiment; print(*sys.modules)").split()
 

@@ -34,7 +34,7 @@ from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import method_named
 from cs_heads.progress import cost_of, expect, one_bar, step
 from cs_heads.ranking import HeadRanking
-from cs_heads.settings import SettingsArguments
+from cs_heads.settings import SettingsArguments, check_method_options
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, check_controls, finding_side
 from cs_heads.tasks.controls import AUTO
@@ -429,7 +429,8 @@ def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> 
     for name, given in options.items():
         check_mapping(f"options[{name!r}]", given, "values by the name of an option")
     for name in methods:
-        method_named(name).check(name, {key: v for key, v in options.get(name, {}).items() if key != "budget"})
+        own = [key for key in options.get(name, {}) if key != "budget"]
+        check_method_options(name, method_named(name).options, own)
 
 
 def _fitting(k: int | None, max_heads: int | None, grid: Grid) -> tuple[int, int, tuple[str, ...]]:

@@ -105,6 +105,7 @@ def atlas(options: argparse.Namespace) -> None:
     tasks = _tasks(options)
     if tasks is not None:
         check_skills(tasks, options.n_unseen)
+    settings = settings_of(options)
     with model_of(options) as model:
         call = partial(
             cs.atlas,
@@ -116,7 +117,6 @@ def atlas(options: argparse.Namespace) -> None:
             n=options.n_unseen,
             n_random=options.n_random,
         )
-        settings = settings_of(options)
         if options.dry_run:
             name = str((model.model_or_info if isinstance(model, cs.Cluster) else model).cfg.model_name)
             first, *others = family_of(name, options.seed) if tasks is None else tasks

@@ -1,20 +1,22 @@
 """Completion in the shell, by argcomplete where that is installed: commands, flags, names of tasks and methods.
 
-A shell waits for each answer, and importing the methods takes seconds: what they are called and which options they have
-is read from their source.
+A shell waits for each answer, as who mistypes an argument or asks for help does, and importing the methods takes
+seconds: what they are called and which options they have is read from their source.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import builtins
 import inspect
 import os
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
-from cs_heads.arguments import Option
+from cs_heads.arguments import Option, described
 
 _REGISTRY = "cs_heads.methods.registry"
 
@@ -49,8 +51,9 @@ def completes(action: argparse.Action, names: Callable[[], Iterable[str]], *, li
     vars(action)["completer"] = known
 
 
+@cache
 def methods_in_source() -> dict[str, dict[str, Option]]:
-    """The options of every method of the registry, by its name; whether each is a switch, and not what it says."""
+    """The options of every method of the registry, by its name; types that are not built in are their names alone."""
     assigned: dict[str, Any] = {}
     for node in _tree(_REGISTRY).body:
         if isinstance(node, ast.AnnAssign | ast.Assign):
@@ -62,12 +65,14 @@ def methods_in_source() -> dict[str, dict[str, Option]]:
         if isinstance(run, ast.Call):  # a partial
             fixed = [keyword.arg for keyword in run.keywords]
             run = run.args[0]
-        arguments = _function(_REGISTRY, run.id).args
+        function = _function(_REGISTRY, run.id)
+        texts, arguments = described(ast.get_docstring(function) or ""), function.args
         methods[name.value] = {
             each.arg: Option(
                 each.arg,
-                bool if each.annotation is not None and "bool" in ast.unparse(each.annotation) else str,
-                inspect.Parameter.empty if default is None else None,
+                str if each.annotation is None else _type(each.annotation),
+                inspect.Parameter.empty if default is None else ast.literal_eval(default),
+                texts.get(each.arg, ""),
             )
             for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
             if each.arg not in (*given, *fixed)
@@ -75,6 +80,15 @@ def methods_in_source() -> dict[str, dict[str, Option]]:
     return methods
 
 
+def _type(annotation: ast.expr) -> Any:
+    """A type that is built in, or a union of some; of any other a class of its name."""
+    if isinstance(annotation, ast.BinOp):
+        return Union[_type(annotation.left), _type(annotation.right)]  # noqa: UP007 - not written out
+    name = ast.unparse(annotation.value if isinstance(annotation, ast.Subscript) else annotation)
+    return None if name == "None" else getattr(builtins, name, None) or type(name, (), {})
+
+
+@cache
 def _tree(module: str) -> ast.Module:
     """The source of a module of this package, parsed."""
     path = Path(__file__).parents[2].joinpath(*module.split("."))

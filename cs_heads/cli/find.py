@@ -99,16 +99,17 @@ def find(options: argparse.Namespace) -> None:
     With --store an interrupted command is resumed where it was.
     """
     import cs_heads as cs
-    from cs_heads.cluster import local_model
-    from cs_heads.methods.registry import method_named
-    from cs_heads.report import write_report
-    from cs_heads.report.findings import COMPARISON
 
-    # What needs no model to be refused is refused before one is loaded.
-    method = method_named(options.method)
+    # What needs no model to be refused is refused before one is loaded, and what loads and runs it is imported.
     own = method_options(options, [options.method])[options.method]
     settings = settings_of(options)
     with loaded(options) as (model, task, controls):
+        from cs_heads.cluster import local_model
+        from cs_heads.methods.registry import METHODS
+        from cs_heads.report import write_report
+        from cs_heads.report.findings import COMPARISON
+
+        method = METHODS[options.method]
         search = partial(
             cs.find_heads,
             model,

@@ -22,8 +22,9 @@ _TASK_FLAGS = ("n", "length_normalized", *_FLAGS)
 
 
 def check_numbers(options: argparse.Namespace) -> None:
-    """Raise ``ValueError`` for a number or a head that no model and no task takes, before one is loaded."""
-    from cs_heads.arguments import MAX_BUDGET, MAX_HEADS, check_seed, check_within
+    """Raise ``ValueError`` for a number, a name or a head that no model and no task takes, before one is loaded."""
+    from cs_heads.arguments import MAX_BUDGET, MAX_HEADS, check_one_of, check_seed, check_within
+    from cs_heads.settings import BACKENDS, COMPUTE_DTYPES
     from cs_heads.tasks.load import MAX_EXAMPLES
     from cs_heads.units import as_heads
 
@@ -34,6 +35,9 @@ def check_numbers(options: argparse.Namespace) -> None:
             check_within(name, value, 0 if name == "generate" else 1, limit)
     check_seed(options.seed)
     as_heads("off", getattr(options, "off", ()))
+    check_one_of("backend", options.backend, BACKENDS)
+    if options.dtype is not None:
+        check_one_of("dtype", options.dtype, COMPUTE_DTYPES)
 
 
 def make_folder(out: Path, dry: bool = False) -> None:
@@ -60,7 +64,6 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
     Controls are as ``find_heads`` takes them: tasks, "auto" or None.
     """
     import cs_heads as cs
-    from cs_heads.experiment.controls import check_apart
     from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, read_task_file
 
     check_numbers(options)
@@ -77,6 +80,9 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
     if options.too_long is not None:
         controls = [control.with_truncation(options.too_long) for control in controls]
     check_controls(controls, task)
+    # What takes seconds to import comes after what can be refused without it.
+    from cs_heads.experiment.controls import check_apart
+
     sides = [control_side(control, n=100, seed=options.seed) for control in controls]
     check_apart([task, *controls], [confirming_side(task), *sides])
     with model_of(options) as model:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_type_hints
 
-from cs_heads.arguments import Option, described
-from cs_heads.cli.completion import completes, is_completing, methods_in_source
+from cs_heads.arguments import Option, check_one_of, described
+from cs_heads.cli.completion import completes, methods_in_source
 from cs_heads.cli.dry_run import DRY_RUN
 from cs_heads.cli.loading import load_named, permissions
 from cs_heads.cli.parser import Parser, add_config
@@ -49,16 +49,7 @@ def names_of_models() -> list[str]:
 
 def names_of_methods() -> list[str]:
     """What ``--method`` may be."""
-    return [*_options_by_method()]
-
-
-def _options_by_method() -> Mapping[str, Mapping[str, Option]]:
-    """The options of every method; where a shell waits for an answer, without importing the methods."""
-    if is_completing():
-        return methods_in_source()
-    from cs_heads.methods.registry import METHODS
-
-    return {name: method.options for name, method in METHODS.items()}
+    return [*methods_in_source()]
 
 
 def methods_listed() -> str:
@@ -119,7 +110,7 @@ def add_measuring(parser: Parser, arguments: Sequence[str]) -> None:
     """
     add_settings(parser)
     one = any(action.dest == "method" for action in parser._actions)
-    methods = _options_by_method()
+    methods = methods_in_source()
     every = {option.name: option for own in methods.values() for option in own.values()}
     if not one:
         _add_options(parser.add_argument_group("methods"), [option for option in every.values() if option.required])
@@ -188,11 +179,12 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings that a command was given; those of the model are left to what loads it."""
+    """The settings that a command was given, checked; those of the model are left to what loads it."""
     from cs_heads.settings import Settings
 
-    loading = ("dtype", "workers", "address")
-    return {name: vars(options)[name] for name in Settings.kinds() if name not in loading and name in options}
+    given = {name: vars(options)[name] for name in Settings.kinds() if name in options and name != "dtype"}
+    Settings.of(given)
+    return {name: value for name, value in given.items() if name not in ("workers", "address")}
 
 
 def method_options(options: argparse.Namespace, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -208,14 +200,17 @@ def method_options(options: argparse.Namespace, names: Sequence[str]) -> dict[st
     Raises:
         ValueError: An unknown method, an option that a method does not have, or a required one that is missing.
     """
-    from cs_heads.methods.registry import METHODS, method_named
+    from cs_heads.settings import check_method_options
 
-    methods = {name: method_named(name) for name in names}
+    known = methods_in_source()
+    for name in names:
+        check_one_of("method", name, known)
+    methods = {name: known[name] for name in names}
     given: dict[str, dict[str, Any]] = {name: {} for name in names}
-    for flag in dict.fromkeys(key for method in METHODS.values() for key in method.options if key in options):
-        takers = [name for name in names if "method" in options or flag in methods[name].options]
+    for flag in dict.fromkeys(key for own in known.values() for key in own if key in options):
+        takers = [name for name in names if "method" in options or flag in methods[name]]
         if not takers:
-            having = [name for name, method in METHODS.items() if flag in method.options]
+            having = [name for name, own in known.items() if flag in own]
             raise ValueError(f"{_flag(flag)} goes with the method {', '.join(having)}")
         for name in takers:
             given[name][flag] = vars(options)[flag]
@@ -227,16 +222,16 @@ def method_options(options: argparse.Namespace, names: Sequence[str]) -> dict[st
         if name not in methods:
             raise ValueError(f"--option {text}: METHOD must be one of {', '.join(names)}, got {name!r}")
         try:
-            given[name][key] = _reader(methods[name].options[key])(value) if key in methods[name].options else value
+            given[name][key] = _reader(methods[name][key])(value) if key in methods[name] else value
         except ValueError:
             raise ValueError(f"--option {text}: {key} must be a number, got {value!r}") from None
-    for name, method in methods.items():
-        missing = [option for option in method.options.values() if option.required and option.name not in given[name]]
+    for name, own in methods.items():
+        missing = [option for option in own.values() if option.required and option.name not in given[name]]
         if missing:
             needed = " ".join(f"{_flag(option.name)} {_METAVARS.get(_named(option), 'VALUE')}" for option in missing)
             raise ValueError(f"method {name!r} needs {needed}: {missing[0].help}")
-        method.check(name, given[name])
-        given[name] = {key: _read(options, method.options[key], value) for key, value in given[name].items()}
+        check_method_options(name, own, given[name])
+        given[name] = {key: _read(options, own[key], value) for key, value in given[name].items()}
     return given
 
 

@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 
-from cs_heads.arguments import did_you_mean
+from cs_heads.arguments import check_one_of, did_you_mean
 from cs_heads.lens.gguf import GgufFile, gguf_in
 from cs_heads.lens.model import ModelInfo, check_ablatable
 from cs_heads.lens.quantized import why_not_readable
 from cs_heads.lens.tokens import keep_leading_tokens
 from cs_heads.lens.weights import Reader, check_finite, quietly, read_model
+from cs_heads.settings import BACKENDS, COMPUTE_DTYPES
 from cs_heads.text import first_line
 
 DEMO = Path(__file__).parents[1] / "demo" / "weights"
@@ -27,7 +28,7 @@ Read = Callable[..., Any]
 """``weights.read_model``, or what does as much for another form of files."""
 _TOKENIZERS = ("tokenizer*", "vocab.*", "merges.txt", "*.model", "*.tiktoken", "tekken.json")
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in COMPUTE_DTYPES}
 
 
 def load_model(
@@ -70,8 +71,7 @@ def load_model(
         if not isinstance(name_or_path, ModelInfo):
             check_finite(name_or_path)
         return name_or_path
-    if backend not in ("auto", "bridge", "hooked"):
-        raise ValueError(f"backend must be 'auto', 'bridge' or 'hooked', got {backend!r}")
+    check_one_of("backend", backend, BACKENDS)
     if device_map is not None and (device is not None or backend == "hooked"):
         raise ValueError(
             f"device_map must be None where device is given or backend is 'hooked', got {device_map!r} with "
@@ -282,6 +282,5 @@ def _dtype(dtype: str | torch.dtype | None) -> torch.dtype:
         return dtype
     if dtype is None:
         return torch.float32
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+    check_one_of("dtype", dtype, DTYPES)
     return DTYPES[dtype]

@@ -21,7 +21,7 @@ from cs_heads.methods.controls import NO_CONTROLS
 from cs_heads.methods.registry import Method, method_named
 from cs_heads.progress import name_call, one_bar
 from cs_heads.ranking import HeadRanking
-from cs_heads.settings import Settings
+from cs_heads.settings import Settings, check_method_options
 from cs_heads.tasks import Task, check_controls, finding_side, search_control
 from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS
 from cs_heads.units import Grid, HeadLike, as_heads
@@ -152,7 +152,7 @@ def _chosen(name: str, options: dict[str, Any], settings: Settings) -> Method:
         raise ValueError("control is now controls, a list of tasks: find_heads(model, task, controls=[...])")
     method = method_named(name)
     name_call(name)
-    method.check(name, options)
+    check_method_options(name, method.options, options)
     for each, value in (("ablation", "zero"), ("compute_dtype", None)) if method.uses == "model" else ():
         if (got := getattr(settings, each)) != value:
             raise ValueError(

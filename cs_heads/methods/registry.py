@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal, get_type_hints
 
-from cs_heads.arguments import Option, described, did_you_mean
+from cs_heads.arguments import Option, check_one_of, described
 from cs_heads.methods.annealing import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.methods.gating import causal_head_gating, contrastive_gating
@@ -17,7 +17,6 @@ from cs_heads.methods.greedy import greedy
 from cs_heads.methods.group_testing import group_testing
 from cs_heads.methods.mediation import mediation
 from cs_heads.ranking import HeadRanking
-from cs_heads.settings import Settings
 
 # What the caller gives every method, and no user sets as an option.
 _GIVEN = ("seed", "budget", "k", "controls")
@@ -78,29 +77,6 @@ class Method:
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in (*fixed, *_GIVEN)
         }
 
-    def check(self, name: str, options: Collection[str]) -> None:
-        """Raise ``ValueError`` for options that the method does not have, or needs and was not given.
-
-        Args:
-            name: The name of the method, for the message.
-            options: The names of the options given.
-
-        Raises:
-            ValueError: An option that the method does not have, or a required one that is missing.
-        """
-        unknown = [option for option in options if option not in self.options]
-        if unknown:
-            has = ", ".join(self.options) or "none"
-            near = did_you_mean(unknown[0], [*self.options, *Settings.kinds()])
-            settings = ", ".join(Settings.kinds())
-            raise ValueError(
-                f"method {name!r} has no option {', '.join(unknown)}; it has {has}; settings of every call: "
-                f"{settings}{near}"
-            )
-        missing = [option.name for option in self.options.values() if option.required and option.name not in options]
-        if missing:
-            raise ValueError(f"method {name!r} needs the option {', '.join(missing)}")
-
 
 METHODS: dict[str, Method] = {
     "annealed": Method(annealed, measures_intact=True, default_controls=True),
@@ -120,6 +96,5 @@ METHODS: dict[str, Method] = {
 
 def method_named(name: Any) -> Method:
     """The method of this name; an unknown one raises ``ValueError``."""
-    if not isinstance(name, str) or name not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}{did_you_mean(name, METHODS)}")
+    check_one_of("method", name, METHODS)
     return METHODS[name]

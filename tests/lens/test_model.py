@@ -234,7 +234,7 @@ def test_a_folder_s_name_does_not_decide_its_architecture(tmp_path, backend):
     ("arguments", "message"),
     [
         ({"name_or_path": "no-such/model"}, "model 'no-such/model' could not be loaded: it is no folder here"),
-        ({"backend": "junk"}, "backend must be 'auto', 'bridge' or 'hooked', got 'junk'"),
+        ({"backend": "junk"}, "backend must be one of auto, bridge, hooked, got 'junk'"),
         ({"dtype": "float8"}, "dtype must be one of float32, bfloat16, float16, got 'float8'"),
         ({"device": "junk"}, "device 'junk' cannot be used here"),
         ({"device": "meta"}, "device 'meta' cannot be used here"),
