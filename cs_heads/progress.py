@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
+from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -74,12 +75,14 @@ class _Bar:
             self.calls[-1].name = task
             self.draw(now=False)
 
-    def add(self, n: int) -> None:
-        """So many more example-evaluations are done."""
+    def add(self, n: int, begun: float = 0.0) -> None:
+        """So many more example-evaluations are done, and what amounts to ``begun`` of those to come."""
         self.n += n
         self.reach(self.n)
         if self.shown is not None:
             self.shown.update(n)
+        if (trial := _TRIAL.get()) is not None:
+            trial.reach(self.n + max(begun, 0.0))
 
     def reach(self, total: int) -> None:
         """There are at least so many in all."""
@@ -122,6 +125,34 @@ class _Bar:
             self.shown.close()
 
 
+@dataclass
+class _Trial:
+    """A call that ends once it has measured for ``most`` seconds."""
+
+    most: float
+    cost: int | None = None
+    first: tuple[float, float] | None = None
+
+    def reach(self, done: float) -> None:
+        """So many example-evaluations are done by now; the first forward also pays for what an engine prepares."""
+        now = perf_counter()
+        if self.first is None:
+            self.first = now, done
+            return
+        begun, before = self.first
+        if done > before and now - begun >= self.most:
+            raise _EnoughError(begun, (now - begun) / (done - before))
+
+
+class _EnoughError(Exception):
+    """A call has measured for long enough: when it began to, and the seconds of an example-evaluation."""
+
+    def __init__(self, begun: float, each: float) -> None:
+        super().__init__(begun, each)
+        self.begun, self.each = begun, each
+
+
+_TRIAL: ContextVar[_Trial | None] = ContextVar("trial", default=None)
 _OPEN: ContextVar[_Bar | None] = ContextVar("bar", default=None)
 _ASKED: ContextVar[bool] = ContextVar("asked", default=False)
 
@@ -215,6 +246,8 @@ def expect(cost: int) -> None:
     """
     if _ASKED.get():
         raise _CostError(cost)
+    if (trial := _TRIAL.get()) is not None and trial.cost is None:
+        trial.cost = cost
     if (bar := _OPEN.get()) is not None:
         call = bar.calls[-1]
         # Around a method is ``find_heads``, which has the same cost.
@@ -237,6 +270,29 @@ def cost_of(run: Callable[[], object]) -> int | None:
     finally:
         _ASKED.reset(asked)
     return None
+
+
+def tried(run: Callable[[], object], most: float) -> tuple[int, float]:
+    """What a call says that it costs at most, and the seconds that it takes, by how its beginning goes.
+
+    It runs, and ends once it has measured for ``most`` seconds; what it is asked must be kept nowhere.
+
+    Args:
+        run: The call.
+        most: Seconds of measuring, about.
+
+    Returns:
+        Example-evaluations, and seconds; of a call that ended before the time was up those that it took.
+    """
+    trial, start = _Trial(most), perf_counter()
+    token = _TRIAL.set(trial)
+    try:
+        run()
+    except _EnoughError as enough:
+        return trial.cost or 0, enough.begun - start + enough.each * (trial.cost or 0)
+    finally:
+        _TRIAL.reset(token)
+    return trial.cost or 0, perf_counter() - start
 
 
 @contextmanager

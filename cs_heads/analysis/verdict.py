@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cs_heads.analysis.losses import Specificity, TaskDrop, combined, loss_of
-from cs_heads.tasks.controls import MIN_DEFAULTS
+from cs_heads.tasks.controls import MIN_DEFAULTS, NO_CONTROLS
 
 Verdict = Literal["specific", "shared", "localized", "not localized", "baseline too low"]
 
@@ -45,10 +45,6 @@ MAX_CONTROL = 1 / 3
 MIN_DIFFERENCE = 0.10
 """What the interval of own loss minus mean control loss lies above, for *specific*."""
 
-_NO_CONTROL = (
-    "no control was given, so heads of this task cannot be distinguished from task-general (universal) heads: "
-    "give other tasks as controls"
-)
 _NONE_COUNTS = "no control counts, so heads of this task cannot be distinguished from task-general (universal) heads"
 _FEW_DEFAULTS = (
     f"fewer than {MIN_DEFAULTS} default controls count, too few to call heads specific: give controls of your own that "
@@ -134,7 +130,7 @@ def judge(
         if few and verdict == "localized":
             notes.append(_FEW_DEFAULTS)
     elif localized and (defaults is None or len(defaults)):
-        notes.append(_NO_CONTROL if not controls else _OWN_UNKNOWN if loss_of(result) is None else _NONE_COUNTS)
+        notes.append(NO_CONTROLS if not controls else _OWN_UNKNOWN if loss_of(result) is None else _NONE_COUNTS)
     return Judgment(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes))
 
 

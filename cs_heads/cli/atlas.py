@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cs_heads import plot
 from cs_heads.cli.completion import completes
 from cs_heads.cli.config import write_config
-from cs_heads.cli.dry_run import DRY_RUN, Probe, cost_of_atlas, print_cost
+from cs_heads.cli.dry_run import DRY_RUN, Trial, cost_of_atlas, print_cost
 from cs_heads.cli.loading import check_numbers, make_folder, model_of, options_by_task
 from cs_heads.cli.options import ALLOW_CODE, REPEATED, add_loading, add_settings, names_of_tasks, settings_of
 from cs_heads.cli.parser import add_command, add_config
@@ -93,7 +93,6 @@ def atlas(options: argparse.Namespace) -> None:
     from cs_heads.experiment.baseline import MIN_CORRECT
     from cs_heads.report import AtlasFindings
     from cs_heads.report.findings import COMPARISON, RESULT, check_alone
-    from cs_heads.tasks.controls import family_of
 
     # What needs no model to be refused is refused before one is loaded.
     check_numbers(options)
@@ -118,10 +117,7 @@ def atlas(options: argparse.Namespace) -> None:
             n_random=options.n_random,
         )
         if options.dry_run:
-            name = str((model.model_or_info if isinstance(model, cs.Cluster) else model).cfg.model_name)
-            first, *others = family_of(name, options.seed) if tasks is None else tasks
-            probe = Probe(model, first, others, options.seed, settings)
-            print_cost(options, cost_of_atlas(probe, call), model)
+            print_cost(options, cost_of_atlas(Trial(model, settings), call), model)
             return
         start = perf_counter()
         found = call(**settings)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cs_heads import plot
 from cs_heads.cli.completion import completes, is_completing
 from cs_heads.cli.config import write_config
-from cs_heads.cli.dry_run import Probe, cost_of_compare, print_cost
+from cs_heads.cli.dry_run import Trial, cost_of_compare, print_cost
 from cs_heads.cli.loading import loaded, unseen_of
 from cs_heads.cli.options import (
     REPEATED,
@@ -128,10 +128,9 @@ def compare(options: argparse.Namespace) -> None:
                     **{"budget": options.budget, "seed": options.seed, **given[name]},
                 )
                 for name in names
-                if METHODS[name].uses == "model"
             }
-            probe = Probe(model, task, controls, options.seed, settings)
-            print_cost(options, cost_of_compare(probe, call, searches, options), model)
+            judge = partial(cs.confirm, model, task, controls=controls, seed=options.seed)
+            print_cost(options, cost_of_compare(Trial(model, settings), call, searches, judge, options), model)
             return
         unseen_of(options, model, task, RESULT, settings)
         result = call(**settings)

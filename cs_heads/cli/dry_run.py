@@ -1,4 +1,4 @@
-"""``--dry-run``: what a command costs, as the calls that it makes say themselves, and seconds from a short probe."""
+"""``--dry-run``: what a command costs, as the calls that it makes say themselves, and seconds from how these begin."""
 
 from __future__ import annotations
 
@@ -11,45 +11,37 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cs_heads.experiment.estimate import Estimate
-    from cs_heads.experiment.experiment import Experiment
-    from cs_heads.tasks import Task
-    from cs_heads.units import Unit
+    from cs_heads.units import Grid, Units
 
 Call = Callable[..., object]
 
-# What passes are called among tasks, and the share of the masks of a comparison that are on the task itself.
-_PASSES, _OWN_OF_COMPARE = "forward and backward passes", 0.75
-
-DRY_RUN = "say what it would cost (example-evaluations, seconds, memory), from a few forwards, and stop"
+DRY_RUN = "say what it would cost (example-evaluations, seconds, memory), from its first seconds, and stop"
 WIDTH = 20
 """Columns of the name of a step."""
 
+# Seconds of measuring, for all calls that are tried; of those of the search and of the proof.
+_SECONDS = 2.0
+_OF_SEARCH, _OF_PROOF = 0.6, 0.4
 
-class Probe:
-    """A few examples of a task and of those measured beside it, on the model of a command.
+# A large model on a CPU is tried with smaller forwards, of so many tokens times weights, or else one takes seconds.
+_MOST_WORK, _LEAST_TOKENS = 2**35, 64
+
+
+class Trial:
+    """Begins the calls of a command on its model, keeping nothing, and says what they cost.
 
     Args:
         model: The model, or the cluster that holds it.
-        task: The task.
-        beside: Its controls as ``find_heads`` takes them, or the other skills of an atlas.
-        seed: That of the command.
-        settings: Those of the command; nothing is kept in a store.
+        settings: Those of the command.
     """
 
-    def __init__(
-        self, model: Any, task: Task, beside: Sequence[Task] | str | None, seed: int, settings: Mapping[str, Any]
-    ) -> None:
-        from cs_heads.experiment.controls import defaults_of, experiments_on
-        from cs_heads.experiment.estimate import N_PROBED
-        from cs_heads.experiment.experiment import Experiment
-        from cs_heads.tasks import confirming_side, finding_side, search_control
+    def __init__(self, model: Any, settings: Mapping[str, Any]) -> None:
+        from cs_heads.cluster import Cluster
 
-        self.model, self.seed, self.settings = model, seed, {**settings, "store": None, "progress": False}
-        self.n_unseen = min(100, len(confirming_side(task)))
-        self.task = Experiment(model, finding_side(task).take(N_PROBED), **self.settings)
-        others = defaults_of(self.task, task, seed) if isinstance(beside, str) else beside or ()
-        sides = [search_control(other, seed).take(N_PROBED) for other in others]
-        self.beside = experiments_on(self.task, sides, chosen=not isinstance(beside, str))
+        self.settings = {**settings, "store": None, "progress": False}
+        self.grid = _grid(model, settings.get("units", "heads"))
+        if not isinstance(model, Cluster) and settings.get("batch_tokens") is None:
+            self.settings["batch_tokens"] = _tokens(model)
 
     def cost(self, call: Call, *arguments: Any, **options: Any) -> int:
         """What a call says that it costs at most."""
@@ -57,98 +49,112 @@ class Probe:
 
         return cost_of(partial(call, *arguments, **options, **self.settings)) or 0
 
-    def some_heads(self, k: int | None, off: Sequence[str] = ()) -> list[Unit]:
-        """As many heads as are found, in as many layers as there are."""
+    def begin(self, call: Call, most: float, *arguments: Any) -> tuple[int, float]:
+        """What a call costs at most, and the seconds that it takes by how ``most`` seconds of it go."""
+        from cs_heads.progress import tried
+
+        return tried(partial(call, *arguments, **self.settings), most)
+
+    def proof(
+        self, judge: Call, k: int | None, off: Sequence[str] = (), most: float = _OF_PROOF * _SECONDS
+    ) -> tuple[int, float]:
+        """What the proof of as many heads as are found costs, in as many layers as there are."""
         from cs_heads.experiment.baseline import fitting_k
 
-        grid = self.task.grid
+        grid = self.grid
         left = sorted(grid.units(~grid.mask(off)), key=lambda unit: (unit.index, unit.layer))
-        return left[: fitting_k(k, grid, n_off=grid.size - len(left))[0]]
-
-    def seconds(self, experiment: Experiment, how: str = "") -> dict[str, float]:
-        """Seconds of an example-evaluation of each task on what an experiment runs on; ``how`` goes behind its name."""
-        from cs_heads.experiment.estimate import seconds_each
-
-        beside = self.beside if experiment is self.task else [experiment.on(other.task) for other in self.beside]
-        measured = seconds_each({one.task.name: one for one in (experiment, *beside)}, self.seed)
-        return {f"{name}{how}": seconds for name, seconds in measured.items()}
-
-    def split(self, number: int, own: float, how: str = "") -> dict[str, int]:
-        """Example-evaluations by task: a share of them on the task itself, the others on those beside it."""
-        others = [other.task.name for other in self.beside] if own < 1 else []
-        each = round((1 - own) * number / len(others)) if others else 0
-        by_task = {self.task.task.name: number - each * len(others), **dict.fromkeys(others, each)}
-        return {f"{name}{how}": n for name, n in by_task.items()}
+        heads = left[: fitting_k(k, grid, n_off=grid.size - len(left))[0]]
+        return self.begin(judge, most, heads)
 
 
 def cost_of_find(
-    probe: Probe, search: Call, judge: Call, options: argparse.Namespace, curve: Callable[[int], int] | None
+    trial: Trial, search: Call, judge: Call, options: argparse.Namespace, curve: Callable[[int], int] | None
 ) -> Estimate:
     """What ``find`` costs.
 
     Args:
-        probe: Of the task and its controls.
+        trial: Of its model.
         search: The call that finds heads, but for its settings.
         judge: The call that proves them, but for heads and settings.
         options: The arguments of the command.
-        curve: Masks of the curve of a report, on a grid of so many heads; None where none is measured.
+        curve: Example-evaluations of the curve of a report, on a grid of so many heads; None where none is measured.
     """
-    from cs_heads.experiment.estimate import Estimate, seconds_of_pass
-    from cs_heads.methods.registry import METHODS
-
-    method, spent, seconds = METHODS[options.method], probe.cost(search), probe.seconds(probe.task)
-    if method.uses == "model":
-        seconds[_PASSES] = seconds_of_pass(probe.task, options.seed)
-        found = {_PASSES: spent}
-    else:
-        searching = probe.task.in_faster_dtype()
-        how = "" if searching is probe.task else f" in {searching.compute_dtype}"
-        if how:
-            seconds |= probe.seconds(searching, how)
-        # A row of the default method has as many examples of controls as of the task.
-        serve = method.takes_controls and (method.default_controls or options.control)
-        found = probe.split(spent, 0.5 if serve else 1.0, how)
-    heads = probe.some_heads(options.k, options.off)
-    proof, own = probe.cost(judge, heads), probe.cost(judge, heads, controls=None)
-    evaluations = {"search": found, "proof": probe.split(proof, min(1.0, own / proof))}
+    steps = {"search": trial.begin(search, _OF_SEARCH * _SECONDS), "proof": trial.proof(judge, options.k, options.off)}
     if curve is not None:
-        evaluations["curve"] = probe.split(curve(probe.task.grid.size) * probe.n_unseen, 1.0)
-    return Estimate(evaluations, seconds)
+        spent, seconds = steps["proof"]
+        n = curve(trial.grid.size)
+        steps["curve"] = n, seconds * n / spent
+    return _estimate(steps)
 
 
-def cost_of_compare(probe: Probe, compare: Call, searches: Mapping[str, Call], options: argparse.Namespace) -> Estimate:
-    """What ``compare`` costs.
+def cost_of_compare(
+    trial: Trial,
+    compare: Call,
+    searches: Mapping[str, Call],
+    judge: Call,
+    options: argparse.Namespace,
+) -> Estimate:
+    """What ``compare`` costs: all that is measured by masks in one step, each other method in one of its own.
 
     Args:
-        probe: Of the task and its controls.
+        trial: Of its model.
         compare: The call, but for its settings.
-        searches: By the name of each method that uses the model itself the call that runs it, but for its settings.
+        searches: By the name of each method the call that runs it, but for its settings.
+        judge: The call that proves heads, but for heads and settings.
         options: The arguments of the command.
     """
-    from cs_heads.experiment.estimate import Estimate, seconds_of_pass
+    from cs_heads.methods.registry import METHODS
 
-    passes, seconds = {}, probe.seconds(probe.task)
+    total, each, by_masks, steps = trial.cost(compare), _SECONDS / (1 + len(searches)), [], {}
     for name, search in searches.items():
         # One that refuses its budget or the task is left out of the comparison.
         with suppress(ValueError):
-            spent = probe.cost(search)
-            seconds[_PASSES] = seconds.get(_PASSES) or seconds_of_pass(probe.task, options.seed)
-            passes[name] = {_PASSES: spent}
-    by_masks = probe.cost(compare) - sum(each[_PASSES] for each in passes.values())
-    return Estimate({"masks": probe.split(by_masks, _OWN_OF_COMPARE), **passes}, seconds)
+            began = trial.begin(search, each)
+            if METHODS[name].uses == "masks":
+                by_masks.append(began)
+            else:
+                steps[name] = began
+    spent, seconds = trial.proof(judge, options.k, most=each)
+    n = total - sum(n for n, _ in steps.values())
+    judged = max(0, n - sum(n for n, _ in by_masks))
+    return _estimate({"masks": (n, sum(each for _, each in by_masks) + seconds * judged / spent), **steps})
 
 
-def cost_of_atlas(probe: Probe, atlas: Call) -> Estimate:
-    """What ``atlas`` costs, every skill alike.
+def cost_of_atlas(trial: Trial, atlas: Call) -> Estimate:
+    """What ``atlas`` costs.
 
     Args:
-        probe: Of its skills.
+        trial: Of its model.
         atlas: The call, but for its settings.
     """
+    return _estimate({"search and proof": trial.begin(atlas, _SECONDS)})
+
+
+def _estimate(steps: Mapping[str, tuple[int, float]]) -> Estimate:
+    """Of the example-evaluations and the seconds of each step."""
     from cs_heads.experiment.estimate import Estimate
 
-    evaluations = {"search and proof": probe.split(probe.cost(atlas), 1 / (1 + len(probe.beside)))}
-    return Estimate(evaluations, probe.seconds(probe.task))
+    return Estimate(
+        {name: {name: n} for name, (n, _) in steps.items()}, {name: s / max(n, 1) for name, (n, s) in steps.items()}
+    )
+
+
+def _grid(model: Any, units: Units) -> Grid:
+    from cs_heads.cluster import Cluster
+    from cs_heads.units import Grid
+
+    return Grid.from_model(model.model_or_info if isinstance(model, Cluster) else model, units)
+
+
+def _tokens(model: Any) -> int | None:
+    """Tokens of a forward that is tried; None leaves that to the engine."""
+    from cs_heads.lens.model import device_of
+    from cs_heads.lens.timing import LARGE
+
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    if device_of(model).type != "cpu" or weights < LARGE:
+        return None
+    return max(_LEAST_TOKENS, _MOST_WORK // weights)
 
 
 def print_cost(options: argparse.Namespace, found: Estimate, model: Any) -> None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from cs_heads import plot
 from cs_heads.cli.completion import completes
 from cs_heads.cli.config import write_config
-from cs_heads.cli.dry_run import Probe, cost_of_find, print_cost
-from cs_heads.cli.loading import loaded, unseen_of
+from cs_heads.cli.dry_run import Trial, cost_of_find, print_cost
+from cs_heads.cli.loading import N_UNSEEN, loaded, unseen_of
 from cs_heads.cli.options import ListMethods, add_common, method_options, names_of_methods, settings_of
 from cs_heads.cli.parser import add_command
 from cs_heads.cli.printing import headed, largest_losses, losses_line, verdict_colored
@@ -126,9 +126,8 @@ def find(options: argparse.Namespace) -> None:
         judge = partial(cs.confirm, model, task, controls=controls, off=options.off, seed=options.seed)
         curve = options.out is not None and options.curve and not options.off
         if options.dry_run:
-            probe = Probe(model, task, controls, options.seed, settings)
-            cost = cost_of_find(probe, search, judge, options, _masks_of_curve if curve else None)
-            print_cost(options, cost, model)
+            measured = partial(_cost_of_curve, task) if curve else None
+            print_cost(options, cost_of_find(Trial(model, settings), search, judge, options, measured), model)
             return
         unseen = unseen_of(options, model, task, COMPARISON, settings)
         start = perf_counter()
@@ -265,9 +264,11 @@ def _heads_of_curve(size: int) -> int:
     return min(MOST, size // 2)
 
 
-def _masks_of_curve(size: int) -> int:
-    """Masks of the curve at most: none off, the heads found, and the sets of random heads."""
-    return 1 + (1 + N_RANDOM) * _heads_of_curve(size)
+def _cost_of_curve(task: Task, size: int) -> int:
+    """Example-evaluations of the curve at most: none off, the heads found, and the sets of random heads."""
+    from cs_heads.tasks import confirming_side
+
+    return (1 + (1 + N_RANDOM) * _heads_of_curve(size)) * min(N_UNSEEN, len(confirming_side(task)))
 
 
 def _measure_curve(

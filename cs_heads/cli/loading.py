@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _FLAGS = ("seed", "chat", "too_long", "allow_code", "unsafe_code")
 _TASK_FLAGS = ("n", "length_normalized", *_FLAGS)
 
+N_UNSEEN = 100
+"""Unseen examples to judge with, at most."""
+
 
 def check_numbers(options: argparse.Namespace) -> None:
     """Raise ``ValueError`` for a number, a name or a head that no model and no task takes, before one is loaded."""
@@ -163,7 +166,7 @@ def unseen_of(
     with warnings.catch_warnings():
         # The same examples are measured later, and what is to be said of them is said then.
         warnings.simplefilter("ignore")
-        unseen = cs.Experiment(model, confirming_side(task).take(100), **settings)
+        unseen = cs.Experiment(model, confirming_side(task).take(N_UNSEEN), **settings)
     check_folder(options.out, beside, unseen.provenance())
     settings["store"] = unseen.store
     return unseen

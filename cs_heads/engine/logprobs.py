@@ -74,6 +74,9 @@ class Engine:
         ablation: What is ablated, and what it gives then (None: heads, zero).
         ideas: Shortcuts that may be taken; None is all of them.
         compute_dtype: What forwards run in (None: the dtype of the weights).
+
+    Attributes:
+        share: How much of what ``run`` was asked last is done, by tokens and layers: some forwards complete no pair.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class Engine:
                 f"compute_dtype must be None for model {model.cfg.model_name}, whose weights are not all in memory as "
                 f"floating-point numbers; got {compute_dtype!r}"
             )
+        self.share = 0.0
         # The weights in the dtype that forwards run in; engines of one experiment's like share them.
         self.cast = None if compute_dtype is None else InDtype(model, getattr(torch, compute_dtype))
         self._limits = batch_tokens, self.ablation, ideas
@@ -131,12 +135,19 @@ class Engine:
     ) -> Iterator[list[PairResult]]:
         works = self._works(masks, examples, known)
         needed = _asked_for if known.any() else None
-        for residuals, layer, group in self._groups(works):
+        groups, n_layers = [*self._groups(works)], self.model.cfg.n_layers
+        planned = sum((1 - layer / n_layers) * _tokens(group) for _, layer, group in groups)
+        recorded = next((residuals for residuals, *_ in groups if residuals is not None), None)
+        ran = 0.0 if recorded is None else recorded.n_tokens * recorded.layers[-1] / n_layers
+        planned += ran
+        for residuals, layer, group in groups:
             if self.ablation.positions == "last":
                 rows = common_roots([(work, work.mask, work.asked) for work in group], group[0].layout)
             else:
                 rows = [row for work in group for row in roots(work, work.mask, work.layout)]
             for done in self.forwards.run(rows, residuals, layer, needed=needed):
+                ran += (1 - layer / n_layers) * sum(len(row.piece.tokens) for row in done.rows)
+                self.share = ran / planned
                 yield [
                     pair
                     for row, logprobs in done.by_row()
@@ -216,6 +227,12 @@ class Engine:
         for _ in self.forwards.run(rows, residuals, None):
             pass
         return residuals
+
+
+def _tokens(group: Sequence[_Work]) -> int:
+    """Tokens run for works that start at one layer."""
+    common = sum(len(piece.tokens) for piece in group[0].layout.pieces if piece.common)
+    return common + sum(work.layout.n_own_tokens(work.asked) for work in group)
 
 
 def _asked_for(row: Row) -> bool:

@@ -91,23 +91,6 @@ def seconds_each(probes: Mapping[str, Experiment], seed: int) -> dict[str, float
     return {name: measured.get(name, float(alike[_writes(one)] * tokens[name])) for name, one in probes.items()}
 
 
-def seconds_of_pass(probe: Experiment, seed: int) -> float:
-    """Seconds of a forward or a backward pass of one example, in the mean, where gradients in gates are measured.
-
-    Args:
-        probe: An experiment on a few examples, whose answers have targets.
-        seed: Draws the gates.
-    """
-    gates = np.random.default_rng(seed).random((_MASKS, *probe.grid.shape))
-    examples = np.arange(_MASKS) % probe.n_examples
-
-    def run(start: int, end: int) -> int:
-        probe.gradients(gates[start:end], examples[start:end])
-        return 2 * (end - start)
-
-    return _fastest(run, _SECONDS / 2)
-
-
 def _of_masks(experiment: Experiment, seed: int, most: float) -> float:
     """Seconds of an example-evaluation of masks."""
     off = designs.bernoulli(experiment.grid, _MASKS, max(0.05, 1 / experiment.grid.size), seed)

@@ -27,6 +27,7 @@ from cs_heads.experiment.baseline import (
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured, name_of, preparation_of, responding
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.ranking import normal_interval
+from cs_heads.tasks.controls import NO_CONTROLS
 
 N_ASKED = 240
 """Examples of all controls together on which the intact model is asked, at most."""
@@ -39,8 +40,6 @@ CLEAR, SHARED, LARGE = 4.0, 0.5, 0.4
 shared; and from where on rows with them off say nothing of other heads."""
 EXACT = 1e-6
 """Standard error of what does not vary at all, which keeps z finite."""
-NO_CONTROLS = "no controls: heads of this task cannot be distinguished from task-general (universal) heads"
-"""What a search says that had none."""
 PLENTY = 4
 """Masks a head from which on least squares need no help from most heads doing nothing."""
 TOGETHER = 4

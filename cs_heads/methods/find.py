@@ -17,13 +17,12 @@ from cs_heads.experiment.controls import defaults_of, experiments_on, left_out_n
 from cs_heads.experiment.cost import BudgetTooSmallError, Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.without import Without
-from cs_heads.methods.controls import NO_CONTROLS
 from cs_heads.methods.registry import Method, method_named
 from cs_heads.progress import name_call, one_bar
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import Settings, check_method_options
 from cs_heads.tasks import Task, check_controls, finding_side, search_control
-from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS
+from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS, NO_CONTROLS
 from cs_heads.units import Grid, HeadLike, as_heads
 
 
@@ -133,8 +132,7 @@ def find_heads(
     # Methods with default controls say of themselves where they had none.
     if not used and not chosen.default_controls:
         notes.append(
-            f"method {method!r} had no controls: heads of this task cannot be distinguished from "
-            "task-general (universal) heads"
+            NO_CONTROLS if controls is None and chosen.takes_controls else f"method {method!r} had {NO_CONTROLS}"
         )
     if unread := [other.name for other in others if other.name not in used]:
         notes.append(f"default controls that the model cannot read: {', '.join(unread)}")

@@ -178,7 +178,7 @@ def _rendered(findings: Findings) -> str:
         proof=proof,
         meaning=None if proof is None else _meaning(proof),
         broke=[] if proof is None else _proof_tables(proof),
-        notes=list(map(note_of, notes)),
+        notes=list(map(note_of, dict.fromkeys(notes))),
         maps=_maps(findings),
         table=None if ranking is None else heads_table(ranking, findings.k),
         curve=_curve(findings),

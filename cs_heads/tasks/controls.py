@@ -21,6 +21,11 @@ AUTO = "auto"
 """What stands for the default controls."""
 MIN_DEFAULTS = 3
 """Default controls that the model can do below which they do not speak for other tasks."""
+NO_CONTROLS = (
+    "no controls: heads of this task cannot be distinguished from task-general (universal) heads; give other tasks as "
+    "controls (controls=[...]; --control)"
+)
+"""What a search says that had none, and a proof, in the same words: together they say it once."""
 
 # The same skill under other names, by the skill's own, as shell patterns: it is no control of these tasks.
 _KIN: Mapping[str, Sequence[str]] = {

@@ -233,7 +233,7 @@ def test_by_default_everyday_skills_are_the_controls(model, task, measured, few_
     assert (again.default_controls, again.to_dict()["default_controls"]) == (True, True)
     alone = confirm(model, task, WORKING, n=60, n_random=1, controls=None)
     assert (alone.default_controls, alone.controls, alone.provenance["controls_from"]) == (False, (), None)
-    assert alone.notes[0].startswith("no control was given")
+    assert alone.notes[0].startswith("no controls: ")
 
 
 # What it costs and what it says of itself

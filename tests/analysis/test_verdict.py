@@ -72,7 +72,7 @@ def test_without_a_control_heads_are_localized_and_a_note_says_what_is_not_known
     assert (proof.verdict, proof.specificity, proof.localized) == ("localized", None, True)
     (note,) = proof.notes
     assert note.startswith(
-        "no control was given, so heads of this task cannot be distinguished from task-general (universal) heads"
+        "no controls: heads of this task cannot be distinguished from task-general (universal) heads; give other tasks"
     )
     assert f"note: {note}" in str(proof)
     assert verdict_on(APART).notes == ()

@@ -276,8 +276,9 @@ def test_a_default_control_that_is_the_task_under_another_name_is_left_out_with_
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        ("one-shot", "method 'one-shot' had no controls: heads of this task cannot be distinguished from task-general"),
+        ("one-shot", "no controls: heads of this task cannot be distinguished from task-general (universal) heads"),
         ("annealed", "no controls: heads of this task cannot be distinguished from task-general (universal) heads"),
+        ("attribution", "no controls: heads of this task cannot be distinguished from task-general (universal) heads"),
     ],
 )
 def test_a_ranking_says_where_heads_of_every_task_were_not_looked_for(model, answered, method, said):
