@@ -295,6 +295,11 @@ def tried(run: Callable[[], object], most: float) -> tuple[int, float]:
     return trial.cost or 0, perf_counter() - start
 
 
+def is_tried() -> bool:
+    """Whether the call in progress is to say what it costs, and its results are of no use."""
+    return _TRIAL.get() is not None
+
+
 @contextmanager
 def counting(name: str, total: int, progress: bool | None, done: int = 0) -> Iterator[_Bar]:
     """Count ``total`` example-evaluations in the bar of the call in progress; outside any they have a bar of their own.
@@ -311,7 +316,8 @@ def counting(name: str, total: int, progress: bool | None, done: int = 0) -> Ite
     with calling(name, outermost=True) as bar:
         bar.reach(bar.n + total)
         bar.open(progress)
-        bar.add(done)
+        if done:
+            bar.add(done)
         yield bar
 
 

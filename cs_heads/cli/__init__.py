@@ -30,6 +30,7 @@ The shell completes commands, flags, and names of tasks and methods, after
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import shlex
 import signal
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = argparse.Namespace()
-    with _noticing_ctrl_c() as pressed:
+    with _collecting_seldom(), _noticing_ctrl_c() as pressed:
         try:
             parser = _parser()
             autocomplete(parser)
@@ -120,6 +121,17 @@ def _kept(options: argparse.Namespace) -> str:
     return (
         f"; {results:,} results are kept in {path}, and the same command resumes: {options.command}" if results else ""
     )
+
+
+@contextmanager
+def _collecting_seldom() -> Iterator[None]:
+    """Look for garbage in cycles more seldom: a sixth of the seconds that large libraries take to import."""
+    usual = gc.get_threshold()
+    gc.set_threshold(50_000, *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
 
 
 @contextmanager

@@ -576,7 +576,8 @@ class Experiment:
         examples = check_examples(self.n_examples, len(masks), examples)
         refuse_hooks(self.model, self.store)
         looked_up = cached.look_up(masks, examples, column)
-        return Part(self._engine, self._first, cached, looked_up, self._scored, self.task.name, self.settings.progress)
+        told = self.task.name, self.settings.progress, self.task.scorer is None
+        return Part(self._engine, self._first, cached, looked_up, self._scored, *told)
 
     def _score_texts(self, request: Request) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
         """Run the pairs of a request: what the model writes, and the score of it."""
