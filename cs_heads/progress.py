@@ -60,6 +60,8 @@ class _Bar:
 
     def open(self, progress: bool | None) -> None:
         """Open it, if it is not; what the first measurement asks for decides whether it is shown."""
+        if (trial := _TRIAL.get()) is not None and trial.opened is None:
+            trial.opened = perf_counter()
         if self.shown is None:
             notebook = _in_notebook()
             hidden = not (progress if progress is not None else notebook or _at_terminal())
@@ -131,11 +133,21 @@ class _Trial:
 
     most: float
     cost: int | None = None
+    opened: float | None = None
     first: tuple[float, float] | None = None
+    done: float = 0.0
+    left_out: int = 0
+
+    @property
+    def seconds_left_out(self) -> float:
+        """What was left out takes as long as what ran, by now."""
+        if self.opened is None or not self.done:
+            return 0.0
+        return self.left_out * (perf_counter() - self.opened) / self.done
 
     def reach(self, done: float) -> None:
         """So many example-evaluations are done by now; the first forward also pays for what an engine prepares."""
-        now = perf_counter()
+        now, self.done = perf_counter(), done
         if self.first is None:
             self.first = now, done
             return
@@ -292,12 +304,15 @@ def tried(run: Callable[[], object], most: float) -> tuple[int, float]:
         return trial.cost or 0, enough.begun - start + enough.each * (trial.cost or 0)
     finally:
         _TRIAL.reset(token)
-    return trial.cost or 0, perf_counter() - start
+    return trial.cost or 0, perf_counter() - start + trial.seconds_left_out
 
 
-def is_tried() -> bool:
-    """Whether the call in progress is to say what it costs, and its results are of no use."""
-    return _TRIAL.get() is not None
+def left_out(n: int) -> bool:
+    """Whether so many example-evaluations need not be run: the call in progress is ``tried``, its results no use."""
+    trial = _TRIAL.get()
+    if trial is not None:
+        trial.left_out += n
+    return trial is not None
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import cs_heads as cs
 from cs_heads import designs, methods, progress
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.gating import ablation_curves
-from cs_heads.progress import cost_of, counting, expect, one_bar, step
+from cs_heads.progress import cost_of, counting, expect, one_bar, step, tried
 from cs_heads.tasks import Task
 from tests.known_heads import WORKING, own_answers
 
@@ -172,6 +172,39 @@ def test_a_call_says_what_it_costs_and_nothing_runs(model, task):
     assert cost_of(partial(found_on, experiment)) == 25 * 40 >= found_on(cs.Experiment(model, task)).spent
     assert experiment.spent == 0
     assert cost_of(lambda: None) is None
+
+
+def test_a_call_that_is_tried_says_what_it_costs_and_ends_after_the_second_forward(model, task):
+    """No intact run is among them: every answer counts as right."""
+    experiment = cs.Experiment(model, task, batch_tokens=64)
+    ran = []
+    run, measured = experiment._engine.run, partial(found_on, experiment)
+    experiment._engine.run = lambda masks, *more: (ran.append(masks.masks.any(axis=(1, 2)).all()), run(masks, *more))[1]
+    cost, seconds = tried(measured, most=0.0)
+    assert cost == cost_of(measured)
+    assert seconds > 0
+    assert ran == [True]
+    assert experiment.ran < cost - len(task)
+
+
+def test_a_call_that_ends_while_it_is_tried_counts_what_was_left_out(model, task):
+    experiment = cs.Experiment(model, task)
+    whole = partial(methods.gradient_importance, experiment)
+    cost, seconds = tried(whole, most=1000.0)
+    assert cost == 3 * len(task)
+    assert seconds > 0
+    # The intact model has not run; whoever asks for it without trying gets it.
+    assert experiment.ran == 2 * len(task)
+
+
+def test_a_call_that_fails_while_it_is_tried_fails():
+    def fail():
+        expect(5)
+        raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        tried(fail, most=0.0)
+    assert cost_of(partial(expect, 3)) == 3
 
 
 @pytest.mark.parametrize("kernel", [True, False])

@@ -55,9 +55,7 @@ class Trial:
 
         return tried(partial(call, *arguments, **self.settings), most)
 
-    def proof(
-        self, judge: Call, k: int | None, off: Sequence[str] = (), most: float = _OF_PROOF * _SECONDS
-    ) -> tuple[int, float]:
+    def proof(self, judge: Call, most: float, k: int | None, off: Sequence[str] = ()) -> tuple[int, float]:
         """What the proof of as many heads as are found costs, in as many layers as there are."""
         from cs_heads.experiment.baseline import fitting_k
 
@@ -79,7 +77,10 @@ def cost_of_find(
         options: The arguments of the command.
         curve: Example-evaluations of the curve of a report, on a grid of so many heads; None where none is measured.
     """
-    steps = {"search": trial.begin(search, _OF_SEARCH * _SECONDS), "proof": trial.proof(judge, options.k, options.off)}
+    steps = {
+        "search": trial.begin(search, _OF_SEARCH * _SECONDS),
+        "proof": trial.proof(judge, _OF_PROOF * _SECONDS, options.k, options.off),
+    }
     if curve is not None:
         spent, seconds = steps["proof"]
         n = curve(trial.grid.size)
@@ -114,7 +115,7 @@ def cost_of_compare(
                 by_masks.append(began)
             else:
                 steps[name] = began
-    spent, seconds = trial.proof(judge, options.k, most=each)
+    spent, seconds = trial.proof(judge, each, options.k)
     n = total - sum(n for n, _ in steps.values())
     judged = max(0, n - sum(n for n, _ in by_masks))
     return _estimate({"masks": (n, sum(each for _, each in by_masks) + seconds * judged / spent), **steps})

@@ -15,7 +15,7 @@ from cs_heads.engine.forwards import Mask
 from cs_heads.engine.protocol import EngineLike, PairMasks
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.experiment.results import SCORE, CachedResults, Entry, LookedUp, Request, requests
-from cs_heads.progress import counting, is_shown, is_tried, show_baseline
+from cs_heads.progress import counting, is_shown, left_out, show_baseline
 
 # Score, log-probability and margin of a right answer.
 _RIGHT = np.array([1.0, 0.0, 10.0])
@@ -146,7 +146,7 @@ def _part(asked: Asked) -> Part | None:
 def measure(parts: Sequence[Part]) -> None:
     """Run what is missing of parts that share an engine, and keep it as it comes."""
     asked = requests([(part.cached, part.looked_up) for part in parts])
-    if is_tried() and all(part.is_intact for part in parts):
+    if all(part.is_intact for part in parts) and left_out(sum(len(request.examples) for request in asked)):
         # What is tried is masks, which run otherwise; so that they are soon reached, every answer counts as right.
         for part, request in zip(parts, asked, strict=True):
             part.cached.keep(request, [(pair, _RIGHT) for pair in range(len(request.examples))])

@@ -178,8 +178,6 @@ def skill_matrix(found: Atlas, ax: Axes | None = None) -> Axes:
     Raises:
         ValueError: for no atlas.
     """
-    from matplotlib.patches import Rectangle
-
     _check(found)
     looks = skill_looks(found.skills, found.linkage())
     ax = drop_matrix(found.drops, ax, "share_lost", order=list(looks))
@@ -189,8 +187,7 @@ def skill_matrix(found: Atlas, ax: Axes | None = None) -> Axes:
     order = list(looks)
     kin = [(order.index(name), order.index(other)) for name, others in found.kin.items() for other in others]
     for row, column in kin:
-        look: dict[str, Any] = {"edgecolor": style.COLORS[3], "linewidth": 0.9, "linestyle": (0, (2, 1.5))}
-        ax.add_patch(Rectangle((column - 0.46, row - 0.46), 0.92, 0.92, fill=False, **look))
+        parts.frame_square(ax, row, column, linewidth=0.9, linestyle=(0, (2, 1.5)))
     if kin:
         ax.set_xlabel(ax.get_xlabel().replace(" (framed: their own)", "\n(framed: their own; dashed: kin)"))
     return ax

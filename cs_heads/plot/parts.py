@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colorbar import Colorbar
     from matplotlib.container import BarContainer
+    from matplotlib.legend import Legend
 
 Numbers = Float[np.ndarray, "_"]
 
@@ -55,10 +56,49 @@ def add_legend(ax: Axes, **options: Any) -> Axes:
         place = ax.transAxes + ScaledTranslation(0, -0.42, figure.dpi_scale_trans)
         ax.legend(**below, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=place, borderaxespad=0)
     else:
-        ax.legend(
-            **{"labels": labels, "loc": "best", "frameon": True, "framealpha": 0.8, "edgecolor": "none", **options}
-        )
+        inside: dict[str, Any] = {
+            "labels": labels,
+            "loc": "best",
+            "frameon": True,
+            "framealpha": 0.8,
+            "edgecolor": "none",
+            **options,
+        }
+        legend = ax.legend(**inside)
+        if ax.get_yscale() == "linear" and _hides_a_line(ax, legend):
+            _raise_top(ax, ax.legend(**{**inside, "loc": "upper left"}))
     return ax
+
+
+def _hides_a_line(ax: Axes, legend: Legend) -> bool:
+    figure_of(ax).draw_without_rendering()
+    box = legend.get_window_extent()
+    return any(line.get_transform().transform_path(line.get_path()).intersects_bbox(box, False) for line in ax.lines)
+
+
+def _raise_top(ax: Axes, legend: Legend) -> None:
+    """Make room for a legend above what is drawn."""
+    figure_of(ax).draw_without_rendering()
+    share = min(0.6, (ax.bbox.y1 - legend.get_window_extent().y0) / ax.bbox.height)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, low + (high - low) / (1 - share))
+
+
+def frame_square(ax: Axes, row: int, column: int, **look: Any) -> None:
+    """Frame a square of a map: black, with white around it, which is seen on light and dark colors, and in gray.
+
+    Args:
+        ax: axes of the map.
+        row: row of the square.
+        column: column of the square.
+        look: line style and width.
+    """
+    from matplotlib.patches import Rectangle
+    from matplotlib.patheffects import withStroke
+
+    look = {"edgecolor": "black", "linewidth": 1.4, **look}
+    around = withStroke(linewidth=look["linewidth"] + 1.6, foreground="white")
+    ax.add_patch(Rectangle((column - 0.46, row - 0.46), 0.92, 0.92, fill=False, path_effects=[around], **look))
 
 
 def _raise_bottom(ax: Axes, inches: float) -> None:

@@ -169,8 +169,6 @@ def drop_matrix(
     Returns:
         The axes.
     """
-    from matplotlib.patches import Rectangle
-
     table = drops.matrix(value)
     ordered = [
         [*(name for name in order or () if name in names), *(name for name in names if name not in (order or ()))]
@@ -184,8 +182,7 @@ def drop_matrix(
     ax = draw_squares(ax, table, _NAMED.get(value, value.replace("_", " ")))
     for place, name in enumerate(rows):
         if name in drops.own:
-            at = (columns.index(drops.own[name]) - 0.48, place - 0.46)
-            ax.add_patch(Rectangle(at, 0.96, 0.92, fill=False, edgecolor=style.COLORS[3], linewidth=1.4))
+            parts.frame_square(ax, place, columns.index(drops.own[name]))
     measured = f"measured on {folder}".rstrip()
     ax.set(ylabel="heads found on", xlabel=f"{measured} (framed: their own)" if drops.own else measured)
     return ax

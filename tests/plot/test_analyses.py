@@ -255,6 +255,9 @@ def test_the_matrix_frames_the_own_task(drops):
     ax = plot.drop_matrix(drops, Figure().subplots())
     assert np.asarray(ax.images[0].get_array()) == pytest.approx(drops.matrix().to_numpy())
     assert [round(frame.get_x() + 0.48) for frame in ax.patches] == [0, 1]
+    # Black within white: on light, dark and gray squares alike.
+    assert {frame.get_edgecolor() for frame in ax.patches} == {(0.0, 0.0, 0.0, 1.0)}
+    assert all(frame.get_path_effects() for frame in ax.patches)
     assert ax.get_xlabel() == "measured on (framed: their own)"
 
 

@@ -84,6 +84,17 @@ def test_among_other_axes_the_legend_is_inside(comparison, layout):
     assert not figure.legends
 
 
+@pytest.mark.parametrize("width", [4, 5.5, 7, 9])
+def test_a_legend_inside_hides_no_line(comparison, width):
+    figure = Figure(figsize=(width, 2.4))
+    ax = figure.subplots(1, 2)[0]
+    plot.drops(comparison, ax)
+    figure.draw_without_rendering()
+    box = ax.get_legend().get_window_extent()
+    paths = [line.get_transform().transform_path(line.get_path()) for line in ax.lines]
+    assert not any(path.intersects_bbox(box, filled=False) for path in paths)
+
+
 def test_agreement_is_a_symmetric_table_with_its_numbers(comparison, ax):
     plot.agreement(comparison, ax)
     assert ax.images[0].get_array().tolist() == [[1, 1], [1, 1]]
