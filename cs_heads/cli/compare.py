@@ -118,17 +118,12 @@ def compare(options: argparse.Namespace) -> None:
             seed=options.seed,
         )
         if options.dry_run:
-            searches = {
-                name: partial(
-                    cs.find_heads,
-                    model,
-                    task,
-                    method=name,
-                    controls=controls if options.contrast and METHODS[name].takes_controls else None,
-                    **{"budget": options.budget, "seed": options.seed, **given[name]},
-                )
-                for name in names
-            }
+            searches = {}
+            for name in names:
+                method, more = METHODS[name], {"budget": options.budget, "seed": options.seed, **given[name]}
+                helped = method.default_controls or (options.contrast and method.takes_controls)
+                more["controls"] = controls if helped else None
+                searches[name] = partial(cs.find_heads, model, task, k=options.max_heads, method=name, **more)
             judge = partial(cs.confirm, model, task, controls=controls, seed=options.seed)
             print_cost(options, cost_of_compare(Trial(model, settings), call, searches, judge, options), model)
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -92,30 +92,19 @@ def seconds_each(probes: Mapping[str, Experiment], seed: int) -> dict[str, float
 
 
 def _of_masks(experiment: Experiment, seed: int, most: float) -> float:
-    """Seconds of an example-evaluation of masks."""
+    """Seconds of an example-evaluation in the fastest of ever larger batches of masks, until these take ``most``."""
     off = designs.bernoulli(experiment.grid, _MASKS, max(0.05, 1 / experiment.grid.size), seed)
-
-    def run(start: int, end: int) -> int:
-        ran = experiment.ran
-        experiment(off[start:end])
-        # Masks drawn twice are measured once.
-        return experiment.ran - ran
-
-    return _fastest(run, most)
-
-
-def _fastest(run: Callable[[int, int], int], most: float) -> float:
-    """Seconds of an evaluation in the fastest of ever larger batches of rows, until these take ``most`` seconds."""
     # Not timed: what the first forward of an engine prepares.
-    run(0, 1)
+    experiment(off[:1])
     seconds, begun, each = 0.0, 1, float("inf")
     # The first of each size also pays for memory that is touched for the first time.
     for n in _BATCHES:
         if seconds >= most:
             break
-        start = perf_counter()
-        ran = run(begun, begun + n)
-        taken = perf_counter() - start
+        start, before = perf_counter(), experiment.ran
+        experiment(off[begun : begun + n])
+        # Masks drawn twice are measured once.
+        taken, ran = perf_counter() - start, experiment.ran - before
         each = min(each, taken / ran) if ran else each
         seconds, begun = seconds + taken, begun + n
     return each
