@@ -30,6 +30,7 @@ The shell completes commands, flags, and names of tasks and methods, after
 from __future__ import annotations
 
 import argparse
+import atexit
 import gc
 import os
 import shlex
@@ -125,7 +126,12 @@ def _kept(options: argparse.Namespace) -> str:
 
 @contextmanager
 def _collecting_seldom() -> Iterator[None]:
-    """Look for garbage in cycles more seldom: a sixth of the seconds that large libraries take to import."""
+    """Look for garbage in cycles more seldom, and not at the end of the process.
+
+    That is a sixth of the seconds that large libraries take to import, and a second when they go.
+    """
+    atexit.unregister(gc.freeze)
+    atexit.register(gc.freeze)
     usual = gc.get_threshold()
     gc.set_threshold(50_000, *usual[1:])
     try:

@@ -20,11 +20,11 @@ WIDTH = 20
 """Columns of the name of a step."""
 
 # Seconds of measuring, for all calls that are tried; of those of the search and of the proof.
-_SECONDS = 1.5
+_SECONDS = 1.0
 _OF_SEARCH, _OF_PROOF = 0.6, 0.4
 
 # A large model on a CPU is tried with smaller forwards, of so many tokens times weights, or else one takes seconds.
-_MOST_WORK, _LEAST_TOKENS = 2**34, 64
+_MOST_WORK, _LEAST_TOKENS = 2**35, 64
 
 
 class Trial:

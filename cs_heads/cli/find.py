@@ -104,10 +104,7 @@ def find(options: argparse.Namespace) -> None:
     own = method_options(options, [options.method])[options.method]
     settings = settings_of(options)
     with loaded(options) as (model, task, controls):
-        from cs_heads.cluster import local_model
         from cs_heads.methods.registry import METHODS
-        from cs_heads.report import write_report
-        from cs_heads.report.findings import COMPARISON
 
         method = METHODS[options.method]
         search = partial(
@@ -129,6 +126,10 @@ def find(options: argparse.Namespace) -> None:
             measured = partial(_cost_of_curve, task) if curve else None
             print_cost(options, cost_of_find(Trial(model, settings), search, judge, options, measured), model)
             return
+        from cs_heads.cluster import local_model
+        from cs_heads.report import write_report
+        from cs_heads.report.findings import COMPARISON
+
         unseen = unseen_of(options, model, task, COMPARISON, settings)
         start = perf_counter()
         found = search(**settings)
