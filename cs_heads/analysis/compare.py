@@ -429,8 +429,8 @@ def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> 
     for name, given in options.items():
         check_mapping(f"options[{name!r}]", given, "values by the name of an option")
     for name in methods:
-        own = [key for key in options.get(name, {}) if key != "budget"]
-        check_method_options(name, method_named(name).options, own)
+        has = method_named(name).options
+        check_method_options(name, has, [key for key in options.get(name, {}) if key != "budget"])
 
 
 def _fitting(k: int | None, max_heads: int | None, grid: Grid) -> tuple[int, int, tuple[str, ...]]:
