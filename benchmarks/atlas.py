@@ -28,6 +28,7 @@ import pandas as pd
 import cs_heads as cs
 from cs_heads import plot
 from cs_heads.plot.style import draw_to
+from cs_heads.settings import SCREENS
 from cs_heads.tasks import builtin_tasks
 
 MORE = ("ioi", "function_vectors/")
@@ -107,6 +108,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the tables")
     parser.add_argument("--more", action="store_true", help="IOI and the tasks of Function Vectors, too")
     parser.add_argument("--blimp", type=Path, help="folder of BLiMP files, JSON lines")
+    parser.add_argument("--screen", choices=SCREENS, default="masks")
     parser.add_argument("--store", type=Path)
     parser.add_argument("--save", type=Path, help="file for the whole atlas")
     parser.add_argument("--saved", type=Path, help="write the tables of this atlas, and run nothing")
@@ -121,7 +123,7 @@ def main() -> None:
     model = cs.load_model(options.model, dtype="float32")
     tasks = skills_of(options)
     start = perf_counter()
-    found = cs.atlas(model, tasks, seed=options.seed, n=N_UNSEEN, store=options.store)
+    found = cs.atlas(model, tasks, seed=options.seed, n=N_UNSEEN, screen=options.screen, store=options.store)
     seconds = perf_counter() - start
     if options.save:
         found.save(options.save)

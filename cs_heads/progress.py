@@ -129,10 +129,16 @@ class _Bar:
 
 @dataclass
 class _Trial:
-    """A call that ends once it has measured for ``most`` seconds."""
+    """A call that ends once it has measured for ``most`` seconds.
+
+    What is measured ``apart`` takes other seconds than the rest, and is tried half as long by itself; ``each`` are the
+    seconds of an example-evaluation where it ended.
+    """
 
     most: float
     cost: int | None = None
+    apart: _Trial | None = None
+    each: float | None = None
     opened: float | None = None
     first: tuple[float, float] | None = None
     done: float = 0.0
@@ -144,6 +150,14 @@ class _Trial:
         if self.opened is None or not self.done:
             return 0.0
         return self.left_out * (perf_counter() - self.opened) / self.done
+
+    def seconds(self, start: float, enough: _EnoughError | None) -> float:
+        """What the call takes from its ``start``, by now or by why it ended."""
+        beside = 0.0 if self.apart is None else self.apart.left_out * (self.apart.each or 0.0)
+        if enough is None:
+            return perf_counter() - start + beside + self.seconds_left_out
+        to_come = (self.cost or 0) - (0 if self.apart is None else self.apart.cost or 0)
+        return enough.begun - start + beside + enough.each * max(to_come, 0)
 
     def reach(self, done: float) -> None:
         """So many example-evaluations are done by now; the first forward also pays for what an engine prepares."""
@@ -291,7 +305,7 @@ def tried(run: Callable[[], object], most: float) -> tuple[int, float]:
 
     Args:
         run: The call.
-        most: Seconds of measuring, about.
+        most: Seconds of measuring, about; half as many more of what is measured ``apart``.
 
     Returns:
         Example-evaluations, and seconds; of a call that ended before the time was up those that it took.
@@ -301,10 +315,15 @@ def tried(run: Callable[[], object], most: float) -> tuple[int, float]:
     try:
         run()
     except _EnoughError as enough:
-        return trial.cost or 0, enough.begun - start + enough.each * (trial.cost or 0)
+        return trial.cost or 0, trial.seconds(start, enough)
     finally:
         _TRIAL.reset(token)
-    return trial.cost or 0, perf_counter() - start + trial.seconds_left_out
+    return trial.cost or 0, trial.seconds(start, None)
+
+
+def is_tried() -> bool:
+    """Whether the call in progress is ``tried``, its results no use."""
+    return _TRIAL.get() is not None
 
 
 def left_out(n: int) -> bool:
@@ -313,6 +332,34 @@ def left_out(n: int) -> bool:
     if trial is not None:
         trial.left_out += n
     return trial is not None
+
+
+@contextmanager
+def apart(n: int) -> Iterator[bool]:
+    """A block, inside ``counting``, of ``n`` example-evaluations that take other seconds each than masks do.
+
+    Where the call in progress is ``tried`` the block ends early: it has done less, and the call goes on.
+
+    Args:
+        n: Example-evaluations of the block.
+
+    Yields:
+        Whether it need run: not where the call is tried, and an earlier block has shown what they take.
+    """
+    trial, bar = _TRIAL.get(), _OPEN.get()
+    if trial is None or bar is None:
+        yield True
+        return
+    own = trial.apart = trial.apart or _Trial(trial.most / 2, cost=0)
+    own.cost, before = (own.cost or 0) + n, bar.n
+    token = _TRIAL.set(own)
+    try:
+        yield own.each is None
+    except _EnoughError as enough:
+        own.each = enough.each
+    finally:
+        _TRIAL.reset(token)
+        own.left_out += n - (bar.n - before)
 
 
 @contextmanager

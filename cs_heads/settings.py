@@ -24,6 +24,9 @@ ABLATIONS = ("zero", "mean", "position_mean", "resample", "optimal")
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
 """What weights may be in, and what forwards may run in."""
 
+SCREENS = ("auto", "gradients", "masks")
+"""What a search may screen all heads by; ``"auto"`` are gradients wherever there are some."""
+
 BACKENDS = ("auto", "bridge", "hooked")
 """What may load a model."""
 

@@ -12,7 +12,7 @@ import cs_heads as cs
 from cs_heads import designs, methods, progress
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.gating import ablation_curves
-from cs_heads.progress import cost_of, counting, expect, one_bar, step, tried
+from cs_heads.progress import apart, cost_of, counting, expect, one_bar, step, tried
 from cs_heads.tasks import Task
 from tests.known_heads import WORKING, own_answers
 
@@ -40,6 +40,9 @@ def found_on(experiment):
 
 
 CALLS = {
+    "annealed": lambda model, task, other: cs.find_heads(
+        model, task, k=2, budget=2500, controls=[other], screen="gradients", progress=True
+    ),
     "confirm": lambda model, task, other: cs.confirm(model, task, WORKING, controls=None, progress=True),
     "confirm, controls": lambda model, task, other: cs.confirm(model, task, WORKING, controls=[other], progress=True),
     "specificity": lambda model, task, other: cs.specificity(model, task, WORKING, controls=[other], progress=True),
@@ -108,6 +111,13 @@ def test_the_steps_of_a_search_are_named(model, task, bars):
     cs.find_heads(model, task, k=2, method="greedy", controls=None, progress=True)
     said = list(dict.fromkeys(line.split(",")[0] for line in bars[0].said))
     assert {"greedy", "greedy: head 1/2", "greedy: head 2/2"} <= {*said}
+
+
+def test_a_search_says_that_it_measures_gradients_and_of_which_task(model, task, other, bars):
+    CALLS["annealed"](model, task, other)
+    said = list(dict.fromkeys(line.split(",")[0] for line in bars[0].said))
+    assert said.index("annealed: gradients of own") < said.index("annealed: batch 11/14")
+    assert "annealed: batch 1/14" not in said
 
 
 def test_an_atlas_says_what_it_is_at_and_which_skill_it_measures(model, task, other, bars):
@@ -194,6 +204,53 @@ def test_a_call_that_ends_while_it_is_tried_counts_what_was_left_out(model, task
     cost, seconds = tried(partial(methods.gradient_importance, experiment), most=1000.0)
     assert cost == 3 * len(task)
     assert seconds > 0
+
+
+def test_what_takes_other_seconds_is_tried_apart_over_its_own_share(monkeypatch):
+    """Of gradients that take 10 s each and masks that take 1 s, two passes of either."""
+    clock, ran = [0.0], []
+    monkeypatch.setattr(progress, "perf_counter", lambda: clock[0])
+
+    def passes(kind, each, bar):
+        for _ in range(3):
+            ran.append(kind)
+            clock[0] += 10 * each
+            bar.add(10)
+
+    def call():
+        expect(120)
+        for _ in range(2):
+            with counting("gradients", 30, False) as bar, apart(30) as runs:
+                if runs:
+                    passes("gradients", 10.0, bar)
+        for _ in range(2):
+            with counting("masks", 30, False) as bar:
+                passes("masks", 1.0, bar)
+
+    # The first masks pay for preparations, and are counted again.
+    assert tried(call, most=5.0) == (120, 60 * 10 + 60 * 1 + 10)
+    assert ran == ["gradients", "gradients", "masks", "masks"]
+    ran.clear()
+    call()
+    assert len(ran) == 12
+
+
+def test_a_search_that_is_tried_takes_few_gradients_and_goes_on_to_masks(model, task, other, monkeypatch):
+    experiment = cs.Experiment(model, task, batch_tokens=64)
+    beside = cs.Experiment(model, other, batch_tokens=64)
+    run, ran, rows = experiment._engine.run, [], []
+    experiment._engine.run = lambda masks, *more: (ran.append(masks.masks.any(axis=(1, 2)).all()), run(masks, *more))[1]
+    gradients = progress._Bar.add
+    monkeypatch.setattr(
+        progress._Bar, "add", lambda bar, n, *more: (rows.append((n, len(ran))), gradients(bar, n, *more))[1]
+    )
+    search = partial(methods.annealed, experiment, controls=[beside], k=2, budget=2500, screen="gradients")
+    cost, seconds = tried(search, most=0.0)
+    assert cost == 2500
+    assert seconds > 0
+    assert ran == [True]
+    # Gradients of 20 rows of the task and 3 of the control are 368.
+    assert 0 < sum(n for n, forwards in rows if not forwards) < 368 / 2
 
 
 def test_a_call_that_fails_while_it_is_tried_fails():

@@ -14,7 +14,7 @@ from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.drops import Column, measure_drops
 from cs_heads.analysis.random_heads import random_sets
-from cs_heads.arguments import check_integer, check_seed
+from cs_heads.arguments import check_integer, check_one_of, check_seed
 from cs_heads.cluster import Cluster, ModelLike, source_of
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import check_apart, unseen_side
@@ -23,8 +23,9 @@ from cs_heads.experiment.protocol import preparation_of
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.methods.annealing.joint import annealed_jointly, check_joint_budget, per_task
+from cs_heads.methods.annealing.screen import screening_of
 from cs_heads.progress import expect, one_bar, step
-from cs_heads.settings import Settings, SettingsArguments
+from cs_heads.settings import SCREENS, Settings, SettingsArguments
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, finding_side
 from cs_heads.tasks.controls import MIN_DEFAULTS, are_kin, family_of
@@ -41,6 +42,7 @@ def atlas(
     seed: int = 0,
     n: int = 100,
     n_random: int = 8,
+    screen: str = "masks",
     **settings: Unpack[SettingsArguments],
 ) -> Atlas:
     """Find the heads of many skills at once, each against all others, and prove them on unseen examples.
@@ -57,11 +59,12 @@ def atlas(
             the demo model its own).
         k: Heads of each skill (None: 5, or half of a grid of fewer than ten heads).
         budget: Example-evaluations of the search of all skills together (None: for each half of what
-            ``find_heads`` takes, 4,000 up to 800 heads, beside the intact runs).
+            ``find_heads`` takes, 4,000 up to 800 heads, or 2,320 by gradients, beside the intact runs).
             The proof takes ``n × (1 + skills + n_random)`` for each skill at most.
         seed: Seeds all draws.
         n: Unseen examples of each skill at most.
         n_random: Random sets of heads that those of each skill are compared with.
+        screen: What all heads are screened by, as in ``annealed``: "auto", "gradients" or "masks".
         settings: As of ``Experiment``.
 
     Returns:
@@ -83,6 +86,7 @@ def atlas(
     seed = check_seed(seed)
     check_integer("n", n, MIN_CORRECT)
     check_integer("n_random", n_random, 1)
+    check_one_of("screen", screen, SCREENS)
     budget = None if budget is None else check_integer("budget", budget, 1)
     given = None if tasks is None else check_skills(tasks, n)
     with _source(model, settings) as (source, rest):
@@ -98,12 +102,13 @@ def atlas(
         check_joint_budget(budget, sizes, sum(sizes))
         searching = judged.on(finding_side(listed[0])).in_faster_dtype()
         finding = [searching, *(searching.on(finding_side(task)) for task in listed[1:])]
-        searched = sum(sizes) + per_task(judged.grid.size) * len(finding) if budget is None else budget
+        each = per_task(judged.grid.size, screening_of(screen, finding, None, with_controls=False))
+        searched = sum(sizes) + each * len(finding) if budget is None else budget
         judging = sum(one.n_examples for one in unseen.values()) * (1 + len(listed) + n_random)
         ready = preparation_of(*finding, *unseen.values())
         expect(searched + judging + ready)
         step("search", names)
-        joint = annealed_jointly(finding, kin=pairs, k=k, budget=budget, seed=seed)
+        joint = annealed_jointly(finding, kin=pairs, k=k, budget=budget, seed=seed, screen=screen)
         rankings = {name: found for name, found in zip(names, joint.rankings, strict=True) if found is not None}
         apart = {frozenset((names[i], names[j])) for i, j in pairs}
         kin = {name: [other for other in rankings if frozenset((other, name)) in apart] for name in rankings}

@@ -51,6 +51,8 @@ def add(commands: Commands) -> None:
     add("--too-long", help="prompts of --tasks that do not fit into the model's context: refuse, or truncate")
     text = "example-evaluations of the search, all skills together (default: half of find's for each)"
     add("--budget", type=int, help=text)
+    text = "what all heads are screened by: masks (the default); gradients, which cost less; or auto"
+    add("--screen", default="masks", help=text)
     add("--k", type=int, help="heads of each skill to report and prove (default: 5, or half of a smaller grid)")
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
     add_loading(parser)
@@ -78,7 +80,7 @@ def atlas(options: argparse.Namespace) -> None:
     Skills that the model cannot do are left out.
 
     Cost, counted in example-evaluations (one mask on one example, a forward pass): by default
-    4,000 for each skill to find, and 100 × (1 + skills + 8) for each to prove, at most.
+    4,000 for each skill to find (2,320 by gradients), and 100 × (1 + skills + 8) for each to prove, at most.
 
     Examples:
       cs-heads atlas --model demo --out atlas
@@ -115,6 +117,7 @@ def atlas(options: argparse.Namespace) -> None:
             seed=options.seed,
             n=options.n_unseen,
             n_random=options.n_random,
+            screen=options.screen,
         )
         if options.dry_run:
             print_cost(options, cost_of_atlas(Trial(model, settings), call), model)

@@ -19,7 +19,8 @@ DRY_RUN = "say what it would cost (example-evaluations, seconds, memory), from i
 WIDTH = 20
 """Columns of the name of a step."""
 
-# Seconds of measuring, for all calls that are tried; of those of the search and of the proof.
+# Seconds of measuring masks, for all calls that are tried, and of gradients half as many where there are any; of those
+# of the search and of the proof.
 _SECONDS = 1.0
 _OF_SEARCH, _OF_PROOF = 0.6, 0.4
 

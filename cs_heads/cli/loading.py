@@ -27,7 +27,7 @@ N_UNSEEN = 100
 def check_numbers(options: argparse.Namespace) -> None:
     """Raise ``ValueError`` for a number, a name or a head that no model and no task takes, before one is loaded."""
     from cs_heads.arguments import MAX_BUDGET, MAX_HEADS, check_one_of, check_seed, check_within
-    from cs_heads.settings import BACKENDS, COMPUTE_DTYPES
+    from cs_heads.settings import BACKENDS, COMPUTE_DTYPES, SCREENS
     from cs_heads.tasks.load import MAX_EXAMPLES
     from cs_heads.units import as_heads
 
@@ -39,6 +39,8 @@ def check_numbers(options: argparse.Namespace) -> None:
     check_seed(options.seed)
     as_heads("off", getattr(options, "off", ()))
     check_one_of("backend", options.backend, BACKENDS)
+    if getattr(options, "screen", None) is not None:
+        check_one_of("screen", options.screen, SCREENS)
     if options.dtype is not None:
         check_one_of("dtype", options.dtype, COMPUTE_DTYPES)
 

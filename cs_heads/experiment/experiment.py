@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,10 +30,11 @@ from cs_heads.experiment.texts import Texts
 from cs_heads.experiment.together import Part, measure
 from cs_heads.lens import EncodedExample, describe, prepended
 from cs_heads.lens.batches import TokenBudget, token_budget_for
-from cs_heads.lens.differentiate import gate_gradients
+from cs_heads.lens.differentiate import Asked, gate_gradients, probability_gradients
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import ModelDescription, check_units, device_of, tokenizer_of
-from cs_heads.progress import calling, counting
+from cs_heads.lens.quantized import quantization_of
+from cs_heads.progress import apart, calling, counting, is_tried
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.store.identity import example_identities, refuse_hooks, study_of
 from cs_heads.store.kept_work import KeptWork, filled
@@ -41,6 +43,7 @@ from cs_heads.store.stored_results import StoredResults
 from cs_heads.tasks import Task, confirming_side
 from cs_heads.tasks.chat import template_identity
 from cs_heads.tasks.pairs import PromptPair
+from cs_heads.tasks.scorer import characters
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.tasks.task import Scoring
 from cs_heads.units import Grid
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
 
 # Prompts on which a faster dtype is tried, and tokens of each.
 _TRIED_TEXTS, _TRIED_TOKENS = 8, 32
+# What gradients of a dry run say of heads where none is measured: too little for a head to be set aside.
+_LITTLE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -401,7 +406,10 @@ class Experiment:
         if gates.shape != wanted:
             raise ValueError(f"gates must be [row, layer, head] = {wanted}, got shape {gates.shape}")
         answers, found = self.answers.take(examples), np.full_like(gates, np.nan)
-        kept = None if keep is None else self.kept_work(keep, {"examples": examples.tolist()})
+        work: dict[str, Any] = {"examples": examples.tolist()}
+        if not (gates == 1).all():
+            work["gates"] = hashlib.sha256(gates.astype("<f4").tobytes()).hexdigest()
+        kept = None if keep is None else self.kept_work(keep, work)
         passes = counting(self.task.name, 2 * len(examples), self.settings.progress)
         with passes as bar, filled(kept, 0, found, lambda more: bar.add(2 * more)) as done:
             run = (answers.prompts, answers.targets, gates, self._gradient_tokens)
@@ -418,6 +426,84 @@ class Experiment:
         self._passes += Cost(forwards=len(gates), backwards=len(gates))
         self._passes_run += 2 * int((~np.isnan(nll)).sum())
         return nll, found
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether ``probability_gradients`` can be asked for.
+
+        It can where heads become zero, no scorer judges the answers, and the model is in this process and not
+        quantized: what multiplies packed weights need not have a gradient.
+        """
+        if self.settings.ablation != "zero" or self.task.scorer is not None or isinstance(self.source, Cluster):
+            return False
+        packed = quantization_of(getattr(self.model, "original_model", None)) is not None
+        return not packed and all(weight.is_floating_point() for weight in self.model.parameters())
+
+    def probability_gradients(
+        self, gates: Float[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"], *, keep: str
+    ) -> Float[np.ndarray, "row layer head"]:
+        """The gradient of the mean probability of each row's answers (``respond``) in the row's gates.
+
+        Counts one forward and one backward pass an example; what a row's prompts begin with alike runs once.
+
+        Args:
+            gates: What each head's z is multiplied by.
+            examples: The examples of each row.
+            keep: A name under which gradients are kept in the store every few seconds.
+
+        Returns:
+            The gradients, in probability for each unit of a gate.
+
+        Raises:
+            ValueError: Gates of another grid or number of rows, or an experiment without gradients (``has_gradients``).
+        """
+        wanted = (len(examples), *self.grid.shape)
+        if gates.shape != wanted:
+            raise ValueError(f"gates must be [row, layer, head] = {wanted}, got shape {gates.shape}")
+        if not self.has_gradients:
+            raise ValueError(f"task {self.task.name!r} has no gradients here: see has_gradients")
+        examples = check_examples(self.n_examples, len(gates), examples)
+        asked = [[self._asked(int(example)) for example in row] for row in examples]
+        found = np.full(gates.shape, np.nan, dtype=np.float32)
+        digest = hashlib.sha256(gates.astype("<f4").tobytes()).hexdigest()
+        kept = self.kept_work(keep, {"examples": examples.tolist(), "gates": digest})
+        n = 2 * examples.size
+        ran: Bool[np.ndarray, " row"] = np.zeros(len(gates), dtype=bool)
+        passes = counting(self.task.name, n, self.settings.progress)
+        with (
+            passes as bar,
+            apart(n) as runs,
+            filled(kept, 0, found, lambda rows: bar.add(2 * rows * examples.shape[1])) as done,
+        ):
+            if runs:
+                ran = np.asarray(np.isnan(found).any(axis=(1, 2)))
+                probability_gradients(
+                    local_model(self.source),
+                    asked,
+                    gates,
+                    self._gradient_tokens,
+                    done=done,
+                    measured=found,
+                    extend=isinstance(self._engine, Engine) and self._engine.forwards.able.extend,
+                    units=self.settings.units,
+                    off_at=self.settings.positions,
+                )
+        if is_tried():
+            # Rows are left out, and masks of some heads or other follow.
+            unknown = np.isnan(found)
+            found[unknown] = np.random.default_rng(0).uniform(0, _LITTLE, int(unknown.sum()))
+        self._passes += Cost(forwards=examples.size, backwards=examples.size)
+        self._passes_run += 2 * int(ran.sum()) * examples.shape[1]
+        return found
+
+    def _asked(self, example: int) -> Asked:
+        one, tokens = self.task.examples[example], self.encoded[example]
+        scales = np.ones(len(tokens.continuations))
+        if self.task.kind == "completion" and self.task.accuracy == "token":
+            scales = scales / len(one.target)
+        elif self.task.length_normalized:
+            scales = scales / characters(one)
+        return Asked(tokens, one.answer, tuple(scales.tolist()))
 
     def patching(self, pairs: Sequence[PromptPair]) -> PatchingExperiment:
         """An experiment on pairs of prompts: the same model, settings and store.

@@ -55,6 +55,21 @@ class Without:
         """Continuous responses (``responding``) with the row's heads off, and these."""
         return responding(self.experiment, response)(with_off(check_masks(self.grid, masks), self.off), examples)
 
+    @property
+    def has_gradients(self) -> bool:
+        """Whether the experiment has gradients of probabilities."""
+        return bool(getattr(self.experiment, "has_gradients", False))
+
+    def probability_gradients(
+        self, gates: Float[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"], *, keep: str
+    ) -> Float[np.ndarray, "row layer head"]:
+        """Gradients of probabilities (``Experiment.probability_gradients``) under these gates, with these heads off."""
+        inner: Any = self.experiment
+        found: Float[np.ndarray, "row layer head"] = inner.probability_gradients(
+            with_off(gates, self.off), examples, keep=keep
+        )
+        return found
+
     def baseline(self) -> Float[np.ndarray, " example"]:
         """Score of each example with no other head off."""
         return self(np.zeros((1, *self.grid.shape), dtype=bool))[0]

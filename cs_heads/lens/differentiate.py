@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,10 +14,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cs_heads.lens.batches import TokenBudget, run_in_batches, token_budget_for
-from cs_heads.lens.forward import Tokens, logits_at
+from cs_heads.lens.cache import Extension
+from cs_heads.lens.forward import Tokens, logits_at, pad
 from cs_heads.lens.gates import by_unit, gated, hooked, per_token, tokens_gated
 from cs_heads.lens.logprobs import with_targets
 from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
+from cs_heads.lens.tokens import EncodedExample
 from cs_heads.lens.transfer import Shared, to_device
 from cs_heads.units import Positions, Units
 
@@ -96,6 +99,167 @@ def gate_gradients(
     with differentiable(model):
         run_in_batches(lengths, room, run)
     return nll, gradient
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An example whose answer's probability is differentiated.
+
+    Attributes:
+        tokens: Its tokens.
+        answer: Which continuation is right.
+        scales: What the log-probability of each continuation is multiplied by before they are compared.
+    """
+
+    tokens: EncodedExample
+    answer: int
+    scales: tuple[float, ...]
+
+
+def probability_gradients(
+    model: HookedModel,
+    asked: Sequence[Sequence[Asked]],
+    gates: Float[Tensor | np.ndarray, "row layer unit"],
+    batch_tokens: int | TokenBudget | None = None,
+    *,
+    extend: bool = True,
+    done: Callable[[int], Any] = lambda _: None,
+    measured: Float[np.ndarray, "row layer unit"] | None = None,
+    units: Units = "heads",
+    off_at: Positions = "all",
+) -> Float[np.ndarray, "row layer unit"]:
+    """The gradient of the mean probability of a row's answers in the row's gates.
+
+    The probability is that of the right choice among the choices (a softmax over their scaled log-probabilities), of a
+    single continuation that of all of it. What the texts of a row begin with alike runs once for all of them.
+
+    Args:
+        model: The model.
+        asked: The examples of each row.
+        gates: The gates of each row.
+        batch_tokens: Tokens of one pass at most.
+        extend: Whether the model continues stored keys and values exactly (``lens.abilities``).
+        done: Called with the number of rows done.
+        measured: Gradients that an earlier call left, NaN where it did not get to, filled in place; what is known is
+            not run.
+        units: The kind of unit that is gated.
+        off_at: Where units are gated.
+
+    Returns:
+        The gradients.
+    """
+    gates = torch.as_tensor(gates)
+    gradient = np.full(tuple(gates.shape), np.nan, dtype=np.float32) if measured is None else measured
+    unknown = np.asarray(np.isnan(gradient).any(axis=(1, 2)))
+    device = device_of(model)
+    texts = [_Texts.of(row, extend) for row in asked]
+
+    def run(batch: Int[np.ndarray, " n"]) -> None:
+        batch = batch[unknown[batch]]
+        if not len(batch):
+            return
+        leaf = to_device(gates[batch], device).requires_grad_()
+        mean = _mean_probability(model, [texts[i] for i in batch], leaf, units, off_at)
+        gradient[batch] = torch.autograd.grad(mean, leaf)[0].float().cpu().numpy()
+        done(len(batch))
+
+    with differentiable(model):
+        run_in_batches([each.n_tokens for each in texts], token_budget_for(model, batch_tokens, "gradient"), run)
+    return gradient
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """The texts of a row, each once; the tokens that they begin with alike; and what is read in them.
+
+    ``reads`` has a line for each token read: its text, its position, the token, and its continuation;
+    ``continuations`` one for each continuation: its example, its scale, and whether it is the answer.
+    """
+
+    prefix: int
+    texts: list[tuple[int, ...]]
+    prompts: list[int]
+    reads: Int[np.ndarray, "read 4"]
+    continuations: Float[np.ndarray, "continuation 3"]
+
+    @classmethod
+    def of(cls, asked: Sequence[Asked], extend: bool) -> _Texts:
+        # Where its prompt ends says which tokens of a text are gated.
+        places: dict[tuple[tuple[int, ...], int], int] = {}
+        reads = []
+        continuations: list[tuple[int, float, bool]] = []
+        for number, one in enumerate(asked):
+            for which, tokens in enumerate(one.tokens.continuations):
+                text = one.tokens.inputs_of(which), len(one.tokens.prompt_of(which))
+                place = places.setdefault(text, len(places))
+                at = one.tokens.positions_of(which)
+                reads += [(place, where, token, len(continuations)) for where, token in zip(at, tokens, strict=True)]
+                continuations.append((number, one.scales[which], which == one.answer))
+        texts, first = [tokens for tokens, _ in places], min(where for _, where, _, _ in reads)
+        alike = next((i for i, column in enumerate(zip(*texts, strict=False)) if len(set(column)) > 1), first)
+        prefix = min(alike, first) if extend and len(texts) > 1 else 0
+        return cls(prefix, texts, [n for _, n in places], np.array(reads), np.array(continuations, dtype=float))
+
+    @property
+    def n_tokens(self) -> int:
+        """Padded tokens that are run."""
+        return self.prefix + len(self.texts) * (max(map(len, self.texts)) - self.prefix)
+
+
+def _mean_probability(
+    model: HookedModel, rows: Sequence[_Texts], gates: Float[Tensor, "row layer unit"], units: Units, off_at: Positions
+) -> Float[Tensor, ""]:
+    """The mean probability of the answers of each row, summed over the rows, differentiable in the gates."""
+    stored = None
+    prefixes = [row.prefix for row in rows] if all(row.prefix for row in rows) else [0] * len(rows)
+    if prefixes[0]:
+        tokens, attention_mask = pad([row.texts[0][: row.prefix] for row in rows])
+        extension = Extension(attention_mask, keep=True)
+        where = tokens_gated(off_at, [0] * len(rows), [row.prompts[0] for row in rows], tokens.shape[1])
+        nothing = torch.zeros(1, dtype=torch.long)
+        with hooked(model, gate_hooks(model, gates, units, where)):
+            logits_at(model, tokens, attention_mask, row=nothing, position=nothing, extension=extension)
+        stored = extension.finish()
+        stored.compact()
+    of = np.repeat(np.arange(len(rows)), [len(row.texts) for row in rows])
+    tokens, attention_mask = pad([text[prefixes[i] :] for i, row in enumerate(rows) for text in row.texts])
+    parents = torch.from_numpy(of)
+    continued = None if stored is None else Extension(attention_mask, stored, parents)
+    starts, ends = [prefixes[i] for i in of], [n for row in rows for n in row.prompts]
+    where = tokens_gated(off_at, starts, ends, tokens.shape[1])
+    texts_before = np.cumsum([0, *(len(row.texts) for row in rows)])
+    continuations_before = np.cumsum([0, *(len(row.continuations) for row in rows)])
+    reads = np.concatenate(
+        [
+            row.reads + np.array([texts_before[i], -prefixes[i], 0, continuations_before[i]])
+            for i, row in enumerate(rows)
+        ]
+    )
+    text, position, token, continuation = torch.from_numpy(reads).T
+    each = gates[to_device(parents, gates.device)]
+    with hooked(model, gate_hooks(model, each, units, where)):
+        logits = logits_at(model, tokens, attention_mask, row=text, position=position, extension=continued)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    wanted = to_device(token, logits.device)
+    logprob = logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(dim=1)
+    summed = logprob.new_zeros(int(continuations_before[-1])).index_add(
+        0, to_device(continuation, logits.device), logprob
+    )
+    n_examples = [int(row.continuations[-1, 0]) + 1 for row in rows]
+    before = np.cumsum([0, *n_examples])
+    example = np.concatenate([row.continuations[:, 0] + before[i] for i, row in enumerate(rows)]).astype(np.int64)
+    table = np.concatenate([row.continuations for row in rows])
+    compared = summed * to_device(torch.from_numpy(table[:, 1]).to(summed), logits.device)
+    right = np.flatnonzero(table[:, 2])
+    share = np.repeat([1 / n for n in n_examples], n_examples)
+    at = to_device(torch.from_numpy(example), logits.device)
+    alone = np.bincount(example) == 1
+    top = compared.new_full((len(right),), -torch.inf).scatter_reduce(0, at, compared.detach(), "amax")
+    mass = compared.new_zeros(len(right)).index_add(0, at, (compared - top[at]).exp())
+    answer = compared[to_device(torch.from_numpy(right), logits.device)]
+    alone_ = to_device(torch.from_numpy(alone), logits.device)
+    probability = torch.where(alone_, answer, answer - top - mass.log()).exp()
+    return (probability * to_device(torch.from_numpy(share).to(probability), logits.device)).sum()
 
 
 def replacement_gradients(

@@ -167,7 +167,7 @@ def clocked(model: HookedModel) -> Iterator[Clock]:
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of a matrix product, as large as is done in a tenth of a second or so: the fastest of a few."""
+    """FLOP/s of a matrix product, as large as is done in a fiftieth of a second or so: the fastest of a few."""
     side, largest = _LEAST_SIDE, _SIDE.get(device.type, _OTHER_SIDE)
     while True:
         one, other = torch.randn(2, side, side, device=device, dtype=torch.float32).to(dtype)

@@ -65,7 +65,9 @@ def add_legend(ax: Axes, **options: Any) -> Axes:
             **options,
         }
         legend = ax.legend(**inside)
-        if ax.get_yscale() == "linear" and _hides_a_line(ax, legend):
+        # Room above is of no use in polar axes, nor where the caller says where it goes.
+        roomy = ax.name == "rectilinear" and ax.get_yscale() == "linear" and "loc" not in options
+        if roomy and _hides_a_line(ax, legend):
             _raise_top(ax, ax.legend(**{**inside, "loc": "upper left"}))
     return ax
 
@@ -73,7 +75,9 @@ def add_legend(ax: Axes, **options: Any) -> Axes:
 def _hides_a_line(ax: Axes, legend: Legend) -> bool:
     figure_of(ax).draw_without_rendering()
     box = legend.get_window_extent()
-    return any(line.get_transform().transform_path(line.get_path()).intersects_bbox(box, False) for line in ax.lines)
+    # A line over the whole height is hidden wherever the top is.
+    lines = [line for line in ax.lines if line.get_transform() != ax.get_xaxis_transform(which="grid")]
+    return any(line.get_transform().transform_path(line.get_path()).intersects_bbox(box, False) for line in lines)
 
 
 def _raise_top(ax: Axes, legend: Legend) -> None:

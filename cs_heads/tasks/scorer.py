@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.function_identity import OF_PYTHON, identity_of, reads_of
@@ -279,11 +279,13 @@ def compared(
     example: Example, logprobs: Float[np.ndarray, " continuation"], length_normalized: bool
 ) -> Float[np.ndarray, " continuation"]:
     """The numbers by which choices compete: log-probabilities (nats), by character where length-normalized."""
-    if not length_normalized:
-        return logprobs
+    return logprobs / characters(example) if length_normalized else logprobs
+
+
+def characters(example: Example) -> Int[np.ndarray, " continuation"]:
+    """The characters of each continuation, one at least, without the space it begins with."""
     # No task over token ids is length-normalized.
-    lengths = [len(text.lstrip()) for text in example.continuations if isinstance(text, str)]
-    return logprobs / np.maximum(lengths, 1)
+    return np.maximum([len(text.lstrip()) for text in example.continuations if isinstance(text, str)], 1)
 
 
 def margin_of_choice(compared: Float[np.ndarray, " continuation"], answer: int) -> float:

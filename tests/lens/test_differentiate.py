@@ -3,9 +3,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cs_heads.lens import encode_example
+from cs_heads.lens import EncodedExample, encode_example
 from cs_heads.lens.batches import TokenBudget, run_in_batches
-from cs_heads.lens.differentiate import differentiable, gate_gradients
+from cs_heads.lens.differentiate import Asked, differentiable, gate_gradients, probability_gradients
 from tests.plain_gates import gated_nll
 from tests.tiny import ARCHITECTURES, completion_records
 
@@ -140,3 +140,63 @@ def test_another_error_passes():
 
     with pytest.raises(RuntimeError, match="something else"):
         run_in_batches([5, 4], TokenBudget(100), run)
+
+
+@pytest.mark.parametrize("extend", [True, False])
+def test_gradients_of_probabilities_are_those_of_plain_hugging_face(load, folders, architecture, backend, extend):
+    """Of two choices after a prompt that begins alike, and of whole targets; with what they share run once, or not."""
+    model = load(architecture, backend)
+    plain = AutoModelForCausalLM.from_pretrained(folders(architecture)).double()
+    texts, targets = rows(model, 6)
+    begin = texts[0][:3]
+    prompts = [(*begin, *text[:2]) for text in texts]
+    choices = [EncodedExample(p, (t, (t[0], 7, 3)), merged=False) for p, t in zip(prompts, targets, strict=True)]
+    wholes = [EncodedExample(p, (t,), merged=False) for p, t in zip(prompts, targets, strict=True)]
+    asked = [
+        [Asked(one, 1, (1.0, 0.5)) for one in choices[:3]],
+        [Asked(one, 0, (1.0, 1.0)) for one in choices[3:5]],
+        [Asked(one, 0, (0.5,)) for one in wholes[:4]],
+        [Asked(wholes[5], 0, (1.0,))],
+    ]
+    gates = torch.rand(len(asked), *SHAPE, generator=torch.Generator().manual_seed(0))
+    gradient = probability_gradients(model, asked, gates, batch_tokens=60, extend=extend)
+    for row, examples in enumerate(asked):
+        leaf = gates[row].double().requires_grad_()
+        probabilities = []
+        for one in examples:
+            scored = [
+                -scale * len(target) * gated_nll(plain, one.tokens.prompt, target, leaf)
+                for scale, target in zip(one.scales, one.tokens.continuations, strict=True)
+            ]
+            share = scored[0] if len(scored) == 1 else torch.stack(scored).log_softmax(0)[one.answer]
+            probabilities.append(share.exp())
+        (expected,) = torch.autograd.grad(torch.stack(probabilities).mean(), leaf)
+        torch.testing.assert_close(torch.from_numpy(gradient[row]).double(), expected, atol=2e-4, rtol=2e-3)
+
+
+def test_gradients_of_probabilities_that_are_known_are_not_run_again(load, backend):
+    model = load("llama", backend)
+    prompts, targets = rows(model, 4)
+    asked = [[Asked(EncodedExample(p, (t,), merged=False), 0, (1.0,))] for p, t in zip(prompts, targets, strict=True)]
+    gates, done = torch.ones(4, *SHAPE), []
+    known = np.full((4, *SHAPE), np.nan, dtype=np.float32)
+    known[1] = 7
+    gradient = probability_gradients(model, asked, gates, done=done.append, measured=known)
+    assert (gradient[1] == 7).all()
+    assert np.isfinite(gradient).all()
+    assert sum(done) == 3
+
+
+def test_texts_that_are_alike_but_whose_prompts_end_elsewhere_are_gated_each_at_its_own_tokens(load, backend):
+    model = load("llama", backend)
+    short, long = (
+        EncodedExample((5, 6, 7), ((8, 9),), merged=False),
+        EncodedExample((5, 6, 7, 8), ((9,),), merged=False),
+    )
+    gates = torch.rand(1, *SHAPE, generator=torch.Generator().manual_seed(0))
+    for off_at in ("all", "last", "prompt"):
+        both, *each = (
+            probability_gradients(model, [[Asked(one, 0, (1.0,)) for one in some]], gates, off_at=off_at)
+            for some in ((short, long), (short,), (long,))
+        )
+        np.testing.assert_allclose(both, np.mean(each, axis=0), atol=1e-6)

@@ -584,7 +584,7 @@ def test_frequency_by_the_intact_model_is_of_heads_that_all_cost_something():
     known, lost = blame(rows, 1.0), 1.0 - rows.response()
     for k, expected in ((4, np.ones(4)), (2, np.array([1.0, 1.0, 0.0, 0.0]))):
         rng = np.random.default_rng(0)
-        drawn = selection_frequency(rows, known, np.zeros(4), effects, lost, k=k, n_bootstraps=20, rng=rng)
+        drawn = selection_frequency(rows, known, np.zeros(4), effects, lost=lost, k=k, n_bootstraps=20, rng=rng)
         assert drawn == pytest.approx(expected)
 
 

@@ -206,7 +206,7 @@ def test_two_kin_that_are_all_that_the_model_can_do_are_refused():
 def test_by_default_each_task_has_its_share_beside_the_intact_runs():
     tasks = one_head_each(A, B)
     found = annealed_jointly(tasks, n_bootstraps=0)
-    most = 200 + 2 * per_task(GRID.size)
+    most = 200 + 2 * per_task(GRID.size, None)
     assert 0.9 * most < found.spent <= most
     assert found.spent == sum(task.spent for task in tasks)
     assert {ranking.spent for ranking in found.rankings} == {found.spent}
@@ -384,7 +384,7 @@ def with_rows(made, n=240):
     joint = JointSearch(made, DensityControl(SMALL.size, 0.65, 0.5, 1.0), made[0].sensor.budget, 14, rng)
     off, group = sparse_rows(heads, SMALL.size), np.arange(n) % 2
     joint._add(made, measure([search.sensor.plan(off, group, of_controls=0) for search in made]))
-    joint._refit()
+    joint.refit()
     return joint
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
 from scipy.stats import t
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
 from cs_heads.methods.annealing.rows import Flat, PerRow, Rows
@@ -71,7 +74,11 @@ def _lasso(columns: sparse.csc_array, harm: PerRow, penalty: Flat) -> Flat:
     indices, starts = columns.indices.astype(np.int32), columns.indptr.astype(np.int32)
     scaled = sparse.csc_array((data, indices, starts), shape=columns.shape)
     # scikit-learn divides the squares by the number of rows, so the common penalty is divided too.
-    lasso = Lasso(alpha=1 / len(harm), tol=1e-3, max_iter=10_000).fit(scaled, harm)
+    lasso = Lasso(alpha=1 / len(harm), tol=1e-3, max_iter=10_000)
+    with warnings.catch_warnings():
+        # Few rows make columns alike, and the last digits of an optimum are not what counts here.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        lasso.fit(scaled, harm)
     return np.asarray(lasso.coef_ / penalty)
 
 
@@ -131,8 +138,8 @@ class Blame:
         return BothEffects(float(effects[0]), float(errors[0]), float(effects[1]), float(errors[1]))
 
 
-def blame(rows: Rows, above_guess: float) -> Blame:
-    """Fit both sides of the rows.
+def blame(rows: Rows, above_guess: float, before: Blame | None = None) -> Blame:
+    """Fit both sides of the rows, and hold what was known ``before`` beside them.
 
     Most heads take nothing from the controls, and noise in what they seem to take must not spread into the order of
     heads: of the controls' effects the part beyond two standard errors is subtracted. What rows do to the controls
@@ -142,33 +149,84 @@ def blame(rows: Rows, above_guess: float) -> Blame:
     response = rows.response()
     if not rows.drawn.shape[1]:
         task = regress(rows.off, response, rows.group)
+        task = task if before is None else pooled(before.task, task, above_guess)
         nothing = Fit(np.zeros_like(task.z), np.zeros_like(task.z))
         return Blame(task, nothing, response, above_guess, task.effect / above_guess, task.z)
     lost = rows.control_response()
     controls = regress(rows.off, -lost, rows.group)
-    return contrasted(rows, controls, lost - rows.off @ beyond_doubt(controls), above_guess)
+    controls = controls if before is None else pooled(before.controls, controls)
+    return contrasted(rows, controls, lost - rows.off @ beyond_doubt(controls), above_guess, before=before)
 
 
-def contrasted(rows: Rows, controls: Fit, left: PerRow, above_guess: float, weight: float = 1.0) -> Blame:
+def contrasted(
+    rows: Rows, controls: Fit, left: PerRow, above_guess: float, *, weight: float = 1.0, before: Blame | None = None
+) -> Blame:
     """Fit the task of the rows, where the controls' effects are known, and what rows do to these beyond them.
 
     What is sure of the controls' losses counts ``weight`` times.
     """
-    response, sure = rows.response(), weight * beyond_doubt(controls)
+    response = rows.response()
     _, group = np.unique(rows.group, return_inverse=True)
     left, kept = (each - _group_means(each, group) for each in (left, response))
     together = float(np.clip(-(kept @ left) / max(left @ left, 1e-12), 0, above_guess))
     response = response + together * left
     task = regress(rows.off, response, rows.group)
-    contrast = task.effect / above_guess - sure
+    task = task if before is None else pooled(before.task, task, above_guess)
+    return combined(task, controls, response, above_guess, weight)
+
+
+def combined(task: Fit, controls: Fit, response: PerRow, above_guess: float, weight: float = 1.0) -> Blame:
+    """The contrast of both sides; what is sure of the controls' losses counts ``weight`` times."""
+    contrast = task.effect / above_guess - weight * beyond_doubt(controls)
     error = standard_error(task) / above_guess
     z = np.divide(contrast, error, out=np.zeros_like(contrast), where=error > 0)
     return Blame(task, controls, response, above_guess, contrast, z)
 
 
+# Share of the score by which gradients may miss what rows measure, one standard deviation: they are of probabilities,
+# which hardly move where an answer is far from turning.
+GRADIENT_MISFIT = 0.1
+
+
+def pooled(gradients: Fit, rows: Fit, scale: float = 1.0) -> Fit:
+    """What gradients and rows say of each head, weighted by their precision; gradients alone where it was never off.
+
+    Beside rows, gradients count as uncertain by ``GRADIENT_MISFIT`` more.
+
+    Args:
+        gradients: Of all heads.
+        rows: Of those that were off in some.
+        scale: What a share of 1 is in both.
+
+    >>> both = pooled(Fit(np.array([0.2, 0.1]), np.array([2.0, 1.0])), Fit(np.array([0.5, 0.0]), np.array([5.0, 0.0])))
+    >>> both.effect.round(2).tolist()
+    [0.4, 0.1]
+    """
+    known, errors = rows.z != 0, [standard_error(fit) for fit in (gradients, rows)]
+    errors[0] = np.where(known & (errors[0] > 0), np.hypot(errors[0], GRADIENT_MISFIT * scale), errors[0])
+    one, other = (np.divide(1.0, error**2, out=np.zeros_like(error), where=error > 0) for error in errors)
+    total = one + other
+    summed = one * gradients.effect + other * rows.effect
+    effect = np.divide(summed, total, out=np.zeros_like(total), where=total > 0)
+    return Fit(effect, effect * np.sqrt(total))
+
+
+def mean_fit(fits: Sequence[Fit]) -> Fit:
+    """The mean effect of each head over several tasks, which are independent."""
+    effect = np.mean([fit.effect for fit in fits], axis=0)
+    error = np.sqrt(np.square([standard_error(fit) for fit in fits]).sum(axis=0)) / len(fits)
+    return Fit(effect, np.divide(effect, error, out=np.zeros_like(effect), where=error > 0))
+
+
 def standard_error(fit: Fit) -> Flat:
     """The standard error of each effect; 0 for a head that was never off."""
     return np.abs(np.divide(fit.effect, fit.z, out=np.zeros_like(fit.z), where=fit.z != 0))
+
+
+def with_errors(fit: Fit) -> tuple[Flat, Flat]:
+    """Effects and their standard errors, infinite for a head of which nothing is known."""
+    error = standard_error(fit)
+    return fit.effect, np.where(error > 0, error, np.inf)
 
 
 def beyond_doubt(fit: Fit) -> Flat:
@@ -257,8 +315,9 @@ def selection_frequency(
     known: Blame,
     prior: Flat,
     merit: Flat,
-    lost: PerRow | None = None,
     *,
+    lost: PerRow | None = None,
+    resampled: Callable[[], Fit] | None = None,
     k: int,
     n_bootstraps: int,
     rng: np.random.Generator,
@@ -266,7 +325,8 @@ def selection_frequency(
     """Share of bootstraps over rows that find a head harmful and among the ``k`` best.
 
     What the controls take off its z, and the prior adds, stays as it is for all rows. With what rows ``lost`` against
-    the intact model, of which there are enough for least squares, these select.
+    the intact model, of which there are enough for least squares, these select. ``resampled`` gives what was known
+    before the rows, by a bootstrap of its own.
     """
     candidates = np.sort(np.argsort(-merit, kind="stable")[:_CANDIDATES])
     candidates = candidates[np.isfinite(merit[candidates])]
@@ -278,7 +338,11 @@ def selection_frequency(
     for _ in range(n_bootstraps):
         drawn = rng.integers(len(rows), size=len(rows))
         if lost is None:
-            z = regress(off[drawn], response[drawn], rows.group[drawn]).z
+            fit = regress(off[drawn], response[drawn], rows.group[drawn])
+            if resampled is not None:
+                before = resampled()
+                fit = pooled(Fit(before.effect[candidates], before.z[candidates]), fit, known.above_guess)
+            z = fit.z
         else:
             z = np.linalg.lstsq(off[drawn].toarray(), lost[drawn], rcond=None)[0] / error
         best = np.argsort(-(z + beside), kind="stable")[:k]

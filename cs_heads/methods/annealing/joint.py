@@ -12,6 +12,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -22,7 +23,7 @@ from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
 from cs_heads.experiment.cost import Budget, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of, preparation_of, responding
 from cs_heads.experiment.together import Asked, measure_together
-from cs_heads.methods.annealing.estimate import ROWS_A_HEAD
+from cs_heads.methods.annealing.estimate import GRADIENT_MISFIT, ROWS_A_HEAD
 from cs_heads.methods.annealing.method import (
     EVEN,
     FIXED,
@@ -33,7 +34,16 @@ from cs_heads.methods.annealing.method import (
     ranking_of,
 )
 from cs_heads.methods.annealing.rows import Planned, Rows, Sensor, measure, sparse_rows
-from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Groups, best_sets
+from cs_heads.methods.annealing.screen import SAVED, Screening, screening_of
+from cs_heads.methods.annealing.search import (
+    LAST,
+    N_PILOTS,
+    ROWS_OF_PILOT,
+    WHOLE,
+    DensityControl,
+    Groups,
+    best_sets,
+)
 from cs_heads.methods.annealing.task_search import TaskSearch, universal_of
 from cs_heads.methods.controls import BalancedDraws, Controls, TaskLoss, check_experiments
 from cs_heads.progress import expect, one_bar, step
@@ -63,9 +73,9 @@ class JointSearch:
         self._groups = Groups()
         self._draws = BalancedDraws(np.arange(self.density.n_heads), self.rng)
 
-    def run(self, first: int) -> None:
+    def run(self, batches: range) -> None:
         """The batches before sets are measured."""
-        for batch in range(first):
+        for batch in batches:
             step(f"batch {batch + 1}/{self.n_batches}")
             done = batch / self.n_batches
             per_row = sum(search.sensor.per_row for search in self.searches)
@@ -73,6 +83,9 @@ class JointSearch:
             if done < WHOLE:
                 self._on_all(n_rows)
             else:
+                screened = any(search.gradients is not None for search in self.searches) and not self._n_masks
+                for _ in range(N_PILOTS if screened and n_rows > 2 * N_PILOTS * ROWS_OF_PILOT else 0):
+                    self._by_twos(ROWS_OF_PILOT, done, pilot=True)
                 self._by_twos(n_rows, done)
 
     def measure_alone(self) -> None:
@@ -126,7 +139,7 @@ class JointSearch:
         self._n_groups = max(self._n_groups, int(group.max()) + 1)
         measured = measure(_planned(self.searches, off, group))
         self._add(self.searches, measured)
-        self._refit()
+        self.refit()
         ratios = [
             (rows.scores.mean() - search.sensor.task.guess) / search.sensor.task.above_guess
             for search, rows in zip(self.searches, measured, strict=True)
@@ -135,8 +148,8 @@ class JointSearch:
         for search in self.searches:
             search.density.n_off = self.density.n_off / 2
 
-    def _by_twos(self, n_rows: int, done: float) -> None:
-        """Rows of two tasks' heads, on both."""
+    def _by_twos(self, n_rows: int, done: float, *, pilot: bool = False) -> None:
+        """Rows of two tasks' heads, on both; a pilot has no more of them than it is told."""
         searching = [search for search in self.searches if np.isfinite(search.merit).any()]
         for search in searching:
             search.set_pool(done)
@@ -153,7 +166,7 @@ class JointSearch:
         for together in pairs:
             last, n, cost = len(together[0].finalists) > 0, n_rows, sum(search.sensor.per_row for search in together)
             kept -= n_rows * cost
-            if last:
+            if last and not pilot:
                 pools = len(np.unique(np.concatenate([search.pool for search in together])))
                 # Pairs to come have their rows, too.
                 most = min(each * len(together), self.budget.left - kept)
@@ -168,7 +181,7 @@ class JointSearch:
         rows = iter(measured)
         for together in pairs:
             self._add(together, [next(rows) for _ in together])
-        self._refit()
+        self.refit()
         for search, mine, counts in zip(chain.from_iterable(pairs), measured, counted, strict=True):
             search.observe(mine, counts)
 
@@ -180,7 +193,8 @@ class JointSearch:
         for search, rows in zip(searches, measured, strict=True):
             search.add(rows, masks)
 
-    def _refit(self) -> None:
+    def refit(self) -> None:
+        """Fit all tasks, and set aside what they share."""
         while True:
             for search in self.searches:
                 search.fit_own()
@@ -227,8 +241,17 @@ def check_joint_budget(
     return least
 
 
-def per_task(size: int) -> int:
-    """Example-evaluations for each task by default on a grid of so many heads: half of those of ``annealed``."""
+def per_task(size: int, screening: Screening | None) -> int:
+    """Example-evaluations for each task by default on a grid of so many heads.
+
+    Without a screen by gradients they are half of those of ``annealed``, with one its masks and the task's gradients.
+
+    Args:
+        size: Heads of the grid.
+        screening: That of all heads by gradients, where there is one.
+    """
+    if screening is not None:
+        return default_budget(size) // SAVED + screening.cost(0)
     return default_budget(size) // 2
 
 
@@ -250,6 +273,7 @@ def annealed_jointly(
     n_finalists: int | None = None,
     n_decoys: int = 6,
     n_bootstraps: int = 40,
+    screen: str = "masks",
 ) -> Joint:
     """Rank the heads of each of several tasks by what they take from it beyond the others: ``annealed``, jointly.
 
@@ -266,7 +290,7 @@ def annealed_jointly(
         kin: Places of two tasks that are no controls of each other.
         k: Heads wanted of each (None: 5, or half of a grid of fewer than 10 heads).
         budget: Example-evaluations of all tasks together (None: the intact runs, and for
-            each half of what ``annealed`` takes).
+            each half of what ``annealed`` takes, or by gradients as many masks and one task's gradients).
         seed: Seeds all draws.
         response: What is fitted, as in ``annealed``.
         examples_per_mask: Random examples of a task under each mask.
@@ -278,6 +302,7 @@ def annealed_jointly(
         n_finalists: Heads of the last phase.
         n_decoys: Random heads of the last phase.
         n_bootstraps: Resamples of the rows that give each head's frequency; 0 for none.
+        screen: What all heads are screened by, as in ``annealed``: by gradients masks on all heads are left out.
 
     Returns:
         A ranking of each task, in their order (None: ``left_out`` says why), and ``losses`` ``[task, layer, head]`` of
@@ -306,17 +331,13 @@ def annealed_jointly(
     before = sum(sizes) + preparation_of(*experiments)
     least = check_joint_budget(budget, sizes, before, examples_per_mask, n_batches)
     apart = _pairs(kin, len(experiments))
-    expect(max(least, before + per_task(size) * len(experiments)) if budget is None else int(budget))
-    tasks, left_out = _able(experiments, response)
-    for place in list(tasks):
-        if not _others(place, tasks, apart):
-            left_out[place] = "no other task that the model can do is a control of it"
-    tasks = {place: task for place, task in tasks.items() if place not in left_out}
-    if len(tasks) < 2:
-        why = "; ".join(f"{name_of(experiments[place])!r}: {reason}" for place, reason in left_out.items())
-        raise BaselineTooLowError(f"experiments: the model can do fewer than two of the tasks ({why})")
+    room = None if budget is None else (int(budget) - before) // len(experiments)
+    screening = screening_of(screen, experiments, room, examples_per_mask, with_controls=False)
+    each = per_task(size, screening)
+    expect(max(least, before + each * len(experiments)) if budget is None else int(budget))
+    tasks, left_out = _able(experiments, response, apart)
     if budget is None:
-        budget = max(least, before + per_task(size) * len(tasks))
+        budget = max(least, before + each * len(tasks))
     rng, spending = np.random.default_rng(seed), Budget(int(budget))
     spending.pay(before)
     searches = {}
@@ -335,17 +356,33 @@ def annealed_jointly(
             rng=rng,
             weight=WEIGHT,
         )
+        if screening:
+            searches[place].screen(screening)
     for place, search in searches.items():
         search.others = [searches[other] for other in _others(place, searches, apart)]
     joint = JointSearch(
         list(searches.values()), DensityControl(size, target, max_density, density * size), spending, n_batches, rng
     )
-    joint.run(math.ceil(LAST * n_batches) + 1)
+    first = math.ceil(LAST * n_batches) + 1
+    if screening:
+        joint.refit()
+    joint.run(range(first - 1 if screening else 0, first))
     chosen = joint.best_sets(k)
     joint.measure_alone()
-    settings = {"budget": budget, "k": k, "seed": seed, "response": response, "n_batches": n_batches, **shares}
-    settings |= {"examples_per_mask": examples_per_mask, "n_finalists": n_finalists, "n_decoys": n_decoys}
-    settings |= {"n_bootstraps": n_bootstraps, "fixed": FIXED}
+    settings: dict[str, Any] = {
+        "budget": budget,
+        "k": k,
+        "seed": seed,
+        "response": response,
+        "n_batches": n_batches,
+        **shares,
+        "examples_per_mask": examples_per_mask,
+        "n_finalists": n_finalists,
+        "n_decoys": n_decoys,
+        "n_bootstraps": n_bootstraps,
+        "fixed": FIXED,
+        "screen": None if screening is None else vars(screening),
+    }
     rankings: list[HeadRanking | None] = [None] * len(experiments)
     for (place, search), best in zip(searches.items(), chosen, strict=True):
         ranking = ranking_of(search, best, k=k, n_bootstraps=n_bootstraps, spent=spending.spent, before=before)
@@ -357,6 +394,8 @@ def annealed_jointly(
             provenance={**ranking.provenance, "design": settings, "controls": names},
         )
     losses, errors = (each.reshape(-1, *grid.shape) for each in joint.taken())
+    if screening is not None:
+        errors = np.hypot(errors, GRADIENT_MISFIT)
     return Joint(rankings, losses, errors, left_out, spending.spent)
 
 
@@ -373,8 +412,10 @@ def _others(place: int, tasks: Collection[int], apart: set[frozenset[int]]) -> l
     return [other for other in tasks if other != place and frozenset((place, other)) not in apart]
 
 
-def _able(experiments: Sequence[ExperimentLike], response: str) -> tuple[dict[int, TaskLoss], dict[int, str]]:
-    """The tasks that the intact model can do, by their place, and why it cannot do the others."""
+def _able(
+    experiments: Sequence[ExperimentLike], response: str, apart: set[frozenset[int]]
+) -> tuple[dict[int, TaskLoss], dict[int, str]]:
+    """The tasks that the intact model can do and that have a control, by their place, and why not the others."""
     nothing_off = np.zeros((1, *experiments[0].grid.shape), dtype=bool)
     measure_together([Asked(experiment, nothing_off, None, response) for experiment in experiments])
     tasks, left_out = {}, {}
@@ -383,4 +424,11 @@ def _able(experiments: Sequence[ExperimentLike], response: str) -> tuple[dict[in
             tasks[place] = TaskLoss.of(experiment, response, every=chance_of(experiment) >= EVEN)
         except BaselineTooLowError as error:
             left_out[place] = str(error)
+    for place in list(tasks):
+        if not _others(place, tasks, apart):
+            left_out[place] = "no other task that the model can do is a control of it"
+    tasks = {place: task for place, task in tasks.items() if place not in left_out}
+    if len(tasks) < 2:
+        why = "; ".join(f"{name_of(experiments[place])!r}: {reason}" for place, reason in left_out.items())
+        raise BaselineTooLowError(f"experiments: the model can do fewer than two of the tasks ({why})")
     return tasks, left_out

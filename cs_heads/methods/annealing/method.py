@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from cs_heads.experiment.cost import Budget, Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, provenance_of, responding
 from cs_heads.methods.annealing.estimate import (
     DOUBT,
+    GRADIENT_MISFIT,
     N_ROUNDS,
     NO_HARM,
     PENALTY,
@@ -29,8 +31,10 @@ from cs_heads.methods.annealing.estimate import (
     anchored,
     selection_frequency,
     taken_by,
+    with_errors,
 )
 from cs_heads.methods.annealing.rows import Flat, PerRow, Sensor
+from cs_heads.methods.annealing.screen import FIXED_SCREEN, SAVED, screening_of
 from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Search, best_sets, rows_for_intervals
 from cs_heads.methods.controls import (
     CLEAR,
@@ -85,6 +89,7 @@ FIXED = {
     "claims_beyond": BEYOND,
     "prior_weight": PRIOR_WEIGHT,
     "all_examples_from_chance": EVEN,
+    "screen": {**FIXED_SCREEN, "misfit": GRADIENT_MISFIT},
 }
 
 
@@ -106,6 +111,7 @@ def annealed(
     n_finalists: int | None = None,
     n_decoys: int = 6,
     n_bootstraps: int = 40,
+    screen: str = "masks",
     prior: HeadRanking | Float[np.ndarray, "layer head"] | None = None,
     chance: float | None = None,
 ) -> HeadRanking:
@@ -118,7 +124,9 @@ def annealed(
     ``density`` of the grid and is adjusted so that the score above chance stays near ``target`` of the intact one, up
     to ``max_density``. Masks draw on all heads for 40 % of the rows, then on the best by z, ever fewer. In the last 30
     %, the last phase, they draw on ``n_finalists`` heads and ``n_decoys`` random others, nearer to the intact score
-    (``last_target``), so that what a head does there is near what it does alone.
+    (``last_target``), so that what a head does there is near what it does alone. With ``screen="gradients"`` gradients
+    at random places between the intact model and random masks choose the finalists, and the search begins with its last
+    phase.
 
     *Controls.* The intact model is asked 30 to 100 examples of each control. Controls that it can do are measured under
     the same masks: a row has two examples for each control, no more than of the task, four of one control at a time,
@@ -130,9 +138,9 @@ def annealed(
     half of the task's; ``control_importance`` is what each head takes from the controls. Without controls, heads of the
     task cannot be distinguished from heads of every task, no set is chosen, and the notes say so.
 
-    *Result.* Importances are score lost against the intact model, one estimate a head from all rows in which
-    it was off. Effects among many other heads that are off count as uncertain by more than half of themselves, those of
-    the last phase by a seventh; the earlier rows of the finalists also by the selection of these. **z** is by how many
+    *Result.* Importances are score lost against the intact model, one estimate a head from all rows in which it was
+    off. Effects among many other heads that are off count as uncertain by more than half of themselves, those of the
+    last phase by a seventh; the earlier rows of the finalists also by the selection of these. **z** is by how many
     standard errors the estimate exceeds what the controls surely lose, and the ranking is by z. Finalists have 95 %
     intervals (other heads have NaN, and all have where the last phase has fewer than two rows for each of its heads).
     ``claims`` are finalists that take more than 2 points beyond the mean decoy (Holm, one-sided 5 %), and of which the
@@ -140,15 +148,16 @@ def annealed(
     interval are of these rows. ``frequency`` is the share of ``n_bootstraps`` resamples of the rows that rank a head
     among the ``k`` best. On a large grid, with fewer than four rows a head, the regression only says how heads that are
     no finalists differ; their level is that of the mean head. All figures are of the answers that are used: each right
-    answer can be lost, none won.
+    answer can be lost, none won. Where gradients screen, heads that are no finalists have what gradients say, which is
+    mostly too little, and finalists what the last phase says.
 
     Args:
         experiment: The task.
         k: Heads wanted (None: 5, or half of a small grid).
         controls: Experiments on other tasks, which the heads should not serve.
         budget: Example-evaluations in all: masks, controls, intact runs and what the ablation runs before; never
-            exceeded. By default 10 × heads, from 8,000 to 60,000, for masks (or as many as intervals need), and what
-            runs before the first mask on top.
+            exceeded. By default 10 × heads, from 8,000 to 60,000, for masks (or as many as intervals need), a
+            quarter of it where gradients screen, and gradients and what runs before on top.
         seed: Seeds all draws.
         response: What is fitted: score, probability (of the right answer) or margin (its log-odds, in nats). Which
             answers are right always depends on the score.
@@ -162,6 +171,9 @@ def annealed(
         n_finalists: Heads of the last phase (by default 20, or k where that is more).
         n_decoys: Random heads of the last phase, which the finalists are compared with.
         n_bootstraps: Resamples of the rows that give each head's frequency; 0 for none.
+        screen: What all heads are screened by: "masks", "gradients", or "auto" for gradients wherever there are some (a
+            model in this process that is not quantized, zero ablation, answers that no scorer judges) and the budget
+            has room for them.
         prior: Another ranking, or one number a head [layer, head]; standardized, half of it is added to z.
         chance: Score of guessing, 0 or more and below 1 (by default that of the task, 0 where it has none).
 
@@ -192,10 +204,16 @@ def annealed(
         raise ValueError(f"chance must be 0 or more and below 1, got {chance}")
     before = Contrast.cost(experiment, controls)
     least = before + n_batches * MIN_ROWS * (per_row + controls_of_row(len(controls), per_row))
-    if budget is None:
-        rows = max(n_batches * MIN_ROWS, rows_for_intervals(n_batches, n_finalists + n_decoys))
-        budget = max(least, before + max(default_budget(size), rows * per_row))
     check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact run")
+    screening = screening_of(screen, [experiment, *controls], None if budget is None else int(budget) - before, per_row)
+    if budget is None:
+        last = n_finalists + n_decoys
+        if screening is None:
+            masks = max(default_budget(size), per_row * max(n_batches * MIN_ROWS, rows_for_intervals(n_batches, last)))
+        else:
+            rows = 2 * ROWS_A_HEAD * last * (per_row + controls_of_row(len(controls), per_row))
+            masks = screening.cost(len(controls)) + max(default_budget(size) // SAVED, rows)
+        budget = max(least, before + masks)
     budget = int(budget)
     expect(budget)
     added = standardized(prior, grid.shape)
@@ -216,19 +234,32 @@ def annealed(
         n_decoys=n_decoys,
         rng=rng,
     )
+    if screening:
+        search.screen(screening)
     # The first batch of the last phase, then sets or, without controls, its other batches.
     first = math.ceil(LAST * n_batches) + 1
-    search.run(range(first))
+    search.run(range(first - 1 if screening else 0, first))
     chosen = best_sets([search], k)[0] if known.tasks else None
     if chosen is None:
         search.run(range(first, n_batches), keep=search.kept)
     search.measure_alone()
-    settings: dict[str, Any] = {"budget": budget, "k": k, "seed": seed, "response": response}
-    settings |= {"examples_per_mask": examples_per_mask, "n_batches": n_batches, **shares}
-    settings |= {"n_finalists": search.n_finalists, "n_decoys": n_decoys, "n_bootstraps": n_bootstraps}
-    settings |= {"prior": prior is not None, "chance": chance, "fixed": FIXED}
+    settings: dict[str, Any] = {
+        "budget": budget,
+        "k": k,
+        "seed": seed,
+        "response": response,
+        "examples_per_mask": examples_per_mask,
+        "n_batches": n_batches,
+        **shares,
+        "n_finalists": search.n_finalists,
+        "n_decoys": n_decoys,
+        "n_bootstraps": n_bootstraps,
+        "prior": prior is not None,
+        "chance": chance,
+        "fixed": FIXED,
+        "screen": None if screening is None else vars(screening),
+    }
     ranking = ranking_of(search, chosen, k=k, n_bootstraps=n_bootstraps, spent=spending.spent, before=before)
-    without = controls_notes(known.left_out, known.names)
     provenance = {
         "controls": known.names,
         "control_tasks": [provenance_of(control).get("task") for control in controls],
@@ -237,7 +268,7 @@ def annealed(
     return replace(
         ranking,
         provenance={**ranking.provenance, "design": settings, **provenance},
-        notes=(*fitted, *task.notes, *without, *ranking.notes),
+        notes=(*fitted, *task.notes, *controls_notes(known.left_out, known.names), *ranking.notes),
     )
 
 
@@ -326,9 +357,15 @@ def effects_of(search: Search) -> Effects:
     above = sensor.task.above_guess
     last = taken_by(*search.lost(rows[np.flatnonzero(rows.last)])) if rows.last.any() else None
     earlier = np.arange(len(rows)) if last is None else np.flatnonzero(~rows.last)
-    known = search.blame_of(earlier) if 0 < len(earlier) < len(rows) else search.blame
+    known = search.blame_of(earlier) if 0 < len(earlier) < len(rows) else search.before or search.blame
     first = rows[earlier]
-    effect, error, told = anchored(first, known.task, sensor.task.level - known.response, search.lost(first))
+    if search.gradients is None:
+        effect, error, told = anchored(first, known.task, sensor.task.level - known.response, search.lost(first))
+    else:
+        (effect, error), told = with_errors(known.task), True
+        # What rows of the last phase measure they say alone.
+        measured = np.isin(np.arange(len(error)), [] if last is None else last.heads)
+        error = np.where(measured, np.inf, np.hypot(error, GRADIENT_MISFIT * sensor.task.above_guess))
     task = Estimates(effect, error, 0.0 if last is None else search.passed, last)
     controls, controls_error = search.control_effects()
     sure = search.weight * np.maximum(controls - DOUBT * controls_error, 0)
@@ -368,14 +405,15 @@ def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) ->
     # Of a head that was never off nothing is known, and shared ones were left out of the rows.
     tried = np.array([h for h in np.flatnonzero(np.isfinite(known.task.error)) if h not in search.shared], dtype=int)
     interfering = tried[known.task.interfering(tried, len(search.rows) - 1)]
-    frequency = None
+    frequency, gradients = None, search.gradients
     if n_bootstraps and len(search.rows):
         drawn = selection_frequency(
             search.rows,
             search.blame,
             search.prior,
             search.merit,
-            known.lost,
+            lost=known.lost,
+            resampled=None if gradients is None else partial(gradients.resampled, sensor.task.above_guess, search.rng),
             k=k,
             n_bootstraps=n_bootstraps,
             rng=search.rng,

@@ -10,8 +10,21 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from cs_heads.methods.annealing.estimate import ROWS_A_HEAD, Blame, Taken, anchored, blame, both_effects, taken_by
+from cs_heads.experiment.protocol import name_of
+from cs_heads.methods.annealing.estimate import (
+    ROWS_A_HEAD,
+    Blame,
+    Fit,
+    Taken,
+    anchored,
+    blame,
+    both_effects,
+    mean_fit,
+    taken_by,
+    with_errors,
+)
 from cs_heads.methods.annealing.rows import Flat, PerRow, Planned, Rows, Sensor, measure, sparse_rows
+from cs_heads.methods.annealing.screen import Gradients, Screening, screened
 from cs_heads.methods.controls import CLEAR, PLENTY, BalancedDraws, BothEffects
 from cs_heads.progress import step
 
@@ -20,6 +33,10 @@ WHOLE = 0.4
 LAST = 0.7
 """Share of the budget after which the last phase begins."""
 
+ROWS_OF_PILOT, N_PILOTS = 10, 2
+"""Rows of the first batches after a screen by gradients, which adjust how many heads go off, and such batches."""
+# Heads off in the first of them.
+_FIRST_OFF = 2.0
 _MAX_STEP = 1.7
 _LEVELS = (0.6, 1.0, 1.4)
 
@@ -122,7 +139,8 @@ class Search:
     ``shared`` are heads that surely take as much from the controls, with what was known of both their effects: they go
     off no more, and where they take much, the rows in which they did are left out, for they tell of no other head. In
     the end each goes off ``alone``. ``passed`` is the best z of a head that was no finalist. ``weight``
-    is what the loss of the controls counts beside that of the task.
+    is what the loss of the controls counts beside that of the task. ``gradients`` are of all heads, and what
+    ``controls_before`` says of the controls by theirs: then the search begins with its last phase.
     """
 
     sensor: Sensor
@@ -138,6 +156,8 @@ class Search:
     finalists: Int[np.ndarray, " finalist"] = field(default_factory=lambda: np.zeros(0, dtype=int))
     decoys: Int[np.ndarray, " decoy"] = field(default_factory=lambda: np.zeros(0, dtype=int))
     heads_off: list[float] = field(default_factory=list)
+    gradients: Gradients | None = None
+    controls_before: Fit | None = None
 
     def __post_init__(self) -> None:
         size = self.sensor.grid.size
@@ -147,6 +167,14 @@ class Search:
         self.passed, self.alone = 0.0, Rows.none(size, self.sensor.per_row, self.sensor.of_controls)
         self._groups = Groups()
         self._draws = BalancedDraws(np.arange(size), self.rng)
+
+    @property
+    def before(self) -> Blame | None:
+        """What gradients say of both sides; None without any."""
+        if self.gradients is None:
+            return None
+        none = np.zeros(self.sensor.grid.size)
+        return screened(self.gradients, self.controls_before or Fit(none, none), self.sensor.task, self.weight)
 
     @property
     def merit(self) -> Flat:
@@ -163,13 +191,15 @@ class Search:
 
     def blame_of(self, some: Int[np.ndarray, " some"]) -> Blame:
         """The fit of some of the rows alone."""
-        return blame(self.rows[some], self.sensor.task.above_guess)
+        return blame(self.rows[some], self.sensor.task.above_guess, self.before)
 
     def control_effects(self) -> tuple[Flat, Flat]:
         """What each head takes from the controls, against the intact model, and its error: a loss each."""
         size = self.sensor.grid.size
         if not self.sensor.controls.tasks or not len(self.rows):
             return np.zeros(size), np.full(size, np.inf)
+        if self.gradients is not None:
+            return with_errors(self.blame.controls)
         of_controls = self.rows.off, self.rows.losses, self.rows.drawn
         return anchored(self.rows, self.blame.controls, self.rows.control_response(), of_controls)[:2]
 
@@ -191,6 +221,19 @@ class Search:
         intact = task.intact[np.searchsorted(task.examples, rows.examples)]
         return rows.off, intact - rows.scores, rows.examples
 
+    def screen(self, screening: Screening) -> None:
+        """Begin with what gradients say of all heads."""
+        sensor = self.sensor
+        step(f"gradients of {name_of(sensor.task.experiment)}")
+        sensor.budget.pay(screening.cost(len(sensor.controls.tasks)))
+        self.gradients = Gradients.of(sensor.task, screening.rows, screening.per_row, self.rng)
+        others = [
+            Gradients.of(control, screening.control_rows, screening.per_row, self.rng)
+            for control in sensor.controls.tasks
+        ]
+        self.controls_before = mean_fit([other.fit() for other in others]) if others else None
+        self.blame = self.before or self.blame
+
     def run(self, batches: range, keep: int = 0) -> None:
         """Measure these batches while any head is left; the last one spends the rest of the budget but for ``keep``."""
         for batch in batches:
@@ -203,6 +246,11 @@ class Search:
                 # Sets may follow instead of more such rows: intervals need some.
                 needed = ROWS_A_HEAD * len(self._draws.pool) - int(self.rows.last.sum())
                 n_rows = max(n_rows, min(needed, self.sensor.budget.left // (2 * self.sensor.cost)))
+            if self.gradients is not None and not len(self.every_row):
+                # How many heads may be off gradients do not say.
+                for _ in range(N_PILOTS if n_rows > 2 * N_PILOTS * ROWS_OF_PILOT else 0):
+                    self._add(ROWS_OF_PILOT)
+                    n_rows -= ROWS_OF_PILOT
             if n_rows > 0:
                 self._add(n_rows)
 
@@ -226,7 +274,7 @@ class Search:
         """Fit the rows in which no head is off that takes much from both sides."""
         self.rows = self.every_row.without(head for head, both in self.shared.items() if both.are_large)
         if len(self.rows):
-            self.blame = blame(self.rows, self.sensor.task.above_guess)
+            self.blame = self.blame_of(np.arange(len(self.rows)))
 
     def set_aside(self) -> bool:
         """Set aside heads that are now found to be shared; returns whether there were any."""
@@ -270,6 +318,9 @@ class Search:
         self._draws = BalancedDraws(pool, self.rng)
         taken = np.maximum(self.blame.task.effect[pool], 0).mean() / self.sensor.task.above_guess
         self.density.begin(self.last_target, float(taken))
+        if self.gradients is not None:
+            # They are of probabilities, and may say too little: rows of few heads off find out.
+            self.density.n_off = min(self.density.n_off, _FIRST_OFF)
 
     def _measure(self, n_rows: int) -> Rows:
         size, last = len(self._draws.pool), len(self.finalists) > 0

@@ -19,13 +19,17 @@ from cs_heads.methods.annealing.estimate import (
     beyond_doubt,
     both_effects,
     contrasted,
+    mean_fit,
+    pooled,
     regress,
-    standard_error,
     taken_by,
+    with_errors,
 )
 from cs_heads.methods.annealing.rows import Flat, PerRow, Rows
+from cs_heads.methods.annealing.screen import Gradients, Screening, screened
 from cs_heads.methods.annealing.search import Search
 from cs_heads.methods.controls import CLEAR, BothEffects
+from cs_heads.progress import step
 
 # What a universal head takes from more than this share of the tasks, and in the mean.
 _SOME, _MOST, _MUCH = 0.05, 0.5, 0.1
@@ -55,6 +59,12 @@ class TaskSearch(Search):
         """The heads that the next rows draw on."""
         return self._draws.pool
 
+    def screen(self, screening: Screening) -> None:
+        """Begin with what gradients say of all heads; the other tasks tell what the controls lose."""
+        step(f"gradients of {name_of(self.sensor.task.experiment)}")
+        self.sensor.budget.pay(screening.cost(0))
+        self.gradients = Gradients.of(self.sensor.task, screening.rows, screening.per_row, self.rng)
+
     def draw(self, n_rows: int) -> tuple[list[Int[np.ndarray, " head"]], list[int]]:
         """Heads of the pool for so many rows, and how many in each."""
         numbers = self.density.numbers(len(self.pool), levels=len(self.finalists) > 0)
@@ -75,19 +85,24 @@ class TaskSearch(Search):
         self.own = (
             regress(self.rows.off, -lost, self.rows.group) if len(self.rows) else Blame.none(self.sensor.grid.size).task
         )
+        if self.gradients is not None:
+            self.own = pooled(self.gradients.fit(), self.own)
         # To the others a head that is set aside here still takes what it took: else they would find none but themselves
         # that lose to it.
         effect, z = self.own.effect.copy(), self.own.z.copy()
         for head, both in self._large.items():
             effect[head], z[head] = both.task, both.task / both.task_error
         self.own = Fit(effect, z)
-        self._left = np.full(int(self.masks.max()) + 1, np.nan)
+        self._left = np.full(int(self.masks.max(initial=-1)) + 1, np.nan)
         self._left[self.masks[self._used]] = lost - self.rows.off @ beyond_doubt(self.own)
 
     def fit(self) -> None:
         """Fit the contrast, where all of the tasks have fitted their own rows."""
         if len(self.rows):
             self.blame = self.blame_of(np.arange(len(self.rows)))
+        elif self.gradients is not None:
+            controls = mean_fit([other.own for other in self.others])
+            self.blame = screened(self.gradients, controls, self.sensor.task, self.weight)
 
     def blame_of(self, some: Int[np.ndarray, " some"]) -> Blame:
         """The fit of some of the rows, with the effects on the others as they are known."""
@@ -100,7 +115,7 @@ class TaskSearch(Search):
         beside = np.nansum(left, axis=0) / np.maximum(n, 1)
         above = self.sensor.task.above_guess
         controls = mean_fit([other.own for other in self.others])
-        return contrasted(self.rows[some], controls, beside, above, self.weight)
+        return contrasted(self.rows[some], controls, beside, above, weight=self.weight, before=self.before)
 
     def control_effects(self) -> tuple[Flat, Flat]:
         """What each head takes from the others in the mean, against the intact model, and its error."""
@@ -139,6 +154,8 @@ class TaskSearch(Search):
     def taken(self) -> tuple[Flat, Flat]:
         """What each head takes from the task against the intact model, a loss, and its error."""
         above = self.sensor.task.above_guess
+        if self.gradients is not None:
+            return with_errors(self.own)
         response = Fit(self.own.effect * above, self.own.z)
         effect, error, _ = anchored(self.rows, response, self._loss(self.rows) * above, self.lost(self.rows))
         effect, error = effect / above, error / above
@@ -150,13 +167,6 @@ class TaskSearch(Search):
     def _large(self) -> dict[int, BothEffects]:
         """Heads set aside with the rows in which they were off."""
         return {head: both for head, both in self.shared.items() if both.are_large}
-
-
-def mean_fit(fits: Sequence[Fit]) -> Fit:
-    """The mean effect of each head over several tasks, which are independent."""
-    effect = np.mean([fit.effect for fit in fits], axis=0)
-    error = np.sqrt(np.square([standard_error(fit) for fit in fits]).sum(axis=0)) / len(fits)
-    return Fit(effect, np.divide(effect, error, out=np.zeros_like(effect), where=error > 0))
 
 
 def universal_of(

@@ -1,0 +1,225 @@
+"""The screen of all heads by gradients, on planted worlds that have them and on models."""
+
+import json
+import sqlite3
+from contextlib import closing
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from cs_heads import Experiment, find_heads
+from cs_heads.cli import main
+from cs_heads.engine import Engine
+from cs_heads.experiment.protocol import check_examples
+from cs_heads.methods.annealing import annealed
+from cs_heads.methods.annealing.estimate import Fit, pooled
+from cs_heads.methods.annealing.joint import annealed_jointly
+from cs_heads.methods.annealing.screen import Gradients, Screening
+from cs_heads.methods.controls import TaskLoss
+from cs_heads.simulate import PlantedExperiment, planted_world
+from cs_heads.tasks import Task
+from cs_heads.tasks.scorer import ExactMatch
+from cs_heads.units import HeadGrid
+from tests.known_heads import WORKING, own_answers, rows_run
+
+GRID = HeadGrid(16, 16)
+
+
+class Sloped(PlantedExperiment):
+    """A planted experiment with the slopes of its probabilities, noise left out."""
+
+    has_gradients = True
+
+    @classmethod
+    def of(cls, made, seed=0):
+        return cls(
+            made.grid, made.margins, made.damage, groups=made.groups, chance=made.chance, noise=made.noise, seed=seed
+        )
+
+    def probability_gradients(self, gates, examples, *, keep):
+        assert keep
+        examples = check_examples(self.n_examples, len(gates), examples)
+        shut = 1 - gates.reshape(len(gates), -1)
+        slopes = np.zeros(shut.shape)
+        for row, some in enumerate(examples):
+            damage = self.damage[:, some].copy()
+            margin = self.margins[some] - shut[row] @ damage
+            for heads, together in self.groups:
+                margin -= np.prod(shut[row, list(heads)]) * together[some]
+                for head in heads:
+                    others = [other for other in heads if other != head]
+                    damage[head] += np.prod(shut[row, others]) * together[some]
+            p = expit(margin)
+            slopes[row] = (damage * p * (1 - p)).mean(axis=1)
+        self.spent += 2 * examples.size
+        return slopes.reshape(gates.shape).astype(np.float32)
+
+
+def sloped(name, seed):
+    made = planted_world(name, GRID, seed=seed)
+    return made, Sloped.of(made.task), [Sloped.of(control, seed=1 + i) for i, control in enumerate(made.controls)]
+
+
+def recall(made, found):
+    return len({*made.planted} & {*found.top(len(made.planted))}) / len(made.planted)
+
+
+@pytest.mark.parametrize("name", ["main", "noisy", "many_universal"])
+def test_planted_heads_are_found_as_often_for_the_same_budget(name):
+    """The universal heads are not ranked, by either screen."""
+    by = {"gradients": [], "masks": []}
+    for seed, screen in product(range(3), by):
+        made, task, controls = sloped(name, seed)
+        found = annealed(task, controls=controls, screen=screen, budget=4000, seed=seed, n_bootstraps=0)
+        by[screen].append(recall(made, found))
+        assert not {*made.universal} & {*found.top()}
+    assert np.mean(by["gradients"]) >= np.mean(by["masks"]) - 0.1
+
+
+def test_a_pair_of_redundant_heads_is_seen_where_both_are_in_the_masks():
+    """At the intact model itself neither has a slope."""
+    rng = np.random.default_rng(0)
+    margins, damage = np.full(100, 1.0), np.zeros((GRID.size, 100))
+    made = Sloped(GRID, margins, damage, groups=[((40, 200), np.full(100, 4.0))])
+    at_intact = made.probability_gradients(np.ones((1, 16, 16), np.float32), np.arange(8)[None], keep="x")
+    assert not at_intact.any()
+    task = TaskLoss.of(made)
+    effect = Gradients.of(task, 200, 8, rng).fit().effect
+    assert {*np.argsort(-effect)[:2]} == {40, 200}
+
+
+def test_over_a_mask_the_gradients_sum_up_to_what_it_takes():
+    """Each row is at a random place of the way to the mask: the mean over ways is the loss (completeness)."""
+    rng = np.random.default_rng(0)
+    margins, damage = 1 + rng.random(50), np.abs(rng.standard_normal((GRID.size, 50))) / 20
+    made = Sloped(GRID, margins, damage)
+    task = TaskLoss.of(made)
+    found = Gradients.of(task, 4000, 8, rng)
+    level = made.respond(GRID.mask([])[None])[0].mean()
+    summed = (found.taken * found.inside).sum(axis=1).mean()
+    masks = found.inside[:400].reshape(-1, *GRID.shape)
+    lost = 1 - made.respond(masks).mean() / level
+    assert summed == pytest.approx(lost, rel=0.03)
+
+
+def test_of_several_tasks_each_has_its_heads():
+    made, task, controls = sloped("main", 0)
+    joint = annealed_jointly([task, *controls], seed=0, n_bootstraps=0, screen="gradients")
+    assert recall(made, joint.rankings[0]) >= 0.6
+    assert joint.rankings[0].provenance["design"]["screen"] == {"rows": 20, "control_rows": 3, "per_row": 8}
+    masks = annealed_jointly([task, *controls], seed=0, n_bootstraps=0)
+    assert joint.spent < 0.6 * masks.spent
+
+
+def test_a_budget_says_how_many_rows_there_are():
+    assert Screening.of(3_000, 8, 8) == Screening(20, 3, 8)
+    tight = Screening.of(1_600, 8, 8)
+    assert 6 <= tight.rows < 20
+    assert 1 <= tight.control_rows < 3
+    assert tight.cost(8) <= 0.3 * 1_600
+    assert Screening.of(600, 8, 8) is None
+    assert Screening.of(None, 0, 3).per_row == 3
+
+
+def test_the_same_seed_gives_the_same_ranking_and_another_one_another():
+    made = [annealed(sloped("main", 0)[1], seed=seed, budget=3000, screen="auto") for seed in (0, 0, 1)]
+    assert (made[0].importance == made[1].importance).all()
+    assert (made[0].importance != made[2].importance).any()
+
+
+def test_beside_rows_gradients_count_little():
+    """They are alone where a head was never off."""
+    gradients, rows = Fit(np.array([0.05, 0.05]), np.array([5.0, 5.0])), Fit(np.array([0.6, 0.0]), np.array([4.0, 0.0]))
+    both = pooled(gradients, rows)
+    assert both.effect[0] == pytest.approx(0.22, abs=0.02)
+    assert both.effect[1] == 0.05
+
+
+def test_a_head_without_which_the_task_gains_much_is_reported():
+    rng = np.random.default_rng(0)
+    damage = np.abs(rng.standard_normal((GRID.size, 100))) / 50
+    damage[7], damage[30] = -3.0, 2.0
+    found = annealed(
+        Sloped(GRID, rng.standard_normal(100) + 0.3, damage), k=1, seed=0, screen="gradients", n_bootstraps=0
+    )
+    assert found.top(1) == [GRID.unit(30)]
+    assert found.interfering == (GRID.unit(7),)
+    assert found.importance[0, 7] < 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"screen": "slopes"}, "screen must be one of auto, gradients, masks, got 'slopes'"),
+        ({"screen": "gradients"}, "which has no gradients .*; got 'gradients'"),
+    ],
+)
+def test_a_wrong_screen_is_refused_before_anything_runs(given, said):
+    made = planted_world("one_head", GRID, seed=0)
+    with pytest.raises(ValueError, match=said):
+        annealed(made.task, **given)
+    assert made.task.spent == 0
+
+
+# On models
+
+
+@pytest.fixture(scope="module")
+def task(load_known):
+    return Task.from_records(own_answers(load_known(), 60), "own answers").split(40)[0]
+
+
+def test_the_working_heads_of_a_model_are_found_by_either_screen(load_known, backend, task):
+    model = load_known(backend)
+    for screen in ("gradients", "masks"):
+        found = find_heads(model, task, controls=None, k=2, screen=screen, budget=2000, progress=False)
+        assert set(found.top(2)) == set(WORKING)
+
+
+def test_a_text_that_a_scorer_judges_other_ablations_and_workers_have_no_gradients(load_known, task):
+    model = load_known()
+    assert Experiment(model, task).has_gradients
+    assert not Experiment(model, task, ablation="mean").has_gradients
+    judged = Task.from_records(own_answers(model, 20), scorer=ExactMatch(), max_new_tokens=3)
+    assert not Experiment(model, judged).has_gradients
+    found = find_heads(model, task, controls=None, k=2, screen="auto", ablation="mean", budget=2000, progress=False)
+    assert found.provenance["design"]["screen"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (("--screen", "nonsense"), "screen must be one of auto, gradients, masks, got 'nonsense'"),
+        (("--screen", "gradients", "--ablation", "mean"), "screen must be 'auto' or 'masks' for 'own', which has no"),
+    ],
+)
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_a_command_refuses_a_screen_in_one_line_before_the_model_runs(
+    load_known, known_folder, tmp_path, capsys, monkeypatch, given, line, dry
+):
+    lines = [json.dumps(record) + "\n" for record in own_answers(load_known(), 60)]
+    (tmp_path / "own.jsonl").write_text("".join(lines), encoding="utf-8")
+    monkeypatch.setattr(Engine, "run", lambda *_: pytest.fail("the model runs"))
+    task = ("--task", str(tmp_path / "own.jsonl"), "--device", "cpu")
+    assert main(["find", "--model", str(known_folder), *task, *given, *dry]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"cs-heads: error: {line}")
+    assert err.count("\n") == 1
+
+
+def test_a_store_has_the_gradients_of_an_interrupted_search(load_known, task, tmp_path):
+    model = load_known()
+    given = {"controls": None, "k": 2, "budget": 2000, "screen": "gradients", "progress": False}
+    fresh = find_heads(model, task, **given)
+    first = find_heads(model, task, store=tmp_path / "run.sqlite", **given)
+    with closing(sqlite3.connect(tmp_path / "run.sqlite")) as store:
+        assert store.execute("SELECT count(*) FROM progress WHERE identity LIKE 'screen/%'").fetchone() == (1,)
+    with rows_run(model) as rows:
+        second = find_heads(model, task, store=tmp_path / "run.sqlite", **given)
+    assert sum(rows) <= 40  # what the abilities of the model are tried with
+    assert (fresh.importance == first.importance).all()
+    assert (second.importance == first.importance).all()
+    assert second.spent == first.spent
