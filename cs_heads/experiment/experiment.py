@@ -406,10 +406,7 @@ class Experiment:
         if gates.shape != wanted:
             raise ValueError(f"gates must be [row, layer, head] = {wanted}, got shape {gates.shape}")
         answers, found = self.answers.take(examples), np.full_like(gates, np.nan)
-        work: dict[str, Any] = {"examples": examples.tolist()}
-        if not (gates == 1).all():
-            work["gates"] = hashlib.sha256(gates.astype("<f4").tobytes()).hexdigest()
-        kept = None if keep is None else self.kept_work(keep, work)
+        kept = None if keep is None else self.kept_work(keep, {"examples": examples.tolist()})
         passes = counting(self.task.name, 2 * len(examples), self.settings.progress)
         with passes as bar, filled(kept, 0, found, lambda more: bar.add(2 * more)) as done:
             run = (answers.prompts, answers.targets, gates, self._gradient_tokens)
