@@ -32,7 +32,7 @@ from sklearn.linear_model import MultiTaskLassoCV
 
 import cs_heads as cs
 from cs_heads.methods.annealing import annealed, annealed_jointly
-from cs_heads.methods.annealing.estimate import beyond_doubt, regress, standard_error
+from cs_heads.methods.annealing.fit import beyond_doubt, regress, standard_error
 from cs_heads.methods.annealing.joint import WEIGHT
 from cs_heads.methods.annealing.task_search import alone_intervals, mean_fit
 from cs_heads.ranking import HeadRanking

@@ -583,7 +583,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/estimate.py",
+        "methods/annealing/fit.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "z is in variances, not in standard errors",
@@ -622,7 +622,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/estimate.py",
+        "methods/annealing/blame.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "what heads take from the controls is added to the contrast",
@@ -662,7 +662,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/estimate.py",
+        "methods/annealing/fit.py",
         "methods/test_joint.py",
         (
             "the error of a mean effect is that of a sum",
@@ -682,7 +682,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/search.py",
+        "methods/annealing/sets.py",
         "methods/test_annealing_parts.py",
         (
             "sets are held against the task alone",
@@ -702,7 +702,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/estimate.py",
+        "methods/annealing/intervals.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "claims are not corrected for the number of finalists",
@@ -717,7 +717,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/estimate.py",
+        "methods/annealing/intervals.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "the two-way variance adds what rows and examples share",

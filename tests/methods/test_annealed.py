@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.methods.annealing import annealed
-from cs_heads.methods.annealing.estimate import Taken
+from cs_heads.methods.annealing.intervals import Taken
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.ranking import HeadRanking
 from cs_heads.simulate import SCENARIOS, PlantedExperiment, planted_world

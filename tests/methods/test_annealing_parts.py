@@ -10,30 +10,13 @@ from sklearn.linear_model import LinearRegression
 
 from cs_heads.experiment.cost import Budget
 from cs_heads.methods.annealing import rows as rows_module
-from cs_heads.methods.annealing.estimate import (
-    Blame,
-    BothEffects,
-    Estimates,
-    Fit,
-    Taken,
-    beyond_doubt,
-    blame,
-    regress,
-    selection_frequency,
-    standard_error,
-    taken_by,
-)
+from cs_heads.methods.annealing.blame import Blame, blame
+from cs_heads.methods.annealing.fit import Fit, beyond_doubt, regress, standard_error
+from cs_heads.methods.annealing.intervals import Estimates, Taken, selection_frequency, taken_by
 from cs_heads.methods.annealing.rows import Rows, Sensor, row_means, sparse_rows
-from cs_heads.methods.annealing.search import (
-    DensityControl,
-    Groups,
-    Known,
-    Sets,
-    finalists_and_decoys,
-    pool_size,
-    posterior,
-)
-from cs_heads.methods.controls import BalancedDraws, Controls, TaskLoss
+from cs_heads.methods.annealing.search import DensityControl, Groups, finalists_and_decoys, pool_size
+from cs_heads.methods.annealing.sets import Known, Sets, posterior
+from cs_heads.methods.controls import BalancedDraws, BothEffects, Controls, TaskLoss
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.cost import Budget, BudgetTooSmallError
 from cs_heads.methods.annealing import annealed_jointly
-from cs_heads.methods.annealing.estimate import Fit
+from cs_heads.methods.annealing.fit import Fit
 from cs_heads.methods.annealing.joint import JointSearch, per_task
 from cs_heads.methods.annealing.rows import Rows, Sensor, measure, sparse_rows
 from cs_heads.methods.annealing.search import DensityControl

@@ -14,7 +14,7 @@ from cs_heads.cli import main
 from cs_heads.engine import Engine
 from cs_heads.experiment.protocol import check_examples
 from cs_heads.methods.annealing import annealed
-from cs_heads.methods.annealing.estimate import Fit, pooled
+from cs_heads.methods.annealing.fit import Fit, pooled
 from cs_heads.methods.annealing.joint import annealed_jointly
 from cs_heads.methods.annealing.screen import Gradients, Screening
 from cs_heads.methods.controls import TaskLoss

@@ -23,7 +23,8 @@ from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
 from cs_heads.experiment.cost import Budget, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of, preparation_of, responding
 from cs_heads.experiment.together import Asked, measure_together
-from cs_heads.methods.annealing.estimate import GRADIENT_MISFIT, ROWS_A_HEAD
+from cs_heads.methods.annealing.fit import GRADIENT_MISFIT
+from cs_heads.methods.annealing.intervals import ROWS_A_HEAD
 from cs_heads.methods.annealing.method import (
     EVEN,
     FIXED,
@@ -35,15 +36,8 @@ from cs_heads.methods.annealing.method import (
 )
 from cs_heads.methods.annealing.rows import Planned, Rows, Sensor, measure, sparse_rows
 from cs_heads.methods.annealing.screen import SAVED, Screening, screening_of
-from cs_heads.methods.annealing.search import (
-    LAST,
-    N_PILOTS,
-    ROWS_OF_PILOT,
-    WHOLE,
-    DensityControl,
-    Groups,
-    best_sets,
-)
+from cs_heads.methods.annealing.search import LAST, N_PILOTS, ROWS_OF_PILOT, WHOLE, DensityControl, Groups
+from cs_heads.methods.annealing.sets import best_sets
 from cs_heads.methods.annealing.task_search import TaskSearch, universal_of
 from cs_heads.methods.controls import BalancedDraws, Controls, TaskLoss, check_experiments
 from cs_heads.progress import expect, one_bar, step

@@ -20,22 +20,19 @@ from cs_heads.arguments import check_integer, check_seed, check_share
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import Budget, Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, provenance_of, responding
-from cs_heads.methods.annealing.estimate import (
-    DOUBT,
-    GRADIENT_MISFIT,
-    N_ROUNDS,
+from cs_heads.methods.annealing.fit import DOUBT, GRADIENT_MISFIT, N_ROUNDS, PENALTY, with_errors
+from cs_heads.methods.annealing.intervals import (
     NO_HARM,
-    PENALTY,
     ROWS_A_HEAD,
     Estimates,
     anchored,
     selection_frequency,
     taken_by,
-    with_errors,
 )
 from cs_heads.methods.annealing.rows import Flat, PerRow, Sensor
 from cs_heads.methods.annealing.screen import FIXED_SCREEN, SAVED, screening_of
-from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Search, best_sets, rows_for_intervals
+from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Search, rows_for_intervals
+from cs_heads.methods.annealing.sets import best_sets
 from cs_heads.methods.controls import (
     CLEAR,
     LARGE,

@@ -17,7 +17,8 @@ from jaxtyping import Bool, Float, Int
 
 from cs_heads.arguments import check_one_of
 from cs_heads.experiment.protocol import ExperimentLike, name_of, responding
-from cs_heads.methods.annealing.estimate import Blame, Fit, combined, standard_error
+from cs_heads.methods.annealing.blame import Blame, combined
+from cs_heads.methods.annealing.fit import Fit, standard_error
 from cs_heads.methods.controls import BalancedDraws, TaskLoss
 from cs_heads.settings import SCREENS
 

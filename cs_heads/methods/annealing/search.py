@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -11,19 +10,10 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from cs_heads.experiment.protocol import name_of
-from cs_heads.methods.annealing.estimate import (
-    ROWS_A_HEAD,
-    Blame,
-    Fit,
-    Taken,
-    anchored,
-    blame,
-    both_effects,
-    mean_fit,
-    taken_by,
-    with_errors,
-)
-from cs_heads.methods.annealing.rows import Flat, PerRow, Planned, Rows, Sensor, measure, sparse_rows
+from cs_heads.methods.annealing.blame import Blame, blame
+from cs_heads.methods.annealing.fit import Fit, mean_fit, with_errors
+from cs_heads.methods.annealing.intervals import ROWS_A_HEAD, Taken, anchored, both_effects, taken_by
+from cs_heads.methods.annealing.rows import Flat, Rows, Sensor, measure, sparse_rows
 from cs_heads.methods.annealing.screen import Gradients, Screening, screened
 from cs_heads.methods.controls import CLEAR, PLENTY, BalancedDraws, BothEffects
 from cs_heads.progress import step
@@ -336,148 +326,3 @@ class Search:
         if len(new):
             ratio = (new.scores.mean() - self.sensor.task.guess) / self.sensor.task.above_guess
             self.density.observe(float(ratio), float(new.off.sum() / len(new)))
-
-
-# How much wider than their standard errors the priors may be: what heads do together may differ.
-_WIDER = (1.0, 1.5, 2.0, 3.0, 5.0)
-_NOISE = (0.3, 0.5, 0.7, 0.9)
-# What sets are drawn with before any is measured.
-_FIRST = 2.0
-# A head replaces one of a better rank where it is better by so many standard errors of the difference.
-_CLEARLY = 4.0
-_N_ROUNDS = 6
-# Rounds that are left to hold two sets against each other, and by how many standard errors the challenger must win.
-_DUEL, _WON = 2, 1.0
-
-
-@dataclass(frozen=True, eq=False)
-class Known:
-    """Mean and covariance of what each candidate adds to the contrast of a set."""
-
-    mean: Float[np.ndarray, " head"]
-    covariance: Float[np.ndarray, "head head"]
-
-
-class Sets:
-    """Measures sets of ``k`` candidates, which are given in their current order, and estimates the contrast of each."""
-
-    def __init__(
-        self, sensor: Sensor, candidates: Int[np.ndarray, " head"], blame: Blame, k: int, weight: float = 1.0
-    ) -> None:
-        self.sensor, self.candidates, self.k, self.weight = sensor, candidates, k, weight
-        self.contrast, self.error = blame.contrast[candidates], blame.error[candidates]
-        self.rows = Rows.none(sensor.grid.size, sensor.per_row, sensor.of_controls)
-        self.known = Known(self.contrast, np.diag((_FIRST * self.error) ** 2))
-
-    def plan(self, n: int, rng: np.random.Generator) -> Planned:
-        """``n`` sets, each the best under a draw from the posterior (Thompson sampling)."""
-        drawn = rng.multivariate_normal(self.known.mean, self.known.covariance, size=n, method="cholesky")
-        sets = np.argsort(-drawn, axis=1, kind="stable")[:, : self.k]
-        return self._planned([np.sort(self.candidates[places]) for places in sets])
-
-    def add(self, rows: Rows) -> None:
-        """Take rows that were planned and measured."""
-        self.rows += rows
-        members = self.rows.off[:, self.candidates].toarray()
-        self.known = posterior(members, self._lost(self.rows), self.contrast, self.error)
-
-    def plan_duel(self, n: int) -> list[Planned]:
-        """The set of ``best`` on ``n`` rows, and the likeliest one on the same examples; nothing where they are one."""
-        first, challenger = self.best(), self.best(clearly=0.0)
-        if n < 2 or set(first) == set(challenger):
-            return []
-        one = self._planned([np.sort(first)] * n)
-        return [one, self._planned([np.sort(challenger)] * n, beside=one)]
-
-    def winner(self, duel: Sequence[Rows]) -> Int[np.ndarray, " k"]:
-        """The set of ``best``, or the likeliest one where that proves better in the rows of ``plan_duel``."""
-        if not duel:
-            return self.best()
-        n, gain = len(duel[0]), self._lost(duel[0] + duel[1])
-        gain = gain[n:] - gain[:n]
-        return self.best(clearly=0.0 if gain.mean() > _WON * gain.std(ddof=1) / np.sqrt(n) else _CLEARLY)
-
-    def _planned(self, sets: list[Int[np.ndarray, " k"]], beside: Planned | None = None) -> Planned:
-        off = sparse_rows(sets, self.sensor.grid.size)
-        return self.sensor.plan(off, np.zeros(len(sets), dtype=int), beside=beside)
-
-    def _lost(self, rows: Rows) -> PerRow:
-        """The loss of the task minus the loss of the controls, for each row."""
-        return -rows.response() / self.sensor.task.above_guess - self.weight * rows.control_response()
-
-    def best(self, clearly: float = _CLEARLY) -> Int[np.ndarray, " k"]:
-        """The first ``k`` candidates, each replaced where another is ``clearly`` better in the sets; the best first."""
-        places, mean, variance = list(range(len(self.candidates))), self.known.mean, np.diag(self.known.covariance)
-        chosen, others = places[: self.k], places[self.k :]
-        while others:
-            gain = mean[others][:, None] - mean[chosen][None]
-            both = self.known.covariance[np.ix_(others, chosen)]
-            error = np.sqrt(np.maximum(variance[others][:, None] + variance[chosen][None] - 2 * both, 1e-12))
-            better, worse = np.unravel_index(np.argmax(gain / error), gain.shape)
-            if gain[better, worse] <= clearly * error[better, worse]:
-                break
-            chosen[worse], others[better] = others[better], chosen[worse]
-        return self.candidates[np.array(sorted(chosen, key=lambda place: -mean[place]))]
-
-
-def best_sets(searches: Sequence[Search], k: int) -> list[Int[np.ndarray, " k"] | None]:
-    """The set of ``k`` finalists of each search with the largest contrast; spends the budget of each.
-
-    None where there are no more of them than that, or nothing is left to measure sets with. Searches measure their
-    sets together, round by round.
-    """
-    sets = [_sets(search, k) for search in searches]
-    some = [(search, each) for search, each in zip(searches, sets, strict=True) if each is not None]
-    for round_ in range(_N_ROUNDS - _DUEL):
-        step(f"sets of {k}, round {round_ + 1}/{_N_ROUNDS}")
-        planned = {}
-        for place, (search, each) in enumerate(some):
-            n = search.sensor.budget.left // search.sensor.cost // (_N_ROUNDS - round_)
-            if n:
-                planned[place] = each.plan(n, search.rng)
-        for place, rows in zip(planned, measure([*planned.values()]), strict=True):
-            some[place][1].add(rows)
-    some = [(search, each) for search, each in some if len(each.rows)]
-    duels = []
-    for search, each in some:
-        left = search.sensor.budget.left - search.kept
-        duels.append(each.plan_duel(left // search.sensor.cost // 2))
-    measured = iter(measure([planned for duel in duels for planned in duel]))
-    chosen = {
-        id(each): each.winner([next(measured) for _ in duel]) for (_, each), duel in zip(some, duels, strict=True)
-    }
-    return [chosen.get(id(each)) for each in sets]
-
-
-def _sets(search: Search, k: int) -> Sets | None:
-    order = np.argsort(-search.merit, kind="stable")
-    fit = np.isin(order, search.finalists) & np.isfinite(search.merit[order]) & (search.blame.error[order] > 0)
-    return None if fit.sum() <= k else Sets(search.sensor, order[fit], search.blame, k, search.weight)
-
-
-def posterior(
-    members: Float[np.ndarray, "row head"],
-    contrast: PerRow,
-    mean: Float[np.ndarray, " head"],
-    error: Float[np.ndarray, " head"],
-) -> Known:
-    """The posterior of heads with a prior mean and standard error each, given sets: Bayesian linear regression.
-
-    Noise, and how much wider the priors are than the errors say, are those under which the sets are likeliest
-    (empirical Bayes): sets that go as foreseen leave the priors as they are.
-    """
-    members, contrast = members - members.mean(axis=0), contrast - contrast.mean()
-    surprise = contrast - members @ mean
-    best, wider, noise = -np.inf, 1.0, 1.0
-    for factor in _WIDER:
-        spread = (members * (factor * error) ** 2) @ members.T
-        for share in _NOISE:
-            variance = share * max(float(contrast.var()), 0.01)
-            half = np.linalg.cholesky(spread + variance * np.eye(len(contrast)))
-            white = np.linalg.solve(half, surprise)
-            evidence = -0.5 * white @ white - np.log(np.diag(half)).sum()
-            if evidence > best:
-                best, wider, noise = evidence, factor, variance
-    precision = 1 / (wider * error) ** 2
-    covariance = np.linalg.inv(members.T @ members / noise + np.diag(precision))
-    return Known(covariance @ (members.T @ contrast / noise + precision * mean), covariance)

@@ -11,20 +11,9 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from cs_heads.experiment.protocol import name_of
-from cs_heads.methods.annealing.estimate import (
-    MISFIT,
-    Blame,
-    Fit,
-    anchored,
-    beyond_doubt,
-    both_effects,
-    contrasted,
-    mean_fit,
-    pooled,
-    regress,
-    taken_by,
-    with_errors,
-)
+from cs_heads.methods.annealing.blame import Blame, contrasted
+from cs_heads.methods.annealing.fit import Fit, beyond_doubt, mean_fit, pooled, regress, with_errors
+from cs_heads.methods.annealing.intervals import MISFIT, anchored, both_effects, taken_by
 from cs_heads.methods.annealing.rows import Flat, PerRow, Rows
 from cs_heads.methods.annealing.screen import Gradients, Screening, screened
 from cs_heads.methods.annealing.search import Search

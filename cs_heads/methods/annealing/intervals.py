@@ -1,238 +1,19 @@
-"""Estimates from rows: regressions of the task and its controls, standard errors, intervals and claims."""
+"""What heads take from the intact response: least squares, standard errors, intervals, claims and bootstraps."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
 from scipy.stats import t
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import Lasso
 
+from cs_heads.methods.annealing.blame import Blame
+from cs_heads.methods.annealing.fit import Fit, membership, pooled, regress, standard_error
 from cs_heads.methods.annealing.rows import Flat, PerRow, Rows
 from cs_heads.methods.controls import EXACT, PLENTY, BothEffects
-
-# A penalty of so many standard errors: what noise alone reaches in one head of twenty is left at zero.
-PENALTY = 2.0
-N_ROUNDS = 3
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """The response that each head takes from the rows it is off in, and the same in standard errors.
-
-    Both are 0 for a head that was never off, or always off.
-    """
-
-    effect: Flat
-    z: Flat
-
-
-def regress(off: sparse.csr_array, response: PerRow, group: Int[np.ndarray, " row"]) -> Fit:
-    """Regress a response on the heads off, with a free intercept for each group of rows.
-
-    The penalty of a head is twice the standard error that its score has when no head matters,
-    estimated three times anew from the residuals (as in the scaled Lasso: Sun and Zhang 2012). The
-    debiasing step adds to each coefficient the regression of the residuals on its own column (Zhang
-    and Zhang 2014, with a diagonal precision: columns of a random design hardly correlate).
-    """
-    ablated = sparse.csc_array(off)
-    _, group = np.unique(group, return_inverse=True)
-    sizes = np.bincount(group)
-    times_off = (_membership(group) @ ablated).toarray()
-    spread = times_off * (1 - times_off / sizes[:, None])  # sum of squares within each group
-    total = spread.sum(axis=0)
-    known = np.flatnonzero(total > 1e-9)
-    effect, z = np.zeros(off.shape[1]), np.zeros(off.shape[1])
-    if not len(known):
-        return Fit(effect, z)
-    columns, spread, total = ablated[:, known], spread[:, known], total[known]
-    harm = -(response - _group_means(response, group))
-    coefficients = np.zeros(len(known))
-    residual = harm
-    for _ in range(N_ROUNDS):
-        noise = np.sqrt(np.maximum(_variances(residual, group) @ spread, 1e-12))
-        coefficients = _lasso(columns, harm, PENALTY * noise)
-        residual = harm - columns @ coefficients
-        # The intercepts again, now that the heads are known better.
-        shift = _group_means(residual, group)
-        harm, residual = harm - shift, residual - shift
-    noise = np.sqrt(np.maximum(_variances(residual, group) @ spread, 1e-12))
-    effect[known] = coefficients + (columns.T @ residual) / total
-    z[known] = effect[known] * total / noise
-    return Fit(effect, z)
-
-
-def _lasso(columns: sparse.csc_array, harm: PerRow, penalty: Flat) -> Flat:
-    """The Lasso with a penalty for each column, on half the sum of squares."""
-    data = columns.data / np.repeat(penalty, np.diff(columns.indptr))
-    # scikit-learn's sparse solver takes 32-bit indices alone.
-    indices, starts = columns.indices.astype(np.int32), columns.indptr.astype(np.int32)
-    scaled = sparse.csc_array((data, indices, starts), shape=columns.shape)
-    # scikit-learn divides the squares by the number of rows, so the common penalty is divided too.
-    lasso = Lasso(alpha=1 / len(harm), tol=1e-3, max_iter=10_000)
-    with warnings.catch_warnings():
-        # Few rows make columns alike, and the last digits of an optimum are not what counts here.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        lasso.fit(scaled, harm)
-    return np.asarray(lasso.coef_ / penalty)
-
-
-def _group_means(values: PerRow, group: Int[np.ndarray, " row"]) -> PerRow:
-    """The mean of each row's group; groups are numbered from 0 without gaps."""
-    return np.asarray((np.bincount(group, values) / np.bincount(group))[group])
-
-
-def _membership(group: Int[np.ndarray, " row"]) -> sparse.csr_array:
-    """The matrix that sums rows within groups, which are numbered from 0 without gaps."""
-    return sparse.csr_array((np.ones(len(group)), (group, np.arange(len(group)))))
-
-
-def _variances(values: PerRow, group: Int[np.ndarray, " row"]) -> Float[np.ndarray, " group"]:
-    """The variance within each group; a group of one or two rows is given that of all rows."""
-    sizes = np.bincount(group)
-    squares = np.bincount(group, (values - _group_means(values, group)) ** 2)
-    overall = squares.sum() / max(len(values) - len(sizes), 1)
-    return np.where(sizes > 2, squares / np.maximum(sizes - 1, 1), overall)
-
-
-# What a head takes from the controls counts where it exceeds so many standard errors, and so much of them.
-DOUBT = 2.0
-
-
-@dataclass(frozen=True, eq=False)
-class Blame:
-    """The effect of each head on the task (response lost) and on its controls (losses), and the contrast of both.
-
-    ``response`` is that of the rows, less the control variate. ``contrast`` is the loss of the task less what is sure
-    of the controls' (without controls the loss of the task), and ``z`` the same in standard errors of the task's
-    effect.
-    """
-
-    task: Fit
-    controls: Fit
-    response: PerRow
-    above_guess: float
-    contrast: Flat
-    z: Flat
-
-    @classmethod
-    def none(cls, n_heads: int) -> Blame:
-        """The result of no rows."""
-        zero = np.zeros(n_heads)
-        return cls(Fit(zero, zero), Fit(zero, zero), np.zeros(0), 1.0, zero, zero)
-
-    @property
-    def error(self) -> Flat:
-        """Standard error of the task's and the controls' effects together; 0 for a head that was never off."""
-        return np.hypot(standard_error(self.task) / self.above_guess, standard_error(self.controls))
-
-    def both(self, head: int) -> BothEffects:
-        """The effects of one head on the task and on its controls."""
-        errors = standard_error(self.task)[head] / self.above_guess, standard_error(self.controls)[head]
-        effects = self.task.effect[head] / self.above_guess, self.controls.effect[head]
-        return BothEffects(float(effects[0]), float(errors[0]), float(effects[1]), float(errors[1]))
-
-
-def blame(rows: Rows, above_guess: float, before: Blame | None = None) -> Blame:
-    """Fit both sides of the rows, and hold what was known ``before`` beside them.
-
-    Most heads take nothing from the controls, and noise in what they seem to take must not spread into the order of
-    heads: of the controls' effects the part beyond two standard errors is subtracted. What rows do to the controls
-    beyond the effects of their heads (a group of heads that matter only together) tells of the task's losses too, as
-    far as both have gone together over all rows: that part is subtracted from these (a control variate).
-    """
-    response = rows.response()
-    if not rows.drawn.shape[1]:
-        task = regress(rows.off, response, rows.group)
-        task = task if before is None else pooled(before.task, task, above_guess)
-        nothing = Fit(np.zeros_like(task.z), np.zeros_like(task.z))
-        return Blame(task, nothing, response, above_guess, task.effect / above_guess, task.z)
-    lost = rows.control_response()
-    controls = regress(rows.off, -lost, rows.group)
-    controls = controls if before is None else pooled(before.controls, controls)
-    return contrasted(rows, controls, lost - rows.off @ beyond_doubt(controls), above_guess, before=before)
-
-
-def contrasted(
-    rows: Rows, controls: Fit, left: PerRow, above_guess: float, *, weight: float = 1.0, before: Blame | None = None
-) -> Blame:
-    """Fit the task of the rows, where the controls' effects are known, and what rows do to these beyond them.
-
-    What is sure of the controls' losses counts ``weight`` times.
-    """
-    response = rows.response()
-    _, group = np.unique(rows.group, return_inverse=True)
-    left, kept = (each - _group_means(each, group) for each in (left, response))
-    together = float(np.clip(-(kept @ left) / max(left @ left, 1e-12), 0, above_guess))
-    response = response + together * left
-    task = regress(rows.off, response, rows.group)
-    task = task if before is None else pooled(before.task, task, above_guess)
-    return combined(task, controls, response, above_guess, weight)
-
-
-def combined(task: Fit, controls: Fit, response: PerRow, above_guess: float, weight: float = 1.0) -> Blame:
-    """The contrast of both sides; what is sure of the controls' losses counts ``weight`` times."""
-    contrast = task.effect / above_guess - weight * beyond_doubt(controls)
-    error = standard_error(task) / above_guess
-    z = np.divide(contrast, error, out=np.zeros_like(contrast), where=error > 0)
-    return Blame(task, controls, response, above_guess, contrast, z)
-
-
-# Share of the score by which gradients may miss what rows measure, one standard deviation: they are of probabilities,
-# which hardly move where an answer is far from turning.
-GRADIENT_MISFIT = 0.1
-
-
-def pooled(gradients: Fit, rows: Fit, scale: float = 1.0) -> Fit:
-    """What gradients and rows say of each head, weighted by their precision; gradients alone where it was never off.
-
-    Beside rows, gradients count as uncertain by ``GRADIENT_MISFIT`` more.
-
-    Args:
-        gradients: Of all heads.
-        rows: Of those that were off in some.
-        scale: What a share of 1 is in both.
-
-    >>> both = pooled(Fit(np.array([0.2, 0.1]), np.array([2.0, 1.0])), Fit(np.array([0.5, 0.0]), np.array([5.0, 0.0])))
-    >>> both.effect.round(2).tolist()
-    [0.4, 0.1]
-    """
-    known, errors = rows.z != 0, [standard_error(fit) for fit in (gradients, rows)]
-    errors[0] = np.where(known & (errors[0] > 0), np.hypot(errors[0], GRADIENT_MISFIT * scale), errors[0])
-    one, other = (np.divide(1.0, error**2, out=np.zeros_like(error), where=error > 0) for error in errors)
-    total = one + other
-    summed = one * gradients.effect + other * rows.effect
-    effect = np.divide(summed, total, out=np.zeros_like(total), where=total > 0)
-    return Fit(effect, effect * np.sqrt(total))
-
-
-def mean_fit(fits: Sequence[Fit]) -> Fit:
-    """The mean effect of each head over several tasks, which are independent."""
-    effect = np.mean([fit.effect for fit in fits], axis=0)
-    error = np.sqrt(np.square([standard_error(fit) for fit in fits]).sum(axis=0)) / len(fits)
-    return Fit(effect, np.divide(effect, error, out=np.zeros_like(effect), where=error > 0))
-
-
-def standard_error(fit: Fit) -> Flat:
-    """The standard error of each effect; 0 for a head that was never off."""
-    return np.abs(np.divide(fit.effect, fit.z, out=np.zeros_like(fit.z), where=fit.z != 0))
-
-
-def with_errors(fit: Fit) -> tuple[Flat, Flat]:
-    """Effects and their standard errors, infinite for a head of which nothing is known."""
-    error = standard_error(fit)
-    return fit.effect, np.where(error > 0, error, np.inf)
-
-
-def beyond_doubt(fit: Fit) -> Flat:
-    """The part of each effect above two standard errors; 0 for effects below."""
-    return np.maximum(fit.effect - DOUBT * standard_error(fit), 0)
-
 
 # Rows of the last phase for each head in its fit, below which errors come out far too small.
 ROWS_A_HEAD = 2
@@ -359,7 +140,7 @@ def _when_alike(n: Float[np.ndarray, " head"], lost: Float[np.ndarray, " answer"
 
 
 def _meat(scores: Float[np.ndarray, "pair head"], cluster: Int[np.ndarray, " pair"]) -> Float[np.ndarray, "head head"]:
-    sums = _membership(cluster) @ scores
+    sums = membership(cluster) @ scores
     return np.asarray(sums.T @ sums * len(sums) / (len(sums) - 1))
 
 
