@@ -8,10 +8,10 @@
 Every way finds five heads of an everyday skill with the default controls and proves them, in a process of its own that
 has loaded the model, the ways of a skill and seed one after another. *before* is the library as it lies in another
 folder; *float32* leaves out the faster dtype; *gradients* screens all heads by gradients and not by masks; *atlas*
-finds and proves all everyday skills at once, and each counts its share of the seconds. Seconds are on the wall, and
-beside them those of processors, which other work on the machine touches less. Own loss and others' mean loss are of 60
-unseen examples of every skill that the model can do, as in ``specificity.py``. Results are appended to ``--out``; what
-is there is not run again.
+finds and proves all everyday skills at once, and each counts its share of the seconds; *together* is an atlas screened
+by gradients. Seconds are on the wall, and beside them those of processors, which other work on the machine touches
+less. Own loss and others' mean loss are of 60 unseen examples of every skill that the model can do, as in
+``specificity.py``. Results are appended to ``--out``; what is there is not run again.
 """
 
 from __future__ import annotations
@@ -41,8 +41,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "now": {},
     "gradients": {"screen": "gradients"},
     "atlas": {},
+    "together": {"screen": "gradients"},
 }
-"""What ``find_heads`` is given beside its defaults; an atlas finds and proves all everyday skills in one call."""
+"""What ``find_heads`` is given beside its defaults, or ``atlas``."""
+OF_ATLAS = ("atlas", "together")
+"""Ways that find and prove all everyday skills in one call."""
 
 
 def find_and_prove(model: str, skill: str, seed: int, given: dict[str, Any]) -> dict[str, Any]:
@@ -66,11 +69,11 @@ def find_and_prove(model: str, skill: str, seed: int, given: dict[str, Any]) -> 
     }
 
 
-def atlas(model: str, seed: int) -> dict[str, dict[str, Any]]:
+def atlas(model: str, seed: int, given: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The records of all skills by name; each has its share of the seconds and of the cost."""
     loaded = cs.load_model(model, dtype="float32")
     start, worked = perf_counter(), process_time()
-    found = cs.atlas(loaded, seed=seed, n=N_UNSEEN, progress=False)
+    found = cs.atlas(loaded, seed=seed, n=N_UNSEEN, progress=False, **given)
     seconds, processor, n = perf_counter() - start, process_time() - worked, len(found.proofs)
     return {
         name.removeprefix(FAMILY): {
@@ -106,7 +109,9 @@ def measure(options: argparse.Namespace) -> None:
                 command, env={**os.environ, "PYTHONPATH": str(library)}, stdout=subprocess.PIPE, text=True, check=True
             )
             told = json.loads(ran.stdout.splitlines()[-1])
-            for name, one in told.items() if way == "atlas" else [(skill, told)]:
+            for name, one in told.items() if way in OF_ATLAS else [(skill, told)]:
+                if name not in options.skills:
+                    continue
                 record = {"skill": name, "seed": seed, "way": way, **one}
                 record["losses"] = judge.losses(list(as_heads("heads", record["heads"])))
                 done.add((name, way))
@@ -122,7 +127,7 @@ def table(path: Path) -> str:
     """Means by way over the skills and seeds that every way has; then seconds by skill."""
     from specificity import own_and_others, records
 
-    done = records(path)
+    done = [record for record in records(path) if record["skill"] in record["losses"]]
     ways = [way for way in WAYS if any(record["way"] == way for record in done)]
     runs = {way: {(r["skill"], r["seed"]): r for r in done if r["way"] == way} for way in ways}
     common = sorted(set.intersection(*(set(each) for each in runs.values())))
@@ -173,9 +178,11 @@ def main() -> None:
         print(table(options.table))
     elif options.one:
         skill, seed, way = options.one
-        one = way != "atlas"
-        told = find_and_prove(options.model, skill, int(seed), WAYS[way]) if one else atlas(options.model, int(seed))
-        print(json.dumps(told))
+        given = WAYS[way]
+        if way in OF_ATLAS:
+            print(json.dumps(atlas(options.model, int(seed), given)))
+        else:
+            print(json.dumps(find_and_prove(options.model, skill, int(seed), given)))
     elif options.model is None or options.out is None:
         parser.error("--model and --out say what is measured, and where results go")
     elif "before" in options.ways and not (options.before and (options.before / "cs_heads").is_dir()):
