@@ -21,7 +21,7 @@ from cs_heads.methods.controls import TaskLoss
 from cs_heads.simulate import PlantedExperiment, planted_world
 from cs_heads.tasks import Task
 from cs_heads.tasks.scorer import ExactMatch
-from cs_heads.units import HeadGrid
+from cs_heads.units import Head, HeadGrid
 from tests.known_heads import WORKING, own_answers, rows_run
 
 GRID = HeadGrid(16, 16)
@@ -111,6 +111,27 @@ def test_of_several_tasks_each_has_its_heads():
     assert joint.rankings[0].provenance["design"]["screen"] == {"rows": 20, "control_rows": 3, "per_row": 8}
     masks = annealed_jointly([task, *controls], seed=0, n_bootstraps=0)
     assert joint.spent < 0.6 * masks.spent
+
+
+def test_of_several_tasks_all_have_rows_enough_for_intervals():
+    """The finalists of a task go off beside those of one other task alone, whose rows tell of them too."""
+    _, task, controls = sloped("main", 0)
+    joint = annealed_jointly([task, *controls], seed=0, n_bootstraps=0, screen="gradients")
+    for ranking in joint.rankings:
+        assert not any("no intervals" in note for note in ranking.notes)
+        assert np.isfinite(ranking.interval).all(axis=-1).sum() >= 20
+
+
+def test_what_a_shared_head_takes_is_that_of_rows_with_it_off_alone():
+    """Gradients, and rows with others off, say of a universal head less than it takes."""
+    made, task, controls = sloped("many_universal", 0)
+    joint = annealed_jointly([task, *controls], seed=0, n_bootstraps=0, screen="gradients")
+    shared = set.intersection(*({*map(str, ranking.shared)} for ranking in joint.rankings))
+    assert shared & {*map(str, made.universal)}
+    for name in shared:
+        head = Head.parse(name)
+        told = [ranking.provenance["shared"][name] for ranking in joint.rankings]
+        assert joint.losses[:, head.layer, head.head] == pytest.approx([each["task"] for each in told])
 
 
 def test_a_budget_says_how_many_rows_there_are():

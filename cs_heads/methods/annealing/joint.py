@@ -66,6 +66,7 @@ class JointSearch:
         self._n_masks, self._n_groups = 0, 0
         self._groups = Groups()
         self._draws = BalancedDraws(np.arange(self.density.n_heads), self.rng)
+        self._pairs: list[list[TaskSearch]] = []
 
     def run(self, batches: range) -> None:
         """The batches before sets are measured."""
@@ -149,11 +150,7 @@ class JointSearch:
             search.set_pool(done)
         if not searching:
             return
-        order = self.rng.permutation(len(searching)).tolist()
-        pairs = [[searching[place] for place in order[start : start + 2]] for start in range(0, len(order), 2)]
-        if len(pairs) > 1 and len(pairs[-1]) == 1:
-            odd = pairs.pop()
-            pairs[-1] += odd
+        pairs = self._in_pairs(searching)
         planned, counted = [], []
         each = _BEFORE_SETS * self.budget.left / len(searching)
         kept = n_rows * sum(search.sensor.per_row for search in searching)
@@ -178,6 +175,19 @@ class JointSearch:
         self.refit()
         for search, mine, counts in zip(chain.from_iterable(pairs), measured, counted, strict=True):
             search.observe(mine, counts)
+
+    def _in_pairs(self, searching: Sequence[TaskSearch]) -> list[list[TaskSearch]]:
+        """Other pairs each time, but once all have finalists: these go off with as few other heads as can be."""
+        if self._pairs and {*map(id, chain.from_iterable(self._pairs))} == {*map(id, searching)}:
+            return self._pairs
+        order = self.rng.permutation(len(searching)).tolist()
+        pairs = [[searching[place] for place in order[start : start + 2]] for start in range(0, len(order), 2)]
+        if len(pairs) > 1 and len(pairs[-1]) == 1:
+            odd = pairs.pop()
+            pairs[-1] += odd
+        if all(len(search.finalists) for search in searching):
+            self._pairs = pairs
+        return pairs
 
     def _add(self, searches: Sequence[TaskSearch], measured: Sequence[Rows]) -> None:
         """Take rows of the same masks on several tasks."""

@@ -144,7 +144,12 @@ class TaskSearch(Search):
         """What each head takes from the task against the intact model, a loss, and its error."""
         above = self.sensor.task.above_guess
         if self.gradients is not None:
-            return with_errors(self.own)
+            effect, error = with_errors(self.own)
+            alone = taken_by(*self.lost(self.alone)) if len(self.alone) else None
+            if alone is not None:
+                effect, error = effect.copy(), error.copy()
+                effect[alone.heads], error[alone.heads] = alone.estimate / above, alone.error / above
+            return effect, error
         response = Fit(self.own.effect * above, self.own.z)
         effect, error, _ = anchored(self.rows, response, self._loss(self.rows) * above, self.lost(self.rows))
         effect, error = effect / above, error / above
