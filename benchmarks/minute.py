@@ -69,12 +69,14 @@ def find_and_prove(model: str, skill: str, seed: int, given: dict[str, Any]) -> 
     }
 
 
-def atlas(model: str, seed: int, given: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The records of all skills by name; each has its share of the seconds and of the cost."""
+def atlas(model: str, seed: int, given: dict[str, Any], keep: Path | None) -> dict[str, dict[str, Any]]:
+    """The records of all skills by name; each has its share of the seconds and of the cost. The atlas may be kept."""
     loaded = cs.load_model(model, dtype="float32")
     start, worked = perf_counter(), process_time()
     found = cs.atlas(loaded, seed=seed, n=N_UNSEEN, progress=False, **given)
     seconds, processor, n = perf_counter() - start, process_time() - worked, len(found.proofs)
+    if keep:
+        found.save(keep)
     return {
         name.removeprefix(FAMILY): {
             "seconds": [round(seconds / n, 1)],
@@ -105,6 +107,8 @@ def measure(options: argparse.Namespace) -> None:
                 continue
             library = options.before if way == "before" else Path(__file__).resolve().parent.parent
             command = [sys.executable, __file__, "--model", options.model, "--one", skill, str(seed), way]
+            if options.keep:
+                command += ["--keep", str(options.keep / f"{way}_{seed}.json")]
             ran = subprocess.run(
                 command, env={**os.environ, "PYTHONPATH": str(library)}, stdout=subprocess.PIPE, text=True, check=True
             )
@@ -172,6 +176,7 @@ def main() -> None:
     parser.add_argument("--skills", nargs="+", default=list(SKILLS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--keep", type=Path, help="folder for the atlases, as benchmarks/atlas.py --saved reads them")
     parser.add_argument("--one", nargs=3, metavar=("SKILL", "SEED", "WAY"), help="run one, and print its record")
     options = parser.parse_args()
     if options.table:
@@ -180,7 +185,7 @@ def main() -> None:
         skill, seed, way = options.one
         given = WAYS[way]
         if way in OF_ATLAS:
-            print(json.dumps(atlas(options.model, int(seed), given)))
+            print(json.dumps(atlas(options.model, int(seed), given, options.keep)))
         else:
             print(json.dumps(find_and_prove(options.model, skill, int(seed), given)))
     elif options.model is None or options.out is None:

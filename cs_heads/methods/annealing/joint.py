@@ -120,6 +120,16 @@ class JointSearch:
         losses, errors = zip(*(search.taken() for search in self.searches), strict=True)
         return np.stack(losses), np.stack(errors)
 
+    def taken_alone(self) -> tuple[Float[np.ndarray, "task flat"], Float[np.ndarray, "task flat"]]:
+        """The same at the end: errors have what gradients may miss of heads that were never off alone."""
+        losses, errors = self.taken()
+        first = self.searches[0]
+        if first.gradients is not None:
+            missed = np.full(errors.shape[1], GRADIENT_MISFIT)
+            missed[first.alone.off.indices] = 0.0
+            errors = np.hypot(errors, missed)
+        return losses, errors
+
     def _on_all(self, n_rows: int) -> None:
         """Rows of heads that not all tasks share, on every task."""
         merit = np.max([search.merit for search in self.searches], axis=0)
@@ -397,9 +407,7 @@ def annealed_jointly(
             notes=(*fitted, *search.sensor.task.notes, *ranking.notes),
             provenance={**ranking.provenance, "design": settings, "controls": names},
         )
-    losses, errors = (each.reshape(-1, *grid.shape) for each in joint.taken())
-    if screening is not None:
-        errors = np.hypot(errors, GRADIENT_MISFIT)
+    losses, errors = (each.reshape(-1, *grid.shape) for each in joint.taken_alone())
     return Joint(rankings, losses, errors, left_out, spending.spent)
 
 

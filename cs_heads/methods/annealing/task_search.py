@@ -12,12 +12,12 @@ from scipy.sparse.csgraph import connected_components
 
 from cs_heads.experiment.protocol import name_of
 from cs_heads.methods.annealing.blame import Blame, contrasted
-from cs_heads.methods.annealing.fit import Fit, beyond_doubt, mean_fit, pooled, regress, with_errors
+from cs_heads.methods.annealing.fit import GRADIENT_MISFIT, Fit, beyond_doubt, mean_fit, pooled, regress, with_errors
 from cs_heads.methods.annealing.intervals import MISFIT, anchored, both_effects, taken_by
 from cs_heads.methods.annealing.rows import Flat, PerRow, Rows
 from cs_heads.methods.annealing.screen import Gradients, Screening, screened
 from cs_heads.methods.annealing.search import Search
-from cs_heads.methods.controls import CLEAR, BothEffects
+from cs_heads.methods.controls import CLEAR, EXACT, BothEffects
 from cs_heads.progress import step
 
 # What a universal head takes from more than this share of the tasks, and in the mean.
@@ -144,11 +144,15 @@ class TaskSearch(Search):
         """What each head takes from the task against the intact model, a loss, and its error."""
         above = self.sensor.task.above_guess
         if self.gradients is not None:
-            effect, error = with_errors(self.own)
+            effect, error = (each.copy() for each in with_errors(self.own))
             alone = taken_by(*self.lost(self.alone)) if len(self.alone) else None
             if alone is not None:
-                effect, error = effect.copy(), error.copy()
-                effect[alone.heads], error[alone.heads] = alone.estimate / above, alone.error / above
+                # Gradients may miss what a head takes; so do rows with others off, of a head that all tasks need.
+                errors = np.stack([np.hypot(error[alone.heads], GRADIENT_MISFIT), alone.error / above])
+                weights = 1 / np.maximum(errors, EXACT) ** 2
+                both = np.stack([effect[alone.heads], alone.estimate / above])
+                effect[alone.heads] = (weights * both).sum(axis=0) / weights.sum(axis=0)
+                error[alone.heads] = weights.sum(axis=0) ** -0.5
             return effect, error
         response = Fit(self.own.effect * above, self.own.z)
         effect, error, _ = anchored(self.rows, response, self._loss(self.rows) * above, self.lost(self.rows))
