@@ -110,6 +110,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status or 0
 
 
+def run() -> int:
+    """Run the command line in a process of its own, which ends with it; returns the exit status."""
+    # Large libraries leave garbage that takes a second to look for when the process ends.
+    atexit.register(gc.freeze)
+    return main()
+
+
 def _kept(options: argparse.Namespace) -> str:
     """What to say of the store of a command that was interrupted; nothing where it has none yet."""
     path = getattr(options, "store", None)
@@ -126,12 +133,7 @@ def _kept(options: argparse.Namespace) -> str:
 
 @contextmanager
 def _collecting_seldom() -> Iterator[None]:
-    """Look for garbage in cycles more seldom, and not at the end of the process.
-
-    That is a sixth of the seconds that large libraries take to import, and a second when they go.
-    """
-    atexit.unregister(gc.freeze)
-    atexit.register(gc.freeze)
+    """Look for garbage in cycles more seldom: that is a sixth of the seconds that large libraries take to import."""
     usual = gc.get_threshold()
     gc.set_threshold(50_000, *usual[1:])
     try:

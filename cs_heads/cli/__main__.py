@@ -2,6 +2,6 @@
 
 import sys
 
-from cs_heads.cli import main
+from cs_heads.cli import run
 
-sys.exit(main())
+sys.exit(run())
