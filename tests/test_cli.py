@@ -561,7 +561,7 @@ def refused(outcome: tuple[int, str, str], *said: str) -> None:
         ({"backend": "wheel"}, ["backend must be one of auto, bridge, hooked, got 'wheel'"]),
         ({"budget": "65"}, ["budget must be 1,625 or more"]),
         ({"method": "greedy"}, ["method 'greedy' has no option density, n_masks"]),
-        ({"n": "130"}, ["n must leave examples on both sides of the split: got n=130 with 130 examples"]),
+        ({"n": "130"}, ["both sides of the split: got n=130 with 130 examples", "leave n out to halve them"]),
         ({"seed": "-1"}, ["seed must be an integer of 0 or more, got -1"]),
         ({"sparsity": "0.1"}, ["unrecognized arguments: --sparsity"]),
     ],
