@@ -1,3 +1,5 @@
+import atexit
+import gc
 import json
 import os
 import re
@@ -322,6 +324,16 @@ def test_the_command_is_installed_and_answers_from_a_shell(known_folder, task):
     run = run_program([program, *arguments, "--device", "cpu"], env=os.environ | {"HF_HUB_OFFLINE": "1"})
     assert (run.returncode, run.stderr) == (0, "")
     assert json.loads(run.stdout)["confirm"]["verdict"] == "localized"
+
+
+def test_only_a_process_of_its_own_leaves_its_garbage_at_the_end(monkeypatch, capsys):
+    registered = []
+    monkeypatch.setattr(atexit, "register", registered.append)
+    main(["tasks"])
+    assert registered == []
+    monkeypatch.setattr(sys, "argv", ["cs-heads", "tasks"])
+    main()
+    assert registered == [gc.freeze]
 
 
 def test_random_heads_of_the_proof_leave_out_the_shared_ones(find, monkeypatch):

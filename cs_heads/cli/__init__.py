@@ -78,6 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 2 for bad input, 1 where a check of a model failed, 130 for Ctrl-C, 141 where nobody reads on.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments is None:
+        # The process is the command line's own: nobody needs the garbage that large libraries leave at its end, which
+        # takes a second to look for.
+        atexit.register(gc.freeze)
     options = argparse.Namespace()
     with _collecting_seldom(), _noticing_ctrl_c() as pressed:
         try:
@@ -108,13 +112,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"cs-heads: {colored('error:', 'red', sys.stderr)} {said}", file=sys.stderr)
             return 2
     return status or 0
-
-
-def run() -> int:
-    """Run the command line in a process of its own, which ends with it; returns the exit status."""
-    # Large libraries leave garbage that takes a second to look for when the process ends.
-    atexit.register(gc.freeze)
-    return main()
 
 
 def _kept(options: argparse.Namespace) -> str:

@@ -2,6 +2,6 @@
 
 import sys
 
-from cs_heads.cli import run
+from cs_heads.cli import main
 
-sys.exit(run())
+sys.exit(main())
