@@ -1,3 +1,5 @@
+import atexit
+import gc
 import json
 import os
 import re
@@ -324,6 +326,16 @@ def test_the_command_is_installed_and_answers_from_a_shell(known_folder, task):
     assert json.loads(run.stdout)["confirm"]["verdict"] == "localized"
 
 
+def test_only_a_process_of_its_own_leaves_its_garbage_at_the_end(monkeypatch, capsys):
+    registered = []
+    monkeypatch.setattr(atexit, "register", registered.append)
+    main(["tasks"])
+    assert registered == []
+    monkeypatch.setattr(sys, "argv", ["cs-heads", "tasks"])
+    main()
+    assert registered == [gc.freeze]
+
+
 def test_random_heads_of_the_proof_leave_out_the_shared_ones(find, monkeypatch):
     search = cs.find_heads
     monkeypatch.setattr(cs, "find_heads", lambda *a, **more: replace(search(*a, **more), shared=(Head(1, 1),)))
@@ -561,7 +573,7 @@ def refused(outcome: tuple[int, str, str], *said: str) -> None:
         ({"backend": "wheel"}, ["backend must be one of auto, bridge, hooked, got 'wheel'"]),
         ({"budget": "65"}, ["budget must be 1,625 or more"]),
         ({"method": "greedy"}, ["method 'greedy' has no option density, n_masks"]),
-        ({"n": "130"}, ["n must leave examples on both sides of the split: got n=130 with 130 examples"]),
+        ({"n": "130"}, ["both sides of the split: got n=130 with 130 examples", "leave n out to halve them"]),
         ({"seed": "-1"}, ["seed must be an integer of 0 or more, got -1"]),
         ({"sparsity": "0.1"}, ["unrecognized arguments: --sparsity"]),
     ],

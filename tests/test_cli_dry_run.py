@@ -6,6 +6,7 @@ import pytest
 
 from cs_heads import progress
 from cs_heads.cli import dry_run, main
+from cs_heads.lens import abilities
 from tests.known_heads import own_answers
 
 
@@ -74,6 +75,15 @@ def test_a_dry_run_measures_little_prints_a_line_a_step_and_writes_nothing(run, 
     assert 0 < sum(counted) < numbers[3] / 2
     assert not folder.exists()
     assert not store.exists()
+
+
+def test_a_dry_run_tries_the_shortcuts_of_a_model_once_for_its_search_and_its_proof(run, monkeypatch):
+    tried, exact = [], abilities._exact
+    monkeypatch.setattr(abilities, "_exact", lambda model, wanted: (tried.append(model), exact(model, wanted))[1])
+    run("find", "--no-control", "--dry-run")
+    assert len(tried) == 1
+    run("find", "--no-control", "--no-curve")
+    assert len(tried) > 2
 
 
 def test_what_a_command_refuses_its_dry_run_refuses(known_folder, files, capsys):

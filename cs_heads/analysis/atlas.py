@@ -19,6 +19,7 @@ from cs_heads.cluster import Cluster, ModelLike, source_of
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import check_apart, unseen_side
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.inputs import encode_task
 from cs_heads.experiment.protocol import preparation_of
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.lens.model import tokenizer_of
@@ -211,7 +212,7 @@ def _unseen(
         try:
             one = Experiment(source, side, **settings) if first is None else first.on(side)
             if not chosen:
-                Experiment(source, finding_side(task), **one.shared_settings())
+                encode_task(one.model, finding_side(task), one.settings.prepend_bos)
             made[task.name] = one
         except BrokenStoreError:
             raise

@@ -28,6 +28,7 @@ from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Example, Task
 from cs_heads.tasks.scorer import compared
 from cs_heads.tasks.sides import check_is_task
+from cs_heads.text import shown
 from cs_heads.units import Unit
 
 INTACT = "intact"
@@ -73,6 +74,8 @@ class FailureModes(Result, Drawable, picture="failures"):
         spent: Example-evaluations.
         texts: By set what was written after each prompt; empty where choices were measured.
         provenance: Model, task and options of texts.
+        prompts: The prompt of each text.
+        right: The right answer to each prompt, where there is one.
     """
 
     heads: dict[str, tuple[Unit, ...]]
@@ -81,6 +84,8 @@ class FailureModes(Result, Drawable, picture="failures"):
     spent: int
     texts: dict[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+    prompts: tuple[str, ...] = field(default=(), repr=False)
+    right: tuple[str, ...] = field(default=(), repr=False)
 
     def beyond_intact(self, found: str, mode: str) -> bool:
         """Whether a kind of failure is seen clearly more often than with no head off: the intervals do not meet.
@@ -106,6 +111,18 @@ class FailureModes(Result, Drawable, picture="failures"):
         check_one_of("found", found, self.modes)
         seen = [mode for mode in self.modes[found] if self.beyond_intact(found, mode)]
         return tuple(sorted(seen, key=lambda mode: -self.modes[found][mode].share))
+
+    def text_frame(self) -> pd.DataFrame:
+        """What the model wrote, one row per prompt: its last line, the right answer, and a column for each set.
+
+        Raises:
+            ValueError: No texts were written: choices were measured.
+        """
+        if not self.texts:
+            raise ValueError("the model wrote no texts, since choices were measured: give failures(..., texts=True)")
+        lines = [prompt.rstrip().rpartition("\n")[2] for prompt in self.prompts]
+        right = {"right": self.right} if self.right else {}
+        return pd.DataFrame({"prompt": lines, **right, **self.texts})
 
     def to_frame(self) -> pd.DataFrame:
         """One row per (set of heads, kind): share, its interval, and whether it is beyond the intact model's."""
@@ -185,6 +202,7 @@ def failures(
         masks = explicit(experiment.grid, [[], *named.values()])
         sets, provenance = (INTACT, *named), dict(experiment.provenance())
         written: dict[str, tuple[str, ...]] = {}
+        prompts, right = list[str](), list[str]()
         if of_choices:
             asked = _each_choice(experiment)
             judged = _judge_choices(experiment.task, asked, masks)
@@ -193,7 +211,7 @@ def failures(
             asked = experiment
             rows = experiment.generate(masks, max_new_tokens=max_new_tokens, stop=stop)
             written = {name: tuple(map(str, row)) for name, row in zip(sets, rows, strict=True)}
-            right = _answers(experiment.task)
+            prompts, right = [shown(each.prompt) for each in side.examples], _answers(experiment.task)
             judged = [_judge_texts(row, written[INTACT], right) for row in written.values()]
             provenance |= {"max_new_tokens": max_new_tokens, "stop": None if stop is None else list(stop)}
         shares = [{mode: Share(n, experiment.n_examples) for mode, n in counts.items()} for counts, _ in judged]
@@ -204,6 +222,8 @@ def failures(
             spent=len(masks) * asked.n_examples + asked.preparation,
             texts=written,
             provenance=provenance,
+            prompts=tuple(prompts),
+            right=tuple(right),
         )
 
 

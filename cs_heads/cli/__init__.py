@@ -78,6 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 2 for bad input, 1 where a check of a model failed, 130 for Ctrl-C, 141 where nobody reads on.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments is None:
+        # The process is the command line's own: nobody needs the garbage that large libraries leave at its end, which
+        # takes a second to look for.
+        atexit.register(gc.freeze)
     options = argparse.Namespace()
     with _collecting_seldom(), _noticing_ctrl_c() as pressed:
         try:
@@ -126,12 +130,7 @@ def _kept(options: argparse.Namespace) -> str:
 
 @contextmanager
 def _collecting_seldom() -> Iterator[None]:
-    """Look for garbage in cycles more seldom, and not at the end of the process.
-
-    That is a sixth of the seconds that large libraries take to import, and a second when they go.
-    """
-    atexit.unregister(gc.freeze)
-    atexit.register(gc.freeze)
+    """Look for garbage in cycles more seldom: that is a sixth of the seconds that large libraries take to import."""
     usual = gc.get_threshold()
     gc.set_threshold(50_000, *usual[1:])
     try:

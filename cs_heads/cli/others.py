@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from itertools import groupby
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -163,15 +162,15 @@ def tasks(options: argparse.Namespace) -> None:
         told = ("about", "needs", "leaves_out", "options")
         print(json.dumps({name: {key: getattr(entry, key) for key in told} for name, entry in listed.items()}))
         return
-    width = max(map(len, listed))
+    width = 2 + max(map(len, listed))
     margin = " " * (width + 2)
-    for number, (_, names) in enumerate(groupby(listed, key=lambda name: name.partition("/")[0])):
-        if number:
-            print()
-        for name in names:
-            entry = listed[name]
-            print(f"{name:<{width}}  {entry.about}")
-            if entry.needs:
-                print(f"{'':<{width}}  needs {entry.needs}")
+    # What can be measured at once comes first; what needs the same stands together.
+    for needs in sorted(dict.fromkeys(entry.needs for entry in listed.values()), key=bool):
+        print(f"needs {needs}:" if needs else "ready to measure:")
+        alike = {name: entry for name, entry in listed.items() if entry.needs == needs}
+        for name, entry in alike.items():
+            print(f"  {name:<{width}}{entry.about}")
             if entry.leaves_out:
                 print(fill(f"leaves out {entry.leaves_out}", WIDTH, initial_indent=margin, subsequent_indent=margin))
+        print()
+    print("more of each: cs-heads tasks --json; a .jsonl or .csv file of your own is a task, too: --task my_task.jsonl")

@@ -33,6 +33,9 @@ MAX_LEFT = 0.4
 MAX_LEFT_OF_TASK = 0.7
 """What it leaves of a task's, at most; more than of the control's, for it is compared on tasks it is known to harm."""
 
+CANNOT = "use a model that can do the task, or ask for it otherwise, as after worked examples"
+"""What to do where the intact model does not do a task."""
+
 
 class BaselineTooLowError(ValueError):
     """The baseline is too low: the intact model cannot do the task well enough to show what a head does."""
@@ -88,7 +91,7 @@ def check_baseline(experiment: Experiment | Without) -> tuple[str, ...]:
     scores = experiment.baseline()
     reason = baseline_too_low(experiment, scores)
     if reason:
-        what = "take fewer heads off" if _off(experiment) else "use a model that can do the task"
+        what = "take fewer heads off" if _off(experiment) else CANNOT
         raise BaselineTooLowError(f"task {name_of(experiment)!r}: {reason}; {what}")
     return () if is_continuous(scores, experiment) else few_correct(int(scores.sum()), experiment)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from time import perf_counter
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
@@ -18,6 +20,7 @@ from cs_heads.lens.forward import Resumed, logits_at, pad, recorded
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gate_hooks
 from cs_heads.lens.model import HookedModel, context_length, dtype_of, evaluating
+from cs_heads.progress import is_tried
 from cs_heads.units import Grid
 
 _log = logging.getLogger(__name__)
@@ -55,6 +58,9 @@ _EVERY = Abilities(graphs=True)
 # Steps of one token that are compared and timed, captured and not.
 _STEPS = 3
 
+# What calls that are tried, and whose results are no use, found of a model: a command tries several on the same.
+_TRIED: WeakKeyDictionary[HookedModel, dict[tuple[Abilities, torch.dtype], Abilities]] = WeakKeyDictionary()
+
 
 def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
     """The shortcuts among ``wanted`` (all by default, graphs too) whose logits equal those of the plain forward.
@@ -63,6 +69,15 @@ def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
     with and without each. A shortcut that fails or differs is left out, and the log says so.
     """
     wanted = wanted or _EVERY
+    if not is_tried():
+        return _exact(model, wanted)
+    known, key = _TRIED.setdefault(model, {}), (wanted, dtype_of(model))
+    if key not in known:
+        known[key] = _exact(model, wanted)
+    return known[key]
+
+
+def _exact(model: HookedModel, wanted: Abilities) -> Abilities:
     trial = _Trial(model)
     with evaluating(model):
         reason = why_not_fused(model)
@@ -136,8 +151,13 @@ class _Trial:
         self.late_gates = self.gates.clone()
         self.late_gates[:, : self.layer] = 1
 
+    @cached_property
+    def plain(self) -> Float[Tensor, "n vocab"]:
+        """The plain logits with the gates of all layers."""
+        return self.logits(gates=self.gates).float()
+
     def agrees(self, name: str, shortcut: Callable[[], Tensor], gates: Tensor) -> bool:
-        plain = self.logits(gates=gates).float()
+        plain = self.plain if gates is self.gates else self.logits(gates=gates).float()
         try:
             logits = shortcut().float()
         except Exception as error:

@@ -143,6 +143,8 @@ def toggle_curves(curves: Sequence[ToggleCurve], ax: Axes | None = None) -> Axes
 def ablation_curves(curves: Sequence[AblationCurve], ax: Axes | None = None) -> Axes:
     """Draw the log-probability of the target against the number of heads off, one line per score.
 
+    Each has its own marker. Small dots lie on top, so that all are seen where lines coincide.
+
     Args:
         curves: as ``cs_heads.ablation_curves`` gives them.
         ax: axes to draw on; None: those of a new figure.
@@ -152,8 +154,12 @@ def ablation_curves(curves: Sequence[AblationCurve], ax: Axes | None = None) -> 
     """
     ax = style.new_axes(height=2.5) if ax is None else ax
     for curve in curves:
-        ax.plot(range(len(curve.logprob)), curve.logprob, label=f"by {curve.by}", **_line(curve.by))
-    ax.set(xlabel="heads ablated", ylabel="log-probability of the target (nats per token)")
+        marker = style.ROLES[curve.by][1]
+        look = {**_line(curve.by), "marker": marker, "markeredgecolor": "white", "markeredgewidth": 0.5}
+        look |= {"markersize": 7, "markevery": max(1, len(curve.logprob) // 16), "zorder": 2 + (marker == ".")}
+        ax.plot(range(len(curve.logprob)), curve.logprob, label=f"by {curve.by}", **look)
+    ax.locator_params(axis="x", integer=True)
+    ax.set(xlabel="heads ablated", ylabel="log-probability of the target\n(nats per token)")
     return parts.add_legend(ax)
 
 

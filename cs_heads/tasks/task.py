@@ -425,7 +425,7 @@ class Task:
         if different < 2 or not 1 <= n < len(self):
             raise ValueError(
                 f"n must leave examples on both sides of the split: got n={n} with {len(self)} examples "
-                f"({different} different) in task {self.name!r}"
+                f"({different} different) in task {self.name!r}{'' if different < 2 else '; leave n out to halve them'}"
             )
         finding, confirming = parted(self.examples, n, seed)
         kept = replace(self, examples=tuple(finding)).with_holdout(replace(self, examples=tuple(confirming)))

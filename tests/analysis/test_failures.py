@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cs_heads.analysis.failures import (
+    FailureModes,
     Share,
     distinct,
     failures,
@@ -117,6 +118,20 @@ def test_texts_are_those_of_the_experiment(model):
     assert len(found.to_frame()) == 10
     assert found.modes["intact"]["answer later"].count == 0
     assert list(found.measures["said"]) == ["distinct-1", "distinct-2", "words"]
+
+
+def test_texts_stand_beside_their_prompts_and_the_right_answers(model, choices):
+    records = [r | {"prompt": "An example.\n" + r["prompt"]} for r in own_answers(model, 40)]
+    task = Task.from_records(records, "said").split(20)[0]
+    found = failures(model, task, {"working": WORKING}, max_new_tokens=2)
+    table = found.text_frame()
+    assert list(table) == ["prompt", "right", "intact", "working"]
+    assert list(table["prompt"]) == [str(e.prompt).partition("\n")[2] for e in task.held_out.examples]
+    assert list(table["right"]) == [e.target for e in task.held_out.examples]
+    assert list(table["working"]) == list(found.texts["working"])
+    assert FailureModes.from_dict(json.loads(json.dumps(found.to_dict()))).text_frame().equals(table)
+    with pytest.raises(ValueError, match="the model wrote no texts, since choices were measured"):
+        failures(model, choices, list(WORKING), n=20).text_frame()
 
 
 def test_an_answer_that_comes_later_in_the_text_is_counted(model):

@@ -155,6 +155,19 @@ def test_an_ablation_curve_starts_at_the_intact_model(ax):
     assert ax.get_lines()[0].get_label() == "by facilitation"
 
 
+def test_ablation_curves_that_coincide_are_all_seen_over_whole_numbers_of_heads():
+    heads, nothing = tuple(Head(i % 3, i % 4) for i in range(12)), np.zeros(13)
+    curves = [AblationCurve(kind, heads, nothing, nothing) for kind in ("facilitation", "irrelevance", "interference")]
+    figure = plot.ablation_curves(curves).figure
+    lines = {line.get_label(): line for line in figure.axes[0].get_lines()}
+    assert len({line.get_marker() for line in lines.values()}) == 3
+    dots = lines.pop("by irrelevance")
+    assert all(dots.get_zorder() > line.get_zorder() for line in lines.values())
+    assert all(tick == int(tick) for tick in figure.axes[0].get_xticks())
+    assert (clipped(figure), overlapping(figure)) == ([], [])
+    plt.close(figure)
+
+
 @pytest.mark.parametrize("over", ["mean", "any"])
 def test_a_group_is_drawn_beside_all_others_as_it_was_tested(ax, over):
     test = score_of_heads(made_gates(), WORKING, over=over)

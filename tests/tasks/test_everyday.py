@@ -85,7 +85,7 @@ def test_what_one_side_asks_about_the_other_does_not(skill, seed):
 
 def test_every_skill_is_listed_in_one_line(capsys):
     assert main(["tasks"]) == 0
-    listed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("everyday/")]
+    listed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  everyday/")]
     assert [line.split()[0] for line in listed] == [f"everyday/{skill}" for skill in SKILLS]
     assert all(len(line.split()) > 3 for line in listed)
 
