@@ -42,7 +42,7 @@ from cs_heads import plot
 from cs_heads.plot.style import draw_to
 from cs_heads.settings import SCREENS
 from cs_heads.tasks import builtin_tasks
-from cs_heads.units import Head
+from cs_heads.units import Head, Unit
 
 MORE = ("ioi", "function_vectors/")
 N, N_UNSEEN = 100, 60
@@ -116,7 +116,7 @@ def tables_of(found: cs.Atlas) -> dict[str, pd.DataFrame]:
     }
 
 
-def sets_of(folder: Path) -> tuple[tuple[int, int], int, dict[str, list[Head]]]:
+def sets_of(folder: Path) -> tuple[tuple[int, int], int, dict[str, list[Unit]]]:
     """Of an atlas on disk its layers and heads a layer, its key/value groups a layer, and the heads of each skill."""
     model = json.loads((folder / "run.json").read_text())["model"]
     skills = pd.read_csv(folder / "skills.csv")
@@ -188,7 +188,7 @@ def depths(folders: list[Path]) -> pd.DataFrame:
         (n_layers, _), _, sets = sets_of(folder)
         known = pd.read_csv(folder / "skills.csv").set_index("skill")
         depth = {name: np.mean([head.layer for head in sets[name]]) / (n_layers - 1) for name in known.index}
-        tables.append(known[["own loss", "verdict"]].assign(depth=depth).add_prefix(f"{folder.name} "))
+        tables.append(known[["own loss", "verdict"]].assign(depth=pd.Series(depth)).add_prefix(f"{folder.name} "))
     return pd.concat(tables, axis=1).rename_axis("skill").sort_index().reset_index()
 
 

@@ -47,8 +47,8 @@ def tasks_of(data: Path, seed: int) -> Iterator[cs.Task]:
     for name in SAME:
         file = data / "function_vectors" / f"{name}.json"
         yield cs.load_task(f"function_vectors/{name}", n=N, seed=seed, few_shot=5, shared=True, data_files=file)
-    for name, file in KNOWLEDGE.items():
-        yield cs.load_task(name, n=N_KNOWLEDGE, seed=seed, data_files=data / file)
+    for name, place in KNOWLEDGE.items():
+        yield cs.load_task(name, n=N_KNOWLEDGE, seed=seed, data_files=data / place)
 
 
 def rows_of(model: Any, task: cs.Task, sets: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
