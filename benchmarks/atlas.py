@@ -10,8 +10,8 @@ a folder of BLiMP files. Written are small files: ``skills.csv`` (heads of each 
 verdict), ``matrix.csv`` (the heads of one skill off, all skills measured), ``universal.csv`` and ``shared.csv``,
 ``curve.csv`` (own loss with the first 1 to 10 heads off), ``habits.csv`` (what universal heads and the first heads look
 at) and ``run.json`` (command, seconds, cost); and pictures of the map, the matrix and the tree. ``--save`` keeps the
-whole atlas, from which ``--saved`` writes all but the curve and habits anew. With ``--store`` an interrupted run goes
-on.
+whole atlas, from which ``--saved`` writes all but ``run.json`` anew: curve and habits, where ``--model`` is given, and
+the rest without a model. With ``--store`` an interrupted run goes on.
 
 ``--claims`` runs no model. From the tables of atlases that are there it writes what these say together:
 
@@ -70,14 +70,15 @@ def skills_of(options: argparse.Namespace) -> list[cs.Task]:
     return tasks
 
 
-def curves(model: Any, tasks: list[cs.Task], found: cs.Atlas, seed: int) -> pd.DataFrame:
+def curves(model: Any, tasks: list[cs.Task], found: cs.Atlas, options: argparse.Namespace) -> pd.DataFrame:
     """Own loss on unseen examples with the first heads of each skill off."""
     rows = []
+    given: dict[str, Any] = {"seed": options.seed, "store": options.store, "progress": False}
     for task in tasks:
         if task.name not in found.rankings:
             continue
         curve = cs.sparsity_curve(
-            model, task, found.rankings[task.name], max_heads=MOST, n=N_UNSEEN, controls=None, seed=seed, progress=False
+            model, task, found.rankings[task.name], max_heads=MOST, n=N_UNSEEN, controls=None, **given
         )
         for k, drop in enumerate(curve.drops[curve.own]):
             rows.append({"skill": task.name, "k": k, "loss": drop.share_lost})
@@ -223,7 +224,7 @@ def main() -> None:
     parser.add_argument("--screen", choices=SCREENS, default="masks")
     parser.add_argument("--store", type=Path)
     parser.add_argument("--save", type=Path, help="file for the whole atlas")
-    parser.add_argument("--saved", type=Path, help="write the tables of this atlas, and run nothing")
+    parser.add_argument("--saved", type=Path, help="write the tables of this atlas, and search nothing")
     parser.add_argument("--claims", type=Path, nargs="+", help="compare the atlases of these folders, and run nothing")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -236,7 +237,10 @@ def main() -> None:
             print(alike(depth, first, second))
         return
     if options.saved:
-        write_atlas(options.out, cs.Atlas.load(options.saved))
+        found = cs.Atlas.load(options.saved)
+        write_atlas(options.out, found)
+        if options.model:
+            write_measured(options, cs.load_model(options.model, dtype="float32"), skills_of(options), found)
         return
     if options.model is None:
         parser.error("--model says what is measured")
@@ -270,7 +274,13 @@ def main() -> None:
     (options.out / "run.json").write_text(json.dumps(record, indent=1, default=str) + "\n")
     print(found)
     print(f"{seconds:.0f} s, own {own:.3f}, others {others:.3f}", flush=True)
-    write(options.out, {"curve": curves(model, tasks, found, options.seed), "habits": looked_at(model, found)})
+    write_measured(options, model, tasks, found)
+
+
+def write_measured(options: argparse.Namespace, model: Any, tasks: list[cs.Task], found: cs.Atlas) -> None:
+    """What the model is run for once more."""
+    write(options.out, {"habits": looked_at(model, found)})
+    write(options.out, {"curve": curves(model, tasks, found, options)})
 
 
 def write_atlas(folder: Path, found: cs.Atlas) -> None:
