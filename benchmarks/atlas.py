@@ -3,14 +3,23 @@
     python benchmarks/real_models.py --out models --models smollm2
     python benchmarks/atlas.py --model models/smollm2 --out benchmarks/real/smollm2
     python benchmarks/atlas.py --model models/smollm2 --out benchmarks/real/smollm2_more --more --blimp blimp
+    python benchmarks/atlas.py --claims benchmarks/real/smollm2 benchmarks/real/gemma3 --out benchmarks/real
 
 The skills are ``everyday/*``; with ``--more`` also the six of *Function Vectors* and IOI, with ``--blimp`` the sets in
 a folder of BLiMP files. Written are small files: ``skills.csv`` (heads of each skill, own loss, loss of the others,
 verdict), ``matrix.csv`` (the heads of one skill off, all skills measured), ``universal.csv`` and ``shared.csv``,
 ``curve.csv`` (own loss with the first 1 to 10 heads off), ``habits.csv`` (what universal heads and the first heads look
 at) and ``run.json`` (command, seconds, cost); and pictures of the map, the matrix and the tree. ``--save`` keeps the
-whole atlas, from which ``--saved`` writes all but the curve and habits anew. With ``--store`` an interrupted run goes
-on.
+whole atlas, from which ``--saved`` writes all but ``run.json`` anew: curve and habits, where ``--model`` is given, and
+the rest without a model. With ``--store`` an interrupted run goes on.
+
+``--claims`` runs no model. From the tables of atlases that are there it writes what these say together:
+
+- ``groups.csv``: pairs of a skill's heads that are of one layer, beside heads drawn from the whole grid; and pairs of
+  one key/value group, beside heads drawn from the same layers, where a layer has several groups. Universal heads,
+  which no skill keeps, are not drawn.
+- ``depth.csv``: how deep the heads of each skill lie, 0 the first layer and 1 the last; of two atlases their
+  correlation over skills is printed.
 """
 
 from __future__ import annotations
@@ -19,23 +28,29 @@ import argparse
 import json
 import shlex
 import sys
+from itertools import combinations
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy.stats import pearsonr, spearmanr
 
 import cs_heads as cs
 from cs_heads import plot
 from cs_heads.plot.style import draw_to
 from cs_heads.settings import SCREENS
 from cs_heads.tasks import builtin_tasks
+from cs_heads.units import Head, Unit
 
 MORE = ("ioi", "function_vectors/")
 N, N_UNSEEN = 100, 60
 """Examples to find heads with, and unseen ones of each skill."""
 MOST = 10
 """Heads of the curve."""
+DRAWS = 20_000
+"""Random sets of heads that pairs of one layer or group are compared with."""
 
 
 def skills_of(options: argparse.Namespace) -> list[cs.Task]:
@@ -55,14 +70,15 @@ def skills_of(options: argparse.Namespace) -> list[cs.Task]:
     return tasks
 
 
-def curves(model: Any, tasks: list[cs.Task], found: cs.Atlas, seed: int) -> pd.DataFrame:
+def curves(model: Any, tasks: list[cs.Task], found: cs.Atlas, options: argparse.Namespace) -> pd.DataFrame:
     """Own loss on unseen examples with the first heads of each skill off."""
     rows = []
+    given: dict[str, Any] = {"seed": options.seed, "store": options.store, "progress": False}
     for task in tasks:
         if task.name not in found.rankings:
             continue
         curve = cs.sparsity_curve(
-            model, task, found.rankings[task.name], max_heads=MOST, n=N_UNSEEN, controls=None, seed=seed, progress=False
+            model, task, found.rankings[task.name], max_heads=MOST, n=N_UNSEEN, controls=None, **given
         )
         for k, drop in enumerate(curve.drops[curve.own]):
             rows.append({"skill": task.name, "k": k, "loss": drop.share_lost})
@@ -101,6 +117,102 @@ def tables_of(found: cs.Atlas) -> dict[str, pd.DataFrame]:
     }
 
 
+def sets_of(folder: Path) -> tuple[tuple[int, int], int, dict[str, list[Unit]]]:
+    """Of an atlas on disk its layers and heads a layer, its key/value groups a layer, and the heads of each skill."""
+    model = json.loads((folder / "run.json").read_text())["model"]
+    skills = pd.read_csv(folder / "skills.csv")
+    sets = {
+        name: [Head.parse(head) for head in heads.split()]
+        for name, heads in zip(skills["skill"], skills["heads"], strict=True)
+    }
+    sets["universal"] = [Head.parse(head) for head in pd.read_csv(folder / "universal.csv")["head"]]
+    n_layers, n_heads = model["grid"]
+    return (n_layers, n_heads), model["key_value_heads"] or n_heads, sets
+
+
+def pairs(places: np.ndarray) -> np.ndarray:
+    """In each row the pairs of places that are equal."""
+    ordered = np.sort(places, axis=1)
+    same = [(ordered[:, apart:] == ordered[:, :-apart]).sum(axis=1) for apart in range(1, places.shape[1])]
+    return np.sum(same, axis=0) if same else np.zeros(len(places), dtype=int)
+
+
+def drawn(pool: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Random sets of ``n`` of the pool, none twice, one a row."""
+    return pool[rng.random((DRAWS, len(pool))).argsort(axis=1)[:, :n]]
+
+
+def groups(folder: Path, rng: np.random.Generator) -> pd.DataFrame:
+    """Do heads of a skill lie in one layer, and of those in one layer in one key/value group?"""
+    (n_layers, n_heads), n_groups, sets = sets_of(folder)
+    everywhere = np.arange(n_layers * n_heads)
+    of_group = n_heads // n_groups
+    skills = [name for name in sets if name != "universal"]
+    rows, draws = {}, {}
+    for name, heads in sets.items():
+        if len(heads) < 2:
+            continue
+        flat = np.array([head.layer * n_heads + head.index for head in heads])
+        kept = [head.layer * n_heads + head.index for head in sets["universal"]] if name in skills else []
+        pool = np.setdiff1d(everywhere, kept)
+        layers, counts = np.unique(flat // n_heads, return_counts=True)
+        inside = [
+            drawn(pool[pool // n_heads == layer], n, rng) for layer, n in zip(layers, counts, strict=True) if n > 1
+        ]
+        none = np.zeros(DRAWS, dtype=int)
+        rows[name] = (pairs(flat[None] // n_heads)[0], pairs(flat[None] // of_group)[0])
+        draws[name] = (
+            pairs(drawn(pool, len(flat), rng) // n_heads),
+            # A group lies within its layer.
+            sum((pairs(some // of_group) for some in inside), none),
+        )
+    of_skills = [name for name in skills if name in rows]
+    rows["all skills"] = tuple(sum(rows[name][at] for name in of_skills) for at in (0, 1))
+    draws["all skills"] = tuple(np.sum([draws[name][at] for name in of_skills], axis=0) for at in (0, 1))
+    table = []
+    for name, found in rows.items():
+        row: dict[str, Any] = {"model": folder.name, "heads of": name}
+        for at, what in enumerate(("layer", "group")):
+            chance = draws[name][at]
+            if what == "group" and n_groups == 1:
+                continue
+            row |= {f"pairs of one {what}": found[at], f"expected of one {what}": chance.mean()}
+            row[f"p {what}"] = (1 + (chance >= found[at]).sum()) / (1 + DRAWS)
+        table.append(row)
+    return pd.DataFrame(table)
+
+
+def depths(folders: list[Path]) -> pd.DataFrame:
+    """By skill how deep its heads lie in each model, beside own loss and verdict."""
+    tables = []
+    for folder in folders:
+        (n_layers, _), _, sets = sets_of(folder)
+        known = pd.read_csv(folder / "skills.csv").set_index("skill")
+        depth = {name: np.mean([head.layer for head in sets[name]]) / (n_layers - 1) for name in known.index}
+        tables.append(known[["own loss", "verdict"]].assign(depth=pd.Series(depth)).add_prefix(f"{folder.name} "))
+    return pd.concat(tables, axis=1).rename_axis("skill").sort_index().reset_index()
+
+
+def alike(table: pd.DataFrame, first: str, second: str) -> str:
+    """How the depths in two models go together, over skills that both can do and over those localized in both."""
+    verdicts = table[[f"{first} verdict", f"{second} verdict"]]
+    told = table[[f"{first} own loss", f"{second} own loss"]].notna().all(axis=1)
+    localized = verdicts.apply(lambda one: one.str.startswith(("specific", "shared"), na=False)).all(axis=1)
+    lines = []
+    for what, rows in (("both can do", told), ("localized in both", told & localized)):
+        one, two = (table.loc[rows, f"{name} depth"] for name in (first, second))
+        if len(one) < 3:
+            lines.append(f"{first} and {second}, {len(one)} skills {what}: too few")
+            continue
+        straight, ranks = pearsonr(one, two), spearmanr(one, two)
+        low, high = straight.confidence_interval()
+        lines.append(
+            f"{first} and {second}, {len(one)} skills {what}: depth {one.mean():.2f} and {two.mean():.2f}, "
+            f"r {straight.statistic:.2f} ({low:.2f} to {high:.2f}), rho {ranks.statistic:.2f} (p {ranks.pvalue:.2f})"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Measure, write, and print the means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -108,22 +220,42 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the tables")
     parser.add_argument("--more", action="store_true", help="IOI and the tasks of Function Vectors, too")
     parser.add_argument("--blimp", type=Path, help="folder of BLiMP files, JSON lines")
+    parser.add_argument("--budget", type=int, help="example-evaluations of the search of all skills together")
     parser.add_argument("--screen", choices=SCREENS, default="masks")
     parser.add_argument("--store", type=Path)
     parser.add_argument("--save", type=Path, help="file for the whole atlas")
-    parser.add_argument("--saved", type=Path, help="write the tables of this atlas, and run nothing")
+    parser.add_argument("--saved", type=Path, help="write the tables of this atlas, and search nothing")
+    parser.add_argument("--claims", type=Path, nargs="+", help="compare the atlases of these folders, and run nothing")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.claims:
+        rng = np.random.default_rng(options.seed)
+        depth = depths(options.claims)
+        write(options.out, {"groups": pd.concat([groups(one, rng) for one in options.claims]), "depth": depth})
+        for first, second in combinations([folder.name for folder in options.claims], 2):
+            print(alike(depth, first, second))
+        return
     if options.saved:
-        write_atlas(options.out, cs.Atlas.load(options.saved))
+        found = cs.Atlas.load(options.saved)
+        write_atlas(options.out, found)
+        if options.model:
+            write_measured(options, cs.load_model(options.model, dtype="float32"), skills_of(options), found)
         return
     if options.model is None:
         parser.error("--model says what is measured")
     model = cs.load_model(options.model, dtype="float32")
     tasks = skills_of(options)
     start = perf_counter()
-    found = cs.atlas(model, tasks, seed=options.seed, n=N_UNSEEN, screen=options.screen, store=options.store)
+    found = cs.atlas(
+        model,
+        tasks,
+        budget=options.budget,
+        seed=options.seed,
+        n=N_UNSEEN,
+        screen=options.screen,
+        store=options.store,
+    )
     seconds = perf_counter() - start
     if options.save:
         found.save(options.save)
@@ -142,7 +274,13 @@ def main() -> None:
     (options.out / "run.json").write_text(json.dumps(record, indent=1, default=str) + "\n")
     print(found)
     print(f"{seconds:.0f} s, own {own:.3f}, others {others:.3f}", flush=True)
-    write(options.out, {"curve": curves(model, tasks, found, options.seed), "habits": looked_at(model, found)})
+    write_measured(options, model, tasks, found)
+
+
+def write_measured(options: argparse.Namespace, model: Any, tasks: list[cs.Task], found: cs.Atlas) -> None:
+    """What the model is run for once more."""
+    write(options.out, {"habits": looked_at(model, found)})
+    write(options.out, {"curve": curves(model, tasks, found, options)})
 
 
 def write_atlas(folder: Path, found: cs.Atlas) -> None:

@@ -48,7 +48,7 @@ from torch.overrides import TorchFunctionMode
 
 import cs_heads as cs
 from cs_heads.analysis.losses import Loss, combined
-from cs_heads.experiment.cost import Cost
+from cs_heads.experiment.cost import BudgetTooSmallError, Cost
 from cs_heads.tasks import builtin_tasks
 from cs_heads.units import Head, Unit
 
@@ -265,7 +265,11 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 print("eap-ig is left out: give its folder with --eap-ig", flush=True)
                 continue
             start = process_time()
-            found = find_outside(options, model, tasks, skill, method=method, seed=seed)
+            try:
+                found = find_outside(options, model, tasks, skill, method=method, seed=seed)
+            except BudgetTooSmallError as error:
+                print(f"{method} is left out: {error}", flush=True)
+                continue
             known[skill, method, seed] = record = {
                 "skill": skill,
                 "method": method,
