@@ -150,8 +150,8 @@ class TaskSearch(Search):
                 # Gradients may miss what a head takes; so do rows with others off, of a head that all tasks need.
                 errors = np.stack([np.hypot(error[alone.heads], GRADIENT_MISFIT), alone.error / above])
                 weights = 1 / np.maximum(errors, EXACT) ** 2
-                both = np.stack([effect[alone.heads], alone.estimate / above])
-                effect[alone.heads] = (weights * both).sum(axis=0) / weights.sum(axis=0)
+                estimates = np.stack([effect[alone.heads], alone.estimate / above])
+                effect[alone.heads] = (weights * estimates).sum(axis=0) / weights.sum(axis=0)
                 error[alone.heads] = weights.sum(axis=0) ** -0.5
             return effect, error
         response = Fit(self.own.effect * above, self.own.z)
