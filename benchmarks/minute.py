@@ -108,6 +108,7 @@ def measure(options: argparse.Namespace) -> None:
             library = options.before if way == "before" else Path(__file__).resolve().parent.parent
             command = [sys.executable, __file__, "--model", options.model, "--one", skill, str(seed), way]
             if options.keep:
+                options.keep.mkdir(parents=True, exist_ok=True)
                 command += ["--keep", str(options.keep / f"{way}_{seed}.json")]
             ran = subprocess.run(
                 command, env={**os.environ, "PYTHONPATH": str(library)}, stdout=subprocess.PIPE, text=True, check=True

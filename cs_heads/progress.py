@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
-from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from jaxtyping import Float
 from tqdm import tqdm
+
+from cs_heads.trial import TRIAL, EnoughError, Trial
 
 _FORMAT = "{desc} {percentage:3.0f}%|{bar}| {n:,.0f}/{total:,.0f} evals [{elapsed}<{remaining}{postfix}]"
 
@@ -60,8 +61,8 @@ class _Bar:
 
     def open(self, progress: bool | None) -> None:
         """Open it, if it is not; what the first measurement asks for decides whether it is shown."""
-        if (trial := _TRIAL.get()) is not None and trial.opened is None:
-            trial.opened = perf_counter()
+        if (trial := TRIAL.get()) is not None:
+            trial.open()
         if self.shown is None:
             notebook = _in_notebook()
             hidden = not (progress if progress is not None else notebook or _at_terminal())
@@ -83,7 +84,7 @@ class _Bar:
         self.reach(self.n)
         if self.shown is not None:
             self.shown.update(n)
-        if (trial := _TRIAL.get()) is not None:
+        if (trial := TRIAL.get()) is not None:
             trial.reach(self.n + max(begun, 0.0))
 
     def reach(self, total: int) -> None:
@@ -127,58 +128,6 @@ class _Bar:
             self.shown.close()
 
 
-@dataclass
-class _Trial:
-    """A call that ends once it has measured for ``most`` seconds.
-
-    What is measured ``apart`` takes other seconds than the rest, and is tried half as long by itself; ``each`` are the
-    seconds of an example-evaluation where it ended.
-    """
-
-    most: float
-    cost: int | None = None
-    apart: _Trial | None = None
-    each: float | None = None
-    opened: float | None = None
-    first: tuple[float, float] | None = None
-    done: float = 0.0
-    left_out: int = 0
-
-    @property
-    def seconds_left_out(self) -> float:
-        """What was left out takes as long as what ran, by now."""
-        if self.opened is None or not self.done:
-            return 0.0
-        return self.left_out * (perf_counter() - self.opened) / self.done
-
-    def seconds(self, start: float, enough: _EnoughError | None) -> float:
-        """What the call takes from its ``start``, by now or by why it ended."""
-        beside = 0.0 if self.apart is None else self.apart.left_out * (self.apart.each or 0.0)
-        if enough is None:
-            return perf_counter() - start + beside + self.seconds_left_out
-        to_come = (self.cost or 0) - (0 if self.apart is None else self.apart.cost or 0)
-        return enough.begun - start + beside + enough.each * max(to_come, 0)
-
-    def reach(self, done: float) -> None:
-        """So many example-evaluations are done by now; the first forward also pays for what an engine prepares."""
-        now, self.done = perf_counter(), done
-        if self.first is None:
-            self.first = now, done
-            return
-        begun, before = self.first
-        if done > before and now - begun >= self.most:
-            raise _EnoughError(begun, (now - begun) / (done - before))
-
-
-class _EnoughError(Exception):
-    """A call has measured for long enough: when it began to, and the seconds of an example-evaluation."""
-
-    def __init__(self, begun: float, each: float) -> None:
-        super().__init__(begun, each)
-        self.begun, self.each = begun, each
-
-
-_TRIAL: ContextVar[_Trial | None] = ContextVar("trial", default=None)
 _OPEN: ContextVar[_Bar | None] = ContextVar("bar", default=None)
 _ASKED: ContextVar[bool] = ContextVar("asked", default=False)
 
@@ -272,7 +221,7 @@ def expect(cost: int) -> None:
     """
     if _ASKED.get():
         raise _CostError(cost)
-    if (trial := _TRIAL.get()) is not None and trial.cost is None:
+    if (trial := TRIAL.get()) is not None and trial.cost is None:
         trial.cost = cost
     if (bar := _OPEN.get()) is not None:
         call = bar.calls[-1]
@@ -298,42 +247,6 @@ def cost_of(run: Callable[[], object]) -> int | None:
     return None
 
 
-def tried(run: Callable[[], object], most: float) -> tuple[int, float]:
-    """What a call says that it costs at most, and the seconds that it takes, by how its beginning goes.
-
-    It runs, and ends once it has measured for ``most`` seconds; what it is asked must be kept nowhere.
-
-    Args:
-        run: The call.
-        most: Seconds of measuring, about; half as many more of what is measured ``apart``.
-
-    Returns:
-        Example-evaluations, and seconds; of a call that ended before the time was up those that it took.
-    """
-    trial, start = _Trial(most), perf_counter()
-    token = _TRIAL.set(trial)
-    try:
-        run()
-    except _EnoughError as enough:
-        return trial.cost or 0, trial.seconds(start, enough)
-    finally:
-        _TRIAL.reset(token)
-    return trial.cost or 0, trial.seconds(start, None)
-
-
-def is_tried() -> bool:
-    """Whether the call in progress is ``tried``, its results no use."""
-    return _TRIAL.get() is not None
-
-
-def left_out(n: int) -> bool:
-    """Whether so many example-evaluations need not be run: the call in progress is ``tried``, its results no use."""
-    trial = _TRIAL.get()
-    if trial is not None:
-        trial.left_out += n
-    return trial is not None
-
-
 @contextmanager
 def apart(n: int) -> Iterator[bool]:
     """A block, inside ``counting``, of ``n`` example-evaluations that take other seconds each than masks do.
@@ -346,19 +259,19 @@ def apart(n: int) -> Iterator[bool]:
     Yields:
         Whether it need run: not where the call is tried, and an earlier block has shown what they take.
     """
-    trial, bar = _TRIAL.get(), _OPEN.get()
+    trial, bar = TRIAL.get(), _OPEN.get()
     if trial is None or bar is None:
         yield True
         return
-    own = trial.apart = trial.apart or _Trial(trial.most / 2, cost=0)
+    own = trial.apart = trial.apart or Trial(trial.most / 2, cost=0)
     own.cost, before = (own.cost or 0) + n, bar.n
-    token = _TRIAL.set(own)
+    token = TRIAL.set(own)
     try:
         yield own.each is None
-    except _EnoughError as enough:
+    except EnoughError as enough:
         own.each = enough.each
     finally:
-        _TRIAL.reset(token)
+        TRIAL.reset(token)
         own.left_out += n - (bar.n - before)
 
 

@@ -9,11 +9,12 @@ import pytest
 import tqdm.notebook
 
 import cs_heads as cs
-from cs_heads import designs, methods, progress
+from cs_heads import designs, methods, progress, trial
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.gating import ablation_curves
-from cs_heads.progress import apart, cost_of, counting, expect, one_bar, step, tried
+from cs_heads.progress import apart, cost_of, counting, expect, one_bar, step
 from cs_heads.tasks import Task
+from cs_heads.trial import tried
 from tests.known_heads import WORKING, own_answers
 
 CSS = {"n_masks": 24, "density": 0.17}
@@ -209,7 +210,7 @@ def test_a_call_that_ends_while_it_is_tried_counts_what_was_left_out(model, task
 def test_what_takes_other_seconds_is_tried_apart_over_its_own_share(monkeypatch):
     """Of gradients that take 10 s each and masks that take 1 s, two passes of either."""
     clock, ran = [0.0], []
-    monkeypatch.setattr(progress, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(trial, "perf_counter", lambda: clock[0])
 
     def passes(kind, each, bar):
         for _ in range(3):

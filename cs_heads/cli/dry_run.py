@@ -52,7 +52,7 @@ class Trial:
 
     def begin(self, call: Call, most: float, *arguments: Any) -> tuple[int, float]:
         """What a call costs at most, and the seconds that it takes by how ``most`` seconds of it go."""
-        from cs_heads.progress import tried
+        from cs_heads.trial import tried
 
         return tried(partial(call, *arguments, **self.settings), most)
 

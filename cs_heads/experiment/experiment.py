@@ -34,7 +34,7 @@ from cs_heads.lens.differentiate import Asked, gate_gradients, probability_gradi
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import ModelDescription, check_units, device_of, tokenizer_of
 from cs_heads.lens.quantized import quantization_of
-from cs_heads.progress import apart, calling, counting, is_tried
+from cs_heads.progress import apart, calling, counting
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.store.identity import example_identities, refuse_hooks, study_of
 from cs_heads.store.kept_work import KeptWork, filled
@@ -46,6 +46,7 @@ from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.scorer import characters
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.tasks.task import Scoring
+from cs_heads.trial import is_tried
 from cs_heads.units import Grid
 
 if TYPE_CHECKING:

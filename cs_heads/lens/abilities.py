@@ -20,7 +20,7 @@ from cs_heads.lens.forward import Resumed, logits_at, pad, recorded
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gate_hooks
 from cs_heads.lens.model import HookedModel, context_length, dtype_of, evaluating
-from cs_heads.progress import is_tried
+from cs_heads.trial import is_tried
 from cs_heads.units import Grid
 
 _log = logging.getLogger(__name__)

@@ -91,10 +91,8 @@ def test_the_table_of_methods_has_the_figures_of_the_benchmarks():
 
 
 # What an atlas of ten skills or more must reach; Gemma's few heads serve many skills.
-@pytest.mark.parametrize(
-    ("model", "mark", "least", "most"), [("smollm2", "atlas", 0.75, 0.12), ("gemma3", "gemma3", 0.75, 0.25)]
-)
-def test_the_tables_of_atlases_have_the_figures_of_their_files(model, mark, least, most):
+@pytest.mark.parametrize(("model", "mark", "most"), [("smollm2", "atlas", 0.12), ("gemma3", "gemma3", 0.25)])
+def test_the_tables_of_atlases_have_the_figures_of_their_files(model, mark, most):
     text = text_of(ROOT / "docs" / "benchmarks" / "atlas.md")
     folder = ROOT / "benchmarks" / "real" / model
     with (folder / "skills.csv").open() as file:
@@ -111,7 +109,7 @@ def test_the_tables_of_atlases_have_the_figures_of_their_files(model, mark, leas
         assert float(others) == pytest.approx(float(known["others' mean loss"]), abs=0.006)
     assert f"{means[0]:.2f} for a skill's" in part
     assert f"{means[1]:.2f} for those of the others" in part
-    assert means[0] >= least
+    assert means[0] >= 0.75
     assert means[1] <= most
 
 

@@ -123,11 +123,20 @@ def pooled(gradients: Fit, rows: Fit, scale: float = 1.0) -> Fit:
     """
     known, errors = rows.z != 0, [standard_error(fit) for fit in (gradients, rows)]
     errors[0] = np.where(known & (errors[0] > 0), np.hypot(errors[0], GRADIENT_MISFIT * scale), errors[0])
-    one, other = (np.divide(1.0, error**2, out=np.zeros_like(error), where=error > 0) for error in errors)
-    total = one + other
-    summed = one * gradients.effect + other * rows.effect
-    effect = np.divide(summed, total, out=np.zeros_like(total), where=total > 0)
+    effect, total = weighted((gradients.effect, rows.effect), errors)
     return Fit(effect, effect * np.sqrt(total))
+
+
+def weighted(estimates: Sequence[Flat], errors: Sequence[Flat]) -> tuple[Flat, Flat]:
+    """The mean of estimates weighted by their precision, and its precision; 0 where all errors are 0, for unknown.
+
+    >>> [each.tolist() for each in weighted([np.array([0.0, 1.0]), np.array([1.0, 2.0])], [np.array([1.0, 0.0])] * 2)]
+    [[0.5, 0.0], [2.0, 0.0]]
+    """
+    weights = [np.divide(1.0, error**2, out=np.zeros_like(error), where=error > 0) for error in errors]
+    total = np.sum(weights, axis=0)
+    summed = np.sum([weight * each for weight, each in zip(weights, estimates, strict=True)], axis=0)
+    return np.divide(summed, total, out=np.zeros_like(total), where=total > 0), total
 
 
 def mean_fit(fits: Sequence[Fit]) -> Fit:

@@ -188,7 +188,7 @@ class JointSearch:
 
     def _in_pairs(self, searching: Sequence[TaskSearch]) -> list[list[TaskSearch]]:
         """Other pairs each time, but once all have finalists: these go off with as few other heads as can be."""
-        if self._pairs and {*map(id, chain.from_iterable(self._pairs))} == {*map(id, searching)}:
+        if self._pairs and sum(map(len, self._pairs)) == len(searching):
             return self._pairs
         order = self.rng.permutation(len(searching)).tolist()
         pairs = [[searching[place] for place in order[start : start + 2]] for start in range(0, len(order), 2)]

@@ -12,7 +12,16 @@ from scipy.sparse.csgraph import connected_components
 
 from cs_heads.experiment.protocol import name_of
 from cs_heads.methods.annealing.blame import Blame, contrasted
-from cs_heads.methods.annealing.fit import GRADIENT_MISFIT, Fit, beyond_doubt, mean_fit, pooled, regress, with_errors
+from cs_heads.methods.annealing.fit import (
+    GRADIENT_MISFIT,
+    Fit,
+    beyond_doubt,
+    mean_fit,
+    pooled,
+    regress,
+    weighted,
+    with_errors,
+)
 from cs_heads.methods.annealing.intervals import MISFIT, anchored, both_effects, taken_by
 from cs_heads.methods.annealing.rows import Flat, PerRow, Rows
 from cs_heads.methods.annealing.screen import Gradients, Screening, screened
@@ -148,11 +157,10 @@ class TaskSearch(Search):
             alone = taken_by(*self.lost(self.alone)) if len(self.alone) else None
             if alone is not None:
                 # Gradients may miss what a head takes; so do rows with others off, of a head that all tasks need.
-                errors = np.stack([np.hypot(error[alone.heads], GRADIENT_MISFIT), alone.error / above])
-                weights = 1 / np.maximum(errors, EXACT) ** 2
-                estimates = np.stack([effect[alone.heads], alone.estimate / above])
-                effect[alone.heads] = (weights * estimates).sum(axis=0) / weights.sum(axis=0)
-                error[alone.heads] = weights.sum(axis=0) ** -0.5
+                errors = np.hypot(error[alone.heads], GRADIENT_MISFIT), np.maximum(alone.error / above, EXACT)
+                estimates = effect[alone.heads], alone.estimate / above
+                effect[alone.heads], precision = weighted(estimates, errors)
+                error[alone.heads] = precision**-0.5
             return effect, error
         response = Fit(self.own.effect * above, self.own.z)
         effect, error, _ = anchored(self.rows, response, self._loss(self.rows) * above, self.lost(self.rows))
