@@ -228,7 +228,7 @@ def failures(modes: FailureModes, ax: Axes | None = None) -> Axes:
         look = {} if number else _INTACT
         label = style.safe_text(name)
         parts.interval_bars(ax, places, seen, bounds, width, number=number - 1, label=label, **look)
-    ax.set_xticks(range(len(kinds)), [fill(kind, 10) for kind in kinds])
+    ax.set_xticks(range(len(kinds)), [kind.replace(" ", "\n") for kind in kinds])
     ax.set(ylim=(0, 1.03), ylabel="share of unseen examples")
     return parts.add_legend(ax)
 
