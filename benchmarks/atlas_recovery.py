@@ -133,32 +133,43 @@ def measure(scenario: str, shape: str, seed: int) -> list[dict[str, object]]:
     return lines
 
 
+def measured(skills: Skills, masks: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """What each skill loses under each mask, on a few random examples [skill, row]."""
+    return np.stack(
+        [
+            1 - each(masks, rng.integers(each.n_examples, size=(len(masks), N_EXAMPLES))).mean(axis=1)
+            for each in skills.experiments
+        ]
+    )
+
+
+def by_contrast(masks: np.ndarray, losses: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """What each head takes from each skill beyond the others, in standard errors [skill, head]; an intercept a group."""
+    off = sparse.csr_array(masks.reshape(len(masks), -1).astype(float))
+    fits = [regress(off, -lost, group) for lost in losses]
+    merits = []
+    for place, fit in enumerate(fits):
+        others = mean_fit([other for number, other in enumerate(fits) if number != place])
+        merits.append((fit.effect - WEIGHT * beyond_doubt(others)) / standard_error(fit))
+    return np.stack(merits)
+
+
 def estimate(scenario: str, shape: str, seed: int) -> list[dict[str, object]]:
     """One line an estimator, from the same random masks on all skills."""
     grid = cs.HeadGrid(*map(int, shape.split("x")))
     skills = skills_of(planted_world(scenario, grid, n_controls=N_SKILLS - 1, seed=seed))
-    rng = np.random.default_rng(seed)
     masks = cs.designs.stratified(grid, n_masks=N_MASKS, density=DENSITY, seed=seed)
-    off = sparse.csr_array(masks.reshape(N_MASKS, -1).astype(float))
-    losses = np.stack(
-        [
-            1 - each(masks, rng.integers(each.n_examples, size=(N_MASKS, N_EXAMPLES))).mean(axis=1)
-            for each in skills.experiments
-        ]
-    )
-    fits = [regress(off, -lost, np.zeros(N_MASKS, dtype=int)) for lost in losses]
-    effects, errors = np.stack([fit.effect for fit in fits]), np.stack([standard_error(fit) for fit in fits])
-    contrast = []
-    for place in range(N_SKILLS):
-        others = mean_fit([fit for number, fit in enumerate(fits) if number != place])
-        contrast.append((effects[place] - WEIGHT * beyond_doubt(others)) / errors[place])
+    off, group = sparse.csr_array(masks.reshape(N_MASKS, -1).astype(float)), np.zeros(N_MASKS, dtype=int)
+    losses = measured(skills, masks, np.random.default_rng(seed))
+    fits = [regress(off, -lost, group) for lost in losses]
+    each = np.stack([fit.effect / standard_error(fit) for fit in fits])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         lasso = MultiTaskLassoCV(alphas=12, cv=4, max_iter=300).fit(off.toarray(), losses.T).coef_
     lines = []
     for name, merit in (
-        ("each by itself", effects / errors),
-        ("contrasts", np.stack(contrast)),
+        ("each by itself", each),
+        ("contrasts", by_contrast(masks, losses, group)),
         ("multi-task Lasso", lasso),
         ("multi-task Lasso less its mean over skills", lasso - lasso.mean(axis=0)),
     ):

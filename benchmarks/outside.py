@@ -238,7 +238,10 @@ def find_outside(
 ) -> Found:
     """Five heads of a skill, by a method from outside or of the library."""
     if method not in OUTSIDE:
-        given = {"seed": seed, "budget": options.budget, "units": "heads", "compute_dtype": "float32"}
+        given = {"seed": seed, "budget": options.budget, "units": "heads"}
+        if method.removesuffix("+") not in {"gradient", "attribution", "chg"}:
+            # These know no other dtype than the model's.
+            given["compute_dtype"] = "float32"
         ranking = find(model, tasks, skill, method, **given)
         cost = ranking.provenance.get("cost", {"forwards": ranking.spent})
         return Found(ranking.top(K["heads"]), Cost(**cost), {"shared": [str(head) for head in ranking.shared]})
@@ -303,24 +306,23 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """One line a skill and method: means over seeds, with the interval of examples where there is one seed."""
+    """One line a skill and method: means over seeds with the intervals of unseen examples, and what each seed came to."""
     lines = [
-        "| skill | method | seeds | own loss | others' mean loss | difference | cost (backward) | CPU s |",
+        "| skill | method | own loss | others' mean loss | difference | of each seed | cost (backward) | CPU s |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for skill, method in dict.fromkeys((row["skill"], row["method"]) for row in rows):
         mine = [row for row in rows if (row["skill"], row["method"]) == (skill, method)]
-        mean = {name: float(np.mean([row[name] for row in mine])) for name in COLUMNS[3:-1]}
-        told = [
-            f"{mean[name]:.2f} ({mean[f'{name}_low']:+.2f} to {mean[f'{name}_high']:+.2f})"
-            if len(mine) == 1
-            else f"{mean[name]:.2f} ({min(row[name] for row in mine):.2f} to {max(row[name] for row in mine):.2f})"
-            for name in ("own", "others", "difference")
-        ]
-        cost = f"{mean['example_evaluations']:,.0f} ({mean['backwards']:,.0f})"
-        lines.append(
-            f"| {skill} | `{method}` | {len(mine)} | {' | '.join(told)} | {cost} | {mean['cpu_seconds']:.0f} |"
-        )
+        told = []
+        for name in ("own", "others", "difference"):
+            each = [Loss(row[name], row[f"{name}_low"], row[f"{name}_high"]) for row in mine]
+            mean = combined(each, [1 / len(each)] * len(each))
+            told.append(f"{mean.loss:.2f} ({mean.low:.2f} to {mean.high:.2f})")
+        seeds = ", ".join(f"{row['difference']:.2f}" for row in mine)
+        costs = (np.mean([row[name] for row in mine]) for name in ("example_evaluations", "backwards", "cpu_seconds"))
+        cost, backwards, seconds = costs
+        told += [seeds, f"{cost:,.0f} ({backwards:,.0f})", f"{seconds:.0f}"]
+        lines.append(f"| {skill} | `{method}` | {' | '.join(told)} |")
     return "\n".join(lines)
 
 
