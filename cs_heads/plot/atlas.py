@@ -157,7 +157,7 @@ def skill_tree(found: Atlas, ax: Axes | None = None) -> Axes:
     parts.names_down(ax, [style.safe_text(name[len(prefix) :], 24) for name in order])
     ax.tick_params(axis="y", length=0, pad=7)
     ax.spines["left"].set_visible(False)
-    ax.set(xlim=(0, 1.02), xticks=[0, 0.5, 1], xlabel="distance: 0 the same heads,\n1 no heads in common")
+    ax.set(xlim=(0, 1.02), xticks=[0, 0.5, 1], xlabel="distance: 0 need the same heads,\n1 need none in common")
     return ax
 
 

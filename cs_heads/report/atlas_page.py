@@ -283,7 +283,10 @@ def _tree(found: Atlas, word: str) -> Part:
     text = f"Skills that need the same {word}s join early. Clusters: {clusters_of(found)}."
     if kin:
         text += f" No controls of each other, since they share questions or ask for the same: {told}."
-    caption = f"Distance: 1 less the cosine of what the {word}s surely take from each skill beyond the mean; 1: apart."
+    caption = (
+        f"Distance: 1 less the cosine of what the {word}s surely take from each skill beyond the mean; 1: apart. "
+        f"A {word} that two skills need brings them together, and may be neither's own."
+    )
     picture = picture_of(plot.skill_tree(found), f"Tree of skills. Clusters: {clusters_of(found)}.", caption)
     return section_of("Tree of skills", text, picture)
 

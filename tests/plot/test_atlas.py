@@ -327,7 +327,7 @@ def test_the_leaves_of_the_tree_look_as_on_the_map(ax):
     lines, drawn = ax.collections[0].get_segments(), ax.collections[0].get_colors()
     leaves = {line[0][1]: tuple(color[:3]) for line, color in zip(lines, drawn, strict=True) if line[0][0] == 0}
     assert leaves == {row: pytest.approx(to_rgb(look.color)) for row, look in enumerate(LOOKS.values())}
-    assert ax.get_xlabel() == "distance: 0 the same heads,\n1 no heads in common"
+    assert ax.get_xlabel() == "distance: 0 need the same heads,\n1 need none in common"
 
 
 def test_the_matrix_of_skills_is_in_the_order_of_the_tree(ax):
