@@ -144,7 +144,7 @@ def measured(skills: Skills, masks: np.ndarray, rng: np.random.Generator) -> np.
 
 
 def by_contrast(masks: np.ndarray, losses: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """What each head takes from each skill beyond the others, in standard errors [skill, head]; an intercept a group."""
+    """What each head takes from each skill beyond the others, in errors [skill, head]; an intercept a group."""
     off = sparse.csr_array(masks.reshape(len(masks), -1).astype(float))
     fits = [regress(off, -lost, group) for lost in losses]
     merits = []

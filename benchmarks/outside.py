@@ -5,6 +5,7 @@
     git clone https://github.com/hannamw/EAP-IG eap-ig
     python benchmarks/outside.py --model models/smollm2 --eap-ig eap-ig --out outside.jsonl
     python benchmarks/outside.py --table outside.jsonl --csv outside.csv
+    python benchmarks/outside.py --short outside.csv
 
 In an environment of its own, with TransformerLens 3.9, for EAP-IG runs on ``HookedTransformer`` alone. All methods have
 the same finding examples, as the same tokens, and are judged as in ``specificity.py``: five heads off on 60 unseen
@@ -306,7 +307,7 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """One line a skill and method: means over seeds with the intervals of unseen examples, and what each seed came to."""
+    """One line a skill and method: means over seeds, intervals of unseen examples, and what each seed came to."""
     lines = [
         "| skill | method | own loss | others' mean loss | difference | of each seed | cost (backward) | CPU s |",
         "|---|---|---|---|---|---|---|---|",
@@ -326,6 +327,51 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+NAMES = {
+    "annealed+": "`annealed` (ours)",
+    "css+": "`css` with controls",
+    "css": "`css` (Bair et al.)",
+    "one-shot+": "`one-shot` with controls",
+    "one-shot": "`one-shot`",
+    "greedy": "`greedy`",
+    "gradient+": "`gradient` with controls",
+    "gradient": "`gradient` (Michel et al.)",
+    "attribution+": "`attribution` with controls",
+    "attribution": "`attribution`",
+    "chg": "`chg` (Nam et al.), cut",
+    "chg-reference": "code of Nam et al., cut",
+    "eap-ig": "EAP-IG (Hanna et al.)",
+    "proxyspex": "ProxySPEX (its solver)",
+}
+"""Methods as the README calls them, in its order."""
+
+
+def short_table(rows: list[dict[str, Any]]) -> str:
+    """The README's: own loss and others' by method and skill, bold where their difference is no less than ours."""
+    skills, mean = list(dict.fromkeys(row["skill"] for row in rows)), {}
+    for skill, method in dict.fromkeys((row["skill"], row["method"]) for row in rows):
+        mine = [row for row in rows if (row["skill"], row["method"]) == (skill, method)]
+        mean[skill, method] = {name: np.mean([float(row[name]) for row in mine]) for name in COLUMNS[3:-1]}
+    lines = [
+        f"| method | {' | '.join(f'{skill}: own, others' for skill in skills)} | cost |",
+        "|" + "---|" * (len(skills) + 2),
+    ]
+    for method, name in NAMES.items():
+        cells, costs = [], []
+        for skill in skills:
+            if (skill, method) not in mean:
+                cells.append("not measured")
+                continue
+            known = mean[skill, method]
+            told = ", ".join(f"{known[side]:.2f}".removeprefix("0") for side in ("own", "others"))
+            beaten = known["difference"].round(2) >= mean[skill, "annealed+"]["difference"].round(2)
+            cells.append(f"**{told}**" if beaten and method != "annealed+" else told)
+            costs.append(known["example_evaluations"])
+        if costs:
+            lines.append(f"| {name} | {' | '.join(cells)} | {np.mean(costs):,.0f} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Measure what is missing, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -334,11 +380,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="results, one JSON object a line")
     parser.add_argument("--table", type=Path, nargs="+", help="print the table of these results, and run nothing")
     parser.add_argument("--csv", type=Path, help="with --table: write its rows here, too")
+    parser.add_argument("--short", type=Path, help="print the README's table of such rows, and run nothing")
     parser.add_argument("--skills", nargs="+", default=list(SKILLS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--budget", type=int, default=BUDGET)
     options = parser.parse_args()
+    if options.short:
+        with options.short.open(encoding="utf-8") as file:
+            print(short_table(list(csv.DictReader(file))))
+        return
     if options.table:
         judged = [record for path in options.table for record in records(path) if "losses" in record]
         rows = [row_of(record) for record in judged]
