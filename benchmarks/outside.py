@@ -329,19 +329,15 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 NAMES = {
     "annealed+": "`annealed` (ours)",
-    "css+": "`css` with controls",
     "css": "`css` (Bair et al.)",
-    "one-shot+": "`one-shot` with controls",
+    "css+": "`css` with controls",
     "one-shot": "`one-shot`",
     "greedy": "`greedy`",
-    "gradient+": "`gradient` with controls",
     "gradient": "`gradient` (Michel et al.)",
-    "attribution+": "`attribution` with controls",
     "attribution": "`attribution`",
-    "chg": "`chg` (Nam et al.), cut",
-    "chg-reference": "code of Nam et al., cut",
+    "chg-reference": "causal head gating (Nam et al.), cut",
     "eap-ig": "EAP-IG (Hanna et al.)",
-    "proxyspex": "ProxySPEX (its solver)",
+    "proxyspex": "ProxySPEX (spectralexplain)",
 }
 """Methods as the README calls them, in its order."""
 
