@@ -83,15 +83,14 @@ def _exact(model: HookedModel, wanted: Abilities) -> Abilities:
         reason = why_not_fused(model)
         if wanted.fused and reason is not None:
             _log.info("fused attention is not used on %s: %s", model.cfg.model_name, reason)
-        fused = (
-            wanted.fused
-            and reason is None
-            and trial.agrees("fused attention", lambda: trial.logits(gates=trial.gates, fused=True))
-        )
+        fused = wanted.fused and reason is None
+        resume = wanted.resume and model.cfg.n_layers > 1
+        # What is recorded before a layer and resumed at it has run fused attention in all of them.
+        if not (resume and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused))):
+            fused = fused and trial.agrees("fused attention", lambda: trial.logits(gates=trial.gates, fused=True))
+            resume = resume and not fused and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused))
         extend = (
-            wanted.extend
-            and trial.width > 1
-            and trial.agrees("stored keys and values", lambda: trial.extended(fused))
+            wanted.extend and trial.width > 1 and trial.agrees("stored keys and values", lambda: trial.extended(fused))
         )
         against = why_no_graphs(model, fused) if extend and wanted.graphs else None
         if against is not None:
@@ -100,9 +99,7 @@ def _exact(model: HookedModel, wanted: Abilities) -> Abilities:
             fused=fused,
             extend=extend,
             graphs=extend and wanted.graphs and against is None,
-            resume=wanted.resume
-            and model.cfg.n_layers > 1
-            and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused)),
+            resume=resume,
         )
 
 
