@@ -132,7 +132,7 @@ def _kept(options: argparse.Namespace) -> str:
 def _collecting_seldom() -> Iterator[None]:
     """Look for garbage in cycles more seldom: that is a sixth of the seconds that large libraries take to import."""
     usual = gc.get_threshold()
-    gc.set_threshold(200_000, *usual[1:])
+    gc.set_threshold(50_000, *usual[1:])
     try:
         yield
     finally:
