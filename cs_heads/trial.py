@@ -46,7 +46,7 @@ class Trial:
             self.opened = perf_counter()
 
     def reach(self, done: float) -> None:
-        """So many example-evaluations are done by now; the first forward also pays for what an engine prepares."""
+        """So many example-evaluations are done by now; what came before the first time also paid for preparations."""
         now, self.done = perf_counter(), done
         if self.first is None:
             self.first = now, done

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import combinations
 from typing import Any, cast
 
 import numpy as np
@@ -29,7 +28,7 @@ from cs_heads.progress import expect, one_bar, step
 from cs_heads.settings import SCREENS, Settings, SettingsArguments
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, finding_side
-from cs_heads.tasks.controls import MIN_DEFAULTS, are_kin, family_of
+from cs_heads.tasks.controls import MIN_DEFAULTS, family_of, kin_among
 from cs_heads.tasks.sides import check_tasks
 
 
@@ -96,7 +95,7 @@ def atlas(
         listed = [task for task in listed if task.name in unseen]
         names, judged = [task.name for task in listed], next(iter(unseen.values()))
         k, fitted = fitting_k(k, judged.grid)
-        pairs = [(i, j) for i, j in combinations(range(len(listed)), 2) if are_kin(listed[i], listed[j])]
+        pairs = kin_among(listed)
         if 2 * len(pairs) == len(listed) * (len(listed) - 1):
             raise ValueError(f"tasks must ask for two skills or more, got {', '.join(names)}, which are kin")
         sizes = [len(finding_side(task)) for task in listed]

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from scipy.cluster.hierarchy import fcluster, linkage, optimal_leaf_ordering
-from scipy.spatial.distance import squareform
 
 from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.drops import TaskDrops
@@ -159,6 +157,9 @@ class Atlas(Result, Drawable, picture="atlas"):
         The distance of two skills is 1 less the cosine of what heads surely take from each (two standard errors are
         subtracted) beyond what they take from all skills in the mean.
         """
+        from scipy.cluster.hierarchy import linkage, optimal_leaf_ordering
+        from scipy.spatial.distance import squareform
+
         sure = self.losses - self.losses.mean(axis=0) - _DOUBT * self.errors
         profile = np.maximum(sure, 0).reshape(len(self.losses), -1)
         length = np.linalg.norm(profile, axis=1)
@@ -175,6 +176,8 @@ class Atlas(Result, Drawable, picture="atlas"):
         Args:
             at: The height of the cut through the tree (``linkage``), in its distance; larger groups more.
         """
+        from scipy.cluster.hierarchy import fcluster
+
         number = fcluster(self.linkage(), at, "distance")
         groups = [tuple(np.array(self.skills)[number == each].tolist()) for each in np.unique(number)]
         return sorted(groups, key=lambda group: (-len(group), self.skills.index(group[0])))

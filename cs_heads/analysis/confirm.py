@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from scipy.stats import permutation_test
 from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import Column, Found, check_columns, heads_of, measure_drops
@@ -379,6 +378,8 @@ def _check_experiments(experiment: Any, controls: Any) -> None:
 
 
 def _paired_p(difference: Float[np.ndarray, " example"], seed: int) -> float:
+    from scipy.stats import permutation_test
+
     if len(difference) < 2:
         return 1.0
     test = permutation_test(

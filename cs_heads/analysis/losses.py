@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import DegenerateDataWarning, binomtest, bootstrap, norm, sem
-from scipy.stats import t as student
+from scipy.special import ndtri, stdtrit
 
 from cs_heads.analysis.result import Record
 from cs_heads.arguments import check_seed
@@ -257,7 +256,7 @@ class Specificity(Record):
         the highest of bounds that hold for all controls at once (Bonferroni).
         """
         losses = list(self.controls.values())
-        wider = float(norm.isf(0.025 / len(losses)) / norm.isf(0.025))
+        wider = float(ndtri(0.025 / len(losses)) / ndtri(0.025))
         return Loss(
             max(one.loss for one in losses),
             max(one.loss - wider * (one.loss - one.low) for one in losses),
@@ -340,6 +339,8 @@ def _by_score(parts: Sequence[tuple[Scores, Scores]], chance: float) -> tuple[In
 @lru_cache(maxsize=4096)
 def wilson_interval(count: int, n: int) -> Interval:
     """The 95 % Wilson interval of a share of ``n``."""
+    from scipy.stats import binomtest
+
     found = binomtest(count, n).proportion_ci(method="wilson")
     return float(found.low), float(found.high)
 
@@ -355,7 +356,8 @@ def mean_interval(scores: Scores) -> Interval:
         return wilson_interval(int(scores.sum()), len(scores))
     if len(scores) < 2:
         return UNKNOWN
-    mean, reach = float(scores.mean()), float(student.ppf(0.975, len(scores) - 1) * sem(scores))
+    error = scores.std(ddof=1) / np.sqrt(len(scores))
+    mean, reach = float(scores.mean()), float(stdtrit(len(scores) - 1, 0.975) * error)
     return mean - reach, mean + reach
 
 
@@ -413,6 +415,8 @@ def _ratio(intact: _Estimate, off: _Estimate, r: float, chance: float) -> Interv
 def _by_bootstrap(
     parts: Sequence[tuple[Scores, Scores]], chance: float, seed: int
 ) -> tuple[Interval, Interval, Interval]:
+    from scipy.stats import DegenerateDataWarning, bootstrap
+
     def statistics(*chosen: np.ndarray, axis: int = -1) -> np.ndarray:
         pairs = [(intact[i].mean(axis), off[i].mean(axis)) for (intact, off), i in zip(parts, chosen, strict=True)]
         intact, off = np.mean(pairs, axis=0)

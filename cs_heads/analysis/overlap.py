@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool
-from scipy.stats import false_discovery_control, hypergeom, spearmanr
 
 from cs_heads.analysis.drops import Found, heads_of
 from cs_heads.analysis.random_heads import Mask
@@ -140,6 +139,8 @@ def head_overlap(
     >>> head_overlap({"a": ["L0H1", "L2H3"], "b": ["L0H1", "L2H3"]}, grid=grid).pairs[0].p_heads
     0.0625
     """
+    from scipy.stats import false_discovery_control
+
     check_seed(seed)
     check_mapping("found", found, "rankings or lists of heads by name")
     check_integer("n_permutations", n_permutations, 1)
@@ -200,6 +201,8 @@ def _rows(mask: Mask, null: Null) -> Bool[np.ndarray, "stratum place"]:
 
 def _chances(one: Mask, other: Mask, null: Null) -> np.ndarray:
     """Probability of 0, 1, ... heads in common where the second set lies at random: sums of hypergeometric draws."""
+    from scipy.stats import hypergeom
+
     shares = np.ones(1)
     for a, b in zip(_rows(one, null), _rows(other, null), strict=True):
         drawn = hypergeom(a.size, a.sum(), b.sum()).pmf(np.arange(min(a.sum(), b.sum()) + 1))
@@ -274,6 +277,8 @@ def spearman(first: HeadRanking, second: HeadRanking) -> float | None:
     Below that lies what only breaks ties. Heads that the annealed method does not rank enter by importance, too.
     None where these are fewer than three, or all alike in one ranking: there is no order to compare.
     """
+    from scipy.stats import spearmanr
+
     shared = (np.abs(first.importance) > 1e-5) & (np.abs(second.importance) > 1e-5)
     a, b = first.importance[shared], second.importance[shared]
     if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:

@@ -90,23 +90,25 @@ def atlas(options: argparse.Namespace) -> None:
     With --store an interrupted command is resumed where it was.
     """
     import cs_heads as cs
-    from cs_heads.analysis.atlas import check_skills
     from cs_heads.arguments import check_integer
+
+    # What needs no model to be refused is refused before one is loaded.
+    check_numbers(options)
+    check_integer("n_random", options.n_random, 1)
+    settings = settings_of(options)
+    tasks = _tasks(options)
+    # What takes seconds to import comes after what can be refused without it.
+    from cs_heads.analysis.atlas import check_skills
     from cs_heads.experiment.baseline import MIN_CORRECT
     from cs_heads.report import AtlasFindings
     from cs_heads.report.findings import COMPARISON, RESULT, check_alone
 
-    # What needs no model to be refused is refused before one is loaded.
-    check_numbers(options)
     check_integer("n_unseen", options.n_unseen, MIN_CORRECT)
-    check_integer("n_random", options.n_random, 1)
     if options.out is not None:
         check_alone(options.out, RESULT, COMPARISON)
         make_folder(options.out, dry=options.dry_run)
-    tasks = _tasks(options)
     if tasks is not None:
         check_skills(tasks, options.n_unseen)
-    settings = settings_of(options)
     with model_of(options) as model:
         call = partial(
             cs.atlas,

@@ -21,7 +21,7 @@ WIDTH = 20
 
 # Seconds of measuring masks, for all calls that are tried, and of gradients half as many where there are any; of those
 # of the search and of the proof.
-_SECONDS = 1.0
+_SECONDS = 0.8
 _OF_SEARCH, _OF_PROOF = 0.6, 0.4
 
 # A large model on a CPU is tried with smaller forwards, of so many tokens times weights, or else one takes seconds.
@@ -149,13 +149,16 @@ def _grid(model: Any, units: Units) -> Grid:
 
 
 def _tokens(model: Any) -> int | None:
-    """Tokens of a forward that is tried; None leaves that to the engine."""
+    """Tokens of a forward that is tried; None leaves that to the engine, which watches the memory of a probe."""
+    from cs_heads.lens.batches import default_tokens
     from cs_heads.lens.model import device_of
     from cs_heads.lens.timing import LARGE
 
     weights = sum(parameter.numel() for parameter in model.parameters())
-    if device_of(model).type != "cpu" or weights < LARGE:
+    if device_of(model).type != "cpu":
         return None
+    if weights < LARGE:
+        return default_tokens(model, "scoring")
     return max(_LEAST_TOKENS, _MOST_WORK // weights)
 
 

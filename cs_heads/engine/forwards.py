@@ -157,7 +157,7 @@ class Residuals:
 
     def __init__(self, layout: Layout, layers: Sequence[int]) -> None:
         self.layers = list(layers)
-        self.n_tokens = layout.n_tokens
+        self.layout = layout
         self._ids = layout.ids()
         self._stored: dict[int, Tensor] = {}
 
@@ -171,7 +171,7 @@ class Residuals:
 
         def record(layer: int, residual: Tensor) -> None:
             if layer not in self._stored:
-                self._stored[layer] = residual.new_empty(self.n_tokens, residual.shape[2])
+                self._stored[layer] = residual.new_empty(self.layout.n_tokens, residual.shape[2])
             ids, row, position = at.on(residual.device)
             self._stored[layer][ids] = residual[row, position]
 

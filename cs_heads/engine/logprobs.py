@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from cs_heads.designs import first_layer
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.forwards import Forwards, Mask, Residuals, Row, common_roots, layers_to_store, roots
+from cs_heads.engine.forwards import Done, Forwards, Mask, Residuals, Row, common_roots, layers_to_store, roots
 from cs_heads.engine.generation import Generation, worth_drafting
 from cs_heads.engine.layout import Layout, Piece, lay_out
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
@@ -138,8 +138,16 @@ class Engine:
         groups, n_layers = [*self._groups(works)], self.model.cfg.n_layers
         planned = sum((1 - layer / n_layers) * _tokens(group) for _, layer, group in groups)
         recorded = next((residuals for residuals, *_ in groups if residuals is not None), None)
-        ran = 0.0 if recorded is None else recorded.n_tokens * recorded.layers[-1] / n_layers
-        planned += ran
+        begun = 0.0 if recorded is None else recorded.layers[-1] / n_layers
+        ran, self.share = 0.0, 0.0
+        # All is prepared, and the first forward comes.
+        yield []
+        if recorded is not None:
+            planned += begun * recorded.layout.n_tokens
+            for done in self._record(recorded):
+                ran += begun * sum(len(row.piece.tokens) for row in done.rows)
+                self.share = ran / planned
+                yield []
         for residuals, layer, group in groups:
             if self.ablation.positions == "last":
                 rows = common_roots([(work, work.mask, work.asked) for work in group], group[0].layout)
@@ -205,7 +213,7 @@ class Engine:
         return works
 
     def _groups(self, works: list[_Work]) -> Iterator[tuple[Residuals | None, int, list[_Work]]]:
-        """Works that start at the same layer, with the intact residuals they start from."""
+        """Works that start at the same layer, with the intact residuals they start from, which are to be recorded."""
         residuals: Residuals | None = None
         start = np.zeros(len(works), dtype=int)
         if self.forwards.able.resume:
@@ -214,19 +222,15 @@ class Engine:
             tokens = [work.layout.n_own_tokens(work.asked) for work in works]
             layers = layers_to_store(self.model, first, tokens, layout.n_tokens)
             if layers:
-                residuals = self._record(layout, layers)
+                residuals = Residuals(layout, layers)
                 start = np.array([max((layer for layer in layers if layer <= f), default=0) for f in first])
         for layer in np.unique(start):
             yield residuals, int(layer), [work for work, s in zip(works, start, strict=True) if s == layer]
 
-    def _record(self, layout: Layout, layers: list[int]) -> Residuals:
-        """The residual streams of the intact model, by one run that stops at the last of ``layers``."""
-        residuals = Residuals(layout, layers)
+    def _record(self, residuals: Residuals) -> Iterator[Done]:
+        """Record residual streams of the intact model, by forwards that stop at the last of their layers."""
         nothing_off = np.zeros(Grid.from_model(self.model, self.ablation.units).shape, dtype=bool)
-        rows = roots(None, nothing_off, layout)
-        for _ in self.forwards.run(rows, residuals, None):
-            pass
-        return residuals
+        yield from self.forwards.run(roots(None, nothing_off, residuals.layout), residuals, None)
 
 
 def _tokens(group: Sequence[_Work]) -> int:

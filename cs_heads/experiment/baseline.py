@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import binomtest
-from scipy.stats import t as student
+from scipy.special import bdtrc, stdtr
 
 from cs_heads.arguments import check_integer
 from cs_heads.experiment.protocol import chance_of, name_of
@@ -162,7 +161,7 @@ def baseline_too_low(
     correct = round(float(scores.sum()))
     if correct < least:
         return f"{who} answers {correct} of {n} examples right, fewer than {least}"
-    if chance > 0 and binomtest(correct, n, chance, alternative="greater").pvalue > 0.05:
+    if chance > 0 and bdtrc(correct - 1, n, chance) > 0.05:
         return f"{who} scores {mean:.3f} on {n} examples, no better than chance ({chance:.3f})"
     return None
 
@@ -203,4 +202,4 @@ def _above(scores: Float[np.ndarray, " example"], level: float) -> bool:
     """Whether a mean is clearly above a level, by a one-sided t-test; where nothing varies it is as it is."""
     gain, n = float(scores.mean()) - level, len(scores)
     error = float(scores.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
-    return gain > 0 and (error < 1e-12 or bool(student.sf(gain / error, n - 1) <= 0.05))
+    return gain > 0 and (error < 1e-12 or bool(stdtr(n - 1, -gain / error) <= 0.05))

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from cs_heads.arguments import check_integer, check_list
 from cs_heads.lens import EncodedExample, encode_example
 from cs_heads.lens.model import HookedModel, ModelInfo, context_length, tokenizer_of, vocabularies
-from cs_heads.lens.tokens import NO_TOKENIZER, encode_prompt, leading_tokens, unread_words
+from cs_heads.lens.tokens import NO_TOKENIZER, AllAtOnce, encode_prompt, leading_tokens, unread_words
 from cs_heads.tasks import Example, Task
 from cs_heads.tasks.chat import in_template, template_identity
 from cs_heads.text import shown
@@ -47,8 +47,12 @@ def encode_task(model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | 
     tokenizer, limit, vocabulary = tokenizer_of(model), context_length(model), vocabularies(model)
     if tokenizer is None and not task.over_token_ids:
         raise ValueError(f"task {task.name!r} is made of texts: {NO_TOKENIZER}")
-    unread = {} if task.over_token_ids else _unread(tokenizer, task)
-    task = as_shown(model, task)
+    plain, task = task, as_shown(model, task)
+    unread = {}
+    if not task.over_token_ids:
+        leading_tokens(tokenizer)  # are kept on the tokenizer itself
+        tokenizer = AllAtOnce(tokenizer, [text for example in plain.examples for text in _texts(example)])
+        unread = _unread(tokenizer, plain)
     encoded: list[EncodedExample] = []
     for index, example in enumerate(task.examples):
         try:
@@ -76,6 +80,13 @@ def encode_task(model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | 
             stacklevel=4,
         )
     return encoded
+
+
+def _texts(example: Example) -> list[str]:
+    """What is read of an example, of most."""
+    prompts = [shown(example.prompt_of(i)) for i in range(len(example.continuations))]
+    joined = [prompt + shown(text) for prompt, text in zip(prompts, example.continuations, strict=True)]
+    return [shown(example.prompt).rstrip(), *joined]
 
 
 def _unread(tokenizer: Any, task: Task) -> dict[str, str]:

@@ -83,15 +83,14 @@ def _exact(model: HookedModel, wanted: Abilities) -> Abilities:
         reason = why_not_fused(model)
         if wanted.fused and reason is not None:
             _log.info("fused attention is not used on %s: %s", model.cfg.model_name, reason)
-        fused = (
-            wanted.fused
-            and reason is None
-            and trial.agrees("fused attention", lambda: trial.logits(gates=trial.gates, fused=True), trial.gates)
-        )
+        fused = wanted.fused and reason is None
+        resume = wanted.resume and model.cfg.n_layers > 1
+        # What is recorded before a layer and resumed at it has run fused attention in all of them.
+        if not (resume and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused))):
+            fused = fused and trial.agrees("fused attention", lambda: trial.logits(gates=trial.gates, fused=True))
+            resume = resume and not fused and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused))
         extend = (
-            wanted.extend
-            and trial.width > 1
-            and trial.agrees("stored keys and values", lambda: trial.extended(fused), trial.gates)
+            wanted.extend and trial.width > 1 and trial.agrees("stored keys and values", lambda: trial.extended(fused))
         )
         against = why_no_graphs(model, fused) if extend and wanted.graphs else None
         if against is not None:
@@ -100,9 +99,7 @@ def _exact(model: HookedModel, wanted: Abilities) -> Abilities:
             fused=fused,
             extend=extend,
             graphs=extend and wanted.graphs and against is None,
-            resume=wanted.resume
-            and model.cfg.n_layers > 1
-            and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused), trial.late_gates),
+            resume=resume,
         )
 
 
@@ -148,16 +145,14 @@ class _Trial:
         self.mask = (torch.arange(self.width) < lengths[:, None]).long()
         self.gates = (torch.rand(3, *Grid.from_model(model).shape, generator=generator) > 0.3).float()
         self.layer = model.cfg.n_layers // 2
-        self.late_gates = self.gates.clone()
-        self.late_gates[:, : self.layer] = 1
 
     @cached_property
     def plain(self) -> Float[Tensor, "n vocab"]:
-        """The plain logits with the gates of all layers."""
+        """The plain logits."""
         return self.logits(gates=self.gates).float()
 
-    def agrees(self, name: str, shortcut: Callable[[], Tensor], gates: Tensor) -> bool:
-        plain = self.plain if gates is self.gates else self.logits(gates=gates).float()
+    def agrees(self, name: str, shortcut: Callable[[], Tensor]) -> bool:
+        plain = self.plain  # what fails here is no fault of the shortcut
         try:
             logits = shortcut().float()
         except Exception as error:
@@ -199,8 +194,8 @@ class _Trial:
     def resumed(self, fused: bool) -> Float[Tensor, "n vocab"]:
         residuals: dict[int, Tensor] = {}
         with recorded(self.model, [self.layer], lambda layer, residual: residuals.update({layer: residual.clone()})):
-            self.logits(fused=fused)
-        return self.logits(gates=self.late_gates, start=Resumed(self.layer, residuals[self.layer]), fused=fused)
+            self.logits(gates=self.gates, fused=fused)
+        return self.logits(gates=self.gates, start=Resumed(self.layer, residuals[self.layer]), fused=fused)
 
     def steps(self, fused: bool, captured: bool = False) -> tuple[Float[Tensor, "n vocab"], float]:
         """The logits of steps of one token after the beginnings of the rows, and the seconds of the fastest."""

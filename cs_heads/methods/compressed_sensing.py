@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from sklearn.linear_model import Lasso
-from sklearn.model_selection import KFold, cross_val_predict
 
 from cs_heads import designs
 from cs_heads.arguments import check_integer, check_seed
@@ -211,6 +209,9 @@ def _regress(
     ablated: Float[np.ndarray, "mask flat"], response: Float[np.ndarray, " mask"], alpha: float, seed: int
 ) -> tuple[Float[np.ndarray, " flat"], float | None]:
     """The score lost with each head, and the out-of-sample R² (None where the response is constant)."""
+    from sklearn.linear_model import Lasso
+    from sklearn.model_selection import KFold, cross_val_predict
+
     spread = response.std()
     if spread < 1e-12:
         return np.zeros(ablated.shape[1]), None

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from cs_heads.arguments import check_seed, check_share
 from cs_heads.experiment.cost import Budget, Cost, check_budget
@@ -175,7 +175,7 @@ class Search:
         singles = {group.heads[0] for group in self.groups if len(group.heads) == 1}
         kept = [group for group in self.groups if len(group.heads) == 1 or not singles & {*group.heads}]
         proved = {group.heads: group for group in (self._proved(group.heads) for group in kept)}
-        clear = norm.isf(0.05 / max(self.n_tried, 1))
+        clear = -ndtri(0.05 / max(self.n_tried, 1))
         self.groups = sorted((g for g in proved.values() if g.z > clear and not g.is_shared), key=lambda g: -g.z)
 
     def _wave(self) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.stats import false_discovery_control, ttest_1samp
 from typing_extensions import Unpack
 
 from cs_heads.arguments import check_integer, check_seed
@@ -67,6 +66,8 @@ class Mediation:
     @property
     def p(self) -> Float[np.ndarray, "layer head"]:
         """P of each head by itself; 1 for a head without any effect."""
+        from scipy.stats import ttest_1samp
+
         moved = self.effects.std(axis=0) > 0
         p = np.where(self.average > 0, 0.0, 1.0)
         p[moved] = ttest_1samp(self.effects[:, moved], 0.0, alternative="greater").pvalue
@@ -78,6 +79,8 @@ class Mediation:
         Args:
             level: That rate, in (0, 1).
         """
+        from scipy.stats import false_discovery_control
+
         return false_discovery_control(self.p.ravel()).reshape(self.p.shape) <= level
 
     def heads(self, level: float = 0.05) -> list[Unit]:

@@ -41,9 +41,9 @@ def heads(
 
     Blue heads facilitate the task, orange ones interfere (a minus where they clearly do), white ones do not matter; the
     scale is symmetric about zero. Each of the first heads has a marker of its own, the same in every picture of these
-    heads. The legend names it, with its importance and interval; a tick says that the head is claimed, a hollow marker
-    that it is not, where the method claims heads. Shared heads are marked S and do not set the scale. Heads whose
-    importance is not above zero are not marked.
+    heads. The legend names it, with its importance and interval, or says that there are no intervals; a tick says that
+    the head is claimed, a hollow marker that it is not, where the method claims heads. Shared heads are marked S and do
+    not set the scale. Heads whose importance is not above zero are not marked.
 
     Args:
         ranking: as ``find_heads`` gives it.
@@ -102,8 +102,8 @@ def heads(
             label += " ({:+.2f} to {:+.2f})".format(*ranking.interval[at])
         return label
 
-    columns, meaning = 2 if ranking.interval is None else 1, "; ".join(_marks(ranking, top)) or None
-    _draw_legend(ax, top, told, hollow, ncols=columns, title=meaning)
+    columns, meaning = 2 if ranking.interval is None else 1, [*_marks(ranking, top), *_unknown(ranking, top)]
+    _draw_legend(ax, top, told, hollow, ncols=columns, title="; ".join(meaning) or None)
     return ax
 
 
@@ -143,6 +143,8 @@ def roles(gates: HeadGates, ax: Axes | None = None, *, threshold: float = 0.5, k
 def importance(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes:
     """Draw the importance of the first heads with their intervals, each with its own marker, down the axis.
 
+    Where the method gives no intervals the axis says so.
+
     Args:
         ranking: as ``find_heads`` gives it.
         k: how many heads.
@@ -160,7 +162,7 @@ def importance(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes
         ax.plot(ranking.importance[at], row, marker=look.marker, color=look.color, markersize=6)
     ax.axvline(0, color=style.RANDOM, linewidth=0.6)
     parts.names_down(ax, map(str, top))
-    ax.set_xlabel(parts.importance_label(ranking.unit))
+    ax.set_xlabel("\n".join([parts.importance_label(ranking.unit), *_unknown(ranking, top)]))
     return ax
 
 
@@ -247,6 +249,12 @@ def _marks(ranking: HeadRanking, top: list[Unit]) -> list[str]:
     marks = ["✓ claimed"] if set(top) & set(ranking.claims) else []
     marks += ["hollow not claimed"] if _not_claimed(ranking, top) else []
     return marks + (["S shared"] if ranking.shared else [])
+
+
+def _unknown(ranking: HeadRanking, top: list[Unit]) -> list[str]:
+    """What the picture of these heads would show, if the method gave it."""
+    known = ranking.interval is not None and not np.isnan(ranking.interval[ranking.grid.mask(top)]).all()
+    return [] if known or not top else ["no intervals"]
 
 
 def _inwards(head: Unit, grid: Grid, square: float) -> tuple[float, float]:

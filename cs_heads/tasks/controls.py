@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import combinations
 from typing import Any
 
 from cs_heads.arguments import check_seed
@@ -79,7 +80,8 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
     14
     """
     check_seed(seed)
-    return tuple(skill for skill in _others(task, model_name, seed) if not _overlaps(skill, task))
+    asking = _Asking(task)
+    return tuple(skill.task for skill in _others(task, model_name, seed) if not _overlaps(skill, asking))
 
 
 def overlapping_controls(task: Task, model_name: str, seed: int = 0) -> tuple[str, ...]:
@@ -102,22 +104,25 @@ def overlapping_controls(task: Task, model_name: str, seed: int = 0) -> tuple[st
     ('everyday/indirect_object',)
     """
     check_seed(seed)
-    return tuple(skill.name for skill in _others(task, model_name, seed) if _overlaps(skill, task))
+    asking = _Asking(task)
+    return tuple(skill.task.name for skill in _others(task, model_name, seed) if _overlaps(skill, asking))
 
 
 def family_of(model_name: str, seed: int = 0) -> tuple[Task, ...]:
     """All the skills ``everyday/*``, of the demo model its own skills ``demo/*``, each split with ``seed``."""
     check_seed(seed)
-    return _skills("demo" if model_name == "demo" else "everyday", seed)
+    return tuple(skill.task for skill in _skills("demo" if model_name == "demo" else "everyday", seed))
 
 
-def are_kin(task: Task, other: Task) -> bool:
-    """Whether two tasks share questions, or ask for the same skill: neither is a control of the other.
+def kin_among(tasks: Sequence[Task]) -> list[tuple[int, int]]:
+    """The pairs of tasks, by place, that share questions or ask for the same skill: none is a control of the other.
 
-    >>> are_kin(load_task("ioi", n=20), load_task("everyday/indirect_object", n=20))
-    True
+    >>> kin_among([load_task(name, n=20) for name in ("ioi", "everyday/past", "everyday/indirect_object")])
+    [(0, 2)]
     """
-    return _overlaps(task, other) or _overlaps(other, task)
+    asking = enumerate(map(_Asking, tasks))
+    pairs = combinations(asking, 2)
+    return [(i, j) for (i, one), (j, other) in pairs if _overlaps(one, other) or _overlaps(other, one)]
 
 
 def check_controls(controls: Any, task: Task) -> Sequence[Task]:
@@ -152,17 +157,19 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"controls must have different names, got two or more of {', '.join(map(repr, twice))}")
+    asking = _Asking(task)
     for control in controls:
-        shared = _shared(control, task)
+        asked = _Asking(control)
+        shared = _shared(asked, asking)
         if shared:
             raise ValueError(
-                f"control {control.name!r} shares {shared} of its {len(_examples(control))} examples with task "
+                f"control {control.name!r} shares {shared} of its {len(asked.examples)} examples with task "
                 f"{task.name!r}: a control must be another task"
             )
-        reworded = _reworded(control, task)
+        reworded = _reworded(asked, asking)
         if reworded:
             raise ValueError(
-                f"control {control.name!r} asks {reworded} of its {len(_examples(control))} questions in the words of "
+                f"control {control.name!r} asks {reworded} of its {len(asked.examples)} questions in the words of "
                 f"task {task.name!r}, after worked examples, with other marks or for an answer worded otherwise: "
                 "a control must be another task"
             )
@@ -171,66 +178,85 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
     return controls
 
 
-def _others(task: Task, model_name: str, seed: int) -> list[Task]:
+_Question = tuple[tuple[str, ...], tuple[str, ...]]
+"""The words of a prompt, and those of the right answer."""
+
+
+class _Asking:
+    """What a task asks, on both of its sides: it is held against that of many others."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        held_out = () if task.held_out is None else task.held_out.examples
+        self.examples = (*task.examples, *held_out)
+
+    @cached_property
+    def asked(self) -> list[tuple[Any, ...]]:
+        """Of each example what it asks."""
+        return [_asked(example) for example in self.examples]
+
+    @cached_property
+    def all(self) -> frozenset[Any]:
+        """What any example asks."""
+        return frozenset(key for asked in self.asked for key in asked)
+
+    @cached_property
+    def questions(self) -> list[_Question]:
+        """Of all examples with one prompt of texts, which is not empty."""
+        plain = [example for example in self.examples if not example.over_token_ids and not example.prompts]
+        return [
+            (words, tuple(str(example.target if example.continuations else example.reference).split()))
+            for example in plain
+            if (words := tuple(str(example.prompt).casefold().split()))
+        ]
+
+    @cached_property
+    def bare(self) -> list[_Question]:
+        """Without marks and a last word that only asks for the answer; no words where that may be a template."""
+        bare = []
+        for words, right in self.questions:
+            asked = _unmarked(words[:-1] if words[-1] in _CUES else words)
+            bare.append((asked if len(asked) >= _MIN_WORDS else (), _unmarked(right) or right))
+        return bare
+
+
+def _others(task: Task, model_name: str, seed: int) -> list[_Asking]:
     """The skills of the model's family without the one of the task's name."""
-    return [skill for skill in family_of(model_name, seed) if skill.name != task.name]
+    family = "demo" if model_name == "demo" else "everyday"
+    return [skill for skill in _skills(family, seed) if skill.task.name != task.name]
 
 
 @lru_cache(maxsize=4)
-def _skills(family: str, seed: int) -> tuple[Task, ...]:
+def _skills(family: str, seed: int) -> tuple[_Asking, ...]:
     """Kept, since a search and its proof ask for the same: drawing those of the demo model takes over half a second."""
-    return tuple(load_task(name, seed=seed) for name in names_of(family))
+    return tuple(_Asking(load_task(name, seed=seed)) for name in names_of(family))
 
 
-def _overlaps(skill: Task, task: Task) -> bool:
-    """Whether a skill is the task under another name: it asks the same questions, or for the same by its name."""
-    same = _KIN.get(skill.name.rpartition("/")[2], ())
-    return any(fnmatch(task.name, pattern) for pattern in same) or bool(_shared(skill, task) or _reworded(skill, task))
+def _overlaps(skill: _Asking, other: _Asking) -> bool:
+    """Whether a skill is a task under another name: it asks the same questions, or for the same by its name."""
+    same = _KIN.get(skill.task.name.rpartition("/")[2], ())
+    named = any(fnmatch(other.task.name, pattern) for pattern in same)
+    return named or bool(_shared(skill, other) or _reworded(skill, other))
 
 
-def _shared(control: Task, task: Task) -> int:
+def _shared(control: _Asking, task: _Asking) -> int:
     """How many examples of a control ask what the task asks, on either side of both."""
-    own = {key for example in _examples(task) for key in _asked(example)}
-    return sum(not own.isdisjoint(_asked(example)) for example in _examples(control))
+    return sum(not task.all.isdisjoint(asked) for asked in control.asked)
 
 
-def _reworded(control: Task, task: Task) -> int:
+def _reworded(control: _Asking, task: _Asking) -> int:
     """How many examples of a control ask what the task asks in another way; 0 where they are a tenth or fewer.
 
     The prompt of one ends with that of the other, and both want the same answer, or one of them a text, whose reference
     may be worded in many ways: then the words they have in common must be more than a template, or the whole prompt.
     Where they are more than a template, marks and a last "Answer:" make no difference.
     """
-    own, others = _questions(task), _questions(control)
-    written = "generation" in (task.kind, control.kind)
+    written = "generation" in (task.task.kind, control.task.kind)
     found: set[int] = set()
-    for one, other in ((own, others), (_bare(own), _bare(others))):
-        found |= {place for place, _ in _ending_alike(other, one, written)}
-        found |= {place for _, place in _ending_alike(one, other, written)}
-    return len(found) if len(found) > _MAX_ALIKE * min(len(own), len(others)) else 0
-
-
-_Question = tuple[tuple[str, ...], tuple[str, ...]]
-"""The words of a prompt, and those of the right answer."""
-
-
-def _questions(task: Task) -> list[_Question]:
-    """Of all examples with one prompt of texts, which is not empty."""
-    plain = [example for example in _examples(task) if not example.over_token_ids and not example.prompts]
-    return [
-        (words, tuple(str(example.target if example.continuations else example.reference).split()))
-        for example in plain
-        if (words := tuple(str(example.prompt).casefold().split()))
-    ]
-
-
-def _bare(questions: list[_Question]) -> list[_Question]:
-    """Without marks and a last word that only asks for the answer; no words where what is left may be a template."""
-    bare = []
-    for words, right in questions:
-        asked = _unmarked(words[:-1] if words[-1] in _CUES else words)
-        bare.append((asked if len(asked) >= _MIN_WORDS else (), _unmarked(right) or right))
-    return bare
+    for own, others in ((task.questions, control.questions), (task.bare, control.bare)):
+        found |= {place for place, _ in _ending_alike(others, own, written)}
+        found |= {place for _, place in _ending_alike(own, others, written)}
+    return len(found) if len(found) > _MAX_ALIKE * min(len(task.questions), len(control.questions)) else 0
 
 
 def _unmarked(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -266,8 +292,3 @@ def _asked(example: Example) -> tuple[Any, ...]:
     before = example.prompts or (example.prompt if example.asked is None else example.asked,)
     plain = tuple(" ".join(str(text).split()).casefold() for text in before)
     return example.question, (plain, " ".join(str(right).split()))
-
-
-def _examples(task: Task) -> tuple[Example, ...]:
-    """The examples of both sides of a task."""
-    return task.examples if task.held_out is None else (*task.examples, *task.held_out.examples)

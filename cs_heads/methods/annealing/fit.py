@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import Lasso
 
 from cs_heads.methods.annealing.rows import Flat, PerRow
 
@@ -67,6 +65,9 @@ def regress(off: sparse.csr_array, response: PerRow, group: Int[np.ndarray, " ro
 
 def _lasso(columns: sparse.csc_array, harm: PerRow, penalty: Flat) -> Flat:
     """The Lasso with a penalty for each column, on half the sum of squares."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import Lasso
+
     data = columns.data / np.repeat(penalty, np.diff(columns.indptr))
     # scikit-learn's sparse solver takes 32-bit indices alone.
     indices, starts = columns.indices.astype(np.int32), columns.indptr.astype(np.int32)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
-from scipy.stats import t
+from scipy.special import stdtr, stdtrit
 
 from cs_heads.methods.annealing.blame import Blame
 from cs_heads.methods.annealing.fit import Fit, membership, pooled, regress, standard_error
@@ -189,7 +189,7 @@ class Estimates:
         if self.last is None:
             return bounds
         # With one degree of freedom no value would be far enough away.
-        middle, reach = self.estimate, float(t.ppf(0.975, max(2, self.last.dof)))
+        middle, reach = self.estimate, float(stdtrit(max(2, self.last.dof), 0.975))
         before, now, _ = self._precisions(middle)
         heads = np.flatnonzero(now > 0)
         step = np.zeros_like(middle)
@@ -214,7 +214,7 @@ class Estimates:
         assert self.last is not None
         harmless, error = self.last.mean(decoys)
         exceeds = self.sure_of_more_than(max(harmless, 0.0) + beyond, error)[finalists]
-        return holm(t.sf(exceeds, self.last.dof))
+        return holm(stdtr(self.last.dof, -exceeds))
 
     def interfering(self, heads: Int[np.ndarray, " head"], dof: int) -> Bool[np.ndarray, " head"]:
         """Heads from which the task gains when they are off, by the earlier rows, which chose none of them for that.
@@ -225,7 +225,7 @@ class Estimates:
             heads: Heads that are tried.
             dof: Degrees of freedom of the errors.
         """
-        return holm(t.cdf(self.effect[heads] / np.maximum(self.error[heads], EXACT), max(1, dof)))
+        return holm(stdtr(max(1, dof), self.effect[heads] / np.maximum(self.error[heads], EXACT)))
 
     def _precisions(self, value: Flat, error: float = 0.0) -> tuple[Flat, Flat, Flat]:
         """The precision of the earlier rows and of the last phase at this effect, and the effect in the last phase."""
@@ -265,7 +265,7 @@ def both_effects(task: Taken | None, controls: Taken | None, above_guess: float)
     """Effects on the task (response lost) and on the controls (losses), both as losses; None where either is None."""
     if task is None or controls is None:
         return None
-    reach = float(t.ppf(0.975, min(task.dof, controls.dof)))
+    reach = float(stdtrit(min(task.dof, controls.dof), 0.975))
     own, others = (np.maximum(side.error, EXACT) for side in (task, controls))
     effects = task.estimate / above_guess, own / above_guess, controls.estimate, others
     return {
