@@ -132,7 +132,8 @@ def test_the_share_done_grows_from_the_first_forward_on_also_while_residuals_are
     late = np.zeros((6, *SHAPE), dtype=bool)
     late[np.arange(6), -1, np.arange(6) % N_HEADS] = True
     engine = Engine(load("llama"), examples, 17)
-    done = [(engine.share, len(batch)) for batch in engine.run(PairMasks.of(np.repeat(late, 6, 0)), np.tile(range(6), 6))]
+    pairs = PairMasks.of(np.repeat(late, 6, axis=0)), np.tile(np.arange(6), 6)
+    done = [(engine.share, len(batch)) for batch in engine.run(*pairs)]
     shares = [share for share, _ in done]
     assert done[0] == (0.0, 0)
     assert done[1][1] == 0  # a forward of the intact model
