@@ -129,7 +129,7 @@ WRONG = {
 }
 
 
-def test_a_wrong_argument_of_find_is_refused_without_importing_what_runs_models():
+def test_a_wrong_argument_is_refused_without_importing_what_runs_models():
     """Who mistypes one does not wait for seconds; nor who asks for the options of a method."""
     code = f"""
 import sys
@@ -141,6 +141,7 @@ for name, wrong in {WRONG!r}.items():
     except SystemExit as end:
         status = end.code
     print(name, status, *(heavy & set(sys.modules)))
+print("screen of an atlas", main(["atlas", "--model", "demo", "--screen", "gradient"]), *(heavy & set(sys.modules)))
 try:
     main(["find", "--method", "css", "--help"])
 except SystemExit as end:
@@ -148,6 +149,7 @@ except SystemExit as end:
 """
     said = run_python(code).splitlines()
     assert [line for line in said if line in {f"{name} 2" for name in WRONG}] == [f"{name} 2" for name in WRONG]
+    assert "screen of an atlas 2" in said
     assert said[-1] == "help 0"
 
 

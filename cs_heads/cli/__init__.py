@@ -78,12 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 2 for bad input, 1 where a check of a model failed, 130 for Ctrl-C, 141 where nobody reads on.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    if arguments is None:
-        # The process is the command line's own: nobody needs the garbage that large libraries leave at its end, which
-        # takes a second to look for.
-        atexit.register(gc.freeze)
     options = argparse.Namespace()
-    with _collecting_seldom(), _noticing_ctrl_c() as pressed:
+    with _ending_soon(own=arguments is None), _collecting_seldom(), _noticing_ctrl_c() as pressed:
         try:
             parser = _parser()
             autocomplete(parser)
@@ -126,6 +122,20 @@ def _kept(options: argparse.Namespace) -> str:
     return (
         f"; {results:,} results are kept in {path}, and the same command resumes: {options.command}" if results else ""
     )
+
+
+@contextmanager
+def _ending_soon(*, own: bool) -> Iterator[None]:
+    """Let a process of the command line's ``own`` end without what large libraries do there, which takes a second."""
+    try:
+        yield
+    finally:
+        if own:
+            # Nobody needs the garbage that they leave, nor a log of what nothing was compiled for.
+            atexit.register(gc.freeze)
+            log = getattr(sys.modules.get("torch._dynamo.utils"), "dump_compile_times", None)
+            if log is not None:
+                atexit.unregister(log)
 
 
 @contextmanager

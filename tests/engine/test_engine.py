@@ -123,3 +123,19 @@ def test_whoever_begins_to_listen_later_is_heard(load):
     finally:
         model.reset_hooks()
     assert heard
+
+
+def test_the_share_done_grows_from_the_first_forward_on_also_while_residuals_are_recorded(load, monkeypatch):
+    """Before it all is prepared: seconds of forwards are counted from there."""
+    monkeypatch.setattr(forwards, "_OVERHEAD", {"cpu": (0, 0), "cuda": (0, 0)})
+    examples, *_ = workload(1, 6, 1)
+    late = np.zeros((N_HEADS, *SHAPE), dtype=bool)
+    late[:, -1] = np.eye(N_HEADS, dtype=bool)
+    engine = Engine(load("llama"), examples, 17)
+    pairs = PairMasks.of(np.repeat(late, 6, axis=0)), np.tile(np.arange(6), N_HEADS)
+    done = [(engine.share, len(batch)) for batch in engine.run(*pairs)]
+    shares = [share for share, _ in done]
+    assert done[0] == (0.0, 0)
+    assert done[1][1] == 0  # a forward of the intact model
+    assert shares == sorted(set(shares))
+    assert shares[-1] == pytest.approx(1)

@@ -60,3 +60,13 @@ def test_a_residual_of_another_layer_would_be_noticed(load, backend, monkeypatch
 
     monkeypatch.setattr(module, "Resumed", lambda layer, residual: Resumed(layer, residual * 1.01))
     assert not abilities(load("llama", backend)).resume
+
+
+def test_fused_attention_that_differs_is_left_out_and_nothing_else(load, monkeypatch):
+    """What resumes at a later layer is tried by it, and then once more without it."""
+    from cs_heads.lens.abilities import _Trial
+
+    logits = _Trial.logits
+    wrong = {True: 1.01, False: 1.0}
+    monkeypatch.setattr(_Trial, "logits", lambda self, **how: logits(self, **how) * wrong[how.get("fused", False)])
+    assert abilities(load("llama")) == Abilities(fused=False)
