@@ -306,6 +306,16 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
     return {**row, "heads": " ".join(record["heads"])}
 
 
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of a CSV file, as ``--csv`` writes it."""
+    with path.open(encoding="utf-8") as file:
+        told = csv.DictReader(file)
+        return [
+            {name: text if name in {"skill", "method", "heads"} else float(text) for name, text in row.items()}
+            for row in told
+        ]
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """One line a skill and method: means over seeds, intervals of unseen examples, and what each seed came to."""
     lines = [
@@ -347,7 +357,7 @@ def short_table(rows: list[dict[str, Any]]) -> str:
     skills, mean = list(dict.fromkeys(row["skill"] for row in rows)), {}
     for skill, method in dict.fromkeys((row["skill"], row["method"]) for row in rows):
         mine = [row for row in rows if (row["skill"], row["method"]) == (skill, method)]
-        mean[skill, method] = {name: np.mean([float(row[name]) for row in mine]) for name in COLUMNS[3:-1]}
+        mean[skill, method] = {name: np.mean([row[name] for row in mine]) for name in COLUMNS[3:-1]}
     lines = [
         f"| method | {' | '.join(f'{skill}: own, others' for skill in skills)} | cost |",
         "|" + "---|" * (len(skills) + 2),
@@ -383,8 +393,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=BUDGET)
     options = parser.parse_args()
     if options.short:
-        with options.short.open(encoding="utf-8") as file:
-            print(short_table(list(csv.DictReader(file))))
+        print(short_table(rows_of(options.short)))
         return
     if options.table:
         judged = [record for path in options.table for record in records(path) if "losses" in record]

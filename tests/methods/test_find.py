@@ -264,7 +264,8 @@ def test_a_response_that_a_scorer_cannot_give_is_refused_before_the_model_runs(m
 def test_a_default_control_that_is_the_task_under_another_name_is_left_out_with_a_note(model, answered, monkeypatch):
     others = Task.from_records(own_answers(model, 40, seed=8), "others")
     skills = [replace(answered, name="everyday/copy"), others]
-    monkeypatch.setattr(controls, "_skills", lambda family, seed: tuple(skill.split(20)[0] for skill in skills))
+    asking = tuple(controls._Asking(skill.split(20)[0]) for skill in skills)
+    monkeypatch.setattr(controls, "_skills", lambda family, seed: asking)
     found = find_heads(model, answered.split()[0], k=2, budget=1000)
     assert found.provenance["controls"] == ["others"]
     assert "no default controls, since they share examples or the skill with the task: everyday/copy" in found.notes
