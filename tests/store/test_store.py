@@ -57,7 +57,8 @@ def interrupted_at(monkeypatch, n_batches):
     run = Engine.run
 
     def stops(self, *arguments, **options):
-        for number, batch in enumerate(run(self, *arguments, **options)):
+        measured = (batch for batch in run(self, *arguments, **options) if batch)
+        for number, batch in enumerate(measured):
             if number == n_batches:
                 raise KeyboardInterrupt
             yield batch
