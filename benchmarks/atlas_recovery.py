@@ -32,7 +32,7 @@ from sklearn.linear_model import MultiTaskLassoCV
 
 import cs_heads as cs
 from cs_heads.methods.annealing import annealed, annealed_jointly
-from cs_heads.methods.annealing.fit import beyond_doubt, regress, standard_error
+from cs_heads.methods.annealing.fit import Fit, beyond_doubt, regress, standard_error
 from cs_heads.methods.annealing.joint import WEIGHT
 from cs_heads.methods.annealing.task_search import alone_intervals, mean_fit
 from cs_heads.ranking import HeadRanking
@@ -143,10 +143,14 @@ def measured(skills: Skills, masks: np.ndarray, rng: np.random.Generator) -> np.
     )
 
 
-def by_contrast(masks: np.ndarray, losses: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """What each head takes from each skill beyond the others, in errors [skill, head]; an intercept a group."""
+def fitted(masks: np.ndarray, losses: np.ndarray, group: np.ndarray) -> list[Fit]:
+    """What each head takes from each skill, by a regression with an intercept a group."""
     off = sparse.csr_array(masks.reshape(len(masks), -1).astype(float))
-    fits = [regress(off, -lost, group) for lost in losses]
+    return [regress(off, -lost, group) for lost in losses]
+
+
+def by_contrast(fits: list[Fit]) -> np.ndarray:
+    """What each head takes from each skill beyond the others, in standard errors [skill, head]."""
     merits = []
     for place, fit in enumerate(fits):
         others = mean_fit([other for number, other in enumerate(fits) if number != place])
@@ -159,17 +163,17 @@ def estimate(scenario: str, shape: str, seed: int) -> list[dict[str, object]]:
     grid = cs.HeadGrid(*map(int, shape.split("x")))
     skills = skills_of(planted_world(scenario, grid, n_controls=N_SKILLS - 1, seed=seed))
     masks = cs.designs.stratified(grid, n_masks=N_MASKS, density=DENSITY, seed=seed)
-    off, group = sparse.csr_array(masks.reshape(N_MASKS, -1).astype(float)), np.zeros(N_MASKS, dtype=int)
     losses = measured(skills, masks, np.random.default_rng(seed))
-    fits = [regress(off, -lost, group) for lost in losses]
+    fits = fitted(masks, losses, np.zeros(N_MASKS, dtype=int))
     each = np.stack([fit.effect / standard_error(fit) for fit in fits])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        lasso = MultiTaskLassoCV(alphas=12, cv=4, max_iter=300).fit(off.toarray(), losses.T).coef_
+        off = masks.reshape(N_MASKS, -1).astype(float)
+        lasso = MultiTaskLassoCV(alphas=12, cv=4, max_iter=300).fit(off, losses.T).coef_
     lines = []
     for name, merit in (
         ("each by itself", each),
-        ("contrasts", by_contrast(masks, losses, group)),
+        ("contrasts", by_contrast(fits)),
         ("multi-task Lasso", lasso),
         ("multi-task Lasso less its mean over skills", lasso - lasso.mean(axis=0)),
     ):

@@ -50,6 +50,7 @@ from torch.overrides import TorchFunctionMode
 import cs_heads as cs
 from cs_heads.analysis.losses import Loss, combined
 from cs_heads.experiment.cost import BudgetTooSmallError, Cost
+from cs_heads.methods.registry import method_named
 from cs_heads.tasks import builtin_tasks
 from cs_heads.units import Head, Unit
 
@@ -240,8 +241,8 @@ def find_outside(
     """Five heads of a skill, by a method from outside or of the library."""
     if method not in OUTSIDE:
         given = {"seed": seed, "budget": options.budget, "units": "heads"}
-        if method.removesuffix("+") not in {"gradient", "attribution", "chg"}:
-            # These know no other dtype than the model's.
+        # What differentiates the model knows no other dtype than its own.
+        if method_named(method.removesuffix("+")).uses != "model":
             given["compute_dtype"] = "float32"
         ranking = find(model, tasks, skill, method, **given)
         cost = ranking.provenance.get("cost", {"forwards": ranking.spent})
