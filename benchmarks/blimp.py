@@ -21,7 +21,7 @@ import cs_heads as cs
 
 
 def blimp_task(path: Path) -> cs.Task:
-    """The pairs of one file as a whole task; pairs of equal sentences are left out."""
+    """The pairs of one file as a whole task, under the name of the built-in one; pairs of equal sentences are left out."""
     records = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
         pair = json.loads(line)
@@ -29,7 +29,7 @@ def blimp_task(path: Path) -> cs.Task:
         if choices[0] != choices[1]:
             answer = number % 2
             records.append({"prompt": "", "choices": choices[::-1] if answer else choices, "answer": answer})
-    return cs.Task.from_records(records, name=path.stem)
+    return cs.Task.from_records(records, name=f"blimp_{path.stem}")
 
 
 def main() -> None:
