@@ -74,9 +74,6 @@ def find(model: Any, tasks: dict[str, cs.Task], skill: str, method: str, **given
     """The ranking of a skill by a method, with all other skills as controls where its name ends in a plus."""
     name = method.removesuffix("+")
     controls = [task for other, task in tasks.items() if other != skill] if method.endswith("+") else None
-    if name in {"gradient", "attribution"}:
-        # One pass forward and back over the examples there are.
-        given.pop("budget")
     return cs.find_heads(
         model, tasks[skill], k=K[given["units"]], method=name, controls=controls, progress=False, **given
     )

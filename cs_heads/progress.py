@@ -78,14 +78,18 @@ class _Bar:
             self.calls[-1].name = task
             self.draw(now=False)
 
-    def add(self, n: int, begun: float = 0.0) -> None:
-        """So many more example-evaluations are done, and what amounts to ``begun`` of those to come."""
+    def add(self, n: int) -> None:
+        """So many more example-evaluations are done."""
         self.n += n
         self.reach(self.n)
         if self.shown is not None:
             self.shown.update(n)
+        self.tell(float(self.n))
+
+    def tell(self, done: float) -> None:
+        """What has run amounts to so many example-evaluations in all, of which fewer may be done."""
         if (trial := TRIAL.get()) is not None:
-            trial.reach(self.n + max(begun, 0.0))
+            trial.reach(done)
 
     def reach(self, total: int) -> None:
         """There are at least so many in all."""

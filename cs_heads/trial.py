@@ -47,13 +47,14 @@ class Trial:
 
     def reach(self, done: float) -> None:
         """So many example-evaluations are done by now; what came before the first time also paid for preparations."""
-        now, self.done = perf_counter(), done
+        # What is begun counts before it is done.
+        now, self.done = perf_counter(), max(done, self.done)
         if self.first is None:
             self.first = now, done
             return
         begun, before = self.first
-        if done > before and now - begun >= self.most:
-            raise EnoughError(begun, (now - begun) / (done - before))
+        if self.done > before and now - begun >= self.most:
+            raise EnoughError(begun, (now - begun) / (self.done - before))
 
 
 class EnoughError(Exception):

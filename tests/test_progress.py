@@ -185,7 +185,7 @@ def test_a_call_says_what_it_costs_and_nothing_runs(model, task):
     assert cost_of(lambda: None) is None
 
 
-def test_a_call_that_is_tried_says_what_it_costs_and_ends_after_the_second_forward(model, task):
+def test_a_call_that_is_tried_says_what_it_costs_and_ends_after_its_first_forward(model, task):
     """No intact run is among them: every answer counts as right."""
     experiment = cs.Experiment(model, task, batch_tokens=64)
     ran = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -17,7 +17,7 @@ from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.forwards import Done, Forwards, Mask, Residuals, Row, common_roots, layers_to_store, roots
 from cs_heads.engine.generation import Generation, worth_drafting
 from cs_heads.engine.layout import Layout, Piece, lay_out
-from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
+from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, Tell, TextRequest
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.casts import InDtype, can_be_cast
@@ -74,9 +74,6 @@ class Engine:
         ablation: What is ablated, and what it gives then (None: heads, zero).
         ideas: Shortcuts that may be taken; None is all of them.
         compute_dtype: What forwards run in (None: the dtype of the weights).
-
-    Attributes:
-        share: How much of what ``run`` was asked last is done, by tokens and layers: some forwards complete no pair.
     """
 
     def __init__(
@@ -95,7 +92,6 @@ class Engine:
                 f"compute_dtype must be None for model {model.cfg.model_name}, whose weights are not all in memory as "
                 f"floating-point numbers; got {compute_dtype!r}"
             )
-        self.share = 0.0
         # The weights in the dtype that forwards run in; engines of one experiment's like share them.
         self.cast = None if compute_dtype is None else InDtype(model, getattr(torch, compute_dtype))
         self._limits = batch_tokens, self.ablation, ideas
@@ -120,48 +116,56 @@ class Engine:
         masks: PairMasks,
         examples: Int[np.ndarray, " pair"],
         known: Bool[np.ndarray, " pair"] | None = None,
+        tell: Tell = None,
     ) -> Iterator[list[PairResult]]:
-        """Yield results forward by forward: (pair, log-probability and share of argmax tokens of each continuation).
+        """Yield results as they come: (pair, log-probability and share of argmax tokens of each continuation).
 
         Each pair of mask and example stands once. Its results are those of the pair by itself, whatever
         shares its batch. Pairs that are ``known`` are planned for and not yielded, and forwards that nobody else
-        needs are left out: the others are, bit for bit, what they would be if none were known.
+        needs are left out: the others are, bit for bit, what they would be if none were known. After each forward
+        ``tell`` is told the share of the planned tokens and layers that has run.
         """
         known = np.zeros(len(examples), dtype=bool) if known is None else known
-        yield from self._stepwise(self._run(masks, examples, known))
+        yield from self._stepwise(self._run(masks, examples, known, tell or (lambda _: None)))
 
     def _run(
-        self, masks: PairMasks, examples: PairExamples, known: Bool[np.ndarray, " pair"]
+        self,
+        masks: PairMasks,
+        examples: PairExamples,
+        known: Bool[np.ndarray, " pair"],
+        tell: Callable[[float], None],
     ) -> Iterator[list[PairResult]]:
         works = self._works(masks, examples, known)
         needed = _asked_for if known.any() else None
-        groups, n_layers = [*self._groups(works)], self.model.cfg.n_layers
-        planned = sum((1 - layer / n_layers) * _tokens(group) for _, layer, group in groups)
-        recorded = next((residuals for residuals, *_ in groups if residuals is not None), None)
-        begun = 0.0 if recorded is None else recorded.layers[-1] / n_layers
-        ran, self.share = 0.0, 0.0
+        residuals, groups = self._groups(works)
+        n_layers, ran = self.model.cfg.n_layers, 0.0
+        planned = sum((n_layers - layer) * _tokens(group) for layer, group in groups)
+        if residuals is not None:
+            planned += residuals.layers[-1] * residuals.layout.n_tokens
         # All is prepared, and the first forward comes.
-        yield []
-        if recorded is not None:
-            planned += begun * recorded.layout.n_tokens
-            for done in self._record(recorded):
-                ran += begun * sum(len(row.piece.tokens) for row in done.rows)
-                self.share = ran / planned
-                yield []
-        for residuals, layer, group in groups:
+        tell(0.0)
+        # Groups that start at the first layer come first, before anything is recorded: a forward of few layers costs
+        # more than its tokens say, and a dry run counts from the first ones.
+        for layer, group in groups:
+            if residuals is not None and layer == residuals.layers[0]:
+                for done in self._record(residuals):
+                    ran += residuals.layers[-1] * _n_tokens(done)
+                    tell(ran / planned)
             if self.ablation.positions == "last":
                 rows = common_roots([(work, work.mask, work.asked) for work in group], group[0].layout)
             else:
                 rows = [row for work in group for row in roots(work, work.mask, work.layout)]
             for done in self.forwards.run(rows, residuals, layer, needed=needed):
-                ran += (1 - layer / n_layers) * sum(len(row.piece.tokens) for row in done.rows)
-                self.share = ran / planned
-                yield [
+                ran += (n_layers - layer) * _n_tokens(done)
+                tell(ran / planned)
+                completed = [
                     pair
                     for row, logprobs in done.by_row()
                     for work in row.owners
                     for pair in work.read(row.piece, logprobs)
                 ]
+                if completed:
+                    yield completed
 
     def generate(
         self, request: TextRequest, masks: PairMasks, examples: PairExamples, known: Known = None
@@ -212,8 +216,8 @@ class Engine:
             works.append(_Work(mask, layouts[chosen], numbers.tolist(), is_known, asked))
         return works
 
-    def _groups(self, works: list[_Work]) -> Iterator[tuple[Residuals | None, int, list[_Work]]]:
-        """Works that start at the same layer, with the intact residuals they start from, which are to be recorded."""
+    def _groups(self, works: list[_Work]) -> tuple[Residuals | None, list[tuple[int, list[_Work]]]]:
+        """The intact residuals to be recorded, if any, and works by the layer they start at, the first layer first."""
         residuals: Residuals | None = None
         start = np.zeros(len(works), dtype=int)
         if self.forwards.able.resume:
@@ -224,8 +228,10 @@ class Engine:
             if layers:
                 residuals = Residuals(layout, layers)
                 start = np.array([max((layer for layer in layers if layer <= f), default=0) for f in first])
-        for layer in np.unique(start):
-            yield residuals, int(layer), [work for work, s in zip(works, start, strict=True) if s == layer]
+        each = [
+            (layer, [work for work, s in zip(works, start, strict=True) if s == layer]) for layer in np.unique(start)
+        ]
+        return residuals, [(int(layer), group) for layer, group in each]
 
     def _record(self, residuals: Residuals) -> Iterator[Done]:
         """Record residual streams of the intact model, by forwards that stop at the last of their layers."""
@@ -237,6 +243,10 @@ def _tokens(group: Sequence[_Work]) -> int:
     """Tokens run for works that start at one layer."""
     common = sum(len(piece.tokens) for piece in group[0].layout.pieces if piece.common)
     return common + sum(work.layout.n_own_tokens(work.asked) for work in group)
+
+
+def _n_tokens(done: Done) -> int:
+    return sum(len(row.piece.tokens) for row in done.rows)
 
 
 def _asked_for(row: Row) -> bool:

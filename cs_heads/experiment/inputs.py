@@ -14,7 +14,7 @@ from jaxtyping import Int
 from cs_heads.arguments import check_integer, check_list
 from cs_heads.lens import EncodedExample, encode_example
 from cs_heads.lens.model import HookedModel, ModelInfo, context_length, tokenizer_of, vocabularies
-from cs_heads.lens.tokens import NO_TOKENIZER, AllAtOnce, encode_prompt, leading_tokens, unread_words
+from cs_heads.lens.tokens import NO_TOKENIZER, encode_prompt, leading_tokens, unread_words
 from cs_heads.tasks import Example, Task
 from cs_heads.tasks.chat import in_template, template_identity
 from cs_heads.text import shown
@@ -51,7 +51,7 @@ def encode_task(model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | 
     unread = {}
     if not task.over_token_ids:
         leading_tokens(tokenizer)  # are kept on the tokenizer itself
-        tokenizer = AllAtOnce(tokenizer, [text for example in plain.examples for text in _texts(example)])
+        tokenizer = _AllAtOnce(tokenizer, plain)
         unread = _unread(tokenizer, plain)
     encoded: list[EncodedExample] = []
     for index, example in enumerate(task.examples):
@@ -82,11 +82,40 @@ def encode_task(model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | 
     return encoded
 
 
+class _AllAtOnce:
+    """A tokenizer that has read the texts of a task in one call: one by one they take twice as long.
+
+    What else is asked for is read then, as what a chat template adds. So is all where a text cannot be read: the call
+    does not say which.
+    """
+
+    def __init__(self, tokenizer: Any, task: Task) -> None:
+        self._tokenizer = tokenizer
+        self._known: dict[str, Any] = {}
+        if not getattr(tokenizer, "is_fast", False):
+            return
+        texts = [text for example in task.examples for text in _texts(example)]
+        try:
+            read = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
+        except Exception:  # of no class of its own
+            return
+        for text, ids, offsets in zip(texts, read["input_ids"], read["offset_mapping"], strict=True):
+            self._known[text] = {"input_ids": ids, "offset_mapping": offsets}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def __call__(self, text: str, *, add_special_tokens: bool = True, **how: Any) -> Any:
+        if not add_special_tokens and text in self._known:
+            return self._known[text]
+        return self._tokenizer(text, add_special_tokens=add_special_tokens, **how)
+
+
 def _texts(example: Example) -> list[str]:
-    """What is read of an example, of most."""
-    prompts = [shown(example.prompt_of(i)) for i in range(len(example.continuations))]
-    joined = [prompt + shown(text) for prompt, text in zip(prompts, example.continuations, strict=True)]
-    return [shown(example.prompt).rstrip(), *joined]
+    """What ``encode_example`` reads of an example."""
+    prompts = [shown(example.prompt_of(i)) for i in range(max(1, len(example.continuations)))]
+    joined = map("".join, zip(prompts, map(shown, example.continuations), strict=False))
+    return [*dict.fromkeys(prompt.rstrip() for prompt in prompts), *joined]
 
 
 def _unread(tokenizer: Any, task: Task) -> dict[str, str]:

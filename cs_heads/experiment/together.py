@@ -158,15 +158,14 @@ def measure(parts: Sequence[Part]) -> None:
         numbers = np.concatenate([part.first + request.examples for part, request in zip(parts, asked, strict=True)])
         known = np.concatenate([request.known for request in asked])
         several = f"{parts[0].name} and {len(parts) - 1} more" if len(parts) > 1 else parts[0].name
-        engine, done = parts[0].engine, 0
         with counting(several, len(numbers), parts[0].progress, int(known.sum())) as bar:
-            for batch in engine.run(_masks(asked), numbers, known):
+            before, n_asked = bar.n, int((~known).sum())
+            ran = parts[0].engine.run(_masks(asked), numbers, known, lambda share: bar.tell(before + share * n_asked))
+            for batch in ran:
                 _keep(parts, asked, starts, batch)
-                done += len(batch)
-                for pair, *_ in batch[-1:]:
-                    bar.at(parts[int(np.searchsorted(starts, pair, side="right")) - 1].name)
-                # Workers say nothing of forwards that complete no pair.
-                bar.add(len(batch), getattr(engine, "share", 0.0) * int((~known).sum()) - done)
+                last, *_ = batch[-1]
+                bar.at(parts[int(np.searchsorted(starts, last, side="right")) - 1].name)
+                bar.add(len(batch))
                 for part in parts:
                     part.show_baseline()
     for part, request in zip(parts, asked, strict=True):

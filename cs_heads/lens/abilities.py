@@ -84,11 +84,13 @@ def _exact(model: HookedModel, wanted: Abilities) -> Abilities:
         if wanted.fused and reason is not None:
             _log.info("fused attention is not used on %s: %s", model.cfg.model_name, reason)
         fused = wanted.fused and reason is None
-        resume = wanted.resume and model.cfg.n_layers > 1
+        can_resume = wanted.resume and model.cfg.n_layers > 1
         # What is recorded before a layer and resumed at it has run fused attention in all of them.
-        if not (resume and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused))):
-            fused = fused and trial.agrees("fused attention", lambda: trial.logits(gates=trial.gates, fused=True))
-            resume = resume and not fused and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused))
+        both = fused and can_resume and trial.agrees("resuming with fused attention", lambda: trial.resumed(fused=True))
+        fused = both or (fused and trial.agrees("fused attention", lambda: trial.logits(gates=trial.gates, fused=True)))
+        resume = both or (
+            can_resume and not fused and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused=False))
+        )
         extend = (
             wanted.extend and trial.width > 1 and trial.agrees("stored keys and values", lambda: trial.extended(fused))
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from unicodedata import category
@@ -93,29 +92,6 @@ def _before_a_text(tokenizer: Any) -> tuple[int, ...]:
             return tuple(int(token) for token in with_special[:start])
     # The text alone reads differently, or is nothing to this tokenizer.
     return (int(tokenizer.bos_token_id),) if with_special[:1] == [tokenizer.bos_token_id] else ()
-
-
-class AllAtOnce:
-    """A tokenizer that has read ``texts``, without special tokens, in one call: one by one they take twice as long."""
-
-    def __init__(self, tokenizer: Any, texts: Sequence[str]) -> None:
-        self._tokenizer = tokenizer
-        self._known: dict[str, dict[str, Any]] = {}
-        if texts and getattr(tokenizer, "is_fast", False):
-            # What it cannot read is refused when it is asked for.
-            with suppress(Exception):
-                read = tokenizer(list(texts), add_special_tokens=False, return_offsets_mapping=True)
-                each = zip(read["input_ids"], read["offset_mapping"], strict=True)
-                found = ({"input_ids": ids, "offset_mapping": offsets} for ids, offsets in each)
-                self._known = dict(zip(texts, found, strict=True))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tokenizer, name)
-
-    def __call__(self, text: str, **how: Any) -> Any:
-        """Tokens of a text, as the tokenizer gives them."""
-        known = self._known.get(text) if how.get("add_special_tokens") is False else None
-        return self._tokenizer(text, **how) if known is None else known
 
 
 NO_TOKENIZER = (

@@ -59,10 +59,9 @@ def test_masks_share_forwards(load, forwarded):
 @pytest.mark.parametrize("positions", ["all", "last", "prompt"])
 def test_a_run_says_how_much_of_it_is_done(load, positions):
     experiment = Experiment(load("llama"), Task.from_records(RECORDS), batch_tokens=64, positions=positions)
-    masks, shares = designs.bernoulli(experiment.grid, 12, 0.1, seed=0), []
-    run = experiment._engine.run
-    experiment._engine.run = lambda *asked: (shares.append(experiment._engine.share) or each for each in run(*asked))
-    experiment(masks)
+    masks, shares = np.unique(designs.bernoulli(experiment.grid, 12, 0.1, seed=0), axis=0), []
+    pairs = PairMasks.of(masks.repeat(len(RECORDS), axis=0)), np.tile(np.arange(len(RECORDS)), len(masks))
+    list(experiment._engine.run(*pairs, tell=shares.append))
     assert len(shares) > 3
     assert shares == sorted(shares)
     assert shares[0] < 0.6

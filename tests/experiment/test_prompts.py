@@ -5,7 +5,7 @@ import pytest
 
 from cs_heads import Experiment, Task
 from cs_heads.analysis.failures import failures
-from cs_heads.experiment.inputs import as_shown
+from cs_heads.experiment.inputs import as_shown, encode_task
 from cs_heads.lens import encode_example
 from cs_heads.tasks import Example, full_form, letter_form
 from cs_heads.tasks.chat import chat_prompt
@@ -45,6 +45,20 @@ def pairs(example):
 def tokens(prompt, continuation):
     encoded = encode_example(make_tokenizer(), prompt, [continuation])
     return encoded.prompt, encoded.continuations[0]
+
+
+def test_the_texts_of_a_task_are_read_in_one_call_and_have_the_tokens_that_each_has_by_itself(load, monkeypatch):
+    model, calls = load("llama"), []
+    kind = type(model.tokenizer)
+    call = kind.__call__
+    monkeypatch.setattr(kind, "__call__", lambda self, text, **how: (calls.append(text), call(self, text, **how))[1])
+    read = encode_task(model, TASK, None)
+    several = [text for text in calls if not isinstance(text, str)]
+    assert len(several) == 1
+    assert not {prompt for example in EXAMPLES for prompt in example.prompts} & {*map(str, calls)}
+    assert [[(one.prompt_of(i), one.continuations[i]) for i in range(len(one.continuations))] for one in read] == [
+        [tokens(*pair) for pair in pairs(example)] for example in EXAMPLES
+    ]
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])

@@ -158,9 +158,9 @@ def test_a_call_for_several_tasks_that_was_cut_short_goes_on_bit_for_bit(load, t
 
     def cut_short(*given):
         for batch in run(*given):
-            if batch and len(done) == n_batches:
+            if len(done) == n_batches:
                 raise KeyboardInterrupt
-            done.extend([1] if batch else [])
+            done.append(batch)
             yield batch
 
     monkeypatch.setattr(engine, "run", cut_short)

@@ -70,3 +70,13 @@ def test_fused_attention_that_differs_is_left_out_and_nothing_else(load, monkeyp
     wrong = {True: 1.01, False: 1.0}
     monkeypatch.setattr(_Trial, "logits", lambda self, **how: logits(self, **how) * wrong[how.get("fused", False)])
     assert abilities(load("llama")) == Abilities(fused=False)
+
+
+def test_nothing_is_tried_twice(load, backend, monkeypatch):
+    from cs_heads.lens.abilities import _Trial
+
+    tried = []
+    monkeypatch.setattr(_Trial, "agrees", lambda self, name, _: bool(tried.append(name)))
+    assert abilities(load("llama", backend)) == PLAIN
+    assert len(tried) == len({*tried})
+    assert tried[-2:] == ["resuming at a later layer", "stored keys and values"]

@@ -9,7 +9,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from cs_heads import Experiment, Task, check_model
 from cs_heads.lens import encode_example, load_model
-from cs_heads.lens.tokens import AllAtOnce, encode_prompt, prepended, unread_words
+from cs_heads.lens.tokens import encode_prompt, prepended, unread_words
 from cs_heads.tasks.chat import ChatTemplate, chat_prompt
 from tests.tiny import make_hf_model, make_tokenizer
 
@@ -221,18 +221,6 @@ def test_a_word_that_a_tokenizer_has_no_token_for_at_all_is_one_clear_line(tmp_p
 )
 def test_words_that_become_the_unknown_token_are_named(text, unread):
     assert unread_words(make_tokenizer(), text) == unread
-
-
-@pytest.mark.parametrize("special", [True, False])
-def test_texts_read_at_once_have_the_tokens_that_each_has_by_itself(special):
-    tokenizer = make_tokenizer()
-    texts = ["the cat sees", "", "the zebra"]
-    read = AllAtOnce(tokenizer, texts)
-    for text in (*texts, "a dog"):
-        own = tokenizer(text, add_special_tokens=special)
-        assert read(text, add_special_tokens=special)["input_ids"] == own["input_ids"]
-    assert unread_words(read, "the zebra") == ["zebra"]
-    assert read.eos_token_id == tokenizer.eos_token_id
 
 
 def test_a_word_that_becomes_an_ordinary_token_is_named():
