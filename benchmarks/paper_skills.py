@@ -4,8 +4,8 @@
     python benchmarks/paper_skills.py --model models/qwen2.5-coder --data data --store paper_skills.sqlite \
         --out benchmarks/real/qwen2.5-coder
 
-Bair et al. (arXiv 2603.03335) turn off five heads of models of 1 to 8 billion weights. Here the same kinds of skill are
-asked of a smaller one, float32, few examples:
+Bair et al. (arXiv 2603.03335) turn off five heads of Llama 3.1 8B Instruct and look at mathematics and programs. Here
+the same kinds of skill are asked of a smaller model, float32, with few examples:
 
 - *two_digit_sums*, *three_digit_sums*: lm-eval's arithmetic (``--data``/arithmetic), the right answer token for token
 - *programs*: of MBPP's test split (``--data``/mbpp, one worked example) the problems with the shortest programs,
@@ -175,6 +175,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--out", type=Path, required=True, help="folder of the tables")
     parser.add_argument("--skills", nargs="+", choices=SKILLS, default=list(SKILLS))
+    parser.add_argument("--search", nargs="*", choices=list(SEARCH), default=list(SEARCH), help="skills to search")
     parser.add_argument("--store", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -190,7 +191,7 @@ def main() -> None:
     cells: list[dict[str, Any]] = []
     sets, said = {}, {}
     for name, skill in skills.items():
-        if skill.finding is None:
+        if skill.finding is None or name not in options.search:
             continue
         row, found, proof = searched(name, model, skill, settings, options.seed)
         rows.append(row)
