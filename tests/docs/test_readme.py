@@ -117,6 +117,25 @@ def test_the_tables_of_atlases_have_the_figures_of_their_files(model, mark, most
     assert means[1] <= most
 
 
+def test_the_tables_of_the_papers_own_skills_have_the_figures_of_their_files():
+    text = text_of(ROOT / "docs" / "benchmarks" / "real-models.md")
+    folder = ROOT / "benchmarks" / "real" / "qwen2.5-coder"
+    baselines, skills, losses = (pd.read_csv(folder / f"{name}.csv") for name in ("baselines", "skills", "losses"))
+    asked = table(text, "| skill | right of")[1:]
+    assert [row[1] for row in asked] == [f"{row.right} of {row.asked}" for row in baselines.itertuples()]
+    proved = table(text, "| heads of | heads")[1:]
+    assert [(row[1], row[-1]) for row in proved] == list(zip(skills["heads"], skills["verdict"], strict=True))
+    for cells, (_, known) in zip(proved, skills.iterrows(), strict=True):
+        told = [float(cell.split()[0]) for cell in cells[2:5]]
+        assert told == pytest.approx([known["own loss"], known["others' mean loss"], known["random"]], abs=0.006)
+    kept = losses.pivot(index="task", columns="heads of", values="loss")[skills["skill"]]
+    taken = {task.removeprefix("everyday/"): row.to_list() for task, row in kept.iterrows()}
+    told = {name: [float(cell or "nan") for cell in cells] for name, *cells in table(text, "| loses |")[1:]}
+    assert told.keys() == taken.keys()
+    for name, row in told.items():
+        assert row == pytest.approx(taken[name], abs=0.006, nan_ok=True)
+
+
 def test_the_ten_lines_find_and_prove_the_heads_of_the_demo_model(capsys):
     first = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)[0]
     assert len([line for line in first.splitlines() if line.strip()]) <= 10
