@@ -21,6 +21,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from inspect import signature
 from itertools import product
 from pathlib import Path
@@ -129,12 +130,12 @@ def measure(options: argparse.Namespace) -> None:
                     print(f"{seed} {name}, {way}: {said}", flush=True)
 
 
-def table(path: Path) -> str:
-    """Means by way over the skills and seeds that every way has; then seconds by skill."""
+def table(path: Path, ways: Collection[str]) -> str:
+    """Means by way over the skills and seeds that each of these ways has; then seconds by skill."""
     from specificity import own_and_others, records
 
     done = [record for record in records(path) if record["skill"] in record["losses"]]
-    ways = [way for way in WAYS if any(record["way"] == way for record in done)]
+    ways = [way for way in WAYS if way in ways and any(record["way"] == way for record in done)]
     runs = {way: {(r["skill"], r["seed"]): r for r in done if r["way"] == way} for way in ways}
     common = sorted(set.intersection(*(set(each) for each in runs.values())))
     lines = [
@@ -174,7 +175,7 @@ def main() -> None:
     parser.add_argument("--model", help="folder or name")
     parser.add_argument("--before", type=Path, help="folder of the library to compare with")
     parser.add_argument("--out", type=Path, help="results, one JSON object a line")
-    parser.add_argument("--table", type=Path, help="print the tables of these results, and run nothing")
+    parser.add_argument("--table", type=Path, help="print the tables of these results, of --ways, and run nothing")
     parser.add_argument("--skills", nargs="+", default=list(SKILLS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
@@ -182,7 +183,7 @@ def main() -> None:
     parser.add_argument("--one", nargs=3, metavar=("SKILL", "SEED", "WAY"), help="run one, and print its record")
     options = parser.parse_args()
     if options.table:
-        print(table(options.table))
+        print(table(options.table, options.ways))
     elif options.one:
         skill, seed, way = options.one
         given = WAYS[way]
