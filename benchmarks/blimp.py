@@ -21,7 +21,7 @@ import cs_heads as cs
 
 
 def blimp_task(path: Path) -> cs.Task:
-    """The pairs of one file as a whole task, under the name of the built-in one; pairs of equal sentences are left out."""
+    """The pairs of one file as a task of the built-in one's name; pairs of equal sentences are left out."""
     records = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
         pair = json.loads(line)

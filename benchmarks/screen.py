@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--skills", type=Path, required=True, help="skills.csv of an atlas")
     parser.add_argument("--rows", type=int, nargs="+", default=[5, 10, 20])
+    parser.add_argument("--density", type=float, help="share of the heads in each mask (default: that of a search)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     found = pd.read_csv(options.skills).set_index("skill")["heads"].str.split().to_dict()
@@ -49,7 +50,8 @@ def main() -> None:
     ways = [("on the way to masks", rows) for rows in options.rows] + [("at the intact model", max(options.rows))]
     for way, rows in ways:
         start, effects = process_time(), {}
-        put = {} if way.startswith("on") else {"density": 0.0}
+        density = options.density if way.startswith("on") else 0.0
+        put = {} if density is None else {"density": density}
         for name, task in tasks.items():
             rng = np.random.default_rng(options.seed)
             effects[name] = Gradients.of(task, rows, PER_ROW, rng, **put).fit().effect
