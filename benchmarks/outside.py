@@ -342,7 +342,7 @@ NAMES = {
     "annealed+": "`annealed` (ours)",
     "css": "`css` (Bair et al.)",
     "css+": "`css` with controls",
-    "csb": "`csb` (Bernoulli masks)",
+    "csb": "`csb` (Bair et al.)",
     "one-shot": "`one-shot`",
     "greedy": "`greedy`",
     "gradient": "`gradient` (Michel et al.)",
