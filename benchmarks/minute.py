@@ -9,7 +9,7 @@ Every way finds five heads of an everyday skill with the default controls and pr
 has loaded the model, the ways of a skill and seed one after another. *before* is the library as it lies in another
 folder; *float32* leaves out the faster dtype; *gradients* screens all heads by gradients and not by masks; *atlas*
 finds and proves all everyday skills at once, and each counts its share of the seconds; *together* is an atlas screened
-by gradients, and *lean* the same at two thirds of the budget. Seconds are on the wall, and beside them those of
+by gradients, and *lean* the same at three fifths of the budget. Seconds are on the wall, and beside them those of
 processors, which other work on the machine touches less. Own loss and others' mean loss are of 60 unseen examples of
 every skill that the model can do, as in ``specificity.py``. Results are appended to ``--out``; what is there is not run
 again. A table has the runs that all of ``--ways`` have.

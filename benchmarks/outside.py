@@ -339,7 +339,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 NAMES = {
-    "annealed+": "`annealed` (ours)",
+    "annealed+": "`annealed` with controls (ours)",
     "css": "`css` (Bair et al.)",
     "css+": "`css` with controls",
     "csb": "`csb` (Bair et al.)",

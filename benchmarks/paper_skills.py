@@ -2,7 +2,7 @@
 
     python benchmarks/real_models.py --out models --models qwen2.5-coder
     python benchmarks/paper_skills.py --model models/qwen2.5-coder --data data --store paper_skills.sqlite \
-        --out benchmarks/real/qwen2.5-coder
+        --out benchmarks/real/qwen2.5-coder --search two_digit_sums programs
 
 Bair et al. (arXiv 2603.03335) turn off five heads of Llama 3.1 8B Instruct and look at mathematics and programs. Here
 the same kinds of skill are asked of a smaller model, float32, with few examples:
@@ -16,7 +16,8 @@ the same kinds of skill are asked of a smaller model, float32, with few examples
 
 Six everyday skills are controls. A skill that the intact model does too rarely has its baseline alone. Into ``--out``
 go ``baselines.csv``, ``skills.csv`` (the heads of each skill, and their proof), ``losses.csv`` (what the heads of one
-skill take from it, from each control, and from the other skills) and ``run.json``, each as soon as it is measured.
+skill take from it, from each control, and from the other skills, there beside random heads of the same layers) and
+``run.json``, each as soon as it is measured.
 With ``--store`` an interrupted run goes on; its CPU seconds are those since.
 """
 
@@ -41,6 +42,7 @@ from specificity import FAMILY
 import cs_heads as cs
 from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.losses import TaskDrop, task_drop
+from cs_heads.analysis.random_heads import random_sets
 
 CONTROLS = ("agreement", "antonyms", "closing", "copying", "indirect_object", "plural")
 SUMS = {"two_digit_sums": ("2da", "two_digit_addition"), "three_digit_sums": ("3da", "three_digit_addition")}
@@ -53,7 +55,7 @@ N_WORDS, WORD_TOKENS = 20, 120
 N_SHORTEST, PROGRAM_TOKENS = 140, 48
 """Problems of MBPP that the intact model is asked, and tokens of a program."""
 N_PASSING, N_RUN = 22, 25
-"""Of those solved, problems to find heads with at least, and to prove them with at most."""
+"""Of those solved, problems to find heads with at least, and to prove them with."""
 SEARCH: dict[str, dict[str, Any]] = {
     "two_digit_sums": {"budget": 2400},
     "three_digit_sums": {"budget": 2400},
@@ -80,10 +82,12 @@ class Skill:
         bounds = binomtest(int(right.sum()), len(right)).proportion_ci(method="wilson")
         row = {"skill": name, "asked": len(right), "right": int(right.sum()), "baseline": right.mean()}
         row |= {"low": bounds.low, "high": bounds.high}
+        if right.sum() < N_PASSING + N_RUN:
+            return cls(row)
         if name in SUMS:
             assert asked.held_out is not None
             return cls(row, asked, asked.held_out.take(N_UNSEEN))
-        if name == "programs" and right.sum() >= N_PASSING + N_RUN:
+        if name == "programs":
             texts = experiment.generate(experiment.grid.mask([])[None])[0]
             return cls(row, *passing(asked, texts, right, seed))
         return cls(row)
@@ -149,8 +153,8 @@ def searched(
         "others' mean loss": None if others is None else others.loss,
         "others low": None if others is None else others.low,
         "others high": None if others is None else others.high,
-        "random": proof.random_drop / own.baseline,
-        "p": proof.p,
+        "random": proof.random_drop / (own.baseline - own.chance),
+        "p": f"{proof.p:.4f}",
         "verdict": proof.verdict + (" (close)" if proof.close else ""),
         "search": found.spent,
         "search CPU s": round(seconds),
@@ -212,9 +216,13 @@ def main() -> None:
             continue
         experiment = cs.Experiment(model, skill.unseen, **settings)
         intact = experiment.baseline()
-        masks = np.stack([experiment.grid.mask(heads) for heads in others.values()])
-        for other, off in zip(others, experiment(masks), strict=True):
-            cells += taken(other, [task_drop(name, skill.unseen.chance, [(intact, off)], options.seed)])
+        chance, grid, n_random = skill.unseen.chance, experiment.grid, N_RANDOM.get(name, 8)
+        for other, heads in others.items():
+            own = grid.mask(heads)
+            off, *random = experiment(np.stack([own, *random_sets(grid, own, grid.mask([]), n_random, options.seed)]))
+            (cell,) = taken(other, [task_drop(name, chance, [(intact, off)], options.seed)])
+            left = np.mean(random) - chance
+            cells.append({**cell, "random": 1 - left / (intact.mean() - chance)})
         write(options.out, {"losses": pd.DataFrame(cells)})
 
 

@@ -97,9 +97,10 @@ class _AllAtOnce:
         texts = [text for example in task.examples for text in _texts(example)]
         try:
             read = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
+            each = zip(texts, read["input_ids"], read["offset_mapping"], strict=True)
         except Exception:  # of no class of its own
             return
-        for text, ids, offsets in zip(texts, read["input_ids"], read["offset_mapping"], strict=True):
+        for text, ids, offsets in each:
             self._known[text] = {"input_ids": ids, "offset_mapping": offsets}
 
     def __getattr__(self, name: str) -> Any:
