@@ -26,6 +26,8 @@ _LETTERS = 20
 """Letters of a name that a picture of one column has room for."""
 _SIDE = 0.27
 """Inches of a square."""
+_NUMBER = 0.22
+"""Inches that a number needs."""
 _NAMED = {"share_lost": "share of the score lost"}
 
 
@@ -38,7 +40,7 @@ def draw_squares(
     form: str = "{:.2f}",
     colors: str = "Blues",
 ) -> Axes:
-    """Draw a table as squares with a color bar, each number written in its square; NaN stays white.
+    """Draw a table as squares with a color bar, numbers written in them where there is room; NaN stays white.
 
     Args:
         ax: axes to draw on; None: those of a new figure with room for all squares and names, a column wide or a page.
@@ -62,8 +64,9 @@ def draw_squares(
     if (values > limit).any():
         ticks = np.linspace(0, limit, 6).tolist()
         bar.set_ticks(ticks, labels=[f"{tick:.1f}" for tick in ticks[:-1]] + [f"≥ {limit:.1f}"])
+    room = ax.get_position().width * style.figure_of(ax).get_size_inches()[0] / max(1, len(columns))
     for (row, column), value in np.ndenumerate(values):
-        if not np.isnan(value):
+        if room >= _NUMBER and not np.isnan(value):
             # Rounded first: what is nought to the last digit shown has no sign.
             text = form.format(round(float(value), 6)).replace("-0.00", "0.00")
             color = style.letter_color(image, value)

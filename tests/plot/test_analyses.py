@@ -261,6 +261,13 @@ def test_the_matrix_frames_the_own_task(drops):
     assert ax.get_xlabel() == "measured on (framed: their own)"
 
 
+@pytest.mark.parametrize(("inches", "written"), [(6.0, True), (0.6, False)])
+def test_numbers_are_written_where_squares_have_room_for_them(drops, inches, written):
+    ax = plot.drop_matrix(drops, Figure(figsize=(inches, 4)).subplots())
+    assert bool(ax.texts) == written
+    assert np.asarray(ax.images[0].get_array()) == pytest.approx(drops.matrix().to_numpy())
+
+
 def labels(axis) -> list[str]:
     return [label.get_text() for label in axis.get_ticklabels()]
 
