@@ -119,12 +119,16 @@ def sparsity(curve: SparsityCurve, ax: Axes | None = None) -> Axes:
         low, high = (np.array([drop.baseline - drop.interval[side] for drop in lost]) for side in (1, 0))
         role = "" if curve.roles[name] == "own" else f" ({curve.roles[name]})"
         scores = np.array([drop.score for drop in lost])
-        # Above random heads, whose line has a white edge.
-        look = {**style.line_look(number), "label": style.safe_text(name + role), "clip_on": False, "zorder": 2.6}
-        parts.band(ax, np.arange(len(lost)), scores, low, high, **look)
+        parts.band(
+            ax, np.arange(len(lost)), scores, low, high, label=style.safe_text(name + role), **style.line_look(number)
+        )
     if curve.random_drops is not None:
         sets = curve.drops[curve.own][0].baseline - curve.random_drops
         parts.random_band(ax, np.arange(sets.shape[1]), sets)
+        # Neither the white edge of their line nor that of the axes cuts a marker.
+        for number, lost in enumerate(curve.drops.values()):
+            markers: dict[str, Any] = {**style.line_look(number), "linestyle": "none", "clip_on": False}
+            ax.plot([drop.score for drop in lost], **markers, zorder=2.6)
     ax.set(xticks=range(len(curve.heads) + 1), ylim=(-0.02, 1.05))
     ax.set(xlabel=style.safe_text(f"heads of {curve.own} ablated"), ylabel="score on unseen examples")
     return parts.add_legend(ax)
