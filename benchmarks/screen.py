@@ -4,7 +4,7 @@
     python benchmarks/screen.py --model models/smollm2 --skills benchmarks/real/smollm2/skills.csv
 
 Each skill of a table of ``benchmarks/atlas.py`` is screened as a search screens it (rows of gradients on the way to
-random masks, eight examples each), and at the intact model itself, with as many examples. Heads are ordered by what
+random masks, two examples each), and at the intact model itself, with as many examples. Heads are ordered by what
 they take from the skill less the mean of what they take from the others; a table says what share of the heads of the
 skills is among the best 10, 20, 30 and 60, and the seconds of processors a skill.
 """
@@ -24,7 +24,7 @@ from cs_heads.methods.controls import TaskLoss
 from cs_heads.tasks import finding_side
 
 BEST = (10, 20, 30, 60)
-PER_ROW = 8
+PER_ROW = 2
 
 
 def rank(effects: dict[str, np.ndarray], skill: str) -> np.ndarray:
@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--skills", type=Path, required=True, help="skills.csv of an atlas")
-    parser.add_argument("--rows", type=int, nargs="+", default=[5, 10, 20])
+    parser.add_argument("--rows", type=int, nargs="+", default=[16, 32, 64])
     parser.add_argument("--density", type=float, help="share of the heads in each mask (default: that of a search)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

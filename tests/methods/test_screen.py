@@ -109,7 +109,7 @@ def test_of_several_tasks_each_has_its_heads():
     made, task, controls = sloped("main", 0)
     joint = annealed_jointly([task, *controls], seed=0, n_bootstraps=0, screen="gradients")
     assert recall(made, joint.rankings[0]) >= 0.6
-    assert joint.rankings[0].provenance["design"]["screen"] == {"rows": 20, "control_rows": 3, "per_row": 8}
+    assert joint.rankings[0].provenance["design"]["screen"] == {"rows": 64, "control_rows": 10, "per_row": 2}
     masks = annealed_jointly([task, *controls], seed=0, n_bootstraps=0)
     assert joint.spent < 0.6 * masks.spent
 
@@ -135,13 +135,13 @@ def test_universal_heads_are_those_that_are_planted(seed):
 
 
 def test_a_budget_says_how_many_rows_there_are():
-    assert Screening.of(3_000, 8, 8) == Screening(20, 3, 8)
+    assert Screening.of(3_000, 8, 8) == Screening(64, 10, 2)
     tight = Screening.of(1_600, 8, 8)
-    assert 6 <= tight.rows < 20
-    assert 1 <= tight.control_rows < 3
+    assert 24 <= tight.rows < 64
+    assert 4 <= tight.control_rows < 10
     assert tight.cost(8) <= 0.3 * 1_600
     assert Screening.of(600, 8, 8) is None
-    assert Screening.of(None, 0, 3).per_row == 3
+    assert Screening.of(None, 0, 1).per_row == 1
 
 
 def test_the_same_seed_gives_the_same_ranking_and_another_one_another():

@@ -24,22 +24,24 @@ from cs_heads.settings import SCREENS
 
 SAVED = 4
 """What gradients of all heads save of the budget for masks by default: it is divided by so much."""
-# Rows of the task, and of each control; examples of each; share of the heads in the mask of each.
-_ROWS, _CONTROL_ROWS, _PER_ROW, _DENSITY = 20, 3, 8, 0.12
+# Rows of the task, and of each control; examples of each; share of the heads in the mask of each. As many examples tell
+# more in many rows, each with another mask.
+_ROWS, _CONTROL_ROWS, _PER_ROW, _DENSITY = 64, 10, 2, 0.12
 # What a row counts for a head of its mask, beside a head that is open.
-_INSIDE = 3.0
+_INSIDE = 10.0
 # Share of the score by which gradients may miss what a head takes, one standard deviation.
 _MISS = 0.01
 # What is added to that for the order of heads by z.
 _ORDER = 0.05
-# Of a budget, the share that gradients take at most, and the rows of the task below which they tell too little.
-_SHARE, _FEWEST = 0.3, 6
+# Of a budget, the share that gradients take at most; the rows of the task, and of each control, below which they tell
+# too little.
+_SHARE, _FEWEST, _FEWEST_OF_CONTROL = 0.3, 24, 4
 FIXED_SCREEN = {
     "rows": [_ROWS, _CONTROL_ROWS, _PER_ROW],
     "density": _DENSITY,
     "inside": _INSIDE,
     "miss": [_MISS, _ORDER],
-    "share": [_SHARE, _FEWEST],
+    "share": [_SHARE, _FEWEST, _FEWEST_OF_CONTROL],
 }
 """What is no argument, for the provenance."""
 
@@ -73,7 +75,7 @@ class Screening:
             per_row: Examples of a task under one mask.
 
         >>> Screening.of(None, 8, 8), Screening.of(1_500, 2, 8), Screening.of(500, 8, 8)
-        (Screening(rows=20, control_rows=3, per_row=8), Screening(rows=20, control_rows=3, per_row=8), None)
+        (Screening(rows=64, control_rows=10, per_row=2), Screening(rows=64, control_rows=10, per_row=2), None)
         """
         screen = cls(_ROWS, _CONTROL_ROWS, min(per_row, _PER_ROW))
         if budget is None:
@@ -81,7 +83,7 @@ class Screening:
         most = int(_SHARE * budget) // (2 * screen.per_row)
         if screen.cost(n_controls) > 2 * screen.per_row * most:
             share = most / (_ROWS + _CONTROL_ROWS * n_controls)
-            control_rows = max(1, int(share * _CONTROL_ROWS))
+            control_rows = max(_FEWEST_OF_CONTROL, int(share * _CONTROL_ROWS))
             screen = replace(screen, rows=min(_ROWS, most - control_rows * n_controls), control_rows=control_rows)
         return screen if screen.rows >= _FEWEST else None
 
