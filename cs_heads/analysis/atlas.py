@@ -59,7 +59,7 @@ def atlas(
             the demo model its own).
         k: Heads of each skill (None: 5, or half of a grid of fewer than ten heads).
         budget: Example-evaluations of the search of all skills together (None: for each half of what
-            ``find_heads`` takes, 4,000 up to 800 heads, or 2,320 by gradients, beside the intact runs).
+            ``find_heads`` takes, 4,000 up to 800 heads, or 2,256 by gradients, beside the intact runs).
             The proof takes ``n × (1 + skills + n_random)`` for each skill at most.
         seed: Seeds all draws.
         n: Unseen examples of each skill at most.

@@ -80,7 +80,7 @@ def atlas(options: argparse.Namespace) -> None:
     Skills that the model cannot do are left out.
 
     Cost, counted in example-evaluations (one mask on one example, a forward pass): by default
-    4,000 for each skill to find (2,320 by gradients), and 100 × (1 + skills + 8) for each to prove, at most.
+    4,000 for each skill to find (2,256 by gradients), and 100 × (1 + skills + 8) for each to prove, at most.
 
     Examples:
       cs-heads atlas --model demo --out atlas
