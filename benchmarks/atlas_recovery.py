@@ -33,9 +33,9 @@ from sklearn.linear_model import MultiTaskLassoCV
 import cs_heads as cs
 from cs_heads.methods.annealing import annealed, annealed_jointly
 from cs_heads.methods.annealing.fit import Fit, beyond_doubt, regress, standard_error
-from cs_heads.methods.annealing.joint import WEIGHT
 from cs_heads.methods.annealing.task_search import alone_intervals, mean_fit
 from cs_heads.ranking import HeadRanking
+from cs_heads.settings import CONTROL_WEIGHT
 from cs_heads.simulate import PlantedExperiment, World, planted_world
 
 K = 5
@@ -154,7 +154,7 @@ def by_contrast(fits: list[Fit]) -> np.ndarray:
     merits = []
     for place, fit in enumerate(fits):
         others = mean_fit([other for number, other in enumerate(fits) if number != place])
-        merits.append((fit.effect - WEIGHT * beyond_doubt(others)) / standard_error(fit))
+        merits.append((fit.effect - CONTROL_WEIGHT * beyond_doubt(others)) / standard_error(fit))
     return np.stack(merits)
 
 

@@ -122,6 +122,14 @@ def check_share(name: str, value: Any) -> float:
     return number
 
 
+def check_weight(name: str, value: Any) -> float:
+    """The value as a ``float``; raises ``ValueError`` where it is no finite number of 0 or more."""
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else float("nan")
+    if not 0 <= number < float("inf"):
+        raise ValueError(f"{name} must be a finite number of 0 or more, got {in_line(value)}")
+    return number
+
+
 def did_you_mean(word: Any, known: Iterable[str]) -> str:
     """What ends an error where a word that is known looks like one that is not; nothing where none does.
 

@@ -27,6 +27,9 @@ COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
 SCREENS = ("auto", "gradients", "masks")
 """What a search may screen all heads by; ``"auto"`` are gradients wherever there are some."""
 
+CONTROL_WEIGHT = 3.0
+"""What the mean loss of other tasks counts in a joint search: ``specific`` is a third of the own one at most."""
+
 BACKENDS = ("auto", "bridge", "hooked")
 """What may load a model."""
 
@@ -47,8 +50,8 @@ class SettingsArguments(TypedDict, total=False):
             does when asked to add special tokens).
         dtype: Of the weights of a model given by name or folder (None: float32).
         compute_dtype: What forwards with units off run in, where it is another dtype than that of the weights, as
-            ``"bfloat16"`` for float32 weights: faster where the machine multiplies that faster. Gradients of methods
-            do not.
+            ``"bfloat16"`` for float32 weights: faster where the machine multiplies that faster. Gradients of a
+            screen run in bfloat16, too; those of other methods do not.
         batch_tokens: Tokens of one forward pass at most; measured by a probe by default, and halved where memory
             does not suffice.
         progress: Whether a progress bar is shown (default: in notebooks and terminals).

@@ -17,7 +17,7 @@ from tests.test_cli import PNG, refused
 
 SKILLS = ("demo/capitals", "demo/code", "demo/rhyme")
 SMALL = ["--tasks", ",".join(SKILLS), "--budget", "3000", "--n-unseen", "40", "--n-random", "2", "--device", "cpu"]
-ARGUMENTS = ["atlas", "--model", "demo", *SMALL]
+ARGUMENTS = ["atlas", "--model", "demo", *SMALL, "--control-weight", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,11 @@ def atlas(capsys):
         return status, *capsys.readouterr()
 
     return run
+
+
+def test_losses_of_other_skills_count_what_they_are_told_to(found):
+    assert found.provenance["control_weight"] == 2.0
+    assert {ranking.provenance["design"]["control_weight"] for ranking in found.rankings.values()} == {2.0}
 
 
 def test_a_line_a_skill_tells_what_it_and_the_others_lose(printed, found):
@@ -172,6 +177,8 @@ def test_an_atlas_costs_about_what_its_dry_run_says(atlas, tiny, tmp_path):
         (["--task-option", "steps=4"], "--task-option goes with --tasks"),
         (["--n-unseen", "19"], "n_unseen must be an integer of 20 or more, got 19"),
         (["--n-random", "0"], "n_random must be an integer of 1 or more, got 0"),
+        (["--control-weight", "-1"], "control_weight must be a finite number of 0 or more, got -1.0"),
+        (["--screen", "gradient"], "screen must be one of"),
         (["--k", "0"], "k must be an integer of 1 or more, got 0"),
         (["--seed", "-1"], "seed must be an integer of 0 or more, got -1"),
         (["--forget", "demo/code"], "unrecognized arguments: --forget"),

@@ -13,7 +13,7 @@ from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.drops import Column, measure_drops
 from cs_heads.analysis.random_heads import random_sets
-from cs_heads.arguments import check_integer, check_one_of, check_seed
+from cs_heads.arguments import check_integer, check_one_of, check_seed, check_weight
 from cs_heads.cluster import Cluster, ModelLike, source_of
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import check_apart, unseen_side
@@ -25,7 +25,7 @@ from cs_heads.lens.model import tokenizer_of
 from cs_heads.methods.annealing.joint import annealed_jointly, check_joint_budget, per_task
 from cs_heads.methods.annealing.screen import screening_of
 from cs_heads.progress import expect, one_bar, step
-from cs_heads.settings import SCREENS, Settings, SettingsArguments
+from cs_heads.settings import CONTROL_WEIGHT, SCREENS, Settings, SettingsArguments
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, finding_side
 from cs_heads.tasks.controls import MIN_DEFAULTS, family_of, kin_among
@@ -43,6 +43,7 @@ def atlas(
     n: int = 100,
     n_random: int = 8,
     screen: str = "masks",
+    control_weight: float = CONTROL_WEIGHT,
     **settings: Unpack[SettingsArguments],
 ) -> Atlas:
     """Find the heads of many skills at once, each against all others, and prove them on unseen examples.
@@ -65,6 +66,8 @@ def atlas(
         n: Unseen examples of each skill at most.
         n_random: Random sets of heads that those of each skill are compared with.
         screen: What all heads are screened by, as in ``annealed``: "auto", "gradients" or "masks".
+        control_weight: What the mean loss of the other skills counts beside that of the own one, 0 or more. The larger,
+            the more specific are the heads; the smaller, the more they take of their own skill.
         settings: As of ``Experiment``.
 
     Returns:
@@ -87,6 +90,7 @@ def atlas(
     check_integer("n", n, MIN_CORRECT)
     check_integer("n_random", n_random, 1)
     check_one_of("screen", screen, SCREENS)
+    control_weight = check_weight("control_weight", control_weight)
     budget = None if budget is None else check_integer("budget", budget, 1)
     given = None if tasks is None else check_skills(tasks, n)
     with _source(model, settings) as (source, rest):
@@ -108,7 +112,9 @@ def atlas(
         ready = preparation_of(*finding, *unseen.values())
         expect(searched + judging + ready)
         step("search", names)
-        joint = annealed_jointly(finding, kin=pairs, k=k, budget=budget, seed=seed, screen=screen)
+        joint = annealed_jointly(
+            finding, kin=pairs, k=k, budget=budget, seed=seed, screen=screen, control_weight=control_weight
+        )
         rankings = {name: found for name, found in zip(names, joint.rankings, strict=True) if found is not None}
         apart = {frozenset((names[i], names[j])) for i, j in pairs}
         kin = {name: [other for other in rankings if frozenset((other, name)) in apart] for name in rankings}
@@ -155,6 +161,7 @@ def atlas(
                 "search": {"spent": sum(one.spent for one in finding), "compute_dtype": searching.compute_dtype},
                 "budget": budget,
                 "n_random": n_random,
+                "control_weight": control_weight,
                 "seed": seed,
             },
         )

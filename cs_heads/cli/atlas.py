@@ -53,6 +53,8 @@ def add(commands: Commands) -> None:
     add("--budget", type=int, help=text)
     text = "what all heads are screened by: masks (the default); gradients, which cost less; or auto"
     add("--screen", default="masks", help=text)
+    text = "what the mean loss of other skills counts beside that of the own one (default: 3)"
+    add("--control-weight", type=float, default=3.0, help=text)
     add("--k", type=int, help="heads of each skill to report and prove (default: 5, or half of a smaller grid)")
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
     add_loading(parser)
@@ -90,11 +92,12 @@ def atlas(options: argparse.Namespace) -> None:
     With --store an interrupted command is resumed where it was.
     """
     import cs_heads as cs
-    from cs_heads.arguments import check_integer
+    from cs_heads.arguments import check_integer, check_weight
 
     # What needs no model to be refused is refused before one is loaded.
     check_numbers(options)
     check_integer("n_random", options.n_random, 1)
+    check_weight("control_weight", options.control_weight)
     settings = settings_of(options)
     tasks = _tasks(options)
     # What takes seconds to import comes after what can be refused without it.
@@ -120,6 +123,7 @@ def atlas(options: argparse.Namespace) -> None:
             n=options.n_unseen,
             n_random=options.n_random,
             screen=options.screen,
+            control_weight=options.control_weight,
         )
         if options.dry_run:
             print_cost(options, cost_of_atlas(Trial(model, settings), call), model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -442,7 +443,8 @@ class Experiment:
     ) -> Float[np.ndarray, "row layer head"]:
         """The gradient of the mean probability of each row's answers (``respond``) in the row's gates.
 
-        Counts one forward and one backward pass an example; what a row's prompts begin with alike runs once.
+        Counts one forward and one backward pass an example, in bfloat16 where that is the compute dtype; what a row's
+        prompts begin with alike runs once.
 
         Args:
             gates: What each head's z is multiplied by.
@@ -464,7 +466,11 @@ class Experiment:
         asked = [[self._asked(int(example)) for example in row] for row in examples]
         found = np.full(gates.shape, np.nan, dtype=np.float32)
         digest = hashlib.sha256(gates.astype("<f4").tobytes()).hexdigest()
-        kept = self.kept_work(keep, {"examples": examples.tolist(), "gates": digest})
+        engine = self._engine if isinstance(self._engine, Engine) else None
+        # Gradients in float16 would vanish: there is no scale of the loss.
+        in_dtype = engine.cast if engine is not None and self.compute_dtype == "bfloat16" else None
+        dtype = {} if in_dtype is None else {"compute_dtype": self.compute_dtype}
+        kept = self.kept_work(keep, {"examples": examples.tolist(), "gates": digest, **dtype})
         n = 2 * examples.size
         ran: Bool[np.ndarray, " row"] = np.zeros(len(gates), dtype=bool)
         passes = counting(self.task.name, n, self.settings.progress)
@@ -475,17 +481,20 @@ class Experiment:
         ):
             if runs:
                 ran = np.asarray(np.isnan(found).any(axis=(1, 2)))
-                probability_gradients(
-                    local_model(self.source),
-                    asked,
-                    gates,
-                    self._gradient_tokens,
-                    done=done,
-                    measured=found,
-                    extend=isinstance(self._engine, Engine) and self._engine.forwards.able.extend,
-                    units=self.settings.units,
-                    off_at=self.settings.positions,
-                )
+                extend = engine is not None and engine.forwards.able.extend
+                limit = self._gradient_tokens
+                with in_dtype or nullcontext():
+                    probability_gradients(
+                        local_model(self.source),
+                        asked,
+                        gates,
+                        limit,
+                        done=done,
+                        measured=found,
+                        extend=extend,
+                        units=self.settings.units,
+                        off_at=self.settings.positions,
+                    )
         if is_tried():
             # Rows are left out, and masks of some heads or other follow.
             unknown = np.isnan(found)

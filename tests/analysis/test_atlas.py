@@ -388,6 +388,8 @@ def test_half_a_file_is_refused(tmp_path):
         ({"n": 19}, "n must be an integer of 20 or more"),
         ({"n_random": 0}, "n_random must be an integer of 1 or more"),
         ({"k": 0}, "k must be"),
+        ({"screen": "gradient"}, r"screen must be .*did you mean 'gradients'"),
+        ({"control_weight": -1.0}, "control_weight must be a finite number of 0 or more, got -1"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -422,14 +424,14 @@ def test_by_default_the_demo_model_is_asked_its_own_skills(model, monkeypatch):
 
     def noted(experiments, **given):
         asked.extend(experiments)
-        assert given["seed"] == 4
+        assert (given["seed"], given["control_weight"]) == (4, 1.5)
         raise EnoughError
 
     from importlib import import_module
 
     monkeypatch.setattr(import_module("cs_heads.analysis.atlas"), "annealed_jointly", noted)
     with pytest.raises(EnoughError):
-        cs.atlas(model, seed=4, progress=False)
+        cs.atlas(model, seed=4, control_weight=1.5, progress=False)
     assert annealed_jointly is not noted
     assert [each.task.name for each in asked] == [task.name for task in family_of("demo", 4)]
     assert len(asked) >= 4

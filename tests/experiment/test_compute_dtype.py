@@ -61,6 +61,37 @@ def test_numbers_in_half_precision_are_those_of_plain_hugging_face(load, folders
         np.testing.assert_allclose(row, plain, atol=0.03)
 
 
+def test_gradients_of_probabilities_are_those_of_the_model_loaded_in_that_dtype(load, folders, backend, tmp_path):
+    model = load("llama", backend)
+    loaded = load_model(folders("llama"), device="cpu", dtype="bfloat16", backend=backend)
+    before, examples = bits(model), np.array([[0, 1], [2, 3], [1, 3]])
+    half, whole, other = (
+        Experiment(model, a_task(), compute_dtype="bfloat16", store=tmp_path / "run.sqlite"),
+        Experiment(model, a_task(), store=tmp_path / "run.sqlite"),
+        Experiment(loaded, a_task()),
+    )
+    gates = np.random.default_rng(0).random((3, *half.grid.shape)).astype(np.float32)
+    found, exact, wanted = (each.probability_gradients(gates, examples, keep="screen") for each in (half, whole, other))
+    np.testing.assert_array_equal(found, wanted)
+    assert same(model, before)
+    # The store tells both apart.
+    assert not np.array_equal(found, exact)
+    assert np.corrcoef(found.ravel(), exact.ravel())[0, 1] > 0.98
+    again = Experiment(model, a_task(), compute_dtype="bfloat16", store=tmp_path / "run.sqlite")
+    np.testing.assert_array_equal(again.probability_gradients(gates, examples, keep="screen"), found)
+    assert again.ran == 0
+
+
+def test_gradients_of_probabilities_are_no_smaller_than_float16_holds(load, backend):
+    """There they run in the dtype of the weights."""
+    model, gates = load("llama", backend), np.random.default_rng(0).random((1, N_LAYERS, N_HEADS)).astype(np.float32)
+    found, exact = (
+        Experiment(model, a_task(), compute_dtype=dtype).probability_gradients(gates, np.array([[0, 1]]), keep="screen")
+        for dtype in ("float16", None)
+    )
+    np.testing.assert_array_equal(found, exact)
+
+
 def test_the_weights_are_the_models_own_while_results_are_taken_in_and_after_an_exception(load, backend, monkeypatch):
     model = load("llama", backend)
     before, seen = bits(model), []

@@ -169,6 +169,16 @@ def test_losses_are_what_heads_take_as_shares_of_the_score_above_chance():
     assert (found.errors > 0).all()
 
 
+def test_what_losses_of_the_controls_count_decides_between_a_strong_head_and_a_specific_one():
+    """B takes more of the first task than A does, and something of another."""
+    tasks = [Planted(GRID, {A: 0.35, B: 0.5}), Planted(GRID, {C: 0.4, B: 0.3}), *one_head_each(Head(7, 2), Head(9, 9))]
+    first = {
+        weight: annealed_jointly(tasks, k=1, control_weight=weight, n_bootstraps=0).rankings[0].top(1)
+        for weight in (0.0, 3.0)
+    }
+    assert first == {0.0: [B], 3.0: [A]}
+
+
 # What is left out
 
 
@@ -263,7 +273,17 @@ def test_every_setting_is_in_the_provenance():
     for ranking in found.rankings:
         assert ranking.method == "annealed jointly"
         design = ranking.provenance["design"]
-        assert {"budget", "k", "seed", "response", "examples_per_mask", "n_batches", "target", "fixed"} <= set(design)
+        assert {
+            "budget",
+            "k",
+            "seed",
+            "control_weight",
+            "response",
+            "examples_per_mask",
+            "n_batches",
+            "target",
+            "fixed",
+        } <= set(design)
         assert design["budget"] == 4000
 
 
@@ -302,6 +322,8 @@ def test_where_every_head_is_universal_nothing_crashes():
         ({"n_finalists": 4}, "n_finalists must be an integer of 5 or more, which is k"),
         ({"n_decoys": -1}, "n_decoys must be an integer of 0 or more"),
         ({"n_bootstraps": -1}, "n_bootstraps must be an integer of 0 or more"),
+        ({"control_weight": -1.0}, r"control_weight must be a finite number of 0 or more, got -1\.0"),
+        ({"control_weight": float("nan")}, r"control_weight must be a finite number of 0 or more, got nan"),
         ({"target": 1.0}, "target must"),
         ({"last_target": 0.0}, "last_target must"),
         ({"density": -0.1}, "density must"),

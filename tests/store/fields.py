@@ -39,7 +39,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
     "atlas": {
         **_CALL,
         "tasks": "identity",
-        **_designed("k", "budget", "seed", "n", "n_random", "screen"),
+        **_designed("k", "budget", "seed", "n", "n_random", "screen", "control_weight"),
     },
     "compare": {
         **_CALL,

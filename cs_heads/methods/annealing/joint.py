@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from cs_heads.arguments import check_integer, check_seed, check_share
+from cs_heads.arguments import check_integer, check_seed, check_share, check_weight
 from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
 from cs_heads.experiment.cost import Budget, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of, preparation_of, responding
@@ -42,9 +42,7 @@ from cs_heads.methods.annealing.task_search import TaskSearch, universal_of
 from cs_heads.methods.controls import BalancedDraws, Controls, TaskLoss, check_experiments
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
-
-WEIGHT = 3.0
-"""What the mean loss of the other tasks counts beside that of the own one: ``specific`` is a third of it at most."""
+from cs_heads.settings import CONTROL_WEIGHT
 
 # Rows of each shared head alone, at most.
 _MOST_ALONE = 4
@@ -277,6 +275,7 @@ def annealed_jointly(
     k: int | None = None,
     budget: int | None = None,
     seed: int = 0,
+    control_weight: float = CONTROL_WEIGHT,
     response: str = "score",
     examples_per_mask: int = 8,
     n_batches: int = 14,
@@ -294,7 +293,7 @@ def annealed_jointly(
     Every task is a control of the others, at no cost of its own: masks on all heads are measured on all tasks, those
     on a task's best heads beside those of another task, on both. What a head takes from the controls is its mean effect
     on the other tasks, each fitted by itself, so that a control that shares a head counts as one of many; it counts
-    ``WEIGHT`` times. Sets of ``k`` finalists are then measured by task as in ``annealed``.
+    ``control_weight`` times. Sets of ``k`` finalists are then measured by task as in ``annealed``.
 
     Heads that most tasks need are universal, and shared by all: more than half of the tasks lose, by more than .05
     beyond a standard error, and all in the mean more than .1, and without the one that loses most more than 4 errors.
@@ -306,6 +305,7 @@ def annealed_jointly(
         budget: Example-evaluations of all tasks together (None: the intact runs, and for
             each half of what ``annealed`` takes, or by gradients as many masks and one task's gradients).
         seed: Seeds all draws.
+        control_weight: What a loss of the controls counts beside one of the task, 0 or more.
         response: What is fitted, as in ``annealed``.
         examples_per_mask: Random examples of a task under each mask.
         n_batches: As in ``annealed``, like all further arguments.
@@ -334,6 +334,7 @@ def annealed_jointly(
         responding(experiment, response)
     grid, size = experiments[0].grid, experiments[0].grid.size
     k, fitted = fitting_k(k, grid)
+    control_weight = check_weight("control_weight", control_weight)
     examples_per_mask = check_integer("examples_per_mask", examples_per_mask, 1)
     n_batches = check_integer("n_batches", n_batches, MIN_BATCHES)
     n_finalists = max(20, k) if n_finalists is None else check_integer("n_finalists", n_finalists, k, why="which is k")
@@ -368,7 +369,7 @@ def annealed_jointly(
             n_finalists=min(n_finalists, max(k, size // 2)),
             n_decoys=n_decoys,
             rng=rng,
-            weight=WEIGHT,
+            weight=control_weight,
         )
         if screening:
             searches[place].screen(screening)
@@ -387,6 +388,7 @@ def annealed_jointly(
         "budget": budget,
         "k": k,
         "seed": seed,
+        "control_weight": control_weight,
         "response": response,
         "n_batches": n_batches,
         **shares,
