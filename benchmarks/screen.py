@@ -19,12 +19,13 @@ import numpy as np
 import pandas as pd
 
 import cs_heads as cs
-from cs_heads.methods.annealing.screen import Gradients
+from cs_heads.methods.annealing.screen import Gradients, Screening
 from cs_heads.methods.controls import TaskLoss
 from cs_heads.tasks import finding_side
 
 BEST = (10, 20, 30, 60)
-PER_ROW = 2
+EXAMPLES = 8
+"""Of a task under one mask in a search; a row of gradients has as many or fewer."""
 
 
 def rank(effects: dict[str, np.ndarray], skill: str) -> np.ndarray:
@@ -45,8 +46,10 @@ def main() -> None:
     found = pd.read_csv(options.skills).set_index("skill")["heads"].str.split().to_dict()
     model = cs.load_model(options.model, dtype="float32")
     first = cs.Experiment(model, finding_side(cs.load_task(next(iter(found)), seed=options.seed)), progress=False)
+    first = first.in_faster_dtype()
     tasks = {name: TaskLoss.of(first.on(finding_side(cs.load_task(name, seed=options.seed)))) for name in found}
     print(f"| rows | {' | '.join(f'of the best {best}' for best in BEST)} | s a skill |\n{'|---' * (2 + len(BEST))}|")
+    per_row = Screening.of(None, 0, EXAMPLES).per_row
     ways = [("on the way to masks", rows) for rows in options.rows] + [("at the intact model", max(options.rows))]
     for way, rows in ways:
         start, effects = process_time(), {}
@@ -54,7 +57,7 @@ def main() -> None:
         put = {} if density is None else {"density": density}
         for name, task in tasks.items():
             rng = np.random.default_rng(options.seed)
-            effects[name] = Gradients.of(task, rows, PER_ROW, rng, **put).fit().effect
+            effects[name] = Gradients.of(task, rows, per_row, rng, **put).fit().effect
         seconds = (process_time() - start) / len(tasks)
         places = [rank(effects, name)[first.grid.index(head)] for name, heads in found.items() for head in heads]
         shares = [f"{np.mean(np.array(places) < best):.2f}" for best in BEST]
