@@ -11,7 +11,8 @@ verdict), ``matrix.csv`` (the heads of one skill off, all skills measured), ``un
 ``curve.csv`` (own loss with the first 1 to 10 heads off), ``habits.csv`` (what universal heads and the first heads look
 at) and ``run.json`` (command, seconds, cost); and pictures of the map, the matrix and the tree. ``--save`` keeps the
 whole atlas, from which ``--saved`` writes all but ``run.json`` anew: curve and habits, where ``--model`` is given, and
-the rest without a model. With ``--store`` an interrupted run goes on.
+the rest without a model. ``--again`` writes curve, habits or both of the heads in the tables of ``--out``, where a
+curve ends. With ``--store`` an interrupted run goes on.
 
 ``--claims`` runs no model. From the tables of atlases that are there it writes what these say together:
 
@@ -28,6 +29,7 @@ import argparse
 import json
 import shlex
 import sys
+from collections.abc import Iterable, Mapping
 from itertools import combinations
 from pathlib import Path
 from time import perf_counter
@@ -39,6 +41,7 @@ from scipy.stats import pearsonr, spearmanr
 
 import cs_heads as cs
 from cs_heads import plot
+from cs_heads.experiment.controls import unseen_side
 from cs_heads.plot.style import draw_to
 from cs_heads.settings import SCREENS
 from cs_heads.tasks import builtin_tasks
@@ -49,6 +52,10 @@ N, N_UNSEEN = 100, 60
 """Examples to find heads with, and unseen ones of each skill."""
 MOST = 10
 """Heads of the curve."""
+MEASURED = ("habits", "curve")
+"""Tables that the model is run for once more."""
+LOOKED_AT = 10
+"""Prompts of a skill on which attention is taken."""
 DRAWS = 20_000
 """Random sets of heads that pairs of one layer or group are compared with."""
 
@@ -70,29 +77,52 @@ def skills_of(options: argparse.Namespace) -> list[cs.Task]:
     return tasks
 
 
-def curves(model: Any, tasks: list[cs.Task], found: cs.Atlas, options: argparse.Namespace) -> pd.DataFrame:
+def curves(
+    model: Any, tasks: list[cs.Task], sets: Mapping[str, list[Unit]], options: argparse.Namespace
+) -> pd.DataFrame:
     """Own loss on unseen examples with the first heads of each skill off."""
     rows = []
     given: dict[str, Any] = {"seed": options.seed, "store": options.store, "progress": False}
     for task in tasks:
-        if task.name not in found.rankings:
+        if task.name not in sets:
             continue
-        curve = cs.sparsity_curve(
-            model, task, found.rankings[task.name], max_heads=MOST, n=N_UNSEEN, controls=None, **given
-        )
+        heads = sets[task.name]
+        curve = cs.sparsity_curve(model, task, heads, max_heads=len(heads), n=N_UNSEEN, controls=None, **given)
         for k, drop in enumerate(curve.drops[curve.own]):
             rows.append({"skill": task.name, "k": k, "loss": drop.share_lost})
     return pd.DataFrame(rows)
 
 
-def looked_at(model: Any, found: cs.Atlas) -> pd.DataFrame:
+def looked_at(model: Any, sets: Mapping[str, Iterable[Unit]], seed: int) -> pd.DataFrame:
     """The habits of universal heads, and of the first heads of each skill, with what they serve."""
-    serves: dict[str, list[str]] = {str(head): ["all"] for head in found.universal}
-    for name, heads in found.heads.items():
-        for head in map(str, heads):
-            serves.setdefault(head, []).append(name)
+    serves: dict[str, list[str]] = {}
+    for name in sorted(sets, key=lambda name: name != "universal"):
+        for head in map(str, sets[name]):
+            serves.setdefault(head, []).append("all" if name == "universal" else name)
     table = cs.habits(model, list(serves))
-    return table.assign(serves=[" ".join(serves[head]) for head in table["head"]])
+    worked, even = at_worked_examples(model, list(table["head"]), seed)
+    said = {"worked examples": worked, "if even": even}
+    return table.assign(**said, serves=[" ".join(serves[head]) for head in table["head"]])
+
+
+def at_worked_examples(model: Any, heads: list[str], seed: int) -> tuple[np.ndarray, float]:
+    """By head the last token's attention to worked examples but for the first token; and what it is if spread evenly.
+
+    Of everyday skills that are asked by worked examples, a line each, the mean over the first unseen prompts.
+    """
+    tasks = [cs.load_task(name, seed=seed) for name in builtin_tasks() if name.startswith("everyday/")]
+    prompts = [
+        one.prompt
+        for task in tasks
+        for one in unseen_side(task, N_UNSEEN).examples[:LOOKED_AT]
+        if one.prompt.count("\n") > 1
+    ]
+    shares, tokens = [], []
+    for seen in cs.attention(model, prompts, heads, off=()).prompts:
+        line = next(at for at in reversed(range(len(seen.tokens))) if "\n" in seen.tokens[at])
+        shares.append(seen.intact[:, -1, 1 : line + 1].sum(axis=-1))
+        tokens.append(line / len(seen.tokens))
+    return np.mean(shares, axis=0), float(np.mean(tokens))
 
 
 def write(folder: Path, tables: dict[str, pd.DataFrame]) -> None:
@@ -225,10 +255,13 @@ def main() -> None:
     parser.add_argument("--store", type=Path)
     parser.add_argument("--save", type=Path, help="file for the whole atlas")
     parser.add_argument("--saved", type=Path, help="write the tables of this atlas, and search nothing")
+    parser.add_argument("--again", nargs="+", choices=MEASURED, help="write these of the tables in --out, and no more")
     parser.add_argument("--claims", type=Path, nargs="+", help="compare the atlases of these folders, and run nothing")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.again and options.saved:
+        parser.error("--again is of the tables in --out, --saved of an atlas")
     if options.claims:
         rng = np.random.default_rng(options.seed)
         depth = depths(options.claims)
@@ -240,11 +273,15 @@ def main() -> None:
         found = cs.Atlas.load(options.saved)
         write_atlas(options.out, found)
         if options.model:
-            write_measured(options, cs.load_model(options.model, dtype="float32"), skills_of(options), found)
+            write_measured(options, cs.load_model(options.model, dtype="float32"), *heads_of(found))
         return
     if options.model is None:
         parser.error("--model says what is measured")
     model = cs.load_model(options.model, dtype="float32")
+    if options.again:
+        sets = sets_of(options.out)[2]
+        write_measured(options, model, sets, sets)
+        return
     tasks = skills_of(options)
     start = perf_counter()
     found = cs.atlas(
@@ -274,13 +311,24 @@ def main() -> None:
     (options.out / "run.json").write_text(json.dumps(record, indent=1, default=str) + "\n")
     print(found)
     print(f"{seconds:.0f} s, own {own:.3f}, others {others:.3f}", flush=True)
-    write_measured(options, model, tasks, found)
+    write_measured(options, model, *heads_of(found))
 
 
-def write_measured(options: argparse.Namespace, model: Any, tasks: list[cs.Task], found: cs.Atlas) -> None:
-    """What the model is run for once more."""
-    write(options.out, {"habits": looked_at(model, found)})
-    write(options.out, {"curve": curves(model, tasks, found, options)})
+def heads_of(found: cs.Atlas) -> tuple[dict[str, list[Unit]], dict[str, list[Unit]]]:
+    """The universal heads and those of each skill, and the first of each skill's ranking."""
+    sets = {"universal": list(found.universal), **{name: list(heads) for name, heads in found.heads.items()}}
+    return sets, {name: ranking.top(MOST) for name, ranking in found.rankings.items()}
+
+
+def write_measured(
+    options: argparse.Namespace, model: Any, sets: Mapping[str, list[Unit]], first: Mapping[str, list[Unit]]
+) -> None:
+    """What the model is run for once more: habits of sets of heads, and what the first heads of each skill take."""
+    wanted = options.again or MEASURED
+    if "habits" in wanted:
+        write(options.out, {"habits": looked_at(model, sets, options.seed)})
+    if "curve" in wanted:
+        write(options.out, {"curve": curves(model, skills_of(options), first, options)})
 
 
 def write_atlas(folder: Path, found: cs.Atlas) -> None:

@@ -7,7 +7,9 @@ Into the folder of the atlas (``atlas.py``) goes ``transfer.csv``, one row for e
 what the data set loses with these heads off. ``same`` says whether both ask for the same skill. The data sets are five
 of *Function Vectors* in ``--data`` (``function_vectors/antonym.json``, ...: other words and another form of question),
 with five worked examples, and then multiple-choice: CommonsenseQA, ARC-Challenge and MMLU by lm-eval, without worked
-examples. What the model cannot do above chance by its 95 % interval has one row, without losses.
+examples. What the model cannot do above chance by its 95 % interval has one row, without losses. With ``--search`` five
+heads of each multiple-choice set that it can do are found and proved, six everyday skills as controls, and
+``knowledge.csv`` says what they take, beside random heads of the same layers.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from atlas import sets_of, write
+from paper_skills import CONTROLS
 from scipy.stats import binomtest
 
 import cs_heads as cs
@@ -38,8 +41,8 @@ KNOWLEDGE = {
     "arc_challenge": "arc/ARC-Challenge-Test.jsonl",
     "mmlu": "mmlu/mmlu.zip",
 }
-N, N_KNOWLEDGE = 100, 200
-"""Examples of each data set."""
+N, N_KNOWLEDGE, N_PROOF = 100, 200, 400
+"""Examples of each data set, and unseen ones of a proof."""
 
 
 def tasks_of(data: Path, seed: int) -> Iterator[cs.Task]:
@@ -70,18 +73,42 @@ def rows_of(model: Any, task: cs.Task, sets: dict[str, list[Any]]) -> Iterator[d
         yield {**known, "heads of": skill, "same": skill == same, **told}
 
 
+def searched(model: Any, task: cs.Task, seed: int) -> dict[str, Any]:
+    """Five heads of a data set, and their proof."""
+    controls = [cs.load_task(f"everyday/{name}", seed=seed) for name in CONTROLS]
+    found = cs.find_heads(model, task, k=5, controls=controls, seed=seed, progress=False)
+    proof = cs.confirm(model, task, found, n=N_PROOF, controls=controls, seed=seed, progress=False)
+    own, others = proof.result, None if proof.specificity is None else proof.specificity.mean
+    low, high = own.share_interval
+    row = {"data set": task.name, "heads": " ".join(map(str, proof.heads)), "shared": " ".join(map(str, found.shared))}
+    row |= {"unseen": own.n_examples, "baseline": own.baseline, "own loss": own.share_lost, "low": low, "high": high}
+    if others is not None:
+        row |= {"others' mean loss": others.loss, "others low": others.low, "others high": others.high}
+    random = proof.random_drop / (own.baseline - own.chance)
+    return {
+        **row,
+        "random": random,
+        "p": proof.p,
+        "verdict": proof.verdict,
+        "search": found.spent,
+        "proof": proof.spent,
+    }
+
+
 def main() -> None:
     """Measure, write, and print of each data set the loss by the same skill's heads and the mean by others'."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="folder or name")
     parser.add_argument("--atlas", type=Path, required=True, help="folder of the model's atlas, and of the table")
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--search", action="store_true", help="heads of multiple-choice that the model can do, too")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     sets = {name: heads for name, heads in sets_of(options.atlas)[2].items() if name != "universal"}
     tasks = list(tasks_of(options.data, options.seed))
     model = cs.load_model(options.model, dtype="float32")
     rows: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     for task in tasks:
         mine = list(rows_of(model, task, sets))
         rows += mine
@@ -93,6 +120,10 @@ def main() -> None:
             for said, same in (("same", True), ("others", False)):
                 losses = [row["loss"] for row in mine if "loss" in row and row["same"] is same]
                 print(f"  {said}: {np.mean(losses):.2f}" if losses else f"  {said}: none", flush=True)
+        if options.search and task.name in KNOWLEDGE and "same" in mine[0]:
+            found.append(searched(model, task, options.seed))
+            write(options.atlas, {"knowledge": pd.DataFrame(found)})
+            print("  " + ", ".join(f"{name} {value}" for name, value in found[-1].items()), flush=True)
 
 
 if __name__ == "__main__":
