@@ -66,8 +66,8 @@ def atlas(
         n: Unseen examples of each skill at most.
         n_random: Random sets of heads that those of each skill are compared with.
         screen: What all heads are screened by, as in ``annealed``: "auto", "gradients" or "masks".
-        control_weight: What the mean loss of the other skills counts beside that of the own one, 0 or more. The larger,
-            the more specific are the heads; the smaller, the more they take of their own skill.
+        control_weight: What the mean loss of the other skills counts beside that of the own one, 0 or more. A large
+            one favors heads that spare the others, a small one heads that take more of their own skill.
         settings: As of ``Experiment``.
 
     Returns:

@@ -443,8 +443,8 @@ class Experiment:
     ) -> Float[np.ndarray, "row layer head"]:
         """The gradient of the mean probability of each row's answers (``respond``) in the row's gates.
 
-        Counts one forward and one backward pass an example, in bfloat16 where that is the compute dtype; what a row's
-        prompts begin with alike runs once.
+        Counts one forward and one backward pass an example; what a row's prompts begin with alike runs once. Both
+        passes are in bfloat16 where that is the compute dtype, else in the dtype of the weights.
 
         Args:
             gates: What each head's z is multiplied by.

@@ -305,7 +305,7 @@ def annealed_jointly(
         budget: Example-evaluations of all tasks together (None: the intact runs, and for
             each half of what ``annealed`` takes, or by gradients as many masks and one task's gradients).
         seed: Seeds all draws.
-        control_weight: What a loss of the controls counts beside one of the task, 0 or more.
+        control_weight: What the mean loss of the controls counts beside that of the task, 0 or more.
         response: What is fitted, as in ``annealed``.
         examples_per_mask: Random examples of a task under each mask.
         n_batches: As in ``annealed``, like all further arguments.
