@@ -31,11 +31,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import MultiTaskLassoCV
 
 import cs_heads as cs
+from cs_heads.arguments import CONTROL_WEIGHT
 from cs_heads.methods.annealing import annealed, annealed_jointly
 from cs_heads.methods.annealing.fit import Fit, beyond_doubt, regress, standard_error
 from cs_heads.methods.annealing.task_search import alone_intervals, mean_fit
 from cs_heads.ranking import HeadRanking
-from cs_heads.settings import CONTROL_WEIGHT
 from cs_heads.simulate import PlantedExperiment, World, planted_world
 
 K = 5

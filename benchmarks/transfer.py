@@ -118,7 +118,7 @@ def main() -> None:
         print(task.name, said.format(**mine[0]), flush=True)
         if "same" in mine[0]:
             for said, same in (("same", True), ("others", False)):
-                losses = [row["loss"] for row in mine if "loss" in row and row["same"] is same]
+                losses = [min(max(row["loss"], 0.0), 1.0) for row in mine if "loss" in row and row["same"] is same]
                 print(f"  {said}: {np.mean(losses):.2f}" if losses else f"  {said}: none", flush=True)
         if options.search and task.name in KNOWLEDGE and "same" in mine[0]:
             found.append(searched(model, task, options.seed))

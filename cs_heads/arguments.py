@@ -97,6 +97,9 @@ def check_within(name: str, value: Any, least: int, most: int) -> int:
 MAX_HEADS = 10**6
 """Layers, or heads of a layer or of a model, at most: no model comes near."""
 
+CONTROL_WEIGHT = 3.0
+"""What the mean loss of other tasks counts beside the own one: *specific* is a third of it at most."""
+
 MAX_BUDGET = 10**12
 """Example-evaluations at most, which would take a lifetime."""
 

@@ -27,9 +27,6 @@ COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
 SCREENS = ("auto", "gradients", "masks")
 """What a search may screen all heads by; ``"auto"`` are gradients wherever there are some."""
 
-CONTROL_WEIGHT = 3.0
-"""What the mean loss of other tasks counts beside the own one: *specific* is a third of it at most."""
-
 BACKENDS = ("auto", "bridge", "hooked")
 """What may load a model."""
 

@@ -13,7 +13,7 @@ from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.drops import Column, measure_drops
 from cs_heads.analysis.random_heads import random_sets
-from cs_heads.arguments import check_integer, check_one_of, check_seed, check_weight
+from cs_heads.arguments import CONTROL_WEIGHT, check_integer, check_one_of, check_seed, check_weight
 from cs_heads.cluster import Cluster, ModelLike, source_of
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import check_apart, unseen_side
@@ -25,7 +25,7 @@ from cs_heads.lens.model import tokenizer_of
 from cs_heads.methods.annealing.joint import annealed_jointly, check_joint_budget, per_task
 from cs_heads.methods.annealing.screen import screening_of
 from cs_heads.progress import expect, one_bar, step
-from cs_heads.settings import CONTROL_WEIGHT, SCREENS, Settings, SettingsArguments
+from cs_heads.settings import SCREENS, Settings, SettingsArguments
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, finding_side
 from cs_heads.tasks.controls import MIN_DEFAULTS, family_of, kin_among

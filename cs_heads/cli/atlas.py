@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from cs_heads import plot
+from cs_heads.arguments import CONTROL_WEIGHT, check_integer, check_weight
 from cs_heads.cli.completion import completes
 from cs_heads.cli.config import write_config
 from cs_heads.cli.dry_run import DRY_RUN, Trial, cost_of_atlas, print_cost
@@ -53,8 +54,8 @@ def add(commands: Commands) -> None:
     add("--budget", type=int, help=text)
     text = "what all heads are screened by: masks (the default); gradients, which cost less; or auto"
     add("--screen", default="masks", help=text)
-    text = "what the mean loss of other skills counts beside that of the own one (default: 3)"
-    add("--control-weight", type=float, default=3.0, help=text)
+    text = f"what the mean loss of other skills counts beside that of the own one (default: {CONTROL_WEIGHT:g})"
+    add("--control-weight", type=float, default=CONTROL_WEIGHT, help=text)
     add("--k", type=int, help="heads of each skill to report and prove (default: 5, or half of a smaller grid)")
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
     add_loading(parser)
@@ -92,7 +93,6 @@ def atlas(options: argparse.Namespace) -> None:
     With --store an interrupted command is resumed where it was.
     """
     import cs_heads as cs
-    from cs_heads.arguments import check_integer, check_weight
 
     # What needs no model to be refused is refused before one is loaded.
     check_numbers(options)

@@ -481,17 +481,15 @@ class Experiment:
         ):
             if runs:
                 ran = np.asarray(np.isnan(found).any(axis=(1, 2)))
-                extend = engine is not None and engine.forwards.able.extend
-                limit = self._gradient_tokens
                 with in_dtype or nullcontext():
                     probability_gradients(
                         local_model(self.source),
                         asked,
                         gates,
-                        limit,
+                        self._gradient_tokens,
                         done=done,
                         measured=found,
-                        extend=extend,
+                        extend=engine is not None and engine.forwards.able.extend,
                         units=self.settings.units,
                         off_at=self.settings.positions,
                     )

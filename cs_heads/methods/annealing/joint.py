@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from cs_heads.arguments import check_integer, check_seed, check_share, check_weight
+from cs_heads.arguments import CONTROL_WEIGHT, check_integer, check_seed, check_share, check_weight
 from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
 from cs_heads.experiment.cost import Budget, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of, preparation_of, responding
@@ -42,7 +42,6 @@ from cs_heads.methods.annealing.task_search import TaskSearch, universal_of
 from cs_heads.methods.controls import BalancedDraws, Controls, TaskLoss, check_experiments
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
-from cs_heads.settings import CONTROL_WEIGHT
 
 # Rows of each shared head alone, at most.
 _MOST_ALONE = 4
