@@ -99,7 +99,7 @@ class JointSearch:
         """
         universal = universal_of(*self.taken(), kin=self._kin())
         for search in self.searches:
-            search.shared |= {int(h): search.blame.both(int(h)) for h in universal if h not in search.shared}
+            search.set_aside_universal(universal)
             search.sensor.budget = Budget(self.budget.left // len(self.searches))
         chosen = best_sets(self.searches, k)
         for search in self.searches:

@@ -273,7 +273,7 @@ class Search:
         found = both_effects(*self.sides(self.rows, PLENTY), self.sensor.task.above_guess)
         if found is None:
             found = {int(head): self.blame.both(int(head)) for head in np.flatnonzero(self.blame.controls.z > CLEAR)}
-        found = {head: both for head, both in found.items() if both.are_shared and head not in self.shared}
+        found = {head: both for head, both in found.items() if both.are_shared(self.weight) and head not in self.shared}
         self.shared |= found
         return bool(found)
 

@@ -115,6 +115,11 @@ class TaskSearch(Search):
         controls = mean_fit([other.own for other in self.others])
         return contrasted(self.rows[some], controls, beside, above, weight=self.weight, before=self.before)
 
+    def set_aside_universal(self, heads: Collection[int]) -> None:
+        """Set aside heads that most tasks need; where controls weigh less than the task, those they outweigh alone."""
+        known = {int(head): self.blame.both(int(head)) for head in heads if head not in self.shared}
+        self.shared |= {head: both for head, both in known.items() if self.weight >= 1 or both.outweighed(self.weight)}
+
     def control_effects(self) -> tuple[Flat, Flat]:
         """What each head takes from the others in the mean, against the intact model, and its error."""
         effects, errors = zip(*(other.taken() for other in self.others), strict=True)
