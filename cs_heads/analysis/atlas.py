@@ -67,7 +67,8 @@ def atlas(
         n_random: Random sets of heads that those of each skill are compared with.
         screen: What all heads are screened by, as in ``annealed``: "auto", "gradients" or "masks".
         control_weight: What the mean loss of the other skills counts beside that of the own one, 0 or more. A large
-            one favors heads that spare the others, a small one heads that take more of their own skill.
+            one favors heads that spare the others, a small one heads that take more of their own skill. Below 1 a
+            skill keeps a universal head of which it loses more than twice the weight times what the others lose.
         settings: As of ``Experiment``.
 
     Returns:

@@ -236,10 +236,15 @@ def test_a_head_is_shared_where_it_surely_takes_from_both_and_from_the_controls_
     task, controls, shared, large
 ):
     both = BothEffects(*task, *controls)
-    assert (both.are_shared, both.are_large) == (shared, large)
+    assert (both.are_shared(), both.are_large) == (shared, large)
     own, others = (both.to_dict()[f"{side}_interval"] for side in ("task", "controls"))
     assert own == pytest.approx((task[0] - 1.96 * task[1], task[0] + 1.96 * task[1]))
     assert others == pytest.approx((controls[0] - 1.96 * controls[1], controls[0] + 1.96 * controls[1]))
+
+
+def test_a_small_weight_of_the_controls_leaves_to_the_task_what_takes_more_from_it():
+    both = BothEffects(0.6, 0.05, 0.5, 0.05)
+    assert [both.are_shared(weight) for weight in (3.0, 1.0, 0.7, 0.5, 0.0)] == [True, True, True, False, False]
 
 
 # Measuring rows

@@ -95,7 +95,7 @@ class JointSearch:
     def best_sets(self, k: int) -> list[Int[np.ndarray, " k"] | None]:
         """The set of ``k`` heads of each task that proves best; spends the budget in equal parts.
 
-        Heads that most tasks need are shared by all of them from here on.
+        Heads that most tasks need are shared from here on, by all of them where controls count in full.
         """
         universal = universal_of(*self.taken(), kin=self._kin())
         for search in self.searches:
@@ -304,7 +304,8 @@ def annealed_jointly(
         budget: Example-evaluations of all tasks together (None: the intact runs, and for
             each half of what ``annealed`` takes, or by gradients as many masks and one task's gradients).
         seed: Seeds all draws.
-        control_weight: What the mean loss of the controls counts beside that of the task, 0 or more.
+        control_weight: What the mean loss of the controls counts beside that of the task, 0 or more. Below 1, also
+            in what sets shared and universal heads aside: a task keeps those that take enough more from it.
         response: What is fitted, as in ``annealed``.
         examples_per_mask: Random examples of a task under each mask.
         n_batches: As in ``annealed``, like all further arguments.
