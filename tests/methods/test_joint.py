@@ -180,7 +180,8 @@ def test_what_losses_of_the_controls_count_decides_between_a_strong_head_and_a_s
 
 
 def test_a_universal_head_is_kept_for_the_skill_it_takes_most_from_where_controls_weigh_little():
-    tasks = [Planted(GRID, {A: 0.2, B: 0.5}), *(Planted(GRID, {head: 0.3, B: 0.2}) for head in (C, Head(7, 2), Head(9, 9)))]
+    others = (C, Head(7, 2), Head(9, 9))
+    tasks = [Planted(GRID, {A: 0.2, B: 0.5}), *(Planted(GRID, {head: 0.3, B: 0.2}) for head in others)]
     kept = {}
     for weight in (0.3, 1.0):
         found = annealed_jointly(tasks, k=2, control_weight=weight, n_bootstraps=0).rankings
