@@ -117,6 +117,57 @@ def test_the_tables_of_atlases_have_the_figures_of_their_files(model, mark, most
     assert means[1] <= most
 
 
+FORMS = {
+    "cloze": {
+        "ARC-Easy": "arc_easy",
+        "SciQ, without its passages": "sciq",
+        "PIQA": "piqa",
+        "CommonsenseQA": "commonsense_qa_cloze",
+        "MMLU": "lm-eval/mmlu_continuation",
+    },
+    "cloze, by length": {"OpenBookQA": "openbookqa", "ARC-Challenge": "arc_challenge"},
+    "cloze, five worked examples": {"CommonsenseQA": "commonsense_qa_cloze_5"},
+    "letters": {"CommonsenseQA": "commonsense_qa", "MMLU": "mmlu"},
+}
+"""By form and set of the table of multiple-choice, the name in its file."""
+
+
+def numbers(cell):
+    """The figures in a cell: a value, then perhaps the bounds of its interval."""
+    return [float(figure) for figure in re.findall(r"-?\d*\.\d+", cell)]
+
+
+def test_the_tables_of_knowledge_multiple_choice_have_the_figures_of_their_files():
+    text = text_of(ROOT / "docs" / "benchmarks" / "atlas.md")
+    folder = ROOT / "benchmarks" / "real" / "smollm2"
+    part = text[text.index("<!-- knowledge -->") : text.index("<!-- /knowledge -->")]
+    transfer, proved = (pd.read_csv(folder / f"{name}.csv") for name in ("transfer", "knowledge"))
+    choice = transfer[~transfer["data set"].str.startswith("function_vectors/")]
+    known = choice.groupby("data set").first()
+    asked = table(part, "| set | form")[1:]
+    assert {FORMS[form][name] for name, form, *_ in asked} == {*known.index}
+    for name, form, n, right, chance in asked:
+        row = known.loc[FORMS[form][name]]
+        figures = [row["baseline"], row["baseline low"], row["baseline high"]]
+        assert int(n) == row["n"]
+        assert numbers(right) == pytest.approx(figures, abs=0.006)
+        assert float(chance) == pytest.approx(row["chance"], abs=0.006)
+    shown = table(part, "| heads off")[1:]
+    for (k, own, others, random, verdict), (_, row) in zip(shown, proved.iterrows(), strict=True):
+        assert (int(k), verdict) == (row["k"], row["verdict"])
+        assert numbers(own) == pytest.approx([row["own loss"], row["low"], row["high"]], abs=0.006)
+        assert numbers(random) == pytest.approx([row["random"], row["random most"]], abs=0.006)
+        assert float(others) == pytest.approx(row["others' mean loss"], abs=0.006)
+    taken = choice[~choice["heads of"].isin(["universal", *known.index])].groupby("data set")["loss"]
+    means = taken.agg(lambda losses: losses.clip(0, 1).mean())
+    said = re.findall(r"take (\.\d+) of (?:200 questions of )?(ARC-Easy|SciQ) on average", text)
+    assert {name: float(loss) for loss, name in said} == pytest.approx(
+        {"ARC-Easy": means["arc_easy"], "SciQ": means["sciq"]}, abs=0.006
+    )
+    *first, last = proved["heads"][0].split()
+    assert f"{', '.join(first)} and {last}" in text
+
+
 def test_the_tables_of_the_papers_own_skills_have_the_figures_of_their_files():
     text = text_of(ROOT / "docs" / "benchmarks" / "real-models.md")
     folder = ROOT / "benchmarks" / "real" / "qwen2.5-coder"
