@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 from typing_extensions import Unpack
 
-from cs_heads.analysis.atlas_result import Atlas
+from cs_heads.analysis.atlas_result import Atlas, needed_by_most
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.drops import Column, measure_drops
 from cs_heads.analysis.random_heads import random_sets
@@ -68,7 +68,8 @@ def atlas(
         screen: What all heads are screened by, as in ``annealed``: "auto", "gradients" or "masks".
         control_weight: What the mean loss of the other skills counts beside that of the own one, 0 or more. A large
             one favors heads that spare the others, a small one heads that take more of their own skill. Below 1 a
-            skill keeps a universal head of which it loses more than twice the weight times what the others lose.
+            skill keeps a universal head that takes more from it than twice the weight times the mean loss of the
+            others, by estimates as they are: at .3 most skills keep it, at 0 all do.
         settings: As of ``Experiment``.
 
     Returns:
@@ -124,7 +125,11 @@ def atlas(
         columns = [Column(name, "own", (unseen[name],)) for name in rankings]
         drops = measure_drops(columns, heads, {name: name for name in rankings}, seed)
         step("random heads")
-        apart_of = {name: [h for h in found.shared if h not in heads[name]] for name, found in rankings.items()}
+        universal = needed_by_most(judged.grid, joint.losses, joint.errors, [*rankings], kin)
+        apart_of = {
+            name: [h for h in dict.fromkeys((*found.shared, *universal)) if h not in heads[name]]
+            for name, found in rankings.items()
+        }
         # As each proof draws them, all in forwards that they share.
         grid = judged.grid
         sets = {

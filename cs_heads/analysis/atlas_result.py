@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,27 @@ from cs_heads.arguments import check_path, read_saved
 from cs_heads.drawable import Drawable
 from cs_heads.methods.annealing.task_search import alone_intervals, universal_of
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import Unit
+from cs_heads.units import Grid, Unit
 
 FORMAT = "cs-heads atlas"
 
 # A loss must be so many standard errors, and so much of the score above chance, to call a head one of a skill; and
 # what is subtracted where skills are compared.
 _CLEAR, _MUCH, _DOUBT = 4.0, 0.1, 2.0
+
+
+def needed_by_most(
+    grid: Grid,
+    losses: Float[np.ndarray, "skill layer head"],
+    errors: Float[np.ndarray, "skill layer head"],
+    skills: Sequence[str],
+    kin: Mapping[str, Collection[str]],
+) -> tuple[Unit, ...]:
+    """The universal heads by what each head takes from each of the skills, of which some are kin of others."""
+    place = {name: number for number, name in enumerate(skills)}
+    pairs = [(place[name], place[other]) for name, others in kin.items() for other in others]
+    losses, errors = (each.reshape(len(each), -1) for each in (losses, errors))
+    return tuple(grid.unit(int(index)) for index in universal_of(losses, errors, pairs))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,10 +100,7 @@ class Atlas(Result, Drawable, picture="atlas"):
     def universal(self) -> tuple[Unit, ...]:
         """Heads that most skills need, those first that take most (see ``annealed_jointly``)."""
         grid = next(iter(self.rankings.values())).grid
-        losses, errors = (each.reshape(len(each), -1) for each in (self.losses, self.errors))
-        place = {name: number for number, name in enumerate(self.skills)}
-        pairs = [(place[name], place[other]) for name, others in self.kin.items() for other in others]
-        return tuple(grid.unit(int(index)) for index in universal_of(losses, errors, pairs))
+        return needed_by_most(grid, self.losses, self.errors, self.skills, self.kin)
 
     @property
     def shared(self) -> dict[Unit, tuple[str, ...]]:
@@ -196,7 +207,7 @@ class Atlas(Result, Drawable, picture="atlas"):
                     "heads": " ".join(map(str, self.heads[name])),
                     "baseline": proof.result.baseline,
                     "own loss": matrix.loc[name, name],
-                    "others' mean loss": others.clip(lower=0).mean(),
+                    "others' mean loss": others.clip(0, 1).mean(),
                     "loses most": worst,
                     "loss of that": np.nan if worst is None else others[worst],
                     "random": proof.random_drop / above if above > 0 else np.nan,

@@ -46,7 +46,7 @@ def atlas(found: Atlas, ax: Axes | None = None) -> Axes:
     head of the middle skill causes. The first heads of each skill are framed and carry its letter; others carry it in
     thin type. Letters and colors go along the tree of skills, so that those near each other share heads. Heads of
     several skills are split in their colors and carry the number of these skills; universal heads are dark gray, in a
-    ring, with a U. Squares below six points have no letters.
+    ring, with a U, also where they are among the first of a skill. Squares below six points have no letters.
 
     Args:
         found: as ``cs.atlas`` gives it.

@@ -176,7 +176,8 @@ def _map(found: Atlas, word: str) -> Part:
     told = "; ".join(f"{name}: {' '.join(map(str, heads))}" for name, heads in found.heads.items())
     caption = (
         f"Color: the skill that loses most to a {word}, among others that are off, beyond the mean of the skills. With "
-        f"a letter: the first {found.k} {word}s of each skill, which are proved below. U: universal."
+        f"a letter: the first {found.k} {word}s of each skill, which are proved below. U: universal"
+        f"{', and of these as well' if _kept(found) else ''}."
     )
     grid = next(iter(found.rankings.values())).grid
     alt, cells = f"The first {word}s of each skill: {told}.", cells_of(grid, _told(found))
@@ -246,10 +247,17 @@ def _universal(found: Atlas, word: str) -> Part:
         rows.append([_universal_mark(head), *ends, _share(losses.mean())])
     text = (
         f"More than half of the skills need these {word}s, and all together clearly lose more than a tenth on average. "
-        "They are of no skill in particular."
+        f"{_kept(found) or 'They are of no skill in particular.'}"
     )
     columns = [word, "skill that loses least", "skill that loses most", "mean loss"]
     return section_of(title, text, table=table_of(_ALONE.format(word), columns, rows, 3))
+
+
+def _kept(found: Atlas) -> str:
+    """Which universal heads are among the first of skills, as they may be where other skills weigh little."""
+    of = {head: [name for name, heads in found.heads.items() if head in heads] for head in found.universal}
+    told = "; ".join(f"{head} of {', '.join(names)}" for head, names in of.items() if names)
+    return f"Among the first of a skill are {told}." if told else ""
 
 
 def _shared(found: Atlas, word: str) -> Part:

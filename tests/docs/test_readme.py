@@ -117,6 +117,22 @@ def test_the_tables_of_atlases_have_the_figures_of_their_files(model, mark, most
     assert means[1] <= most
 
 
+def test_the_table_of_own_losses_by_heads_off_has_the_figures_of_its_file():
+    text = text_of(ROOT / "docs" / "benchmarks" / "atlas.md")
+    part = text[text.index("<!-- curve -->") : text.index("<!-- /curve -->")]
+    told = pd.read_csv(ROOT / "benchmarks" / "real" / "smollm2" / "curve.csv")
+    curve = told.assign(skill=told["skill"].str.removeprefix("everyday/")).pivot(
+        index="skill", columns="k", values="loss"
+    )
+    curve = curve.dropna().clip(0, 1)
+    (_, *heads), *rows, (_, *means) = table(part, "| heads off")
+    shown = curve[[*map(int, heads)]]
+    assert [name for name, *_ in rows] == [*shown.index]
+    for name, *losses in rows:
+        assert [*map(float, losses)] == pytest.approx(shown.loc[name].tolist(), abs=0.006)
+    assert [*map(float, means)] == pytest.approx(shown.mean().tolist(), abs=0.006)
+
+
 FORMS = {
     "cloze": {
         "ARC-Easy": "arc_easy",

@@ -62,6 +62,7 @@ class JointSearch:
     def __post_init__(self) -> None:
         self._n_masks, self._n_groups = 0, 0
         self._groups = Groups()
+        self._universal: set[int] = set()
         self._draws = BalancedDraws(np.arange(self.density.n_heads), self.rng)
         self._pairs: list[list[TaskSearch]] = []
 
@@ -81,8 +82,8 @@ class JointSearch:
                 self._by_twos(n_rows, done)
 
     def measure_alone(self) -> None:
-        """Measure rows with each shared head off alone, on all tasks, as far as the budget allows."""
-        heads = sorted(set().union(*(search.shared for search in self.searches)))
+        """Measure rows with each shared or universal head off alone, on all tasks, as far as the budget allows."""
+        heads = sorted(self._universal.union(*(search.shared for search in self.searches)))
         cost = sum(search.sensor.per_row for search in self.searches) * len(heads)
         n = min(_MOST_ALONE, self.budget.left // cost) if heads else 0
         if n < ROWS_A_HEAD:
@@ -98,6 +99,7 @@ class JointSearch:
         Heads that most tasks need are shared from here on, by all of them where controls count in full.
         """
         universal = universal_of(*self.taken(), kin=self._kin())
+        self._universal = {int(head) for head in universal}
         for search in self.searches:
             search.set_aside_universal(universal)
             search.sensor.budget = Budget(self.budget.left // len(self.searches))
@@ -304,8 +306,8 @@ def annealed_jointly(
         budget: Example-evaluations of all tasks together (None: the intact runs, and for
             each half of what ``annealed`` takes, or by gradients as many masks and one task's gradients).
         seed: Seeds all draws.
-        control_weight: What the mean loss of the controls counts beside that of the task, 0 or more. Below 1, also
-            in what sets shared and universal heads aside: a task keeps those that take enough more from it.
+        control_weight: What the mean loss of the controls counts beside that of the task, 0 or more. Below 1 a task
+            keeps shared and universal heads that take more from it than twice the weight times what the controls lose.
         response: What is fitted, as in ``annealed``.
         examples_per_mask: Random examples of a task under each mask.
         n_batches: As in ``annealed``, like all further arguments.

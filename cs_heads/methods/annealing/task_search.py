@@ -116,7 +116,7 @@ class TaskSearch(Search):
         return contrasted(self.rows[some], controls, beside, above, weight=self.weight, before=self.before)
 
     def set_aside_universal(self, heads: Int[np.ndarray, " universal"]) -> None:
-        """Set aside heads that most tasks need; where controls weigh less than the task, those they outweigh alone."""
+        """Set aside heads that most tasks need; at a weight below 1 only those of which the controls lose enough."""
         known = {int(head): self.blame.both(int(head)) for head in heads if head not in self.shared}
         self.shared |= {head: both for head, both in known.items() if self.weight >= 1 or both.outweighed(self.weight)}
 
