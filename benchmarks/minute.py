@@ -10,7 +10,7 @@ has loaded the model, the ways of a skill and seed one after another. *before* i
 folder; *float32* leaves out the faster dtype; *gradients* screens all heads by gradients and not by masks; *atlas*
 finds and proves all everyday skills at once, and each counts its share of the seconds; *together* is an atlas screened
 by gradients, and *lean* the same at three fifths of the budget; *thrifty* is one at four fifths, in which a loss of
-others counts .3 of one of the own skill, and not three. Seconds are on the wall, and beside them those of processors,
+others counts .8 of one of the own skill, and not three, so that universal heads are kept. Seconds are on the wall, and beside them those of processors,
 which other work on the machine touches less. Own loss and others' mean loss are of 60 unseen examples of every skill
 that the model can do, as in ``specificity.py``. Results are appended to ``--out``; what is there is not run again. A
 table has the runs that all of ``--ways`` have.
@@ -46,7 +46,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "atlas": {},
     "together": {"screen": "gradients"},
     "lean": {"screen": "gradients", "budget": 22_500},
-    "thrifty": {"screen": "gradients", "budget": 30_000, "control_weight": 0.3},
+    "thrifty": {"screen": "gradients", "budget": 30_000, "control_weight": 0.8},
 }
 """What ``find_heads`` is given beside its defaults, or ``atlas``."""
 OF_ATLAS = ("atlas", "together", "lean", "thrifty")
