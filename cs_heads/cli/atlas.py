@@ -54,7 +54,10 @@ def add(commands: Commands) -> None:
     add("--budget", type=int, help=text)
     text = "what all heads are screened by: masks (the default); gradients, which cost less; or auto"
     add("--screen", default="masks", help=text)
-    text = f"what the mean loss of other skills counts beside that of the own one (default: {CONTROL_WEIGHT:g})"
+    text = (
+        f"what the mean loss of other skills counts beside that of the own one (default: {CONTROL_WEIGHT:g}); below 1 "
+        "skills keep universal heads that take much more from them"
+    )
     add("--control-weight", type=float, default=CONTROL_WEIGHT, help=text)
     add("--k", type=int, help="heads of each skill to report and prove (default: 5, or half of a smaller grid)")
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")

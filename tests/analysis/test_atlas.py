@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import fields, replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -199,6 +200,24 @@ def test_a_skill_that_the_model_cannot_do_is_left_out_with_the_reason(model, ski
     assert "fewer than 20" in left.left_out["hopeless"] or "no better than chance" in left.left_out["hopeless"]
     assert "hopeless is left out: " in left._repr_html_()
     assert len(left.losses) == 3
+
+
+def test_random_heads_are_none_that_most_skills_need(model, skills, monkeypatch):
+    """Also where a small weight of the others lets skills keep those."""
+    module = import_module("cs_heads.analysis.atlas")
+    draw, drawn = module.random_sets, []
+
+    def recorded(*args):
+        drawn.append(draw(*args))
+        return drawn[-1]
+
+    grid = Experiment(model, skills[0], progress=False).grid
+    even = [grid.unit(index) for index in range(0, grid.size, 2)]
+    monkeypatch.setattr(module, "needed_by_most", lambda *_: tuple(even))
+    monkeypatch.setattr(module, "random_sets", recorded)
+    cs.atlas(model, skills, **{**SMALL, "k": 2})
+    assert len(drawn) == 3
+    assert not any((mask & grid.mask(even)).any() for sets in drawn for mask in sets)
 
 
 # By hand

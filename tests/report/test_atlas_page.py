@@ -11,7 +11,7 @@ import cs_heads as cs
 from cs_heads.plot.skills import skill_looks
 from cs_heads.report import AtlasFindings, write_report
 from tests.plot.studies import HOSTILE, made_proof, made_ranking
-from tests.report.atlases import made_atlas
+from tests.report.atlases import OWN, made_atlas
 from tests.report.test_report import Page, read
 
 
@@ -65,6 +65,18 @@ def test_without_universal_and_shared_heads_it_says_so(tmp_path):
     assert "Universal heads, which most skills need: none." in words
     assert "No head is one that most skills need." in words
     assert "No head serves several skills and not most." in words
+
+
+def test_universal_heads_that_are_among_the_first_of_a_skill_are_named_there(page, tmp_path):
+    """As they may be where other skills weigh little."""
+    found = made_atlas()
+    found.losses[:, OWN[0].layer, OWN[0].index] = 0.9, 0.3, 0.3, 0.3
+    words = read(found, tmp_path / "page.html").words
+    assert "Among the first of a skill are L0H1 of capitals." in words
+    assert "of no skill in particular" not in words
+    assert "U: universal, and of these as well." in words
+    assert "of no skill in particular" in page.words
+    assert "U: universal." in page.words
 
 
 def test_what_is_noted_of_several_skills_is_said_once(page):
