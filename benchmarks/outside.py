@@ -33,9 +33,10 @@ seconds that ``annealed+`` took there instead:
 
     python benchmarks/outside.py --model models/smollm2 --eap-ig eap-ig --seconds-of outside.jsonl --out seconds.jsonl
 
-What a method had there is multiplied by the seconds of ``annealed+`` over its own: its budget, or its finding examples
-where the cost follows from them alone (``BY_EXAMPLES``). Of two files the last that has a method counts, so that a
-first run with ``--seconds-of`` corrects what does not follow in proportion. Nothing is found on an unseen example.
+What a method had there is multiplied by the seconds of ``annealed+`` over its own: what it spent, or its finding
+examples where the cost follows from them alone (``BY_EXAMPLES``; as many as the skill has, none of them among the
+unseen). Of several files the last that has a method and ``annealed+`` counts. So what was found with ``--seconds-of``
+corrects a method whose seconds did not follow.
 """
 
 from __future__ import annotations
@@ -77,11 +78,6 @@ BY_EXAMPLES = ("eap-ig", "gradient", "attribution", "gradient+", "attribution+")
 IG_STEPS = 5
 DENSITY, PER_MASK = 0.05, 4
 BATCH = 16
-COLUMNS = (
-    *("skill", "method", "seed", "own", "own_low", "own_high", "others", "others_low", "others_high"),
-    *("difference", "difference_low", "difference_high", "example_evaluations", "forwards", "backwards"),
-    *("cpu_seconds", "heads"),
-)
 
 
 @dataclass(frozen=True)
@@ -424,19 +420,10 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """One line a skill and method: means over seeds, intervals of unseen examples, and what each seed came to."""
-    headers = [
-        "skill",
-        "method",
-        "own loss",
-        "others' mean loss",
-        "difference",
-        "of each seed",
-        "cost (backward)",
-        "CPU s",
-    ]
-    # The number of examples, where methods differ in it.
-    headers += ["found on"] * ("found_on" in rows[0])
-    lines = [f"| {' | '.join(headers)} |", "|" + "---|" * len(headers)]
+    header = "| skill | method | own loss | others' mean loss | difference | of each seed | cost (backward) | CPU s |"
+    # Examples to find with, where methods differ in them.
+    header += " found on |" if "found_on" in rows[0] else ""
+    lines = [header, "|" + "---|" * (header.count("|") - 1)]
     for skill, method in dict.fromkeys((row["skill"], row["method"]) for row in rows):
         mine = [row for row in rows if (row["skill"], row["method"]) == (skill, method)]
         told = []
@@ -469,12 +456,16 @@ NAMES = {
 """Methods as the README calls them, in its order."""
 
 
+FIGURES = ("own", "others", "difference", "example_evaluations")
+"""What the README says of a method."""
+
+
 def short_table(rows: list[dict[str, Any]]) -> str:
     """The README's: own loss and others' by method and skill, bold where their difference is no less than ours."""
     skills, mean = list(dict.fromkeys(row["skill"] for row in rows)), {}
     for skill, method in dict.fromkeys((row["skill"], row["method"]) for row in rows):
         mine = [row for row in rows if (row["skill"], row["method"]) == (skill, method)]
-        mean[skill, method] = {name: np.mean([row[name] for row in mine]) for name in COLUMNS[3:-1]}
+        mean[skill, method] = {name: np.mean([row[name] for row in mine]) for name in FIGURES}
     lines = [
         f"| method | {' | '.join(f'{skill}: own, others' for skill in skills)} | cost |",
         "|" + "---|" * (len(skills) + 2),
