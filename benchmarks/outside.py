@@ -26,7 +26,17 @@ examples of every everyday skill. Everything runs in float32.
 
 A backward pass counts as one example-evaluation more. CPU seconds are those of the process, all threads, for finding
 alone. What is found is appended to ``--out`` at once, and again with its losses; what is there already, of this model
-and budget, is not run again. The table has what has been judged.
+and limit, is not run again. The table has what has been judged.
+
+``--budget`` is the limit in example-evaluations. With ``--seconds-of`` and records of the same budget it is the CPU
+seconds that ``annealed+`` took there instead:
+
+    python benchmarks/outside.py --model models/smollm2 --eap-ig eap-ig --seconds-of outside.jsonl --out seconds.jsonl
+
+What a method had there is multiplied by the seconds of ``annealed+`` over its own: what it spent, or its finding
+examples where the cost follows from them alone (``BY_EXAMPLES``; as many as the skill has, none of them among the
+unseen). Of several files the last that has a method and ``annealed+`` counts. So what was found with ``--seconds-of``
+corrects a method whose seconds did not follow.
 """
 
 from __future__ import annotations
@@ -37,14 +47,15 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 from time import process_time
 from typing import Any
 
 import numpy as np
 import torch
-from specificity import FAMILY, Judge, K, find, records
+from specificity import FAMILY, N_UNSEEN, Judge, K, find, records
 from torch.overrides import TorchFunctionMode
 
 import cs_heads as cs
@@ -52,6 +63,7 @@ from cs_heads.analysis.losses import Loss, combined
 from cs_heads.experiment.cost import BudgetTooSmallError, Cost
 from cs_heads.methods.registry import method_named
 from cs_heads.tasks import builtin_tasks
+from cs_heads.tasks.family import N_FINDING
 from cs_heads.units import Head, Unit
 
 OUTSIDE = ("eap-ig", "proxyspex", "chg-reference")
@@ -59,14 +71,13 @@ METHODS = (*OUTSIDE, "annealed+", "annealed")
 SKILLS = ("agreement", "plural")
 BUDGET = 5_000
 """Half of what ``specificity.py`` gives each method; EAP-IG takes what its steps cost."""
+SCALE = "annealed+"
+"""Its seconds are what each method gets with ``--seconds-of``."""
+BY_EXAMPLES = ("eap-ig", "gradient", "attribution", "gradient+", "attribution+")
+"""Methods that cost what their finding examples cost, whatever the budget."""
 IG_STEPS = 5
 DENSITY, PER_MASK = 0.05, 4
 BATCH = 16
-COLUMNS = (
-    *("skill", "method", "seed", "own", "own_low", "own_high", "others", "others_low", "others_high"),
-    *("difference", "difference_low", "difference_high", "example_evaluations", "forwards", "backwards"),
-    *("cpu_seconds", "heads"),
-)
 
 
 @dataclass(frozen=True)
@@ -76,6 +87,27 @@ class Found:
     heads: list[Unit]
     cost: Cost
     said: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a method may take, in the words of a record.
+
+    Attributes:
+        model: The model's name.
+        budget: Example-evaluations; None: what its examples cost.
+        examples: Examples to find with; None: those of the task.
+        limit: ``"seconds"`` where both were chosen for the seconds that they take.
+    """
+
+    model: str
+    budget: int | None = None
+    examples: int | None = None
+    limit: str | None = None
+
+    def holds(self, record: Mapping[str, Any]) -> bool:
+        """Whether a record was made under this limit."""
+        return all(record.get(name) == value for name, value in asdict(self).items())
 
 
 class _OnCpu(TorchFunctionMode):
@@ -226,6 +258,57 @@ def chg_reference(experiment: cs.Experiment, seed: int, budget: int, folder: str
     )
 
 
+def limits_of(options: argparse.Namespace) -> dict[tuple[str, str], Limit]:
+    """What each method may take for each skill."""
+    model = Path(options.model).name
+    plain = Limit(model, options.budget)
+    files = [[r for r in records(path) if r["model"] == model and "losses" in r] for path in options.seconds_of or ()]
+    limits = {}
+    for skill, method in product(options.skills, options.methods):
+        known = [in_seconds([r for r in some if r["skill"] == skill], method, plain) for some in files]
+        found = [limit for limit in known if limit is not None]
+        if files and not found:
+            raise ValueError(f"--seconds-of has no {method} or no {SCALE} of {skill} with a budget of {plain.budget}")
+        limits[skill, method] = found[-1] if files else plain
+    return limits
+
+
+def in_seconds(done: list[dict[str, Any]], method: str, plain: Limit) -> Limit | None:
+    """What a method gets to take the seconds of ``SCALE``, by records of one skill; None: one of both is missing."""
+    known = [r for r in done if plain.holds(r) or r.get("limit") == "seconds"]
+    mine, scale = ([r for r in known if r["method"] == name] for name in (method, SCALE))
+    if not mine or not scale:
+        return None
+    limit = replace(plain, limit="seconds")
+    if method == SCALE:
+        return limit
+    ratio = _mean(scale, "cpu_seconds") / _mean(mine, "cpu_seconds")
+    if method in BY_EXAMPLES:
+        had = float(np.mean([r.get("found_on", N_FINDING) for r in mine]))
+        return replace(limit, budget=None, examples=round(ratio * had))
+    # Greedy search stops early: its seconds are those of what it spent, not of its budget.
+    return replace(limit, budget=round(ratio * _mean(mine, "budget" if method in OUTSIDE else "spent")))
+
+
+def _mean(done: list[dict[str, Any]], name: str) -> float:
+    return float(np.mean([record[name] for record in done]))
+
+
+def with_examples(task: cs.Task, n: int, seed: int) -> cs.Task:
+    """The task with so many examples to find with, or all there are, none of them among those that judge it."""
+    assert task.held_out is not None
+    if n <= len(task):
+        return task.take(n)
+    unseen = task.held_out.take(N_UNSEEN)
+    if task.examples[0].asked is None:
+        # It asks about other words than unseen examples do, however many examples it has.
+        examples = cs.load_task(task.name, n=n, seed=seed).examples
+    else:
+        # One question a word: none is left but those held out.
+        examples = (*task.examples, *task.held_out.examples[N_UNSEEN:])[:n]
+    return replace(task, examples=examples).with_holdout(unseen)
+
+
 def _top(experiment: cs.Experiment, scores: np.ndarray) -> list[Unit]:
     ranking = cs.HeadRanking(method="outside", importance=scores.astype(float), grid=experiment.grid, spent=0)
     return ranking.top(K["heads"])
@@ -236,11 +319,18 @@ def _names(experiment: cs.Experiment, scores: np.ndarray) -> list[str]:
 
 
 def find_outside(
-    options: argparse.Namespace, model: Any, tasks: dict[str, cs.Task], skill: str, *, method: str, seed: int
+    options: argparse.Namespace,
+    model: Any,
+    tasks: dict[str, cs.Task],
+    skill: str,
+    *,
+    method: str,
+    seed: int,
+    budget: int | None,
 ) -> Found:
     """Five heads of a skill, by a method from outside or of the library."""
     if method not in OUTSIDE:
-        given = {"seed": seed, "budget": options.budget, "units": "heads"}
+        given = {"seed": seed, "budget": budget, "units": "heads"}
         # What differentiates the model knows no other dtype than its own.
         if method_named(method.removesuffix("+")).uses != "model":
             given["compute_dtype"] = "float32"
@@ -249,16 +339,21 @@ def find_outside(
         return Found(ranking.top(K["heads"]), Cost(**cost), {"shared": [str(head) for head in ranking.shared]})
     if method == "eap-ig":
         return eap_ig(tasks[skill], seed, options.eap_ig, options.model)
+    assert budget is not None
     experiment = cs.Experiment(model, tasks[skill], progress=False)
     if method == "proxyspex":
-        return proxyspex(experiment, seed, options.budget)
-    return chg_reference(experiment, seed, options.budget, options.model)
+        return proxyspex(experiment, seed, budget)
+    return chg_reference(experiment, seed, budget, options.model)
 
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """What each method finds that is not there yet, all of a seed, then the same again with its losses."""
-    run = {"model": Path(options.model).name, "budget": options.budget}
-    known = {(r["skill"], r["method"], r["seed"]): r for r in records(options.out) if run.items() <= r.items()}
+    limits = limits_of(options)
+    known = {
+        (r["skill"], r["method"], r["seed"]): r
+        for r in records(options.out)
+        if (limit := limits.get((r["skill"], r["method"]))) and limit.holds(r)
+    }
     model = cs.load_model(options.model, dtype="float32")
     names = [name.removeprefix(FAMILY) for name in builtin_tasks() if name.startswith(FAMILY)]
     for seed in options.seeds:
@@ -269,9 +364,13 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             if method == "eap-ig" and options.eap_ig is None:
                 print("eap-ig is left out: give its folder with --eap-ig", flush=True)
                 continue
+            limit = limits[skill, method]
+            side = tasks[skill] if limit.examples is None else with_examples(tasks[skill], limit.examples, seed)
             start = process_time()
             try:
-                found = find_outside(options, model, tasks, skill, method=method, seed=seed)
+                found = find_outside(
+                    options, model, tasks | {skill: side}, skill, method=method, seed=seed, budget=limit.budget
+                )
             except BudgetTooSmallError as error:
                 print(f"{method} is left out: {error}", flush=True)
                 continue
@@ -284,7 +383,8 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 "cost": found.cost.to_dict(),
                 "cpu_seconds": round(process_time() - start, 1),
                 "said": dict(found.said),
-                **run,
+                "found_on": len(side),
+                **{name: value for name, value in asdict(limit).items() if value is not None},
             }
             yield record
         judge = Judge(model, tasks, "heads")
@@ -304,7 +404,8 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
     for name, loss in (("own", own), ("others", others), ("difference", combined([own, others], [1.0, -1.0]))):
         row |= {name: round(loss.loss, 3), f"{name}_low": round(loss.low, 3), f"{name}_high": round(loss.high, 3)}
     row |= {"example_evaluations": record["spent"], **record["cost"], "cpu_seconds": record["cpu_seconds"]}
-    return {**row, "heads": " ".join(record["heads"])}
+    row["heads"] = " ".join(record["heads"])
+    return row | ({"found_on": record["found_on"]} if record.get("limit") else {})
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
@@ -319,10 +420,10 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """One line a skill and method: means over seeds, intervals of unseen examples, and what each seed came to."""
-    lines = [
-        "| skill | method | own loss | others' mean loss | difference | of each seed | cost (backward) | CPU s |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    header = "| skill | method | own loss | others' mean loss | difference | of each seed | cost (backward) | CPU s |"
+    # Examples to find with, where methods differ in them.
+    header += " found on |" if "found_on" in rows[0] else ""
+    lines = [header, "|" + "---|" * (header.count("|") - 1)]
     for skill, method in dict.fromkeys((row["skill"], row["method"]) for row in rows):
         mine = [row for row in rows if (row["skill"], row["method"]) == (skill, method)]
         told = []
@@ -334,6 +435,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         costs = (np.mean([row[name] for row in mine]) for name in ("example_evaluations", "backwards", "cpu_seconds"))
         cost, backwards, seconds = costs
         told += [seeds, f"{cost:,.0f} ({backwards:,.0f})", f"{seconds:.0f}"]
+        told += [f"{row['found_on']:,.0f}" for row in mine[:1] if "found_on" in row]
         lines.append(f"| {skill} | `{method}` | {' | '.join(told)} |")
     return "\n".join(lines)
 
@@ -354,12 +456,16 @@ NAMES = {
 """Methods as the README calls them, in its order."""
 
 
+FIGURES = ("own", "others", "difference", "example_evaluations")
+"""What the README says of a method."""
+
+
 def short_table(rows: list[dict[str, Any]]) -> str:
     """The README's: own loss and others' by method and skill, bold where their difference is no less than ours."""
     skills, mean = list(dict.fromkeys(row["skill"] for row in rows)), {}
     for skill, method in dict.fromkeys((row["skill"], row["method"]) for row in rows):
         mine = [row for row in rows if (row["skill"], row["method"]) == (skill, method)]
-        mean[skill, method] = {name: np.mean([row[name] for row in mine]) for name in COLUMNS[3:-1]}
+        mean[skill, method] = {name: np.mean([row[name] for row in mine]) for name in FIGURES}
     lines = [
         f"| method | {' | '.join(f'{skill}: own, others' for skill in skills)} | cost |",
         "|" + "---|" * (len(skills) + 2),
@@ -393,6 +499,9 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--budget", type=int, default=BUDGET)
+    parser.add_argument(
+        "--seconds-of", type=Path, nargs="+", help="records: each method gets the CPU seconds of annealed+ there"
+    )
     options = parser.parse_args()
     if options.short:
         print(short_table(rows_of(options.short)))
@@ -402,7 +511,7 @@ def main() -> None:
         rows = [row_of(record) for record in judged]
         if options.csv:
             with options.csv.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+                writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
                 writer.writeheader()
                 writer.writerows(rows)
         print(table(rows))
