@@ -22,7 +22,8 @@ examples of every everyday skill. Everything runs in float32.
   the budget; its own defaults cost 960,000 example-evaluations. Heads in the order of the gates under the penalty that
   pushes them shut, the paper's facilitation. These are the package's ``negative`` stage: its texts say that
   ``positive`` pushes gates to 0, its loss does the opposite.
-- any other name is a method of the library, with the same budget (``+``: with the other skills as controls).
+- any other name is a method of the library, with the same budget (``+``: with the other skills as controls). ``chg``,
+  the library's causal head gating, has batches as small as the reference's, for the budget covers no larger ones.
 
 A backward pass counts as one example-evaluation more. CPU seconds are those of the process, all threads, for finding
 alone. What is found is appended to ``--out`` at once, and again with its losses; what is there already, of this model
@@ -37,6 +38,9 @@ What a method had there is multiplied by the seconds of ``annealed+`` over its o
 examples where the cost follows from them alone (``BY_EXAMPLES``; as many as the skill has, none of them among the
 unseen). Of several files the last that has a method and ``annealed+`` counts. So what was found with ``--seconds-of``
 corrects a method whose seconds did not follow.
+
+With ``--cost-of`` and records, methods of ``BY_EXAMPLES`` get as many finding examples as ``--budget`` pays, by what
+they spent there, or as many as the skill has.
 """
 
 from __future__ import annotations
@@ -97,7 +101,8 @@ class Limit:
         model: The model's name.
         budget: Example-evaluations; None: what its examples cost.
         examples: Examples to find with; None: those of the task.
-        limit: ``"seconds"`` where both were chosen for the seconds that they take.
+        limit: ``"seconds"`` where both were chosen for the seconds that they take, ``"cost"`` where examples were chosen
+            for what they cost.
     """
 
     model: str
@@ -262,15 +267,33 @@ def limits_of(options: argparse.Namespace) -> dict[tuple[str, str], Limit]:
     """What each method may take for each skill."""
     model = Path(options.model).name
     plain = Limit(model, options.budget)
-    files = [[r for r in records(path) if r["model"] == model and "losses" in r] for path in options.seconds_of or ()]
+    option, paths = next(
+        ((name, given) for name in ("seconds_of", "cost_of") if (given := getattr(options, name))), ("", ())
+    )
+    files = [[r for r in records(path) if r["model"] == model and "losses" in r] for path in paths]
+    chosen = in_seconds if option == "seconds_of" else in_cost
     limits = {}
     for skill, method in product(options.skills, options.methods):
-        known = [in_seconds([r for r in some if r["skill"] == skill], method, plain) for some in files]
+        known = [chosen([r for r in some if r["skill"] == skill], method, plain) for some in files]
         found = [limit for limit in known if limit is not None]
         if files and not found:
-            raise ValueError(f"--seconds-of has no {method} or no {SCALE} of {skill} with a budget of {plain.budget}")
+            wanted = f"{method} or no {SCALE}" if option == "seconds_of" else method
+            told = f"--{option.replace('_', '-')} has no {wanted} of {skill} with a budget of {plain.budget}"
+            raise ValueError(told)
         limits[skill, method] = found[-1] if files else plain
     return limits
+
+
+def in_cost(done: list[dict[str, Any]], method: str, plain: Limit) -> Limit | None:
+    """What a method gets to cost the budget, by records of one skill; None: it is missing."""
+    if method not in BY_EXAMPLES:
+        return plain
+    mine = [r for r in done if plain.holds(r) and r["method"] == method]
+    if not mine or plain.budget is None:
+        return None
+    return replace(
+        plain, budget=None, examples=int(plain.budget / _mean(mine, "spent") * _examples(mine)), limit="cost"
+    )
 
 
 def in_seconds(done: list[dict[str, Any]], method: str, plain: Limit) -> Limit | None:
@@ -284,14 +307,17 @@ def in_seconds(done: list[dict[str, Any]], method: str, plain: Limit) -> Limit |
         return limit
     ratio = _mean(scale, "cpu_seconds") / _mean(mine, "cpu_seconds")
     if method in BY_EXAMPLES:
-        had = float(np.mean([r.get("found_on", N_FINDING) for r in mine]))
-        return replace(limit, budget=None, examples=round(ratio * had))
+        return replace(limit, budget=None, examples=round(ratio * _examples(mine)))
     # Greedy search stops early: its seconds are those of what it spent, not of its budget.
     return replace(limit, budget=round(ratio * _mean(mine, "budget" if method in OUTSIDE else "spent")))
 
 
 def _mean(done: list[dict[str, Any]], name: str) -> float:
     return float(np.mean([record[name] for record in done]))
+
+
+def _examples(done: list[dict[str, Any]]) -> float:
+    return float(np.mean([record.get("found_on", N_FINDING) for record in done]))
 
 
 def with_examples(task: cs.Task, n: int, seed: int) -> cs.Task:
@@ -334,6 +360,8 @@ def find_outside(
         # What differentiates the model knows no other dtype than its own.
         if method_named(method.removesuffix("+")).uses != "model":
             given["compute_dtype"] = "float32"
+        if method == "chg":
+            given["batch_size"] = BATCH
         ranking = find(model, tasks, skill, method, **given)
         cost = ranking.provenance.get("cost", {"forwards": ranking.spent})
         return Found(ranking.top(K["heads"]), Cost(**cost), {"shared": [str(head) for head in ranking.shared]})
@@ -422,8 +450,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     """One line a skill and method: means over seeds, intervals of unseen examples, and what each seed came to."""
     header = "| skill | method | own loss | others' mean loss | difference | of each seed | cost (backward) | CPU s |"
     # Examples to find with, where methods differ in them.
-    header += " found on |" if "found_on" in rows[0] else ""
+    header += " found on |" if any("found_on" in row for row in rows) else ""
     lines = [header, "|" + "---|" * (header.count("|") - 1)]
+    rows = sorted(rows, key=lambda row: row["skill"])
     for skill, method in dict.fromkeys((row["skill"], row["method"]) for row in rows):
         mine = [row for row in rows if (row["skill"], row["method"]) == (skill, method)]
         told = []
@@ -449,6 +478,7 @@ NAMES = {
     "greedy": "`greedy`",
     "gradient": "`gradient` (Michel et al.)",
     "attribution": "`attribution`",
+    "chg": "`chg`, causal head gating, cut",
     "chg-reference": "causal head gating (Nam et al.), cut",
     "eap-ig": "EAP-IG (Hanna et al.)",
     "proxyspex": "ProxySPEX (spectralexplain)",
@@ -499,8 +529,12 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--budget", type=int, default=BUDGET)
-    parser.add_argument(
+    limits = parser.add_mutually_exclusive_group()
+    limits.add_argument(
         "--seconds-of", type=Path, nargs="+", help="records: each method gets the CPU seconds of annealed+ there"
+    )
+    limits.add_argument(
+        "--cost-of", type=Path, nargs="+", help="records: methods get as many examples as the budget pays, by these"
     )
     options = parser.parse_args()
     if options.short:
@@ -511,7 +545,7 @@ def main() -> None:
         rows = [row_of(record) for record in judged]
         if options.csv:
             with options.csv.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+                writer = csv.DictWriter(file, list(max(rows, key=len)), lineterminator="\n")
                 writer.writeheader()
                 writer.writerows(rows)
         print(table(rows))

@@ -25,13 +25,14 @@ def record(method, seconds, **fields):
     return {"model": "m", "skill": "plural", "method": method, "seed": 0, "cpu_seconds": seconds, "losses": {}} | fields
 
 
-def limits(tmp_path, *files):
+def limits(tmp_path, *files, by="seconds_of"):
     paths = []
     for made in files:
         paths.append(tmp_path / f"{len(paths)}.jsonl")
         paths[-1].write_text("".join(json.dumps(each) + "\n" for each in made))
     methods = ["annealed+", "greedy", "chg-reference", "attribution"]
-    asked = Namespace(model="folder/m", budget=5000, skills=["plural"], methods=methods, seconds_of=paths)
+    asked = Namespace(model="folder/m", budget=5000, skills=["plural"], methods=methods, seconds_of=None, cost_of=None)
+    setattr(asked, by, paths)
     return {method: (each.budget, each.examples) for (_, method), each in outside.limits_of(asked).items()}
 
 
@@ -60,6 +61,17 @@ def test_seconds_of_a_later_file_correct_what_did_not_follow(tmp_path):
         record("attribution", 30.0, examples=1000, found_on=298, spent=894, limit="seconds"),
     ]
     assert limits(tmp_path, PLAIN, tried) == limits(tmp_path, PLAIN) | {"attribution": (None, 596)}
+
+
+def test_methods_that_cost_what_their_examples_cost_get_those_that_the_budget_pays(tmp_path):
+    assert limits(tmp_path, PLAIN, by="cost_of") == {
+        "annealed+": (5000, None),
+        "greedy": (5000, None),
+        "chg-reference": (5000, None),
+        "attribution": (None, 1666),
+    }
+    with pytest.raises(ValueError, match=r"--cost-of has no attribution of plural with a budget of 5000"):
+        limits(tmp_path, PLAIN[:4], by="cost_of")
 
 
 def test_a_method_without_seconds_is_refused(tmp_path):
