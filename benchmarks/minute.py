@@ -10,10 +10,10 @@ has loaded the model, the ways of a skill and seed one after another. *before* i
 folder; *float32* leaves out the faster dtype; *gradients* screens all heads by gradients and not by masks; *atlas*
 finds and proves all everyday skills at once, and each counts its share of the seconds; *together* is an atlas screened
 by gradients, and *lean* the same at three fifths of the budget; *thrifty* is one at four fifths, in which a loss of
-others counts .8 of one of the own skill, and not three, so that universal heads are kept. Seconds are on the wall, and beside them those of processors,
-which other work on the machine touches less. Own loss and others' mean loss are of 60 unseen examples of every skill
-that the model can do, as in ``specificity.py``. Results are appended to ``--out``; what is there is not run again. A
-table has the runs that all of ``--ways`` have.
+others counts .8 of one of the own skill, and not three, so that a skill may keep universal heads. Seconds are on the
+wall, and beside them those of processors, which other work on the machine touches less. Own loss and others' mean loss
+are of 60 unseen examples of every skill that the model can do, as in ``specificity.py``. Results are appended to
+``--out``; what is there is not run again. A table has the runs that all of ``--ways`` have.
 """
 
 from __future__ import annotations

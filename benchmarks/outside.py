@@ -101,8 +101,8 @@ class Limit:
         model: The model's name.
         budget: Example-evaluations; None: what its examples cost.
         examples: Examples to find with; None: those of the task.
-        limit: ``"seconds"`` where both were chosen for the seconds that they take, ``"cost"`` where examples were chosen
-            for what they cost.
+        limit: ``"seconds"`` where both were chosen for the seconds that they take, ``"cost"`` where examples were, for
+            what they cost.
     """
 
     model: str
@@ -291,9 +291,8 @@ def in_cost(done: list[dict[str, Any]], method: str, plain: Limit) -> Limit | No
     mine = [r for r in done if plain.holds(r) and r["method"] == method]
     if not mine or plain.budget is None:
         return None
-    return replace(
-        plain, budget=None, examples=int(plain.budget / _mean(mine, "spent") * _examples(mine)), limit="cost"
-    )
+    examples = int(plain.budget / _mean(mine, "spent") * _examples(mine))
+    return replace(plain, budget=None, examples=examples, limit="cost")
 
 
 def in_seconds(done: list[dict[str, Any]], method: str, plain: Limit) -> Limit | None:
@@ -545,7 +544,7 @@ def main() -> None:
         rows = [row_of(record) for record in judged]
         if options.csv:
             with options.csv.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, list(max(rows, key=len)), lineterminator="\n")
+                writer = csv.DictWriter(file, [*dict.fromkeys(name for row in rows for name in row)], lineterminator="\n")
                 writer.writeheader()
                 writer.writerows(rows)
         print(table(rows))
