@@ -544,7 +544,8 @@ def main() -> None:
         rows = [row_of(record) for record in judged]
         if options.csv:
             with options.csv.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, [*dict.fromkeys(name for row in rows for name in row)], lineterminator="\n")
+                names = dict.fromkeys(name for row in rows for name in row)
+                writer = csv.DictWriter(file, [*names], lineterminator="\n")
                 writer.writeheader()
                 writer.writerows(rows)
         print(table(rows))
