@@ -14,7 +14,13 @@ PAGES = [
     *SITE,
     *(
         ROOT / name
-        for name in ("benchmarks/README.md", "CONTRIBUTING.md", "SECURITY.md", "cs_heads/demo/MODEL_CARD.md")
+        for name in (
+            "benchmarks/README.md",
+            "benchmarks/real/README.md",
+            "CONTRIBUTING.md",
+            "SECURITY.md",
+            "cs_heads/demo/MODEL_CARD.md",
+        )
     ),
     HISTORY,
 ]

@@ -3,6 +3,7 @@
 import ast
 import re
 import shlex
+from fnmatch import fnmatch
 
 import pytest
 from sybil import Document
@@ -202,6 +203,15 @@ def test_every_benchmark_has_its_tables_named():
     text = text_of(ROOT / "benchmarks" / "README.md")
     for script in (ROOT / "benchmarks").glob("*.py"):
         assert f"`{script.name}`" in text, script.name
+
+
+def test_every_file_measured_on_a_real_model_has_the_script_that_makes_it():
+    folder = ROOT / "benchmarks" / "real"
+    rows = re.findall(r"^\| (`.*?) \| (`.*?) \|", text_of(folder / "README.md"), flags=re.MULTILINE)
+    made = {pattern for files, _ in rows for pattern in re.findall(r"`([^`]+)`", files)}
+    files = {each.relative_to(folder).as_posix() for each in folder.rglob("*.*") if each.is_file()} - {"README.md"}
+    assert {name for name in files if not any(fnmatch(name, pattern) for pattern in made)} == set()
+    assert {pattern for pattern in made if not any(fnmatch(name, pattern) for name in files)} == set()
 
 
 def test_what_is_cited_is_this_version():
