@@ -133,6 +133,11 @@ def measure(options: argparse.Namespace) -> None:
                     print(f"{seed} {name}, {way}: {said}", flush=True)
 
 
+def share(loss: float) -> str:
+    """A loss as the docs write it."""
+    return f"{loss:.2f}".removeprefix("0")
+
+
 def table(path: Path, ways: Collection[str]) -> str:
     """Means by way over the skills and seeds that each of these ways has; then seconds by skill."""
     from specificity import own_and_others, records
@@ -157,14 +162,14 @@ def table(path: Path, ways: Collection[str]) -> str:
         spent = np.mean([sum(record["spent"]) for record in mine])
         lines.append(
             f"| {way} | {len(mine)} | {search} | {proof} | {np.median(seconds):.0f} | {wall:.0f} | "
-            f"{first / seconds.sum():.1f} | {spent:,.0f} | {own:.2f} | {others:.2f} |"
+            f"{first / seconds.sum():.1f} | {spent:,.0f} | {share(own)} | {share(others)} |"
         )
     lines += ["", "| skill | " + " | ".join(ways) + " |", "|" + "---|" * (len(ways) + 1)]
     for skill in dict.fromkeys(skill for skill, _ in common):
         cells = []
         for way in ways:
             mine = [runs[way][key] for key in common if key[0] == skill]
-            pairs = ", ".join("{:.2f} / {:.2f}".format(*own_and_others(record)) for record in mine)
+            pairs = ", ".join(" / ".join(map(share, own_and_others(record))) for record in mine)
             seconds = ", ".join(f"{sum(record['processor']):.0f}" for record in mine)
             verdicts = ", ".join(f"{r['verdict']}{' (close)' if r['close'] else ''}" for r in mine)
             cells.append(f"{seconds} s: {pairs}; {verdicts}")

@@ -14,6 +14,7 @@ from tests.docs.pages import README, ROOT, named, prose, table, text_of, words
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 try:
+    import minute
     import outside
 finally:
     sys.path.pop(0)
@@ -135,6 +136,17 @@ def test_the_table_of_own_losses_by_heads_off_has_the_figures_of_its_file():
     for name, *losses in rows:
         assert [*map(float, losses)] == pytest.approx(shown.loc[name].tolist(), abs=0.006)
     assert [*map(float, means)] == pytest.approx(shown.mean().tolist(), abs=0.006)
+
+
+def test_the_tables_of_ways_on_one_core_are_those_of_their_records():
+    told = text_of(ROOT / "docs" / "benchmarks" / "speed.md")
+    records = ROOT / "benchmarks" / "real" / "smollm2" / "minute_one_core.jsonl"
+    two, four = (
+        minute.table(records, ways) for ways in (("before", "thrifty"), ("before", "now", "gradients", "thrifty"))
+    )
+    for name, made in (("one core", two), ("four ways", four.split("\n\n")[0])):
+        part = told[told.index(f"<!-- {name} -->") : told.index(f"<!-- /{name} -->")]
+        assert part.split("\n", 1)[1].strip() == made
 
 
 FORMS = {
