@@ -17,6 +17,7 @@ from tests.report.test_report import Page, read
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Page:
+    plt.close("all")
     findings = AtlasFindings(made_atlas(), "cs-heads atlas --model tiny", 12.34)
     page = read(findings, tmp_path_factory.mktemp("atlas") / "report.html")
     assert plt.get_fignums() == []

@@ -80,6 +80,7 @@ def report(tmp_path):
 @pytest.fixture(scope="module")
 def full(tmp_path_factory) -> Page:
     """The page of a study with everything in it."""
+    plt.close("all")
     page = read(made_study(), tmp_path_factory.mktemp("report") / "report.html")
     assert plt.get_fignums() == [], "a report opens no window and leaves no figure"
     return page
