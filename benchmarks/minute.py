@@ -133,14 +133,9 @@ def measure(options: argparse.Namespace) -> None:
                     print(f"{seed} {name}, {way}: {said}", flush=True)
 
 
-def share(loss: float) -> str:
-    """A loss as the docs write it."""
-    return f"{loss:.2f}".removeprefix("0")
-
-
 def table(path: Path, ways: Collection[str]) -> str:
     """Means by way over the skills and seeds that each of these ways has; then seconds by skill."""
-    from specificity import own_and_others, records
+    from specificity import own_and_others, records, share
 
     done = [record for record in records(path) if record["skill"] in record["losses"]]
     ways = [way for way in WAYS if way in ways and any(record["way"] == way for record in done)]

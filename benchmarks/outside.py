@@ -59,7 +59,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from specificity import FAMILY, N_UNSEEN, Judge, K, find, records
+from specificity import FAMILY, N_UNSEEN, Judge, K, find, records, share
 from torch.overrides import TorchFunctionMode
 
 import cs_heads as cs
@@ -267,19 +267,16 @@ def limits_of(options: argparse.Namespace) -> dict[tuple[str, str], Limit]:
     """What each method may take for each skill."""
     model = Path(options.model).name
     plain = Limit(model, options.budget)
-    option, paths = next(
-        ((name, given) for name in ("seconds_of", "cost_of") if (given := getattr(options, name))), ("", ())
-    )
+    chosen, option = (in_cost, "--cost-of") if options.cost_of else (in_seconds, "--seconds-of")
+    paths = options.cost_of or options.seconds_of or ()
     files = [[r for r in records(path) if r["model"] == model and "losses" in r] for path in paths]
-    chosen = in_seconds if option == "seconds_of" else in_cost
     limits = {}
     for skill, method in product(options.skills, options.methods):
         known = [chosen([r for r in some if r["skill"] == skill], method, plain) for some in files]
         found = [limit for limit in known if limit is not None]
         if files and not found:
-            wanted = f"{method} or no {SCALE}" if option == "seconds_of" else method
-            told = f"--{option.replace('_', '-')} has no {wanted} of {skill} with a budget of {plain.budget}"
-            raise ValueError(told)
+            wanted = method if options.cost_of else f"{method} or no {SCALE}"
+            raise ValueError(f"{option} has no {wanted} of {skill} with a budget of {plain.budget}")
         limits[skill, method] = found[-1] if files else plain
     return limits
 
@@ -506,7 +503,7 @@ def short_table(rows: list[dict[str, Any]]) -> str:
                 cells.append("not measured")
                 continue
             known = mean[skill, method]
-            told = ", ".join(f"{known[side]:.2f}".removeprefix("0") for side in ("own", "others"))
+            told = ", ".join(share(known[side]) for side in ("own", "others"))
             beaten = known["difference"].round(2) >= mean[skill, "annealed+"]["difference"].round(2)
             cells.append(f"**{told}**" if beaten and method != "annealed+" else told)
             costs.append(known["example_evaluations"])

@@ -148,6 +148,11 @@ def own_and_others(record: dict[str, Any]) -> tuple[float, float]:
     return losses[record["skill"]], float(np.mean([loss for skill, loss in losses.items() if skill != record["skill"]]))
 
 
+def share(loss: float) -> str:
+    """A loss as the docs write it."""
+    return f"{loss:.2f}".removeprefix("0")
+
+
 def tables(done: list[dict[str, Any]]) -> str:
     """Of each model, dtype, budget and kind of unit the means by method, then the first method skill by skill."""
     runs = [tuple(record.get(name) for name in ("model", "dtype", "budget", "units")) for record in done]

@@ -177,7 +177,7 @@ def _map(found: Atlas, word: str) -> Part:
     caption = (
         f"Color: the skill that loses most to a {word}, among others that are off, beyond the mean of the skills. With "
         f"a letter: the first {found.k} {word}s of each skill, which are proved below. U: universal"
-        f"{', and of these as well' if _kept(found) else ''}."
+        f"{'; some are among these first' if _kept(found) else ''}."
     )
     grid = next(iter(found.rankings.values())).grid
     alt, cells = f"The first {word}s of each skill: {told}.", cells_of(grid, _told(found))
