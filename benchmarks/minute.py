@@ -12,8 +12,9 @@ finds and proves all everyday skills at once, and each counts its share of the s
 by gradients, and *lean* the same at three fifths of the budget; *thrifty* is one at four fifths, in which a loss of
 others counts .8 of one of the own skill, and not three, so that a skill may keep universal heads. Seconds are on the
 wall, and beside them those of processors, which other work on the machine touches less. Own loss and others' mean loss
-are of 60 unseen examples of every skill that the model can do, as in ``specificity.py``. Results are appended to
-``--out``; what is there is not run again. A table has the runs that all of ``--ways`` have.
+are of 60 unseen examples of every skill that the model can do, as in ``specificity.py``; those of the same heads and
+examples are not measured again. Results are appended to ``--out``; what is there is not run again. A table has the
+runs that all of ``--ways`` have.
 """
 
 from __future__ import annotations
@@ -104,6 +105,9 @@ def measure(options: argparse.Namespace) -> None:
 
     names = [name.removeprefix(FAMILY) for name in builtin_tasks() if name.startswith(FAMILY)]
     judged = cs.load_model(options.model, dtype="float32")
+    known = {
+        (r["seed"], *sorted(r["heads"])): r["losses"] for file in (options.out, *options.judged) for r in records(file)
+    }
     for seed in options.seeds:
         done = {(r["skill"], r["way"]) for r in records(options.out) if r["seed"] == seed}
         judge = Judge(judged, {name: cs.load_task(f"{FAMILY}{name}", seed=seed) for name in names}, "heads")
@@ -123,7 +127,10 @@ def measure(options: argparse.Namespace) -> None:
                 if name not in options.skills:
                     continue
                 record = {"skill": name, "seed": seed, "way": way, **one}
-                record["losses"] = judge.losses(list(as_heads("heads", record["heads"])))
+                found = (seed, *sorted(record["heads"]))
+                if found not in known:
+                    known[found] = judge.losses(list(as_heads("heads", record["heads"])))
+                record["losses"] = known[found]
                 done.add((name, way))
                 with options.out.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(record) + "\n")
@@ -178,6 +185,7 @@ def main() -> None:
     parser.add_argument("--model", help="folder or name")
     parser.add_argument("--before", type=Path, help="folder of the library to compare with")
     parser.add_argument("--out", type=Path, help="results, one JSON object a line")
+    parser.add_argument("--judged", type=Path, nargs="+", default=[], help="earlier results; losses of the same heads")
     parser.add_argument("--table", type=Path, help="print the tables of these results, of --ways, and run nothing")
     parser.add_argument("--skills", nargs="+", default=list(SKILLS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])

@@ -482,20 +482,19 @@ NAMES = {
 """Methods as the README calls them, in its order."""
 
 
-FIGURES = ("own", "others", "difference", "example_evaluations")
+LOSSES = ("own", "others", "difference")
+COSTS = ("example_evaluations", "cpu_seconds")
 """What the README says of a method."""
 
 
 def short_table(rows: list[dict[str, Any]]) -> str:
-    """The README's: own loss and others' by method and skill, bold where their difference is no less than ours."""
+    """The README's: losses by method and skill, bold where their difference is no less than ours, and the cost."""
     skills, mean = list(dict.fromkeys(row["skill"] for row in rows)), {}
     for skill, method in dict.fromkeys((row["skill"], row["method"]) for row in rows):
         mine = [row for row in rows if (row["skill"], row["method"]) == (skill, method)]
-        mean[skill, method] = {name: np.mean([row[name] for row in mine]) for name in FIGURES}
-    lines = [
-        f"| method | {' | '.join(f'{skill}: own, others' for skill in skills)} | cost |",
-        "|" + "---|" * (len(skills) + 2),
-    ]
+        mean[skill, method] = {name: np.mean([row[name] for row in mine]) for name in (*LOSSES, *COSTS)}
+    heads = ["method", *(f"{skill}: {', '.join(LOSSES)}" for skill in skills), "cost", "CPU s"]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for method, name in NAMES.items():
         cells, costs = [], []
         for skill in skills:
@@ -503,12 +502,13 @@ def short_table(rows: list[dict[str, Any]]) -> str:
                 cells.append("not measured")
                 continue
             known = mean[skill, method]
-            told = ", ".join(share(known[side]) for side in ("own", "others"))
+            losses = ", ".join(share(known[side]) for side in LOSSES)
             beaten = known["difference"].round(2) >= mean[skill, "annealed+"]["difference"].round(2)
-            cells.append(f"**{told}**" if beaten and method != "annealed+" else told)
-            costs.append(known["example_evaluations"])
+            cells.append(f"**{losses}**" if beaten and method != "annealed+" else losses)
+            costs.append([known[name] for name in COSTS])
         if costs:
-            lines.append(f"| {name} | {' | '.join(cells)} | {np.mean(costs):,.0f} |")
+            told = [f"{cost:,.0f}" for cost in np.mean(costs, axis=0)]
+            lines.append(f"| {' | '.join([name, *cells, *told])} |")
     return "\n".join(lines)
 
 

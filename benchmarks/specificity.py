@@ -150,7 +150,7 @@ def own_and_others(record: dict[str, Any]) -> tuple[float, float]:
 
 def share(loss: float) -> str:
     """A loss as the docs write it."""
-    return f"{loss:.2f}".removeprefix("0")
+    return f"{loss:.2f}".replace("0.", ".", 1)
 
 
 def tables(done: list[dict[str, Any]]) -> str:

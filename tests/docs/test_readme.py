@@ -88,7 +88,9 @@ def test_it_reads_easily(page):
 
 def test_the_tables_of_methods_have_the_figures_of_their_files():
     folder = ROOT / "benchmarks" / "real" / "smollm2"
-    rows, seconds = (outside.rows_of(folder / f"{name}.csv") for name in ("outside", "outside_seconds"))
+    rows, seconds, examples = (
+        outside.rows_of(folder / f"{name}.csv") for name in ("outside", "outside_seconds", "outside_examples")
+    )
     page = text_of(ROOT / "docs" / "benchmarks" / "real-models.md")
     for measured in (rows, seconds):
         assert {row["skill"] for row in measured} == {"agreement", "plural"}
@@ -96,6 +98,7 @@ def test_the_tables_of_methods_have_the_figures_of_their_files():
             row["method"] for row in measured
         }
         assert outside.table(measured) in page
+    assert outside.table(examples) in page
     assert outside.short_table(rows) in TEXT
 
 
