@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -325,4 +326,5 @@ def _draw_legend(ax: Axes, squares: list[tuple[str, SquareHandle]], framed: str)
 def _title(found: Atlas) -> str:
     name = found.provenance.get("model", {}).get("name")
     skills = f"heads of {len(found.skills)} skills"
-    return style.safe_text(skills if name is None else f"{name}: {skills}")
+    # Of a path the file or folder: where it lies says nothing of the model.
+    return style.safe_text(skills if name is None else f"{Path(name).name}: {skills}")

@@ -359,3 +359,10 @@ def test_skills_of_long_names_that_are_alike_are_all_written():
     for figure in (ax.figure, tree.figure):
         assert clipped(figure) == []
         plt.close(figure)
+
+
+@pytest.mark.parametrize("name", ["tiny", "models/tiny", "/somewhere/models/tiny/", "/somewhere/tiny"])
+def test_the_title_names_the_model_and_not_where_it_lies(ax, name):
+    found = replace(ATLAS, provenance={**ATLAS.provenance, "model": {"name": name}})
+    plot.atlas(found, ax=ax)
+    assert ax.get_title() == "tiny: heads of 5 skills"
