@@ -205,8 +205,13 @@ def test_marks_that_are_not_there_are_not_explained():
     plt.close(ax.figure)
 
 
-def test_the_title_names_the_model(ax):
-    assert plot.atlas(ATLAS, ax).get_title() == "tiny: heads of 5 skills"
+@pytest.mark.parametrize("name", ["tiny", "models/tiny", "/somewhere/models/tiny/"])
+def test_the_title_names_the_model_and_not_where_it_lies(ax, name):
+    found = replace(ATLAS, provenance={"model": {"name": name}})
+    assert plot.atlas(found, ax).get_title() == "tiny: heads of 5 skills"
+
+
+def test_an_atlas_of_an_unnamed_model_has_a_title():
     assert plot.atlas(replace(ATLAS, provenance={}), Figure().subplots()).get_title() == "heads of 5 skills"
 
 
@@ -359,10 +364,3 @@ def test_skills_of_long_names_that_are_alike_are_all_written():
     for figure in (ax.figure, tree.figure):
         assert clipped(figure) == []
         plt.close(figure)
-
-
-@pytest.mark.parametrize("name", ["tiny", "models/tiny", "/somewhere/models/tiny/", "/somewhere/tiny"])
-def test_the_title_names_the_model_and_not_where_it_lies(ax, name):
-    found = replace(ATLAS, provenance={**ATLAS.provenance, "model": {"name": name}})
-    plot.atlas(found, ax=ax)
-    assert ax.get_title() == "tiny: heads of 5 skills"
