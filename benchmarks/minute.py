@@ -204,6 +204,8 @@ def main() -> None:
             print(json.dumps(find_and_prove(options.model, skill, int(seed), given)))
     elif options.model is None or options.out is None:
         parser.error("--model and --out say what is measured, and where results go")
+    elif missing := [str(path) for path in options.judged if not path.is_file()]:
+        parser.error(f"--judged must be files of results, got {', '.join(missing)}")
     elif "before" in options.ways and not (options.before and (options.before / "cs_heads").is_dir()):
         parser.error(f"--before must be a folder with the library to compare with, got {options.before}")
     else:

@@ -336,6 +336,15 @@ def end_tokens(model: HookedModel | ModelInfo) -> frozenset[int]:
     return frozenset(int(token) for token in (own, *listed) if token is not None)
 
 
+def without_place(name: str) -> str:
+    """The name of a model; of a path the file or folder alone, which may lie elsewhere on another machine.
+
+    >>> without_place("models/tiny/"), without_place("gpt2")
+    ('tiny', 'gpt2')
+    """
+    return name.rstrip("/").rsplit("/", 1)[-1]
+
+
 def describe(model: HookedModel | ModelInfo) -> ModelDescription:
     """Name, revision, dtype, class and library versions: the model's part of a provenance."""
     if isinstance(model, ModelInfo):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
 from cs_heads.analysis.atlas_result import Atlas
+from cs_heads.lens.model import without_place
 from cs_heads.plot import parts, style
 from cs_heads.plot.marks import points_per_square
 from cs_heads.plot.skills import (
@@ -326,5 +326,4 @@ def _draw_legend(ax: Axes, squares: list[tuple[str, SquareHandle]], framed: str)
 def _title(found: Atlas) -> str:
     name = found.provenance.get("model", {}).get("name")
     skills = f"heads of {len(found.skills)} skills"
-    # Of a path the file or folder: where it lies says nothing of the model.
-    return style.safe_text(skills if name is None else f"{Path(name).name}: {skills}")
+    return style.safe_text(skills if name is None else f"{without_place(name)}: {skills}")

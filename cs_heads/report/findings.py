@@ -15,6 +15,7 @@ from cs_heads.analysis.compare import Compared, Comparison
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.arguments import check_path
+from cs_heads.lens.model import without_place
 from cs_heads.ranking import HeadRanking
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def _check_alike(what: str, names: Sequence[str], one: Mapping[str, Any], other:
 
 def _unplaced(model: Mapping[str, Any]) -> dict[str, Any]:
     name = model.get("name")
-    return {**model, "name": None if name is None else str(name).rstrip("/").rsplit("/", 1)[-1]}
+    return {**model, "name": None if name is None else without_place(str(name))}
 
 
 def check_folder(folder: Path, name: str, origin: Mapping[str, Any]) -> None:

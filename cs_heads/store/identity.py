@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from typing_extensions import NotRequired
 
 from cs_heads.lens import EncodedExample, describe, fingerprint, prepended, settings_of
-from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings, hooked_points
+from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings, hooked_points, without_place
 from cs_heads.settings import Settings
 from cs_heads.store.store import UNSAID
 from cs_heads.tasks import Task
@@ -59,8 +59,8 @@ def study_of(model: HookedModel | ModelInfo, settings: Settings) -> Study:
     refuse_hooks(model, "store")
     described = describe(model)
     study: Study = {
-        # A folder may lie elsewhere on another machine; the weights say whether it is the same model.
-        "model": described["name"].rstrip("/").rsplit("/", 1)[-1],
+        # The weights say whether it is the same model.
+        "model": without_place(described["name"]),
         "revision": described["revision"],
         "class": described["class"],
         "grid": list(Grid.from_model(model, settings.units).shape),

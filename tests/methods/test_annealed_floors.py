@@ -62,7 +62,7 @@ def test_a_few_worlds_are_searched_as_well_as_many():
 def test_a_few_worlds_without_structure_are_neither_specific_nor_localized():
     """Measured beside their control: none of 120, four shared. Without a control about one in twenty is localized."""
     called = 0
-    for seed in range(33_000, 33_005):
+    for seed in range(33_000, 33_010):
         for scenario in ("no_structure", "no_structure_fragile", "no_structure_chance50"):
             made, found = searched(seed, scenario=scenario)
             # One example more draws all anew, and the heads stay.
@@ -71,7 +71,7 @@ def test_a_few_worlds_without_structure_are_neither_specific_nor_localized():
             controls = [("control", fresh.control)]
             proof = measure_proof(fresh.unseen, found.top(5), exclude=found.shared, chance=chance, controls=controls)
             called += proof.verdict in ("specific", "localized")
-    assert called == 0
+    assert called <= 1
 
 
 @pytest.mark.slow
