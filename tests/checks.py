@@ -8,11 +8,15 @@ which an axis has one length.
 import inspect
 from collections.abc import Callable
 from dataclasses import is_dataclass
-from functools import wraps
+from functools import update_wrapper, wraps
+from types import CodeType, FunctionType
 from typing import Any, ParamSpecArgs, ParamSpecKwargs, get_args, get_type_hints
 
 import jaxtyping
 from jaxtyping import AbstractArray, jaxtyped
+
+
+_CHECKED: dict[CodeType, Callable] = {}
 
 
 def check_fast() -> None:
@@ -30,7 +34,7 @@ def checked(given: Any = None, *, typechecker: Callable) -> Any:
         return given
     if not inspect.isfunction(given) or inspect.isgeneratorfunction(given) or not (hints := _hints(given)):
         return jaxtyped(given, typechecker=typechecker)
-    function = typechecker(given)
+    function = _checked_again(given, typechecker) if "<locals>" in given.__qualname__ else typechecker(given)
     if not any(map(_names_shape, hints)):
         return function
 
@@ -49,6 +53,19 @@ def _hints(function: Callable) -> list[Any]:
     except NameError:
         return []
     return [] if any(isinstance(hint, ParamSpecArgs | ParamSpecKwargs) for hint in hints) else hints
+
+
+def _checked_again(given: FunctionType, typechecker: Callable) -> Callable:
+    """A function inside another, which is new in each call of that: what checks it is written once, by its code."""
+    if given.__code__ not in _CHECKED:
+        _CHECKED[given.__code__] = typechecker(given)
+    known = _CHECKED[given.__code__]
+    if known is given or known.__wrapped__ is given:
+        return known
+    parts = (known.__code__, known.__globals__, known.__name__, known.__defaults__, known.__closure__)
+    again = update_wrapper(FunctionType(*parts), given)
+    again.__kwdefaults__ = known.__kwdefaults__ | {"__beartype_func": given}
+    return again
 
 
 def _names_shape(hint: Any) -> bool:
