@@ -15,7 +15,6 @@ from typing import Any, ParamSpecArgs, ParamSpecKwargs, get_args, get_type_hints
 import jaxtyping
 from jaxtyping import AbstractArray, jaxtyped
 
-
 _CHECKED: dict[CodeType, Callable] = {}
 
 
@@ -29,7 +28,7 @@ def checked(given: Any = None, *, typechecker: Callable) -> Any:
     if given is None:
         return lambda decorated: checked(decorated, typechecker=typechecker)
     if inspect.isclass(given):
-        if is_dataclass(given):
+        if is_dataclass(given) and "__init__" in vars(given):
             given.__init__ = checked(given.__init__, typechecker=typechecker)
         return given
     if not inspect.isfunction(given) or inspect.isgeneratorfunction(given) or not (hints := _hints(given)):
