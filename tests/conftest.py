@@ -17,8 +17,11 @@ from tempfile import gettempdir
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.checks import check_fast
 from tests.tiny import hooked_gemma2, load_tokenizer, save_model
 from tests.waiting import HANG, run_program
+
+check_fast()
 
 # The same examples in every run, and no limit in time that a busy machine could break.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])

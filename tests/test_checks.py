@@ -1,0 +1,88 @@
+"""What every other test relies on: a call with another type, or with axes that do not fit, fails in tests."""
+
+import sys
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import pytest
+from beartype import beartype
+from beartype.roar import BeartypeException
+from jaxtyping import Float
+
+from cs_heads.experiment.cost import Cost
+from cs_heads.methods.annealing.rows import row_means
+from cs_heads.units import Head
+from tests.checks import checked
+
+
+def test_an_argument_of_another_type_is_refused():
+    with pytest.raises(BeartypeException, match="index"):
+        Head(3, "1")
+
+
+def test_a_field_of_another_type_is_refused():
+    with pytest.raises(BeartypeException, match="forwards"):
+        Cost(forwards="many")
+
+
+def test_an_array_of_another_type_is_refused():
+    with pytest.raises(BeartypeException, match="examples"):
+        row_means(np.ones((3, 2)), np.ones((3, 2)))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (4, 2), (3,)])
+def test_an_axis_has_one_length_in_a_call(shape):
+    assert len(row_means(np.ones((3, 2)), np.zeros((3, 2), dtype=int))) == 3
+    with pytest.raises(BeartypeException, match="examples"):
+        row_means(np.ones((3, 2)), np.zeros(shape, dtype=int))
+
+
+def test_an_axis_may_have_another_length_in_the_next_call():
+    assert [len(row_means(np.ones((n, 2)), np.zeros((n, 2), dtype=int))) for n in (3, 5)] == [3, 5]
+
+
+def as_it_is(values: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
+    return values
+
+
+def twice(values: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
+    return np.concatenate([values, values])
+
+
+def as_text(n: int) -> int:
+    return str(n)
+
+
+@pytest.mark.parametrize(("function", "given"), [(twice, np.ones(3)), (as_text, 3)])
+def test_what_is_returned_is_checked(function, given):
+    assert len(checked(as_it_is, typechecker=beartype)(np.ones(3))) == 3
+    with pytest.raises(BeartypeException, match="return"):
+        checked(function, typechecker=beartype)(given)
+
+
+def test_functions_inside_others_are_checked_each_time_and_keep_their_own_values():
+    def times(factor):
+        def scaled(n: int) -> int:
+            return n * factor
+
+        return checked(scaled, typechecker=beartype)
+
+    assert [times(factor)(3) for factor in (2, 5)] == [6, 15]
+    for factor, given in ((2, "3"), (0.5, 3), (5, "3")):
+        with pytest.raises(BeartypeException):
+            times(factor)(given)
+
+
+def test_functions_are_checked():
+    names = [name for name in sys.modules if name.startswith("cs_heads.")]
+    functions = [
+        each
+        for name in names
+        for each in vars(sys.modules[name]).values()
+        if isinstance(each, FunctionType) and each.__module__ == name
+    ]
+    nothing = {"Any", "object", Any, object}
+    told = [each for each in functions if not {*each.__annotations__.values()} <= nothing]
+    assert len(told) > 50
+    assert [each.__qualname__ for each in told if not hasattr(each, "__wrapped__")] == []
