@@ -9,6 +9,7 @@ import torch
 import transformers
 
 from cs_heads import Experiment, Task, load_task
+from cs_heads.engine import ablation as ablations
 from cs_heads.engine.ablation import Ablation
 from cs_heads.lens import load_model
 from cs_heads.lens.abilities import PLAIN, Abilities
@@ -96,7 +97,11 @@ WAYS = [
 
 @pytest.mark.parametrize("units", DENSE)
 @pytest.mark.parametrize(("architecture", "ablation", "positions"), WAYS)
-def test_units_off_are_those_of_plain_hugging_face(load, backend, architecture, ablation, positions, units):
+def test_units_off_are_those_of_plain_hugging_face(
+    load, backend, architecture, ablation, positions, units, monkeypatch
+):
+    # Constants that are little learned are as good to put in place of a unit.
+    monkeypatch.setattr(ablations, "_STEPS", 10)
     settings = {"units": units, "ablation": ablation, "positions": positions}
     experiment = Experiment(load(architecture, backend), a_task(), **settings)
     assert experiment.grid.kind == units
