@@ -58,9 +58,11 @@ def _checked_again(given: FunctionType, typechecker: Callable) -> Callable:
     """A function inside another, which is new in each call of that: what checks it is written once, by its code."""
     if given.__code__ not in _CHECKED:
         _CHECKED[given.__code__] = typechecker(given)
+        return _CHECKED[given.__code__]
     known = _CHECKED[given.__code__]
-    if known is given or known.__wrapped__ is given:
-        return known
+    # Where no argument has a type to check, beartype gives the function itself.
+    if "__beartype_func" not in (known.__kwdefaults__ or {}):
+        return given
     parts = (known.__code__, known.__globals__, known.__name__, known.__defaults__, known.__closure__)
     again = update_wrapper(FunctionType(*parts), given)
     again.__kwdefaults__ = known.__kwdefaults__ | {"__beartype_func": given}

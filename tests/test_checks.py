@@ -74,6 +74,16 @@ def test_functions_inside_others_are_checked_each_time_and_keep_their_own_values
             times(factor)(given)
 
 
+def test_functions_inside_others_without_types_keep_their_own_values():
+    def times(factor):
+        def scaled(n: Any):
+            return n * factor
+
+        return checked(scaled, typechecker=beartype)
+
+    assert [times(factor)(3) for factor in (2, 5)] == [6, 15]
+
+
 def test_functions_are_checked():
     names = [name for name in sys.modules if name.startswith("cs_heads.")]
     functions = [
