@@ -12,15 +12,10 @@ from functools import update_wrapper, wraps
 from types import CodeType, FunctionType
 from typing import Any, ParamSpecArgs, ParamSpecKwargs, get_args, get_type_hints
 
-import jaxtyping
 from jaxtyping import AbstractArray, jaxtyped
 
 _CHECKED: dict[CodeType, Callable] = {}
-
-
-def check_fast() -> None:
-    """From here on what jaxtyping's import hook decorates is checked by ``checked``."""
-    jaxtyping.jaxtyped = checked
+"""What checks a function inside another, by the code of that function."""
 
 
 def checked(given: Any = None, *, typechecker: Callable) -> Any:

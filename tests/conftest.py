@@ -14,14 +14,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import gettempdir
 
+import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.checks import check_fast
+from tests.checks import checked
 from tests.tiny import hooked_gemma2, load_tokenizer, save_model
 from tests.waiting import HANG, run_program
 
-check_fast()
+# What jaxtyping's import hook puts on all that cs_heads defines.
+jaxtyping.jaxtyped = checked
 
 # The same examples in every run, and no limit in time that a busy machine could break.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
