@@ -6,6 +6,8 @@
     python benchmarks/outside.py --model models/smollm2 --eap-ig eap-ig --out outside.jsonl
     python benchmarks/outside.py --table outside.jsonl --csv outside.csv
     python benchmarks/outside.py --short outside.csv
+    python benchmarks/outside.py --skills indirect_object code --model models/smollm2 --out outside_skills.jsonl
+    python benchmarks/outside.py --across outside.csv outside_skills.csv
 
 In an environment of its own, with TransformerLens 3.9, for EAP-IG runs on ``HookedTransformer`` alone. All methods have
 the same finding examples, as the same tokens, and are judged as in ``specificity.py``: five heads off on 60 unseen
@@ -50,7 +52,7 @@ import csv
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -512,6 +514,31 @@ def short_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def across_table(rows: list[dict[str, Any]]) -> str:
+    """One line a method: what its heads take of each skill less of the others, and the means over all skills.
+
+    Only seeds that each skill was measured with count, and methods that have all skills.
+    """
+
+    def rounded(losses: Iterable[float]) -> str:
+        # Nothing is no less than zero.
+        return share(float(np.mean([*losses]).round(2) + 0.0))
+
+    skills = sorted({row["skill"] for row in rows})
+    seeds = set.intersection(*({row["seed"] for row in rows if row["skill"] == skill} for skill in skills))
+    heads = ["method", *skills, *(f"mean {name}" for name in LOSSES), "cost", "CPU s"]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for method in dict.fromkeys(row["method"] for row in rows):
+        mine = [row for row in rows if row["method"] == method and row["seed"] in seeds]
+        if {(row["skill"], row["seed"]) for row in mine} != set(product(skills, seeds)):
+            continue
+        each = [rounded(row["difference"] for row in mine if row["skill"] == skill) for skill in skills]
+        losses = [rounded(row[name] for row in mine) for name in LOSSES]
+        costs = [f"{np.mean([row[name] for row in mine]):,.0f}" for name in COSTS]
+        lines.append(f"| {' | '.join([f'`{method}`', *each, *losses, *costs])} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Measure what is missing, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -521,6 +548,7 @@ def main() -> None:
     parser.add_argument("--table", type=Path, nargs="+", help="print the table of these results, and run nothing")
     parser.add_argument("--csv", type=Path, help="with --table: write its rows here, too")
     parser.add_argument("--short", type=Path, help="print the README's table of such rows, and run nothing")
+    parser.add_argument("--across", type=Path, nargs="+", help="print one table of all skills of such rows")
     parser.add_argument("--skills", nargs="+", default=list(SKILLS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
@@ -535,6 +563,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.short:
         print(short_table(rows_of(options.short)))
+        return
+    if options.across:
+        print(across_table([row for path in options.across for row in rows_of(path)]))
         return
     if options.table:
         judged = [record for path in options.table for record in records(path) if "losses" in record]
