@@ -101,7 +101,7 @@ def looked_at(model: Any, sets: Mapping[str, Iterable[Unit]], seed: int) -> pd.D
             serves.setdefault(head, []).append("all" if name == "universal" else name)
     table = cs.habits(model, list(serves))
     worked, even = at_worked_examples(model, list(table["head"]), seed)
-    said = {"worked examples": worked, "if even": even}
+    said: dict[str, np.ndarray | float] = {"worked examples": worked, "if even": even}
     return table.assign(**said, serves=[" ".join(serves[head]) for head in table["head"]])
 
 

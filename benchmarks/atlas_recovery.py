@@ -33,10 +33,11 @@ from sklearn.linear_model import MultiTaskLassoCV
 import cs_heads as cs
 from cs_heads.arguments import CONTROL_WEIGHT
 from cs_heads.methods.annealing import annealed, annealed_jointly
-from cs_heads.methods.annealing.fit import Fit, beyond_doubt, regress, standard_error
-from cs_heads.methods.annealing.task_search import alone_intervals, mean_fit
+from cs_heads.methods.annealing.fit import Fit, beyond_doubt, mean_fit, regress, standard_error
+from cs_heads.methods.annealing.task_search import alone_intervals
 from cs_heads.ranking import HeadRanking
 from cs_heads.simulate import PlantedExperiment, World, planted_world
+from cs_heads.units import Unit
 
 K = 5
 N_SKILLS = 8
@@ -52,8 +53,8 @@ class Skills(NamedTuple):
 
     experiments: list[PlantedExperiment]
     chance: float
-    planted: list[set[cs.Head]]
-    universal: set[cs.Head]
+    planted: list[set[Unit]]
+    universal: set[Unit]
 
 
 class Guessed:
@@ -104,7 +105,7 @@ def coverage(skills: Skills, losses: np.ndarray, errors: np.ndarray) -> dict[str
     low, high = np.moveaxis(alone_intervals(losses, errors), -1, 0)
     holds = (low <= real) & (real <= high)
     known = np.isfinite(errors)
-    found = {}
+    found: dict[str, float] = {}
     for name, heads in (("planted", planted & known), ("others", others & known)):
         found |= {f"holds, {name}": float(holds[heads].mean()), f"bias, {name}": float((losses - real)[heads].mean())}
     return found
@@ -116,7 +117,10 @@ def measure(scenario: str, shape: str, seed: int) -> list[dict[str, object]]:
     skills = skills_of(planted_world(scenario, grid, n_controls=N_SKILLS - 1, seed=seed))
     told = [Guessed(experiment, skills.chance) for experiment in skills.experiments]
     joint = annealed_jointly(told, seed=seed, n_bootstraps=0)
-    found = {"joint": (joint.rankings, joint.spent)}
+    ranked = [ranking for ranking in joint.rankings if ranking is not None]
+    # The model can do every skill.
+    assert len(ranked) == len(told)
+    found = {"joint": (ranked, joint.spent)}
     for name, budget in (("alike", joint.spent // N_SKILLS), ("default", None)):
         each = [
             annealed(
@@ -192,7 +196,7 @@ def table(lines: pd.DataFrame) -> str:
     for (scenario, heads), group in lines.groupby(["scenario", "heads"], sort=False):
         by = dict(iter(group.groupby("search")))
         order = [by[name] for name in ("joint", "alike", "default")]
-        recall = [f"{part['recall'].mean():.2f} ± {part['recall'].sem():.2f}" for part in order]
+        recall = [f"{part['recall'].mean():.2f} ± {part['recall'].std() / np.sqrt(len(part)):.2f}" for part in order]
         universal = [f"{part['universal'].mean():.3f}" for part in order]
         cost = ", ".join(f"{by[name]['evaluations'].mean() / 1000:.1f}" for name in ("joint", "default"))
         told = by["joint"].mean(numeric_only=True)

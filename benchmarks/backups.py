@@ -14,19 +14,20 @@ from collections.abc import Callable, Sequence
 import cs_heads as cs
 from cs_heads.experiment.without import Without
 from cs_heads.simulate import World, planted_world
+from cs_heads.units import Unit
 
-Search = Callable[[World, Sequence[cs.Head], int], cs.HeadRanking]
+Search = Callable[[World, Sequence[Unit], int], cs.HeadRanking]
 SCENARIOS = ("hidden_pair", "hidden_pairs")
 
 
-def annealed(made: World, off: Sequence[cs.Head], seed: int) -> cs.HeadRanking:
+def annealed(made: World, off: Sequence[Unit], seed: int) -> cs.HeadRanking:
     """The default method, with its default budget."""
     return cs.methods.annealed(
         Without(made.task, off), controls=[Without(made.control, off)], seed=seed, n_bootstraps=0
     )
 
 
-def group_testing(made: World, off: Sequence[cs.Head], seed: int) -> cs.HeadRanking:
+def group_testing(made: World, off: Sequence[Unit], seed: int) -> cs.HeadRanking:
     """Group testing, with its default budget."""
     return cs.methods.group_testing(Without(made.task, off), controls=[Without(made.control, off)], seed=seed)
 
@@ -57,7 +58,7 @@ def main() -> None:
             for seed in range(options.first, options.first + options.worlds):
                 made = planted_world(scenario, seed=seed)
                 planted, hidden = {*made.planted}, made.planted[len(made.scenario.drops) :]
-                found: list[cs.Head] = []
+                found: list[Unit] = []
                 for search in searches:
                     try:
                         ranking = search(made, found if again else (), seed)

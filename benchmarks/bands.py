@@ -38,6 +38,7 @@ from atlas_recovery import (
 import cs_heads as cs
 from cs_heads.ranking import HeadRanking
 from cs_heads.simulate import planted_world
+from cs_heads.units import Grid
 
 ALL = "all layers"
 SKILLS = ("code", "plural")
@@ -45,7 +46,7 @@ N_TIMED = 64
 """With 16 masks in a call the middle band of three cost as much as all layers."""
 
 
-def band(grid: cs.HeadGrid, number: int, n_bands: int, n_masks: int, seed: int) -> np.ndarray:
+def band(grid: Grid, number: int, n_bands: int, n_masks: int, seed: int) -> np.ndarray:
     """Masks with the heads of one band of layers, as many off in each as at ``DENSITY`` on all layers."""
     low, high = (grid.n_layers * place // n_bands for place in (number, number + 1))
     masks = np.zeros((n_masks, *grid.shape), dtype=bool)

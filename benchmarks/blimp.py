@@ -65,7 +65,7 @@ def main() -> None:
         cells = [
             path.stem,
             f"{proof.result.baseline:.2f}",
-            f"{first} ({found.importance[first.layer, first.head]:.3f})",
+            f"{first} ({found.importance[first.layer, first.index]:.3f})",
             f"{proof.result.score:.2f}",
             f"{proof.result.baseline - proof.random_drop:.2f}",
             f"{proof.p:.4f}",

@@ -22,7 +22,7 @@ from engine_models import folder_of
 from cs_heads import Cluster
 from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import EncodedExample
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid, HeadGrid
 
 # Of the ideal ratio, the number of workers: 1.6 with two.
 PROMISED = 0.8
@@ -30,7 +30,7 @@ PROMISED = 0.8
 Work = tuple[list[EncodedExample], np.ndarray, np.ndarray]
 
 
-def workload(grid: HeadGrid, n_masks: int) -> Work:
+def workload(grid: Grid, n_masks: int) -> Work:
     """Eight prompts of about 40 tokens with two short choices each, and masks of density .05 on all of them."""
     rng = np.random.default_rng(0)
     examples = [

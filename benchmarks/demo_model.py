@@ -29,6 +29,7 @@ from tqdm.auto import tqdm
 
 import cs_heads as cs
 from cs_heads.demo import SKILLS, planted_heads, universal_heads
+from cs_heads.units import Unit
 
 K = 5
 N_FIND = 100
@@ -125,7 +126,7 @@ def confirming_task(skill: str, n: int) -> cs.Task:
     return held_out.take(n)
 
 
-def judged(heads: list[cs.Head], skill: str, confirm: dict[str, cs.Experiment]) -> dict[str, Any]:
+def judged(heads: list[Unit], skill: str, confirm: dict[str, cs.Experiment]) -> dict[str, Any]:
     """Recall of the planted heads, and the drop of the skill itself and of the other skill that suffers most."""
     drops = {}
     for name, experiment in confirm.items():

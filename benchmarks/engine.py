@@ -19,20 +19,25 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from engine_models import LARGE, SHAPES, Subject, folder_of
+from engine_models import LARGE, SHAPES, RandomTexts, Subject, folder_of
 from engine_rivals import batched_full_logits, generate_per_mask, hugging_face, nnsight_per_mask, run_with_hooks
 
 from cs_heads import designs
 from cs_heads.engine import Engine
 from cs_heads.engine.forwards import Forwards
 from cs_heads.engine.generation import Generation
-from cs_heads.engine.protocol import PairMasks
+from cs_heads.engine.protocol import Drafts, PairMasks
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
+from cs_heads.text import TokenIds
+
+Results = Sequence[np.ndarray | TokenIds]
+"""The log-probabilities of each pair of mask and example, or its text; none where they are not compared."""
+Way = Callable[[], Results]
 
 EACH_ROW = "32 × 64 tokens, each row its mask"
 
@@ -45,12 +50,17 @@ def pairs_of(masks: np.ndarray, n_examples: int) -> tuple[PairMasks, np.ndarray]
     return PairMasks(masks, np.repeat(np.arange(len(masks)), n_examples)), np.tile(np.arange(n_examples), len(masks))
 
 
-def score(subject: Subject, examples: list[EncodedExample], masks: np.ndarray, ideas: Abilities) -> Callable[[], list]:
-    """The engine's way, made ready once: log-probabilities by pair and continuation."""
-    engine = Engine(subject.bridge, examples, ideas=ideas)
-    assert engine.forwards.able  # tries its short cuts on the model, once for all runs
+def ready(engine: Engine) -> Engine:
+    """The same engine, after it has tried its shortcuts on the model, which its first run would do else."""
+    _ = engine.forwards
+    return engine
 
-    def run() -> list:
+
+def score(subject: RandomTexts, examples: list[EncodedExample], masks: np.ndarray, ideas: Abilities) -> Way:
+    """The engine's way, made ready once: log-probabilities by pair and continuation."""
+    engine = ready(Engine(subject.bridge, examples, ideas=ideas))
+
+    def run() -> list[np.ndarray]:
         found = {pair: logprob for batch in engine.run(*pairs_of(masks, len(examples))) for pair, logprob, _ in batch}
         return [found[pair] for pair in range(len(found))]
 
@@ -58,27 +68,27 @@ def score(subject: Subject, examples: list[EncodedExample], masks: np.ndarray, i
 
 
 def write(
-    subject: Subject,
+    subject: RandomTexts,
     examples: list[EncodedExample],
     masks: np.ndarray,
     *,
     draft: bool,
     n_tokens: int = 64,
     ideas: Abilities | None = None,
-) -> Callable[[], list]:
+) -> Way:
     """The engine's way to texts of ``n_tokens`` tokens, the intact model's drafts included where it drafts."""
     forwards = Forwards(subject.bridge, examples, ideas=ideas)
     generation = Generation(forwards, [example.prompt for example in examples], lambda text: len(text) >= n_tokens)
     intact = np.zeros((1, *subject.grid.shape), dtype=bool)
 
-    def texts(masks: np.ndarray, drafts: dict) -> list:
+    def texts(masks: np.ndarray, drafts: Drafts) -> list[TokenIds]:
         found = dict(pair for batch in generation.run(*pairs_of(masks, len(examples)), drafts) for pair in batch)
         return [found[pair] for pair in range(len(found))]
 
     return lambda: texts(masks, dict(enumerate(texts(intact, {}))) if draft else {})
 
 
-def workloads(subject: Subject) -> dict[str, dict[str, Callable[[], list]]]:
+def workloads(subject: Subject) -> dict[str, dict[str, Way]]:
     """What is measured, by workload: ways by name, the engine's first."""
     many, grid = (4 if subject.small else 1), subject.grid
     drawn = designs.stratified(grid, 16 if subject.small else 2, 0.05, seed=0)
@@ -89,7 +99,7 @@ def workloads(subject: Subject) -> dict[str, dict[str, Callable[[], list]]]:
     openings = subject.openings()
     light = np.unique(designs.stratified(grid, 128 if subject.small else 12, max(0.02, 1 / grid.size), seed=0), axis=0)
 
-    def ways(examples: list[EncodedExample], masks: np.ndarray) -> dict[str, Callable[[], list]]:
+    def ways(examples: list[EncodedExample], masks: np.ndarray) -> dict[str, Way]:
         return {
             "engine": score(subject, examples, masks, Abilities()),
             "(a) one mask at a time": lambda: hugging_face(subject.hf, examples, masks),
@@ -97,7 +107,7 @@ def workloads(subject: Subject) -> dict[str, dict[str, Callable[[], list]]]:
             "(c) batched, all logits": lambda: batched_full_logits(subject.bridge, examples, masks),
         }
 
-    found = {
+    found: dict[str, dict[str, Way]] = {
         "short choice prompts": ways(short, drawn)
         | {
             "(a) one example at a time": lambda: hugging_face(subject.hf, examples=short, masks=drawn, batched=False),
@@ -121,7 +131,7 @@ def workloads(subject: Subject) -> dict[str, dict[str, Callable[[], list]]]:
     batch = [EncodedExample(subject.text(64, 64), ((3,),), False) for _ in range(32)]
     tokens = torch.tensor([example.prompt for example in batch], device=subject.hf.device)
 
-    def ceiling() -> list:
+    def ceiling() -> Results:
         with torch.no_grad():
             subject.hf(tokens, use_cache=False, logits_to_keep=1)
         return []
@@ -133,20 +143,19 @@ def workloads(subject: Subject) -> dict[str, dict[str, Callable[[], list]]]:
     return found
 
 
-def hooked_rows(subject: Subject, batch: list[EncodedExample]) -> Callable[[], list]:
+def hooked_rows(subject: RandomTexts, batch: list[EncodedExample]) -> Way:
     """One row an example, each under its own mask of 5 % of the heads, nothing shared."""
-    engine = Engine(subject.bridge, batch, ideas=FUSED)
-    assert engine.forwards.able
+    engine = ready(Engine(subject.bridge, batch, ideas=FUSED))
     masks = designs.stratified(subject.grid, len(batch), 0.05, seed=1)
     return lambda: [
         logprob for results in engine.run(PairMasks.of(masks), np.arange(len(batch))) for _, logprob, _ in results
     ]
 
 
-def compare(ways: dict[str, Callable[[], list]], runs: int) -> dict[str, tuple[float, float | None]]:
+def compare(ways: dict[str, Way], runs: int) -> dict[str, tuple[float, float | None]]:
     """Median seconds of each way over interleaved runs, and the largest difference from the engine's numbers."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    results: dict[str, list] = {}
+    results: dict[str, Results] = {}
     for _ in range(runs):
         for name, way in ways.items():
             begin = time.perf_counter()
@@ -158,13 +167,13 @@ def compare(ways: dict[str, Callable[[], list]], runs: int) -> dict[str, tuple[f
     return {name: (statistics.median(seconds[name]), _difference(engine, results[name])) for name in ways}
 
 
-def _difference(ours: list, theirs: list) -> float | None:
+def _difference(ours: Results, theirs: Results) -> float | None:
     """Largest difference of a log-probability; of texts, the share that differs; None where nothing is compared."""
     if not theirs:
         return None
     if isinstance(ours[0], tuple):
         return float(np.mean([a != b for a, b in zip(ours, theirs, strict=True)]))
-    return max(float(np.abs(a - b).max()) for a, b in zip(ours, theirs, strict=True))
+    return max(float(np.abs(np.subtract(a, b)).max()) for a, b in zip(ours, theirs, strict=True))
 
 
 def rate(subject: Subject, seconds: float, n_tokens: int) -> str:
@@ -211,8 +220,7 @@ def tokens(subject: Subject, runs: int) -> None:
         seconds: dict[int, list[float]] = {size: [] for size in sizes}
         for _ in range(runs):
             for size in sizes:
-                engine = Engine(subject.bridge, examples, size)
-                assert engine.forwards.able
+                engine = ready(Engine(subject.bridge, examples, size))
                 begin = time.perf_counter()
                 for _ in engine.run(*pairs_of(masks, len(examples))):
                     pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from cs_heads import load_task
 from cs_heads.lens import EncodedExample, load_model
 from cs_heads.lens.load import DEMO
 from cs_heads.lens.tokens import encode_prompt
-from cs_heads.units import HeadGrid
+from cs_heads.text import Text
+from cs_heads.units import Grid, HeadGrid
 
 SHAPES = {
     "gpt2-shape": lambda: GPT2LMHeadModel(GPT2Config()),
@@ -60,6 +62,7 @@ class RandomTexts:
     """Texts of random tokens for a bridge."""
 
     bridge: Any
+    grid: Grid
     rng: np.random.Generator
 
     def text(self, low: int, high: int) -> tuple[int, ...]:
@@ -96,12 +99,12 @@ class Subject(RandomTexts):
         return [EncodedExample(encode_prompt(tokenizer, text), ((3,),), False) for text in OPENINGS[self.name]()]
 
 
-def _demo_openings() -> list[str]:
+def _demo_openings() -> list[Text]:
     tasks = [load_task(f"demo/{skill}", n=20, seed=0) for skill in ("capitals", "copying", "word_problems", "rhyme")]
     return [example.prompt for task in tasks for example in task.examples[:2]]
 
 
-OPENINGS = {
+OPENINGS: dict[str, Callable[[], list[Text]]] = {
     "demo": _demo_openings,
     "stories260K": lambda: [
         f"Once upon a time, there was a {who}. One day, the {who} went to {where}"

@@ -504,7 +504,7 @@ def short_table(rows: list[dict[str, Any]]) -> str:
                 cells.append("not measured")
                 continue
             known = mean[skill, method]
-            losses = ", ".join(share(known[side]) for side in LOSSES)
+            losses = ", ".join(share(float(known[side])) for side in LOSSES)
             beaten = known["difference"].round(2) >= mean[skill, "annealed+"]["difference"].round(2)
             cells.append(f"**{losses}**" if beaten and method != "annealed+" else losses)
             costs.append([known[name] for name in COSTS])

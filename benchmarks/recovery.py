@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -28,6 +28,7 @@ import cs_heads as cs
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of
 from cs_heads.simulate import SCENARIOS, World, planted_world
+from cs_heads.units import Unit
 
 K = 5
 SHAPES = {512: (16, 32), 1024: (32, 32), 16_384: (128, 128)}
@@ -42,6 +43,13 @@ class Cell(NamedTuple):
     n_heads: int
     method: str
     size: int
+
+
+class Search(Protocol):
+    """Finds heads in a world at a cost, and says them with what else is a column of the file."""
+
+    def __call__(self, made: World, size: int, seed: int) -> dict[str, Any]:
+        """Search one world."""
 
 
 class Timed:
@@ -63,7 +71,7 @@ class Timed:
 class Without:
     """An experiment on all heads but some, in a grid of one layer."""
 
-    def __init__(self, experiment: ExperimentLike, heads: tuple[cs.Head, ...]) -> None:
+    def __init__(self, experiment: ExperimentLike, heads: tuple[Unit, ...]) -> None:
         self._experiment = experiment
         self._kept = np.setdiff1d(np.arange(experiment.grid.size), [experiment.grid.index(head) for head in heads])
         self.grid = cs.HeadGrid(1, len(self._kept))
@@ -75,12 +83,12 @@ class Without:
         full[:, self._kept] = masks[:, 0]
         return self._experiment(full.reshape(-1, *self._experiment.grid.shape), examples)
 
-    def original(self, heads: list[cs.Head]) -> list[cs.Head]:
+    def original(self, heads: list[Unit]) -> list[Unit]:
         """Heads of the whole grid."""
-        return [self._experiment.grid.unit(int(self._kept[head.head])) for head in heads]
+        return [self._experiment.grid.unit(int(self._kept[head.index])) for head in heads]
 
 
-def told(search: Callable[[Without, int, int], list[cs.Head]]) -> Callable[[World, int, int], dict[str, Any]]:
+def told(search: Callable[[Without, int, int], list[Unit]]) -> Search:
     """A search that is told the universal heads."""
 
     def run(made: World, size: int, seed: int) -> dict[str, Any]:
@@ -90,16 +98,16 @@ def told(search: Callable[[Without, int, int], list[cs.Head]]) -> Callable[[Worl
     return run
 
 
-def sensing(design: str) -> Callable[[Without, int, int], list[cs.Head]]:
+def sensing(design: str) -> Callable[[Without, int, int], list[Unit]]:
     """Compressed sensing with so many masks of density .05."""
 
-    def run(experiment: Without, n_masks: int, seed: int) -> list[cs.Head]:
+    def run(experiment: Without, n_masks: int, seed: int) -> list[Unit]:
         return cs.methods.compressed_sensing(experiment, n_masks=n_masks, design=design, seed=seed).top(K)
 
     return run
 
 
-def greedy(one_shot: bool) -> Callable[[Without, int, int], list[cs.Head]]:
+def greedy(one_shot: bool) -> Callable[[Without, int, int], list[Unit]]:
     """Greedy search for five heads, or the five that hurt most alone."""
     return lambda experiment, _, seed: cs.methods.greedy(experiment, k=K, one_shot=one_shot, seed=seed).top(K)
 
@@ -124,13 +132,15 @@ def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
     truth = made.grid.mask(made.planted)
     of_all = {*made.universal, *(head for group in made.groups for head in group)}
     singles = cs.designs.explicit(made.grid, [[], *([head] for head in made.planted)])
+    assert found.interval is not None
+    assert found.frequency is not None
     # Their true single drops, on many examples at the size where intervals are judged.
     many = planted_world(made.scenario, made.grid, n_unseen=5000 if made.grid.size == 1024 else 1000, seed=seed).unseen
     scores = many(singles).mean(axis=1)
-    bounds = np.array([found.interval[head.layer, head.head] for head in made.planted]).reshape(-1, 2)
+    bounds = np.array([found.interval[head.layer, head.index] for head in made.planted]).reshape(-1, 2)
     known = ~np.isnan(bounds[:, 0])
     drops = scores[0] - scores[1:]
-    sure = [head for head in found.top(K) if found.frequency[head.layer, head.head] >= 0.9]
+    sure = [head for head in found.top(K) if found.frequency[head.layer, head.index] >= 0.9]
     # One example more draws all anew, and the heads stay.
     fresh = planted_world(made.scenario, made.grid, n_examples=made.n_examples + 1, seed=seed)
     proof = measure_proof(
@@ -145,14 +155,14 @@ def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
         "intervals": int(known.sum()),
         "covered": int(((bounds[:, 0] <= drops) & (drops <= bounds[:, 1]))[known].sum()),
         "claims": len(found.claims),
-        "claims_right": sum(bool(truth[head.layer, head.head]) for head in found.claims),
+        "claims_right": sum(bool(truth[head.layer, head.index]) for head in found.claims),
         "sure": len(sure),
-        "sure_right": sum(bool(truth[head.layer, head.head]) for head in sure),
+        "sure_right": sum(bool(truth[head.layer, head.index]) for head in sure),
         "verdict": proof.verdict,
     }
 
 
-METHODS: dict[str, Callable[[World, int, int], dict[str, Any]]] = {
+METHODS: dict[str, Search] = {
     "csb": told(sensing("bernoulli")),
     "css": told(sensing("stratified")),
     "one-shot": told(greedy(one_shot=True)),

@@ -25,7 +25,7 @@ def recovery_table(lines: pd.DataFrame) -> str:
         ratio = f"{same['drop'].mean() / best['drop'].mean():.2f}" if len(best) else ""
         error = part.recall.std() / np.sqrt(len(part))
         # Not in files of before.
-        known = part.arithmetic.dropna() if "arithmetic" in part else []
+        known = part.arithmetic.dropna() if "arithmetic" in part else pd.Series(dtype=float)
         seconds = f"{np.median(known):.1f}" if len(known) else ""
         text.append(
             f"| {n_heads:,} | {method} | {part.spent.mean() / 100:,.0f} | {len(part)} "
@@ -43,14 +43,15 @@ def certainty_table(lines: pd.DataFrame) -> str:
         "| universal found |"
     ]
     text.append("|---|---|---|---|---|---|---|---|")
-    for scenario, group in part.groupby("scenario", sort=False):
+    for name, group in part.groupby("scenario", sort=False):
+        scenario = str(name)
         structured = scenario not in NO_STRUCTURE
         counts = ["covered", "intervals", "claims_right", "claims", "sure_right", "sure", "universal_found"]
         sums = group[[*counts, "universal_wrong"]].sum().astype(int)
         n_universal = SCENARIOS[scenario].universal * int(group.universal_found.notna().sum())
         wrong = f", {sums.universal_wrong} wrong" if sums.universal_wrong else ""
         cells = [
-            str(scenario),
+            scenario,
             str(len(group)),
             "" if group.recall.isna().all() else f"{group.recall.mean():.2f}",
             verdicts(group.verdict),

@@ -43,21 +43,24 @@ def main() -> None:
     parser.add_argument("--density", type=float, help="share of the heads in each mask (default: that of a search)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    found = pd.read_csv(options.skills).set_index("skill")["heads"].str.split().to_dict()
+    table = pd.read_csv(options.skills)
+    found = dict(zip(table["skill"], table["heads"].str.split(), strict=True))
     model = cs.load_model(options.model, dtype="float32")
     first = cs.Experiment(model, finding_side(cs.load_task(next(iter(found)), seed=options.seed)), progress=False)
     first = first.in_faster_dtype()
     tasks = {name: TaskLoss.of(first.on(finding_side(cs.load_task(name, seed=options.seed)))) for name in found}
     print(f"| rows | {' | '.join(f'of the best {best}' for best in BEST)} | s a skill |\n{'|---' * (2 + len(BEST))}|")
-    per_row = Screening.of(None, 0, EXAMPLES).per_row
+    screening = Screening.of(None, 0, EXAMPLES)
+    assert screening is not None
     ways = [("on the way to masks", rows) for rows in options.rows] + [("at the intact model", max(options.rows))]
     for way, rows in ways:
-        start, effects = process_time(), {}
+        start = process_time()
+        effects: dict[str, np.ndarray] = {}
         density = options.density if way.startswith("on") else 0.0
         put = {} if density is None else {"density": density}
         for name, task in tasks.items():
             rng = np.random.default_rng(options.seed)
-            effects[name] = Gradients.of(task, rows, per_row, rng, **put).fit().effect
+            effects[name] = Gradients.of(task, rows, screening.per_row, rng, **put).fit().effect
         seconds = (process_time() - start) / len(tasks)
         places = [rank(effects, name)[first.grid.index(head)] for name, heads in found.items() for head in heads]
         shares = [f"{np.mean(np.array(places) < best):.2f}" for best in BEST]

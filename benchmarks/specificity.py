@@ -178,8 +178,8 @@ def _tables(done: list[dict[str, Any]]) -> str:
             f"| `{method}` | {skills} | {seeds} | {pairs[:, 0].mean():.2f} | {pairs[:, 1].mean():.2f} | {spent:,} |"
         )
     for method in dict.fromkeys(record["method"] for record in done if "refused" in record):
-        skills = [record["skill"] for record in done if record["method"] == method and "refused" in record]
-        lines.append(f"| `{method}` | refused: {', '.join(dict.fromkeys(skills))} | | | | |")
+        refused = [record["skill"] for record in done if record["method"] == method and "refused" in record]
+        lines.append(f"| `{method}` | refused: {', '.join(dict.fromkeys(refused))} | | | | |")
     first = next((record["method"] for record in known), None)
     lines += [
         "",
@@ -190,10 +190,10 @@ def _tables(done: list[dict[str, Any]]) -> str:
         mine = [record for record in known if record["method"] == first and record["skill"] == skill]
         if not mine:
             continue
-        pairs = [own_and_others(record) for record in mine]
+        by_seed = [own_and_others(record) for record in mine]
         others = {other: loss for other, loss in mine[0]["losses"].items() if other != skill}
         most = max(others, key=lambda other: others[other])
-        own, rest = (", ".join(f"{pair[side]:.2f}" for pair in pairs) for side in (0, 1))
+        own, rest = (", ".join(f"{pair[side]:.2f}" for pair in by_seed) for side in (0, 1))
         verdicts = ", ".join(f"{r['verdict']}{' (close)' if r['close'] else ''}" for r in mine if r["verdict"])
         lines.append(
             f"| {skill} | {own} | {rest} | {most} {others[most]:.2f} | {' '.join(mine[0]['heads'])} | {verdicts} |"

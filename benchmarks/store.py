@@ -16,13 +16,16 @@ import argparse
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter, process_time
+from typing import Any
 
 import numpy as np
 
 import cs_heads as cs
+from cs_heads.lens import HookedModel
 from cs_heads.store.stored_results import StoredResults
 
 MILLION = 1_000_000
@@ -32,12 +35,12 @@ MOST_SECONDS = 2.0
 
 
 @contextmanager
-def timed(methods: list[tuple[type, str]]):
+def timed(methods: list[tuple[type, str]]) -> Iterator[list[float]]:
     """Processor and wall seconds inside these methods, each counted where it is entered from outside."""
     spent, depth, kept = [0.0, 0.0], [0], []
 
-    def wrap(method):
-        def inside(*arguments, **options):
+    def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
+        def inside(*arguments: Any, **options: Any) -> Any:
             depth[0] += 1
             processor, wall = process_time(), perf_counter()
             try:
@@ -60,14 +63,14 @@ def timed(methods: list[tuple[type, str]]):
             setattr(owner, name, method)
 
 
-def run(model, task, masks, store: Path | None) -> tuple[float, float]:
+def run(model: HookedModel, task: cs.Task, masks: np.ndarray, store: Path | None) -> tuple[float, float]:
     """Processor and wall seconds of one run, the experiment's making included."""
     processor, wall = process_time(), perf_counter()
     cs.Experiment(model, task, store=store, progress=False)(masks)
     return process_time() - processor, perf_counter() - wall
 
 
-def overhead(model, repeats: int, folder: Path) -> bool:
+def overhead(model: HookedModel, repeats: int, folder: Path) -> bool:
     """The same run with a store and without, in turns; whether the share of the store is as small as promised."""
     task = cs.load_task("demo/capitals", n=100, seed=0)
     masks = cs.designs.stratified(cs.HeadGrid.from_model(model), n_masks=100, density=0.05, seed=0)
@@ -101,7 +104,7 @@ def kept(is_kept: bool) -> str:
     return "kept" if is_kept else "MISSED"
 
 
-def million(model, folder: Path) -> bool:
+def million(model: HookedModel, folder: Path) -> bool:
     """A store of a million results, 10,000 masks on 100 examples, cut short: whether it opens as fast as promised."""
     task = cs.load_task("demo/capitals", n=100, seed=0)
     grid = cs.HeadGrid.from_model(model)
@@ -110,6 +113,7 @@ def million(model, folder: Path) -> bool:
     rng = np.random.default_rng(0)
     masks = rng.random((MILLION // len(task), *grid.shape)) < 0.05
     stored = experiment._scores.stored
+    assert stored is not None
     examples = list(range(len(task)))
     start = perf_counter()
     for first in range(0, len(masks), 100):
@@ -138,7 +142,7 @@ def million(model, folder: Path) -> bool:
     return fast
 
 
-def known(model, task, path: Path, masks) -> None:
+def known(model: HookedModel, task: cs.Task, path: Path, masks: np.ndarray) -> None:
     """Everything comes from the store."""
     experiment = cs.Experiment(model, task, store=path, progress=False)
     experiment(masks)

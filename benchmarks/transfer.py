@@ -159,7 +159,9 @@ def searched(
 def rows_in(folder: Path, name: str) -> list[dict[str, Any]]:
     """The rows of a table that is there already."""
     file = folder / f"{name}.csv"
-    return pd.read_csv(file).to_dict("records") if file.exists() else []
+    if not file.exists():
+        return []
+    return [{str(column): value for column, value in row.items()} for row in pd.read_csv(file).to_dict("records")]
 
 
 def write_with(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:

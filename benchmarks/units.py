@@ -19,7 +19,10 @@ import time
 import numpy as np
 
 import cs_heads as cs
-from cs_heads.units import POSITIONS, UNITS, Grid
+from cs_heads.cluster import ModelLike
+from cs_heads.units import POSITIONS, UNITS, Grid, Positions, Units
+
+Way = tuple[Units, Positions]
 
 KINDS = tuple(kind for kind in UNITS if kind != "experts")
 
@@ -34,7 +37,7 @@ def masks_of(grid: Grid, n_masks: int, seed: int) -> np.ndarray:
     return masks
 
 
-def seconds(model: object, task: cs.Task, way: tuple[str, str], n_masks: int, seed: int) -> float:
+def seconds(model: ModelLike, task: cs.Task, way: Way, n_masks: int, seed: int) -> float:
     """Of every mask on every example, none of which is known; what is run beforehand is not counted."""
     units, positions = way
     experiment = cs.Experiment(model, task, units=units, positions=positions, progress=False)
@@ -64,7 +67,7 @@ def main() -> None:
         seconds(model, task, tuple(options.only), options.masks, 0)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return
-    times: dict[tuple[str, str], list[float]] = {way: [] for way in ways}
+    times: dict[Way, list[float]] = {way: [] for way in ways}
     for run in range(options.runs + 1):
         for way in ways:
             measured = seconds(model, task, way, options.masks, run)
@@ -80,7 +83,7 @@ def main() -> None:
         print(f"| {units} | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) + f" | {most:,.0f} |")
 
 
-def _memory_of(way: tuple[str, str]) -> float:
+def _memory_of(way: Way) -> float:
     command = [sys.executable, *sys.argv, "--only", *way]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 

@@ -54,9 +54,15 @@ def execute(notebook: NotebookNode, models: Path | None = None) -> None:
         here.mkdir()
         if models is not None:
             Path(folder, "models").symlink_to(models, target_is_directory=True)
-        # Limits that a busy machine does not reach.
-        limits = {"timeout": 3600, "startup_timeout": 900, "iopub_timeout": 900}
-        client = NotebookClient(notebook, **limits, kernel_name="python3", resources={"metadata": {"path": str(here)}})
+        client = NotebookClient(
+            notebook,
+            # Limits that a busy machine does not reach.
+            timeout=3600,
+            startup_timeout=900,
+            iopub_timeout=900,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(here)}},
+        )
         client.execute(env={**env, "TQDM_DISABLE": "1"})
     # Bars of other libraries that are widgets do not heed TQDM_DISABLE.
     notebook.metadata.pop("widgets", None)
