@@ -88,8 +88,9 @@ def test_it_reads_easily(page):
 
 def test_the_tables_of_methods_have_the_figures_of_their_files():
     folder = ROOT / "benchmarks" / "real" / "smollm2"
-    rows, seconds, examples = (
-        outside.rows_of(folder / f"{name}.csv") for name in ("outside", "outside_seconds", "outside_examples")
+    rows, seconds, examples, skills = (
+        outside.rows_of(folder / f"{name}.csv")
+        for name in ("outside", "outside_seconds", "outside_examples", "outside_skills")
     )
     page = text_of(ROOT / "docs" / "benchmarks" / "real-models.md")
     for measured in (rows, seconds):
@@ -99,6 +100,8 @@ def test_the_tables_of_methods_have_the_figures_of_their_files():
         }
         assert outside.table(measured) in page
     assert outside.table(examples) in page
+    assert len({row["skill"] for row in rows + skills}) == 8
+    assert outside.across_table(rows + skills) in page
     assert outside.short_table(rows) in TEXT
 
 
