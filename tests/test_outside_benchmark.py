@@ -93,3 +93,29 @@ def test_heads_are_found_on_no_unseen_example_however_many_there_are(skill, most
     assert (few, more[:100], len(more)) == (task.examples[:16], task.examples, most)
     unseen = task.held_out.take(outside.N_UNSEEN).examples
     assert not {example.question for example in more} & {example.question for example in unseen}
+
+
+def row(skill, method, difference, seed=0):
+    """A row with as much of its own as it is ahead, and none of the others."""
+    costs = {"example_evaluations": 100.0, "cpu_seconds": 2.0}
+    return (
+        {"skill": skill, "method": method, "seed": seed, "own": difference, "others": 0.0}
+        | costs
+        | {"difference": difference}
+    )
+
+
+def test_methods_are_compared_across_skills_by_the_seeds_that_all_skills_have():
+    rows = [
+        row("code", "css", 0.2),
+        row("plural", "css", 0.6),
+        # Of one skill alone.
+        row("plural", "css", 0.9, seed=1),
+        row("plural", "greedy", 0.9),
+        row("code", "csb", -0.004),
+        row("plural", "csb", 0.5),
+    ]
+    assert outside.across_table(rows).splitlines()[2:] == [
+        "| `css` | .20 | .60 | .40 | .00 | .40 | 100 | 2 |",
+        "| `csb` | .00 | .50 | .25 | .00 | .25 | 100 | 2 |",
+    ]
