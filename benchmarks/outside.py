@@ -521,7 +521,7 @@ def across_table(rows: list[dict[str, Any]]) -> str:
     """
 
     def rounded(losses: Iterable[float]) -> str:
-        # Nothing is no less than zero.
+        # What rounds to minus zero is written as zero.
         return share(float(np.mean([*losses]).round(2) + 0.0))
 
     skills = sorted({row["skill"] for row in rows})
