@@ -12,9 +12,9 @@ finds and proves all everyday skills at once, and each counts its share of the s
 by gradients, and *lean* the same at three fifths of the budget; *thrifty* is one at four fifths, in which a loss of
 others counts .8 of one of the own skill, and not three, so that a skill may keep universal heads. Seconds are on the
 wall, and beside them those of processors, which other work on the machine touches less. Own loss and others' mean loss
-are of 60 unseen examples of every skill that the model can do, as in ``specificity.py``; those of the same heads and
-examples are not measured again. Results are appended to ``--out``; what is there is not run again. A table has the
-runs that all of ``--ways`` have.
+are of 60 unseen examples of every skill that the model can do, as in ``specificity.py``; they are measured when all
+ways have ended, those of the same heads and examples once. Results are appended to ``--out``; what is there is not run
+again. A table has the runs that all of ``--ways`` have.
 """
 
 from __future__ import annotations
@@ -97,20 +97,11 @@ def atlas(model: str, seed: int, given: dict[str, Any], keep: Path | None) -> di
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Run what is missing of all ways, skill by skill."""
-    from specificity import Judge, own_and_others, records
+    """Run what is missing of all ways, skill by skill; then say what their heads take."""
+    from specificity import records
 
-    from cs_heads.tasks import builtin_tasks
-    from cs_heads.units import as_heads
-
-    names = [name.removeprefix(FAMILY) for name in builtin_tasks() if name.startswith(FAMILY)]
-    judged = cs.load_model(options.model, dtype="float32")
-    known = {
-        (r["seed"], *sorted(r["heads"])): r["losses"] for file in (options.out, *options.judged) for r in records(file)
-    }
     for seed in options.seeds:
         done = {(r["skill"], r["way"]) for r in records(options.out) if r["seed"] == seed}
-        judge = Judge(judged, {name: cs.load_task(f"{FAMILY}{name}", seed=seed) for name in names}, "heads")
         for skill, way in product(options.skills, options.ways):
             if (skill, way) in done:
                 continue
@@ -126,55 +117,87 @@ def measure(options: argparse.Namespace) -> None:
             for name, one in told.items() if way in OF_ATLAS else [(skill, told)]:
                 if name not in options.skills:
                     continue
-                record = {"skill": name, "seed": seed, "way": way, **one}
-                found = (seed, *sorted(record["heads"]))
-                if found not in known:
-                    known[found] = judge.losses(list(as_heads("heads", record["heads"])))
-                record["losses"] = known[found]
+                record = {"skill": name, "seed": seed, "way": way, **one, "losses": {}}
                 done.add((name, way))
                 with options.out.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(record) + "\n")
-                if name in record["losses"]:
-                    own, others = own_and_others(record)
-                    said = f"{record['processor']} s of processors, own {own:.2f}, others {others:.2f}"
-                    print(f"{seed} {name}, {way}: {said}", flush=True)
+                print(f"{seed} {name}, {way}: {record['seconds']} s", flush=True)
+    measure_losses(options)
+
+
+def measure_losses(options: argparse.Namespace) -> None:
+    """Measure the losses that records still lack: after all ways, so that no other work is beside them."""
+    from specificity import Judge, own_and_others, records
+
+    from cs_heads.tasks import builtin_tasks
+    from cs_heads.units import as_heads
+
+    def key(record: dict[str, Any]) -> tuple[Any, ...]:
+        return record["seed"], *sorted(record["heads"])
+
+    names = [name.removeprefix(FAMILY) for name in builtin_tasks() if name.startswith(FAMILY)]
+    done = list(records(options.out))
+    lacking = [record for record in done if not record["losses"]]
+    known = {key(r): r["losses"] for file in (options.out, *options.judged) for r in records(file) if r["losses"]}
+    model = cs.load_model(options.model, dtype="float32")
+    for seed in dict.fromkeys(record["seed"] for record in lacking):
+        judge = Judge(model, {name: cs.load_task(f"{FAMILY}{name}", seed=seed) for name in names}, "heads")
+        for record in lacking:
+            if record["seed"] != seed:
+                continue
+            if key(record) not in known:
+                known[key(record)] = judge.losses(list(as_heads("heads", record["heads"])))
+            record["losses"] = known[key(record)]
+            with_losses = options.out.with_suffix(".new")
+            with_losses.write_text("".join(json.dumps(r) + "\n" for r in done), encoding="utf-8")
+            with_losses.replace(options.out)
+            if record["skill"] in record["losses"]:
+                own, others = own_and_others(record)
+                print(f"{seed} {record['skill']}, {record['way']}: own {own:.2f}, others {others:.2f}", flush=True)
 
 
 def table(path: Path, ways: Collection[str]) -> str:
-    """Means by way over the skills and seeds that each of these ways has; then seconds by skill."""
+    """Means by way over the skills and seeds that each of these ways has; then seconds by skill.
+
+    Losses are left empty where a record still lacks them.
+    """
     from specificity import own_and_others, records, share
 
-    done = [record for record in records(path) if record["skill"] in record["losses"]]
+    def judged(some: list[dict[str, Any]]) -> bool:
+        return all(record["losses"] for record in some)
+
+    done = [record for record in records(path) if not record["losses"] or record["skill"] in record["losses"]]
     ways = [way for way in WAYS if way in ways and any(record["way"] == way for record in done)]
     runs = {way: {(r["skill"], r["seed"]): r for r in done if r["way"] == way} for way in ways}
     common = sorted(set.intersection(*(set(each) for each in runs.values())))
     lines = [
-        "| way | runs | search, s of processors | proof, s | together: median, s | on the wall: median, s | times "
-        "faster | example-evaluations | own loss | others' mean loss |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| way | runs | search, s of processors | proof, s | together: median, s | times faster | on the wall: median, "
+        "s | times faster | example-evaluations | own loss | others' mean loss |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    first = sum(sum(runs[ways[0]][key]["processor"]) for key in common)
+    first = {clock: sum(sum(runs[ways[0]][key][clock]) for key in common) for clock in ("processor", "seconds")}
     for way in ways:
         mine = [runs[way][key] for key in common]
         parts = np.array([record["processor"] for record in mine])
-        wall = np.median([sum(record["seconds"]) for record in mine])
+        wall = np.array([sum(record["seconds"]) for record in mine])
         seconds = parts.sum(axis=1)
         search, proof = (f"{side:.0f}" for side in parts.mean(axis=0)) if parts.shape[1] > 1 else ("", "")
-        own, others = np.mean([own_and_others(record) for record in mine], axis=0)
+        own, others = map(share, np.mean([*map(own_and_others, mine)], axis=0)) if judged(mine) else ("", "")
         spent = np.mean([sum(record["spent"]) for record in mine])
         lines.append(
-            f"| {way} | {len(mine)} | {search} | {proof} | {np.median(seconds):.0f} | {wall:.0f} | "
-            f"{first / seconds.sum():.1f} | {spent:,.0f} | {share(own)} | {share(others)} |"
+            f"| {way} | {len(mine)} | {search} | {proof} | {np.median(seconds):.0f} | "
+            f"{first['processor'] / seconds.sum():.1f} | {np.median(wall):.0f} | {first['seconds'] / wall.sum():.1f} | "
+            f"{spent:,.0f} | {own} | {others} |"
         )
     lines += ["", "| skill | " + " | ".join(ways) + " |", "|" + "---|" * (len(ways) + 1)]
     for skill in dict.fromkeys(skill for skill, _ in common):
         cells = []
         for way in ways:
             mine = [runs[way][key] for key in common if key[0] == skill]
-            pairs = ", ".join(" / ".join(map(share, own_and_others(record))) for record in mine)
+            pairs = [" / ".join(map(share, own_and_others(record))) for record in mine] if judged(mine) else []
             seconds = ", ".join(f"{sum(record['processor']):.0f}" for record in mine)
             verdicts = ", ".join(f"{r['verdict']}{' (close)' if r['close'] else ''}" for r in mine)
-            cells.append(f"{seconds} s: {pairs}; {verdicts}")
+            cells.append(f"{seconds} s: {', '.join(pairs)}{'; ' if pairs else ''}{verdicts}")
         lines.append(f"| {skill} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
