@@ -24,6 +24,7 @@ examples of every everyday skill. Everything runs in float32.
   the budget; its own defaults cost 960,000 example-evaluations. Heads in the order of the gates under the penalty that
   pushes them shut, the paper's facilitation. These are the package's ``negative`` stage: its texts say that
   ``positive`` pushes gates to 0, its loss does the opposite.
+- ``annealed-gradients+`` is ``annealed+`` with all heads screened by gradients.
 - any other name is a method of the library, with the same budget (``+``: with the other skills as controls). ``chg``,
   the library's causal head gating, has batches as small as the reference's, for the budget covers no larger ones.
 
@@ -79,6 +80,8 @@ BUDGET = 5_000
 """Half of what ``specificity.py`` gives each method; EAP-IG takes what its steps cost."""
 SCALE = "annealed+"
 """Its seconds are what each method gets with ``--seconds-of``."""
+SCREENED = "annealed-gradients+"
+"""The same, with all heads screened by gradients."""
 BY_EXAMPLES = ("eap-ig", "gradient", "attribution", "gradient+", "attribution+")
 """Methods that cost what their finding examples cost, whatever the budget."""
 IG_STEPS = 5
@@ -355,6 +358,8 @@ def find_outside(
     """Five heads of a skill, by a method from outside or of the library."""
     if method not in OUTSIDE:
         given = {"seed": seed, "budget": budget, "units": "heads"}
+        if method == SCREENED:
+            method, given["screen"] = SCALE, "gradients"
         # What differentiates the model knows no other dtype than its own.
         if method_named(method.removesuffix("+")).uses != "model":
             given["compute_dtype"] = "float32"

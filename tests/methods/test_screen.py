@@ -144,6 +144,26 @@ def test_a_budget_says_how_many_rows_there_are():
     assert Screening.of(None, 0, 1).per_row == 1
 
 
+@pytest.mark.parametrize("search", [annealed, annealed_jointly])
+def test_backward_passes_are_told_apart(monkeypatch, search):
+    """One for each example of a row of gradients, of the task and of its controls."""
+    _, task, controls = sloped("main", 0)
+    measure, run = Sloped.probability_gradients, []
+
+    def counted(self, gates, examples, **given):
+        run.append(examples.size)
+        return measure(self, gates, examples, **given)
+
+    monkeypatch.setattr(Sloped, "probability_gradients", counted)
+    given = {"screen": "gradients", "budget": 4000, "n_bootstraps": 0}
+    if search is annealed:
+        found = annealed(task, controls=controls, **given)
+    else:
+        found = annealed_jointly([task, *controls], **given).rankings[0]
+    assert sum(run) > 0
+    assert found.provenance["cost"] == {"forwards": found.spent - sum(run), "backwards": sum(run)}
+
+
 def test_the_same_seed_gives_the_same_ranking_and_another_one_another():
     made = [annealed(sloped("main", 0)[1], seed=seed, budget=3000, screen="auto") for seed in (0, 0, 1)]
     assert (made[0].importance == made[1].importance).all()

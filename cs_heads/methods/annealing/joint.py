@@ -35,7 +35,7 @@ from cs_heads.methods.annealing.method import (
     ranking_of,
 )
 from cs_heads.methods.annealing.rows import Planned, Rows, Sensor, measure, sparse_rows
-from cs_heads.methods.annealing.screen import SAVED, Screening, screening_of
+from cs_heads.methods.annealing.screen import SAVED, Screening, cost_of, screening_of
 from cs_heads.methods.annealing.search import LAST, N_PILOTS, ROWS_OF_PILOT, WHOLE, DensityControl, Groups
 from cs_heads.methods.annealing.sets import best_sets
 from cs_heads.methods.annealing.task_search import TaskSearch, universal_of
@@ -401,9 +401,10 @@ def annealed_jointly(
         "fixed": FIXED,
         "screen": None if screening is None else vars(screening),
     }
+    cost = cost_of(spending, screening, n_tasks=len(searches))
     rankings: list[HeadRanking | None] = [None] * len(experiments)
     for (place, search), best in zip(searches.items(), chosen, strict=True):
-        ranking = ranking_of(search, best, k=k, n_bootstraps=n_bootstraps, spent=spending.spent, before=before)
+        ranking = ranking_of(search, best, k=k, n_bootstraps=n_bootstraps, cost=cost, before=before)
         names = search.sensor.controls.names
         rankings[place] = replace(
             ranking,

@@ -30,7 +30,7 @@ from cs_heads.methods.annealing.intervals import (
     taken_by,
 )
 from cs_heads.methods.annealing.rows import Flat, PerRow, Sensor
-from cs_heads.methods.annealing.screen import FIXED_SCREEN, SAVED, screening_of
+from cs_heads.methods.annealing.screen import FIXED_SCREEN, SAVED, cost_of, screening_of
 from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Search, rows_for_intervals
 from cs_heads.methods.annealing.sets import best_sets
 from cs_heads.methods.controls import (
@@ -256,21 +256,23 @@ def annealed(
         "fixed": FIXED,
         "screen": None if screening is None else vars(screening),
     }
-    ranking = ranking_of(search, chosen, k=k, n_bootstraps=n_bootstraps, spent=spending.spent, before=before)
-    provenance = {
-        "controls": known.names,
-        "control_tasks": [provenance_of(control).get("task") for control in controls],
-        "controls_left_out": known.left_out,
-    }
+    cost = cost_of(spending, screening, len(known.tasks))
+    ranking = ranking_of(search, chosen, k=k, n_bootstraps=n_bootstraps, cost=cost, before=before)
     return replace(
         ranking,
-        provenance={**ranking.provenance, "design": settings, **provenance},
+        provenance={
+            **ranking.provenance,
+            "design": settings,
+            "controls": known.names,
+            "control_tasks": [provenance_of(control).get("task") for control in controls],
+            "controls_left_out": known.left_out,
+        },
         notes=(*fitted, *task.notes, *controls_notes(known.left_out, known.names), *ranking.notes),
     )
 
 
 def ranking_of(
-    search: Search, chosen: Int[np.ndarray, " k"] | None, *, k: int, n_bootstraps: int, spent: int, before: int
+    search: Search, chosen: Int[np.ndarray, " k"] | None, *, k: int, n_bootstraps: int, cost: Cost, before: int
 ) -> HeadRanking:
     """The ranking of a search that has ended, with the set that proved best, where sets were measured.
 
@@ -279,8 +281,8 @@ def ranking_of(
         chosen: The heads of the set.
         k: Heads wanted.
         n_bootstraps: Resamples of the rows that give each head's frequency.
-        spent: Example-evaluations.
-        before: Those before the first mask.
+        cost: What the search took.
+        before: Example-evaluations before the first mask.
     """
     effects, task, grid = effects_of(search), search.sensor.task, search.sensor.grid
     fields = ranking_fields(search, effects, k, n_bootstraps)
@@ -289,7 +291,7 @@ def ranking_of(
     return HeadRanking(
         method="annealed",
         grid=grid,
-        spent=spent,
+        spent=cost.spent,
         notes=search_notes(search, effects, before),
         provenance={
             **provenance_of(task.experiment),
@@ -298,7 +300,7 @@ def ranking_of(
             "n_rows": len(search.rows),
             "heads_off": search.heads_off,
             "shared": shared_with(search, effects.alone),
-            "cost": Cost(forwards=spent).to_dict(),
+            "cost": cost.to_dict(),
         },
         unit=_UNITS[task.response],
         chosen=() if chosen is None else tuple(grid.unit(int(index)) for index in chosen),

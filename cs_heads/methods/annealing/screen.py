@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.arguments import check_one_of
+from cs_heads.experiment.cost import Budget, Cost
 from cs_heads.experiment.protocol import ExperimentLike, name_of, responding
 from cs_heads.methods.annealing.blame import Blame, combined
 from cs_heads.methods.annealing.fit import Fit, standard_error
@@ -128,6 +129,22 @@ def screening_of(
             "masks; got 'gradients'"
         )
     return found
+
+
+def cost_of(spending: Budget, screening: Screening | None, n_controls: int = 0, n_tasks: int = 1) -> Cost:
+    """What a search took, half of its gradients being backward passes.
+
+    Args:
+        spending: Its budget, at the end.
+        screening: Of each task (None: by masks).
+        n_controls: Controls whose gradients each task paid.
+        n_tasks: Tasks that were searched together.
+
+    >>> cost_of(Budget(3_000, spent=2_000), Screening(64, 10, 2), n_controls=2)
+    Cost(forwards=1832, backwards=168)
+    """
+    backwards = n_tasks * screening.cost(n_controls) // 2 if screening else 0
+    return Cost(forwards=spending.spent - backwards, backwards=backwards)
 
 
 @dataclass(frozen=True, eq=False)
