@@ -6,15 +6,15 @@
     python benchmarks/minute.py --table minute.jsonl > minute.md
 
 Every way finds five heads of an everyday skill with the default controls and proves them, in a process of its own that
-has loaded the model, the ways of a skill and seed one after another. *before* is the library as it lies in another
-folder; *float32* leaves out the faster dtype; *gradients* screens all heads by gradients and not by masks; *atlas*
-finds and proves all everyday skills at once, and each counts its share of the seconds; *together* is an atlas screened
-by gradients, and *lean* the same at three fifths of the budget; *thrifty* is one at four fifths, in which a loss of
-others counts .8 of one of the own skill, and not three, so that a skill may keep universal heads. Seconds are on the
-wall, and beside them those of processors, which other work on the machine touches less. Own loss and others' mean loss
-are of 60 unseen examples of every skill that the model can do, as in ``specificity.py``; they are measured when all
-ways have ended, those of the same heads and examples once. Results are appended to ``--out``; what is there is not run
-again. A table has the runs that all of ``--ways`` have.
+has loaded the model, the ways of a skill and seed one after another, an atlas once a seed. *before* is the library as
+it lies in another folder; *float32* leaves out the faster dtype; *gradients* screens all heads by gradients and not by
+masks; *atlas* finds and proves all everyday skills at once, and each counts its share of the seconds; *together* is an
+atlas screened by gradients, and *lean* the same at three fifths of the budget; *thrifty* is one at four fifths, in
+which a loss of others counts .8 of one of the own skill, and not three, so that a skill may keep universal heads.
+Seconds are on the wall, and beside them those of processors, which other work on the machine touches less. Own loss and
+others' mean loss are of 60 unseen examples of every skill that the model can do, as in ``specificity.py``; they are
+measured when all ways have ended, those of the same heads and examples once. Results are appended to ``--out``; what is
+there is not run again. A table has the runs that all of ``--ways`` have.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
+import torch
 
 import cs_heads as cs
 
@@ -72,6 +73,7 @@ def find_and_prove(model: str, skill: str, seed: int, given: dict[str, Any]) -> 
         "heads": [str(head) for head in ranking.top(5)],
         "verdict": proof.verdict,
         "close": proof.close,
+        "threads": torch.get_num_threads(),
     }
 
 
@@ -91,6 +93,7 @@ def atlas(model: str, seed: int, given: dict[str, Any], keep: Path | None) -> di
             "heads": list(map(str, found.heads[name])),
             "verdict": proof.verdict,
             "close": proof.close,
+            "threads": torch.get_num_threads(),
         }
         for name, proof in found.proofs.items()
     }

@@ -24,7 +24,7 @@ examples of every everyday skill. Everything runs in float32.
   the budget; its own defaults cost 960,000 example-evaluations. Heads in the order of the gates under the penalty that
   pushes them shut, the paper's facilitation. These are the package's ``negative`` stage: its texts say that
   ``positive`` pushes gates to 0, its loss does the opposite.
-- ``annealed-gradients+`` is ``annealed+`` with all heads screened by gradients.
+- ``annealed`` and ``annealed+`` screen all heads by masks, ``annealed-gradients+`` by gradients.
 - any other name is a method of the library, with the same budget (``+``: with the other skills as controls). ``chg``,
   the library's causal head gating, has batches as small as the reference's, for the budget covers no larger ones.
 
@@ -473,7 +473,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 NAMES = {
-    "annealed+": "`annealed` with controls (ours)",
+    SCREENED: "`annealed` with controls (ours)",
+    SCALE: "the same by masks",
     "css": "`css` (Bair et al.)",
     "css+": "`css` with controls",
     "csb": "`csb` (Bair et al.)",
@@ -481,12 +482,11 @@ NAMES = {
     "greedy": "`greedy`",
     "gradient": "`gradient` (Michel et al.)",
     "attribution": "`attribution`",
-    "chg": "`chg`, causal head gating, cut",
     "chg-reference": "causal head gating (Nam et al.), cut",
     "eap-ig": "EAP-IG (Hanna et al.)",
     "proxyspex": "ProxySPEX (spectralexplain)",
 }
-"""Methods as the README calls them, in its order."""
+"""Methods as the README calls them, in its order; the pages have more."""
 
 
 LOSSES = ("own", "others", "difference")
@@ -495,7 +495,7 @@ COSTS = ("example_evaluations", "cpu_seconds")
 
 
 def short_table(rows: list[dict[str, Any]]) -> str:
-    """The README's: losses by method and skill, bold where their difference is no less than ours, and the cost."""
+    """The README's: losses by method and skill, bold where another's difference is no less than ours, and the cost."""
     skills, mean = list(dict.fromkeys(row["skill"] for row in rows)), {}
     for skill, method in dict.fromkeys((row["skill"], row["method"]) for row in rows):
         mine = [row for row in rows if (row["skill"], row["method"]) == (skill, method)]
@@ -510,8 +510,8 @@ def short_table(rows: list[dict[str, Any]]) -> str:
                 continue
             known = mean[skill, method]
             losses = ", ".join(share(float(known[side])) for side in LOSSES)
-            beaten = known["difference"].round(2) >= mean[skill, "annealed+"]["difference"].round(2)
-            cells.append(f"**{losses}**" if beaten and method != "annealed+" else losses)
+            beaten = known["difference"].round(2) >= mean[skill, SCREENED]["difference"].round(2)
+            cells.append(f"**{losses}**" if beaten and method not in (SCREENED, SCALE) else losses)
             costs.append([known[name] for name in COSTS])
         if costs:
             told = [f"{cost:,.0f}" for cost in np.mean(costs, axis=0)]

@@ -9,8 +9,9 @@ which then go off on unseen examples of every skill that the model can do. A *lo
 chance that is lost; in means it counts as 1 at most (a two-choice answer that turns into its opposite loses more) and
 as 0 at least (what one skill gains makes up for no other's loss).
 Methods named ``...+`` have all other skills as controls, those without stand as in their papers, with the same budget.
-Gating with thirteen controls needs ten times that: it is refused, and the table says so. Results are appended to
-``--out``; what is there already, of this model, dtype and budget, is not run again.
+Annealed sensing screens all heads by masks. Gating with thirteen controls needs ten times the budget: it is refused,
+and the table says so. Results are appended to ``--out``; what is there already, of this model, dtype and budget, is not
+run again.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ def find(model: Any, tasks: dict[str, cs.Task], skill: str, method: str, **given
     """The ranking of a skill by a method, with all other skills as controls where its name ends in a plus."""
     name = method.removesuffix("+")
     controls = [task for other, task in tasks.items() if other != skill] if method.endswith("+") else None
+    if name == "annealed":
+        given = {"screen": "masks", **given}
     return cs.find_heads(
         model, tasks[skill], k=K[given["units"]], method=name, controls=controls, progress=False, **given
     )

@@ -65,7 +65,7 @@ def atlas(
         seed: Seeds all draws.
         n: Unseen examples of each skill at most.
         n_random: Random sets of heads that those of each skill are compared with.
-        screen: What all heads are screened by, as in ``annealed``: "auto", "gradients" or "masks".
+        screen: What all heads are screened by, as in ``annealed``: "masks", "gradients" or "auto".
         control_weight: What the mean loss of the other skills counts beside that of the own one, 0 or more. A large
             one favors heads that spare the others, a small one heads that take more of their own skill. Below 1 a
             skill keeps a universal head that takes more from it than twice the weight times the mean loss of the
@@ -108,7 +108,8 @@ def atlas(
         check_joint_budget(budget, sizes, sum(sizes))
         searching = judged.on(finding_side(listed[0])).in_faster_dtype()
         finding = [searching, *(searching.on(finding_side(task)) for task in listed[1:])]
-        each = per_task(judged.grid.size, screening_of(screen, finding, None, with_controls=False))
+        usual = per_task(judged.grid.size, None)
+        each = per_task(judged.grid.size, screening_of(screen, finding, None, usual=usual, with_controls=False))
         searched = sum(sizes) + each * len(finding) if budget is None else budget
         judging = sum(one.n_examples for one in unseen.values()) * (1 + len(listed) + n_random)
         ready = preparation_of(*finding, *unseen.values())

@@ -241,6 +241,11 @@ class Experiment:
         return spent + (self.preparation if spent else 0) + self._passes.spent
 
     @property
+    def cost(self) -> Cost:
+        """What was spent, backward passes told apart."""
+        return Cost(forwards=self.spent - self._passes.backwards, backwards=self._passes.backwards)
+
+    @property
     def ran(self) -> int:
         """Example-evaluations that the model ran here: ``spent`` less what the store had, and drafts of texts."""
         prepared = self._engine.ablation.spent

@@ -14,7 +14,7 @@ from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.baseline import check_baseline, check_size, fitting_k
 from cs_heads.experiment.controls import defaults_of, experiments_on, left_out_note
-from cs_heads.experiment.cost import BudgetTooSmallError, Cost, check_budget
+from cs_heads.experiment.cost import BudgetTooSmallError, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.without import Without
 from cs_heads.methods.registry import Method, method_named
@@ -183,14 +183,14 @@ def _from_experiment(
     except BudgetTooSmallError as error:
         raise error.beside(intact) from None
     # Their own count: what methods ask twice, or of the intact model again, is measured once.
-    spent = experiment.spent + sum(control.spent for control in controls)
+    cost = sum((control.cost for control in controls), experiment.cost)
     return replace(
         ranking,
-        spent=spent,
+        spent=cost.spent,
         provenance={
             **ranking.provenance,
             "baseline": float(checked.baseline().mean()),
-            "cost": Cost(forwards=spent).to_dict(),
+            "cost": cost.to_dict(),
         },
         notes=tuple(dict.fromkeys((*checked.notes, *ranking.notes))),
     )

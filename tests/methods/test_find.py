@@ -131,6 +131,18 @@ def test_annealed_spends_what_the_model_ran_and_no_more_than_its_budget(model, a
     assert set(ranking.shared) <= set(WORKING)
 
 
+@pytest.mark.usefixtures("no_short_cuts")
+def test_the_backward_passes_of_a_search_by_gradients_are_counted_and_told_apart(model, answered, load_known):
+    control = Task.from_records(own_answers(load_known(), 40, seed=8), "others")
+    given = {"controls": [control], "k": 2, "budget": 900, "screen": "gradients"}
+    with rows_run(model) as rows:
+        ranking = find_heads(model, answered.split()[0], **given)
+    rows_of_gradients = ranking.provenance["design"]["screen"]
+    backwards = rows_of_gradients["per_row"] * (rows_of_gradients["rows"] + rows_of_gradients["control_rows"])
+    assert ranking.provenance["cost"] == {"forwards": sum(rows), "backwards": backwards}
+    assert ranking.spent == sum(rows) + backwards <= 900
+
+
 def test_of_a_control_that_is_split_the_finding_side_is_used(model, answered, load_known):
     finding, confirming = Task.from_records(own_answers(load_known(), 80, seed=8), "others").split()
     ranking = find_heads(model, answered.split()[0], k=2, controls=[finding], budget=1000)

@@ -164,6 +164,22 @@ def test_backward_passes_are_told_apart(monkeypatch, search):
     assert found.provenance["cost"] == {"forwards": found.spent - sum(run), "backwards": sum(run)}
 
 
+@pytest.mark.parametrize(("budget", "by_gradients"), [(5_000, True), (6_000, False), (8_000, False), (None, False)])
+def test_by_default_gradients_screen_where_the_budget_is_small(budget, by_gradients):
+    """Below two thirds of the usual 8,000."""
+    _, task, controls = sloped("one_head", 0)
+    found = annealed(task, controls=controls, budget=budget, n_bootstraps=0)
+    assert (found.provenance["cost"]["backwards"] > 0) == by_gradients
+
+
+def test_by_default_masks_screen_a_small_grid():
+    """Of more heads gradients do."""
+    for grid, by_gradients in ((HeadGrid(12, 12), False), (HeadGrid(15, 15), True)):
+        made = planted_world("one_head", grid, seed=0)
+        found = annealed(Sloped.of(made.task), budget=1_500, n_bootstraps=0)
+        assert (found.provenance["cost"]["backwards"] > 0) == by_gradients
+
+
 def test_the_same_seed_gives_the_same_ranking_and_another_one_another():
     made = [annealed(sloped("main", 0)[1], seed=seed, budget=3000, screen="auto") for seed in (0, 0, 1)]
     assert (made[0].importance == made[1].importance).all()
@@ -217,6 +233,28 @@ def test_the_working_heads_of_a_model_are_found_by_either_screen(load_known, bac
     for screen in ("gradients", "masks"):
         found = find_heads(model, task, controls=None, k=2, screen=screen, budget=2000, progress=False)
         assert set(found.top(2)) == set(WORKING)
+
+
+def losing(model, task, head, positions):
+    """Whether each example turns wrong with one head off at these positions, each mask run by itself."""
+    experiment = Experiment(model, task, positions=positions)
+    return experiment(experiment.grid.mask([head])[None])[0] == 0
+
+
+def test_a_head_that_acts_early_alone_is_found_by_either_screen(load_known):
+    """Off at the last position it takes nothing; a search there cannot find it."""
+    early, model = WORKING[0], load_known()
+    records = own_answers(model, 1500)
+    everything = Task.from_records(records, "own answers")
+    only = losing(model, everything, early, "all") & ~losing(model, everything, early, "last")
+    task = Task.from_records([record for record, kept in zip(records, only, strict=True) if kept], "early").split(80)[0]
+    given = {"controls": None, "k": 1, "budget": 2000, "progress": False}
+    for screen in ("gradients", "masks"):
+        found = find_heads(model, task, screen=screen, **given)
+        assert found.top(1) == [early]
+        assert found.importance[early.layer, early.head] > 0.5
+    blind = find_heads(model, task, screen="masks", positions="last", **given)
+    assert blind.importance[early.layer, early.head] == pytest.approx(0, abs=0.05)
 
 
 def test_a_text_that_a_scorer_judges_other_ablations_and_workers_have_no_gradients(load_known, task):

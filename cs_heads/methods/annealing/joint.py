@@ -349,7 +349,9 @@ def annealed_jointly(
     least = check_joint_budget(budget, sizes, before, examples_per_mask, n_batches)
     apart = _pairs(kin, len(experiments))
     room = None if budget is None else (int(budget) - before) // len(experiments)
-    screening = screening_of(screen, experiments, room, examples_per_mask, with_controls=False)
+    screening = screening_of(
+        screen, experiments, room, examples_per_mask, usual=per_task(size, None), with_controls=False
+    )
     each = per_task(size, screening)
     expect(max(least, before + each * len(experiments)) if budget is None else int(budget))
     tasks, left_out = _able(experiments, response, apart)

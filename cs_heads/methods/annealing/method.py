@@ -108,7 +108,7 @@ def annealed(
     n_finalists: int | None = None,
     n_decoys: int = 6,
     n_bootstraps: int = 40,
-    screen: str = "masks",
+    screen: str = "auto",
     prior: HeadRanking | Float[np.ndarray, "layer head"] | None = None,
     chance: float | None = None,
 ) -> HeadRanking:
@@ -168,9 +168,9 @@ def annealed(
         n_finalists: Heads of the last phase (by default 20, or k where that is more).
         n_decoys: Random heads of the last phase, which the finalists are compared with.
         n_bootstraps: Resamples of the rows that give each head's frequency; 0 for none.
-        screen: What all heads are screened by: "masks", "gradients", or "auto" for gradients wherever there are some (a
-            model in this process that is not quantized, zero ablation, answers that no scorer judges) and the budget
-            has room for them.
+        screen: What all heads are screened by: "masks", "gradients", or "auto" for gradients where 200 heads or more
+            have less than two thirds of the default budget, with room for them, and where there are some: with a model
+            in this process that is not quantized, zero ablation, and answers that no scorer judges.
         prior: Another ranking, or one number a head [layer, head]; standardized, half of it is added to z.
         chance: Score of guessing, 0 or more and below 1 (by default that of the task, 0 where it has none).
 
@@ -202,16 +202,13 @@ def annealed(
     before = Contrast.cost(experiment, controls)
     least = before + n_batches * MIN_ROWS * (per_row + controls_of_row(len(controls), per_row))
     check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact run")
-    screening = screening_of(screen, [experiment, *controls], None if budget is None else int(budget) - before, per_row)
-    if budget is None:
-        last = n_finalists + n_decoys
-        if screening is None:
-            masks = max(default_budget(size), per_row * max(n_batches * MIN_ROWS, rows_for_intervals(n_batches, last)))
-        else:
-            rows = 2 * ROWS_A_HEAD * last * (per_row + controls_of_row(len(controls), per_row))
-            masks = screening.cost(len(controls)) + max(default_budget(size) // SAVED, rows)
-        budget = max(least, before + masks)
-    budget = int(budget)
+    last, left = n_finalists + n_decoys, None if budget is None else int(budget) - before
+    usual = max(default_budget(size), per_row * max(n_batches * MIN_ROWS, rows_for_intervals(n_batches, last)))
+    screening = screening_of(screen, [experiment, *controls], left, per_row, usual=usual)
+    if screening is not None:
+        rows = 2 * ROWS_A_HEAD * last * (per_row + controls_of_row(len(controls), per_row))
+        usual = screening.cost(len(controls)) + max(default_budget(size) // SAVED, rows)
+    budget = max(least, before + usual) if budget is None else int(budget)
     expect(budget)
     added = standardized(prior, grid.shape)
     rng, spending = np.random.default_rng(seed), Budget(budget)

@@ -25,6 +25,9 @@ from cs_heads.settings import SCREENS
 
 SAVED = 4
 """What gradients of all heads save of the budget for masks by default: it is divided by so much."""
+_SMALL = 2 / 3, 200
+"""``"auto"`` takes gradients below this share of the usual budget, on so many heads or more. With a larger budget, and
+on fewer heads, masks find as much, and tell better what is shared."""
 # Rows of the task, and of each control; examples of each; share of the heads in the mask of each. As many examples tell
 # more in many rows, each with another mask.
 _ROWS, _CONTROL_ROWS, _PER_ROW, _DENSITY = 64, 10, 2, 0.12
@@ -43,6 +46,7 @@ FIXED_SCREEN = {
     "inside": _INSIDE,
     "miss": [_MISS, _ORDER],
     "share": [_SHARE, _FEWEST, _FEWEST_OF_CONTROL],
+    "small": list(_SMALL),
 }
 """What is no argument, for the provenance."""
 
@@ -99,15 +103,18 @@ def screening_of(
     budget: int | None,
     per_row: int = _PER_ROW,
     *,
+    usual: int,
     with_controls: bool = True,
 ) -> Screening | None:
     """The screening of a search by gradients; None where it is by masks.
 
     Args:
-        screen: "gradients", "masks", or "auto" for gradients wherever experiments have some and the budget has room.
+        screen: "gradients", "masks", or "auto" for gradients where the budget is small but has room for them, and
+            experiments have some.
         experiments: The task, and its controls.
-        budget: What is left for gradients and masks (None: enough).
+        budget: What is left for gradients and masks (None: the usual).
         per_row: Examples of a task under one mask.
+        usual: What a search by masks takes by default.
         with_controls: Whether the controls' gradients are paid by the task.
 
     Raises:
@@ -120,7 +127,9 @@ def screening_of(
             f"screen must be 'auto' or 'masks' for {without[0]!r}, which has no gradients (they need a model in this "
             "process, zero ablation, and answers that no scorer judges); got 'gradients'"
         )
-    if screen == "masks" or without:
+    share, heads = _SMALL
+    small = budget is not None and budget < share * usual and experiments[0].grid.size >= heads
+    if screen == "masks" or without or (screen == "auto" and not small):
         return None
     found = Screening.of(budget, len(experiments) - 1 if with_controls else 0, per_row)
     if found is None and screen == "gradients":
