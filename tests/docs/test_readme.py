@@ -150,7 +150,7 @@ def test_the_table_of_own_losses_by_heads_off_has_the_figures_of_its_file():
 def test_the_tables_of_ways_are_those_of_their_records():
     told = text_of(ROOT / "docs" / "benchmarks" / "speed.md")
     for name, file, ways in (
-        ("two cores", "minute_two_cores", ("before", "float32", "now", "gradients", "thrifty")),
+        ("two cores", "minute_two_cores", ("before", "float32", "now", "gradients", "atlas", "thrifty")),
         ("one core", "minute_one_core", ("before", "thrifty")),
         ("no bfloat16 units", "minute", ("before", "lean")),
     ):
