@@ -476,12 +476,12 @@ NAMES = {
     SCREENED: "`annealed` with controls (ours)",
     SCALE: "the same by masks",
     "css": "`css` (Bair et al.)",
-    "css+": "`css` with controls",
     "csb": "`csb` (Bair et al.)",
     "one-shot": "`one-shot`",
     "greedy": "`greedy`",
     "gradient": "`gradient` (Michel et al.)",
     "attribution": "`attribution`",
+    "attribution+": "`attribution` with controls",
     "chg-reference": "causal head gating (Nam et al.), cut",
     "eap-ig": "EAP-IG (Hanna et al.)",
     "proxyspex": "ProxySPEX (spectralexplain)",
@@ -520,7 +520,7 @@ def short_table(rows: list[dict[str, Any]]) -> str:
 
 
 def across_table(rows: list[dict[str, Any]]) -> str:
-    """One line a method: what its heads take of each skill less of the others, and the means over all skills.
+    """One line a method: what its heads take of each skill less of the others, and means over all skills, and by seed.
 
     Only seeds that each skill was measured with count, and methods that have all skills.
     """
@@ -531,7 +531,7 @@ def across_table(rows: list[dict[str, Any]]) -> str:
 
     skills = sorted({row["skill"] for row in rows})
     seeds = set.intersection(*({row["seed"] for row in rows if row["skill"] == skill} for skill in skills))
-    heads = ["method", *skills, *(f"mean {name}" for name in LOSSES), "cost", "CPU s"]
+    heads = ["method", *skills, *(f"mean {name}" for name in LOSSES), "of each seed", "cost", "CPU s"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == method and row["seed"] in seeds]
@@ -539,8 +539,9 @@ def across_table(rows: list[dict[str, Any]]) -> str:
             continue
         each = [rounded(row["difference"] for row in mine if row["skill"] == skill) for skill in skills]
         losses = [rounded(row[name] for row in mine) for name in LOSSES]
+        by_seed = ", ".join(rounded(row["difference"] for row in mine if row["seed"] == seed) for seed in sorted(seeds))
         costs = [f"{np.mean([row[name] for row in mine]):,.0f}" for name in COSTS]
-        lines.append(f"| {' | '.join([f'`{method}`', *each, *losses, *costs])} |")
+        lines.append(f"| {' | '.join([f'`{method}`', *each, *losses, by_seed, *costs])} |")
     return "\n".join(lines)
 
 

@@ -112,6 +112,6 @@ def test_methods_are_compared_across_skills_by_the_seeds_that_all_skills_have():
         row("plural", "csb", 0.5),
     ]
     assert outside.across_table(rows).splitlines()[2:] == [
-        "| `css` | .20 | .60 | .40 | .00 | .40 | 100 | 2 |",
-        "| `csb` | .00 | .50 | .25 | .00 | .25 | 100 | 2 |",
+        "| `css` | .20 | .60 | .40 | .00 | .40 | .40 | 100 | 2 |",
+        "| `csb` | .00 | .50 | .25 | .00 | .25 | .25 | 100 | 2 |",
     ]
