@@ -107,7 +107,10 @@ def ordered(first: cs.Experiment, tasks: dict[str, cs.Task], way: Way, seed: int
         examples = rng.choice(right, size=(len(masks), N_EXAMPLES))
         lost = (baseline[examples] - experiment(masks, examples)).mean(axis=1)
         losses.append(lost / (baseline[right].mean() - chance))
-    merits = by_contrast(fitted(masks, np.stack(losses), np.repeat(np.arange(way.n_bands), each)))
+    fits = fitted(masks, np.stack(losses), np.repeat(np.arange(way.n_bands), each))
+    # A head without an effect has no error, and comes after those that have one.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        merits = by_contrast(fits)
     return np.argsort(np.argsort(-merits, axis=1), axis=1)
 
 
