@@ -132,6 +132,18 @@ def test_the_tables_of_atlases_have_the_figures_of_their_files(model, mark, most
     assert means[1] <= most
 
 
+def test_the_means_of_atlases_in_bfloat16_are_those_of_their_files():
+    text = text_of(ROOT / "docs" / "benchmarks" / "atlas.md")
+    told = []
+    for seed in range(3):
+        file = ROOT / "benchmarks" / "real" / "smollm2" / f"matrix_bfloat16_{seed}.csv"
+        matrix = pd.read_csv(file, index_col=0).clip(0, 1).to_numpy()
+        own = np.eye(len(matrix), dtype=bool)
+        means = np.nanmean(matrix[own]), np.nanmean(matrix[~own])
+        told.append(" and ".join(outside.share(float(mean)) for mean in means))
+    assert f"{told[0]}, {told[1]}, and {told[2]} with seeds 0, 1 and 2" in text
+
+
 def test_the_table_of_own_losses_by_heads_off_has_the_figures_of_its_file():
     text = text_of(ROOT / "docs" / "benchmarks" / "atlas.md")
     part = text[text.index("<!-- curve -->") : text.index("<!-- /curve -->")]
