@@ -22,8 +22,7 @@ from cs_heads.experiment.inputs import encode_task
 from cs_heads.experiment.protocol import preparation_of
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.lens.model import tokenizer_of
-from cs_heads.methods.annealing.joint import annealed_jointly, check_joint_budget, per_task
-from cs_heads.methods.annealing.screen import screening_of
+from cs_heads.methods.annealing.joint import annealed_jointly, check_joint_budget, joint_screening, per_task
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.settings import SCREENS, Settings, SettingsArguments
 from cs_heads.store.store import BrokenStoreError
@@ -108,8 +107,7 @@ def atlas(
         check_joint_budget(budget, sizes, sum(sizes))
         searching = judged.on(finding_side(listed[0])).in_faster_dtype()
         finding = [searching, *(searching.on(finding_side(task)) for task in listed[1:])]
-        usual = per_task(judged.grid.size, None)
-        each = per_task(judged.grid.size, screening_of(screen, finding, None, usual=usual, with_controls=False))
+        each = per_task(judged.grid.size, joint_screening(screen, finding, None))
         searched = sum(sizes) + each * len(finding) if budget is None else budget
         judging = sum(one.n_examples for one in unseen.values()) * (1 + len(listed) + n_random)
         ready = preparation_of(*finding, *unseen.values())

@@ -52,7 +52,10 @@ def add(commands: Commands) -> None:
     add("--too-long", help="prompts of --tasks that do not fit into the model's context: refuse, or truncate")
     text = "example-evaluations of the search, all skills together (default: half of find's for each)"
     add("--budget", type=int, help=text)
-    text = "what all heads are screened by: masks (the default); gradients, which cost less; or auto"
+    text = (
+        "what all heads are screened by: masks (the default); gradients, which cost less; "
+        "or auto, which takes these for a small budget"
+    )
     add("--screen", default="masks", help=text)
     text = (
         f"what the mean loss of other skills counts beside that of the own one (default: {CONTROL_WEIGHT:g}); below 1 "

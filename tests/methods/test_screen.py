@@ -172,6 +172,11 @@ def test_by_default_gradients_screen_where_the_budget_is_small(budget, by_gradie
     assert (found.provenance["cost"]["backwards"] > 0) == by_gradients
 
 
+def test_by_default_masks_screen_where_there_are_no_gradients():
+    found = annealed(planted_world("one_head", GRID, seed=0).task, budget=3_000, n_bootstraps=0)
+    assert found.provenance["design"]["screen"] is None
+
+
 def test_by_default_masks_screen_a_small_grid():
     """Of more heads gradients do."""
     for grid, by_gradients in ((HeadGrid(12, 12), False), (HeadGrid(15, 15), True)):
@@ -236,7 +241,7 @@ def test_the_working_heads_of_a_model_are_found_by_either_screen(load_known, bac
 
 
 def losing(model, task, head, positions):
-    """Whether each example turns wrong with one head off at these positions, each mask run by itself."""
+    """Whether each example turns wrong with one head off at these positions."""
     experiment = Experiment(model, task, positions=positions)
     return experiment(experiment.grid.mask([head])[None])[0] == 0
 
@@ -263,8 +268,8 @@ def test_a_text_that_a_scorer_judges_other_ablations_and_workers_have_no_gradien
     assert not Experiment(model, task, ablation="mean").has_gradients
     judged = Task.from_records(own_answers(model, 20), scorer=ExactMatch(), max_new_tokens=3)
     assert not Experiment(model, judged).has_gradients
-    found = find_heads(model, task, controls=None, k=2, screen="auto", ablation="mean", budget=2000, progress=False)
-    assert found.provenance["design"]["screen"] is None
+    with pytest.raises(ValueError, match="'own answers', which has no gradients"):
+        find_heads(model, task, controls=None, k=2, screen="gradients", ablation="mean", budget=2000, progress=False)
 
 
 @pytest.mark.parametrize(

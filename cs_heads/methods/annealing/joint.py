@@ -268,6 +268,21 @@ def per_task(size: int, screening: Screening | None) -> int:
     return default_budget(size) // 2
 
 
+def joint_screening(
+    screen: str, experiments: Sequence[ExperimentLike], room: int | None, per_row: int = 8
+) -> Screening | None:
+    """The screening of each task by gradients (``screening_of``), whose controls pay their own; None by masks.
+
+    Args:
+        screen: "auto", "gradients" or "masks".
+        experiments: The tasks.
+        room: What each has left for gradients and masks (None: the usual).
+        per_row: Examples of a task under one mask.
+    """
+    usual = per_task(experiments[0].grid.size, None)
+    return screening_of(screen, experiments, room, per_row, usual=usual, with_controls=False)
+
+
 @one_bar("annealed", outermost=True)
 def annealed_jointly(
     experiments: Sequence[ExperimentLike],
@@ -349,9 +364,7 @@ def annealed_jointly(
     least = check_joint_budget(budget, sizes, before, examples_per_mask, n_batches)
     apart = _pairs(kin, len(experiments))
     room = None if budget is None else (int(budget) - before) // len(experiments)
-    screening = screening_of(
-        screen, experiments, room, examples_per_mask, usual=per_task(size, None), with_controls=False
-    )
+    screening = joint_screening(screen, experiments, room, examples_per_mask)
     each = per_task(size, screening)
     expect(max(least, before + each * len(experiments)) if budget is None else int(budget))
     tasks, left_out = _able(experiments, response, apart)

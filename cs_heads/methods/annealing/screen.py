@@ -101,7 +101,7 @@ def screening_of(
     screen: str,
     experiments: Sequence[ExperimentLike],
     budget: int | None,
-    per_row: int = _PER_ROW,
+    per_row: int,
     *,
     usual: int,
     with_controls: bool = True,
