@@ -86,6 +86,18 @@ def make_hf_model(architecture: str, seed: int = 0) -> torch.nn.Module:
     return model.eval()
 
 
+def make_native_bridge() -> Any:
+    """A model that TransformerLens builds itself, with no Hugging Face model inside; the tokenizer's words fit it."""
+    from transformer_lens.model_bridge import TransformerBridge
+
+    torch.manual_seed(0)
+    return TransformerBridge.boot_native(
+        {"n_layers": N_LAYERS, "n_heads": N_HEADS, "d_model": 32, "d_head": 8, "d_mlp": 48, "d_vocab": 23, "n_ctx": 32}
+        | {"act_fn": "gelu", "normalization_type": "LN"},
+        device="cpu",
+    )
+
+
 def hooked_gemma2(folder: Path) -> Any:
     """Gemma 2 as a HookedTransformer, which loads none from a folder: by the conversion for those that it knows."""
     from transformer_lens import HookedTransformer, HookedTransformerConfig

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from cs_heads import Experiment, Task, designs
 from cs_heads.engine import Engine, forwards, generation
@@ -10,7 +9,7 @@ from cs_heads.engine.protocol import StoppingCriteria
 from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.model import end_tokens
 from tests.engine.test_generation import plain_text
-from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_tokenizer
+from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_native_bridge, make_tokenizer
 
 RECORDS = [
     {"prompt": prompt, "target": " runs"}
@@ -92,15 +91,7 @@ def test_ablation_kinds_hold_for_texts(load, backend, kind):
 
 
 def test_native_bridges_generate_without_a_cache(load):
-    from transformer_lens.model_bridge import TransformerBridge
-
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = TransformerBridge.boot_native(
-            {"n_layers": 3, "n_heads": 4, "d_model": 32, "d_head": 8, "d_mlp": 48, "d_vocab": 23, "n_ctx": 32}
-            | {"act_fn": "gelu", "normalization_type": "LN"},
-            device="cpu",
-        )
+    model = make_native_bridge()
     model.tokenizer = load("llama").tokenizer
     experiment = Experiment(model, task())
     texts = experiment.generate(off(experiment), max_new_tokens=3)

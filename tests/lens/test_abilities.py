@@ -5,6 +5,7 @@ import torch
 
 from cs_heads.lens.abilities import PLAIN, Abilities, abilities
 from cs_heads.lens.cache import Extension
+from tests.tiny import make_native_bridge
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2", "neo"])
@@ -22,15 +23,8 @@ def test_only_what_is_wanted_is_tried(load, monkeypatch):
 
 def test_a_native_bridge_ignores_stored_keys_and_values(caplog):
     """A model TransformerLens builds itself takes no cache; everything else works."""
-    from transformer_lens.model_bridge import TransformerBridge
-
     caplog.set_level("INFO", "cs_heads")
-    model = TransformerBridge.boot_native(
-        {"n_layers": 3, "n_heads": 4, "d_model": 32, "d_head": 8, "d_mlp": 48, "d_vocab": 23, "n_ctx": 32}
-        | {"act_fn": "gelu", "normalization_type": "LN"},
-        device="cpu",
-    )
-    able = abilities(model)
+    able = abilities(make_native_bridge())
     assert not able.extend
     assert not able.fused
     assert "stored keys and values is not used" in caplog.text

@@ -11,7 +11,7 @@ from cs_heads.lens import load_model
 from cs_heads.lens.forward import logits_at, pad
 from tests.on_model import target_logprobs
 from tests.plain import plain_score
-from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, WORDS, make_hf_model, make_tokenizer
+from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, WORDS, make_hf_model, make_native_bridge, make_tokenizer
 
 SHAPE = (N_LAYERS, N_HEADS)
 
@@ -49,13 +49,7 @@ def test_soft_caps_and_sliding_windows_are_those_of_plain_hugging_face(load):
 
 def test_native_bridges_score_a_batch_as_row_by_row():
     """A model TransformerLens builds itself, with no Hugging Face model inside."""
-    from transformer_lens.model_bridge import TransformerBridge
-
-    model = TransformerBridge.boot_native(
-        {"n_layers": 3, "n_heads": 4, "d_model": 32, "d_head": 8, "d_mlp": 48, "d_vocab": 23, "n_ctx": 32}
-        | {"act_fn": "gelu", "normalization_type": "LN"},
-        device="cpu",
-    )
+    model = make_native_bridge()
     prompts, targets, masks = random_rows(np.random.default_rng(4), 6)
     together = target_logprobs(model, prompts, targets, gates_of(masks)).logprob
     alone = [
