@@ -43,7 +43,7 @@ import cs_heads as cs
 from cs_heads import plot
 from cs_heads.experiment.controls import unseen_side
 from cs_heads.plot.style import draw_to
-from cs_heads.settings import SCREENS
+from cs_heads.settings import COMPUTE_DTYPES, SCREENS
 from cs_heads.tasks import builtin_tasks
 from cs_heads.units import Head, Unit
 
@@ -251,7 +251,10 @@ def main() -> None:
     parser.add_argument("--more", action="store_true", help="IOI and the tasks of Function Vectors, too")
     parser.add_argument("--blimp", type=Path, help="folder of BLiMP files, JSON lines")
     parser.add_argument("--budget", type=int, help="example-evaluations of the search of all skills together")
-    parser.add_argument("--screen", choices=SCREENS, default="masks")
+    parser.add_argument("--screen", choices=SCREENS, default="auto")
+    text = "what the mean loss of other skills counts beside that of the own one"
+    parser.add_argument("--control-weight", type=float, help=text)
+    parser.add_argument("--compute-dtype", choices=COMPUTE_DTYPES, help="of forwards (default: the fastest to search)")
     parser.add_argument("--store", type=Path)
     parser.add_argument("--save", type=Path, help="file for the whole atlas")
     parser.add_argument("--saved", type=Path, help="write the tables of this atlas, and search nothing")
@@ -291,6 +294,8 @@ def main() -> None:
         seed=options.seed,
         n=N_UNSEEN,
         screen=options.screen,
+        control_weight=options.control_weight,
+        compute_dtype=options.compute_dtype,
         store=options.store,
     )
     seconds = perf_counter() - start

@@ -31,7 +31,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import MultiTaskLassoCV
 
 import cs_heads as cs
-from cs_heads.arguments import CONTROL_WEIGHT
+from cs_heads.arguments import WEIGHT_BY_MASKS
 from cs_heads.methods.annealing import annealed, annealed_jointly
 from cs_heads.methods.annealing.fit import Fit, beyond_doubt, mean_fit, regress, standard_error
 from cs_heads.methods.annealing.task_search import alone_intervals
@@ -158,7 +158,7 @@ def by_contrast(fits: list[Fit]) -> np.ndarray:
     merits = []
     for place, fit in enumerate(fits):
         others = mean_fit([other for number, other in enumerate(fits) if number != place])
-        merits.append((fit.effect - CONTROL_WEIGHT * beyond_doubt(others)) / standard_error(fit))
+        merits.append((fit.effect - WEIGHT_BY_MASKS * beyond_doubt(others)) / standard_error(fit))
     return np.stack(merits)
 
 

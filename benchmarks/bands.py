@@ -2,7 +2,7 @@
 
     python benchmarks/real_models.py --out models --models smollm2
     python benchmarks/bands.py --model models/smollm2
-    python benchmarks/bands.py --model models/smollm2 --atlas benchmarks/real/smollm2/skills.csv --seed 1
+    python benchmarks/bands.py --model models/smollm2 --atlas skills.csv --seed 1
     python benchmarks/bands.py --seeds 3
 
 A mask whose heads all lie at or above a layer starts there, from the intact model's residual stream. With ``--model``:

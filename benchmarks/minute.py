@@ -8,13 +8,13 @@
 Every way finds five heads of an everyday skill with the default controls and proves them, in a process of its own that
 has loaded the model, the ways of a skill and seed one after another, an atlas once a seed. *before* is the library as
 it lies in another folder; *float32* leaves out the faster dtype; *gradients* screens all heads by gradients and not by
-masks; *atlas* finds and proves all everyday skills at once, and each counts its share of the seconds; *together* is an
-atlas screened by gradients, and *lean* the same at three fifths of the budget; *thrifty* is one at four fifths, in
-which a loss of others counts .8 of one of the own skill, and not three, so that a skill may keep universal heads.
-Seconds are on the wall, and beside them those of processors, which other work on the machine touches less. Own loss and
-others' mean loss are of 60 unseen examples of every skill that the model can do, as in ``specificity.py``; they are
-measured when all ways have ended, those of the same heads and examples once. Results are appended to ``--out``; what is
-there is not run again. A table has the runs that all of ``--ways`` have.
+masks; *atlas* finds and proves all everyday skills at once by masks, and each counts its share of the seconds;
+*together* is an atlas screened by gradients at three fifths of the budget, and *lean* at two fifths: in all three a
+loss of others counts three of one of the own skill. *thrifty* is one at a half, where it counts .8, so that a skill may
+keep universal heads. Seconds are on the wall, and beside them those of processors, which other work on the machine
+touches less. Own loss and others' mean loss are of 60 unseen examples of every skill that the model can do, as in
+``specificity.py``; they are measured when all ways have ended, those of the same heads and examples once. Results are
+appended to ``--out``; what is there is not run again. A table has the runs that all of ``--ways`` have.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "float32": {"compute_dtype": "float32"},
     "now": {},
     "gradients": {"screen": "gradients"},
-    "atlas": {},
-    "together": {"screen": "gradients"},
-    "lean": {"screen": "gradients", "budget": 22_500},
+    "atlas": {"screen": "masks", "control_weight": 3.0},
+    "together": {"screen": "gradients", "budget": 35_000, "control_weight": 3.0},
+    "lean": {"screen": "gradients", "budget": 22_500, "control_weight": 3.0},
     "thrifty": {"screen": "gradients", "budget": 30_000, "control_weight": 0.8},
 }
 """What ``find_heads`` is given beside its defaults, or ``atlas``."""

@@ -1,7 +1,7 @@
 """What gradients alone say of a model's heads: how many of an atlas's heads are among their best.
 
     python benchmarks/real_models.py --out models --models smollm2
-    python benchmarks/screen.py --model models/smollm2 --skills benchmarks/real/smollm2/skills.csv
+    python benchmarks/screen.py --model models/smollm2 --skills skills.csv
 
 Each skill of a table of ``benchmarks/atlas.py`` is screened as a search screens it (rows of gradients on the way to
 random masks, two examples each), and at the intact model itself, with as many examples. Heads are ordered by what

@@ -97,8 +97,9 @@ def check_within(name: str, value: Any, least: int, most: int) -> int:
 MAX_HEADS = 10**6
 """Layers, or heads of a layer or of a model, at most: no model comes near."""
 
-CONTROL_WEIGHT = 3.0
-"""What the mean loss of other tasks counts beside the own one: *specific* is a third of it at most."""
+WEIGHT_BY_MASKS, WEIGHT_BY_GRADIENTS = 3.0, 1.5
+"""What the mean loss of other tasks counts beside the own one where tasks are searched together. After a screen by
+gradients more is measured of what sets take from the others, and less of it is left out as doubtful."""
 
 MAX_BUDGET = 10**12
 """Example-evaluations at most, which would take a lifetime."""

@@ -25,7 +25,7 @@ COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
 """What weights may be in, and what forwards may run in."""
 
 SCREENS = ("auto", "gradients", "masks")
-"""What a search may screen all heads by; ``"auto"`` are gradients where the budget is small and there are some."""
+"""What a search may screen all heads by; ``"auto"`` are gradients where these do better: each search says when."""
 
 BACKENDS = ("auto", "bridge", "hooked")
 """What may load a model."""

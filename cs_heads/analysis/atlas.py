@@ -1,4 +1,4 @@
-"""The head atlas: which heads serve which skill, and which serve all, from one set of masks."""
+"""The head atlas: which heads serve which skill, and which serve all, from one search of all skills."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cs_heads.analysis.atlas_result import Atlas, needed_by_most
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.drops import Column, measure_drops
 from cs_heads.analysis.random_heads import random_sets
-from cs_heads.arguments import CONTROL_WEIGHT, check_integer, check_one_of, check_seed, check_weight
+from cs_heads.arguments import check_integer, check_one_of, check_seed, check_weight
 from cs_heads.cluster import Cluster, ModelLike, source_of
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import check_apart, unseen_side
@@ -22,7 +22,7 @@ from cs_heads.experiment.inputs import encode_task
 from cs_heads.experiment.protocol import preparation_of
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.lens.model import tokenizer_of
-from cs_heads.methods.annealing.joint import annealed_jointly, check_joint_budget, joint_screening, per_task
+from cs_heads.methods.annealing.joint import annealed_jointly, check_joint_budget, per_task
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.settings import SCREENS, Settings, SettingsArguments
 from cs_heads.store.store import BrokenStoreError
@@ -41,8 +41,8 @@ def atlas(
     seed: int = 0,
     n: int = 100,
     n_random: int = 8,
-    screen: str = "masks",
-    control_weight: float = CONTROL_WEIGHT,
+    screen: str = "auto",
+    control_weight: float | None = None,
     **settings: Unpack[SettingsArguments],
 ) -> Atlas:
     """Find the heads of many skills at once, each against all others, and prove them on unseen examples.
@@ -59,16 +59,18 @@ def atlas(
             the demo model its own).
         k: Heads of each skill (None: 5, or half of a grid of fewer than ten heads).
         budget: Example-evaluations of the search of all skills together (None: for each half of what
-            ``find_heads`` takes, 4,000 up to 800 heads, or 2,256 by gradients, beside the intact runs).
+            ``find_heads`` takes, 4,000 up to 800 heads, beside the intact runs).
             The proof takes ``n × (1 + skills + n_random)`` for each skill at most.
         seed: Seeds all draws.
         n: Unseen examples of each skill at most.
         n_random: Random sets of heads that those of each skill are compared with.
-        screen: What all heads are screened by, as in ``annealed``: "masks", "gradients" or "auto".
-        control_weight: What the mean loss of the other skills counts beside that of the own one, 0 or more. A large
-            one favors heads that spare the others, a small one heads that take more of their own skill. Below 1 a
-            skill keeps a universal head that takes more from it than twice the weight times the mean loss of the
-            others, by estimates as they are: at .3 most skills keep it, at 0 all do.
+        screen: What all heads are screened by: "masks", "gradients", or "auto" for gradients where there are 200 heads
+            or more and the model has them, at any budget that has room for them.
+        control_weight: What the mean loss of the other skills counts beside that of the own one, 0 or more (None: 1.5
+            after a screen by gradients, 3 by masks). A large one favors heads that spare the others, a small one heads
+            that take more of their own skill. Below 1 a skill keeps a universal head that takes more from it than twice
+            the weight times the mean loss of the others, by estimates as they are: at .3 most skills keep it, at 0 all
+            do.
         settings: As of ``Experiment``.
 
     Returns:
@@ -91,7 +93,8 @@ def atlas(
     check_integer("n", n, MIN_CORRECT)
     check_integer("n_random", n_random, 1)
     check_one_of("screen", screen, SCREENS)
-    control_weight = check_weight("control_weight", control_weight)
+    if control_weight is not None:
+        control_weight = check_weight("control_weight", control_weight)
     budget = None if budget is None else check_integer("budget", budget, 1)
     given = None if tasks is None else check_skills(tasks, n)
     with _source(model, settings) as (source, rest):
@@ -107,7 +110,7 @@ def atlas(
         check_joint_budget(budget, sizes, sum(sizes))
         searching = judged.on(finding_side(listed[0])).in_faster_dtype()
         finding = [searching, *(searching.on(finding_side(task)) for task in listed[1:])]
-        each = per_task(judged.grid.size, joint_screening(screen, finding, None))
+        each = per_task(judged.grid.size)
         searched = sum(sizes) + each * len(finding) if budget is None else budget
         judging = sum(one.n_examples for one in unseen.values()) * (1 + len(listed) + n_random)
         ready = preparation_of(*finding, *unseen.values())
@@ -166,7 +169,7 @@ def atlas(
                 "search": {"spent": sum(one.spent for one in finding), "compute_dtype": searching.compute_dtype},
                 "budget": budget,
                 "n_random": n_random,
-                "control_weight": control_weight,
+                "control_weight": next(iter(rankings.values())).provenance["design"]["control_weight"],
                 "seed": seed,
             },
         )

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from cs_heads import plot
-from cs_heads.arguments import CONTROL_WEIGHT, check_integer, check_weight
+from cs_heads.arguments import WEIGHT_BY_GRADIENTS, WEIGHT_BY_MASKS, check_integer, check_weight
 from cs_heads.cli.completion import completes
 from cs_heads.cli.config import write_config
 from cs_heads.cli.dry_run import DRY_RUN, Trial, cost_of_atlas, print_cost
@@ -53,15 +53,16 @@ def add(commands: Commands) -> None:
     text = "example-evaluations of the search, all skills together (default: half of find's for each)"
     add("--budget", type=int, help=text)
     text = (
-        "what all heads are screened by: masks (the default); gradients, which cost less; "
-        "or auto, which takes these for a small budget"
+        "what all heads are screened by: masks, gradients, or auto (the default), which takes gradients on 200 heads "
+        "or more where the model has them"
     )
-    add("--screen", default="masks", help=text)
+    add("--screen", default="auto", help=text)
     text = (
-        f"what the mean loss of other skills counts beside that of the own one (default: {CONTROL_WEIGHT:g}); below 1 "
-        "skills keep universal heads that take much more from them"
+        f"what the mean loss of other skills counts beside that of the own one (default: {WEIGHT_BY_GRADIENTS:g} after "
+        f"a screen by gradients, {WEIGHT_BY_MASKS:g} by masks); below 1 skills keep universal heads that take much "
+        "more from them"
     )
-    add("--control-weight", type=float, default=CONTROL_WEIGHT, help=text)
+    add("--control-weight", type=float, help=text)
     add("--k", type=int, help="heads of each skill to report and prove (default: 5, or half of a smaller grid)")
     add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
     add_loading(parser)
@@ -89,7 +90,7 @@ def atlas(options: argparse.Namespace) -> None:
     Skills that the model cannot do are left out.
 
     Cost, counted in example-evaluations (one mask on one example, a forward pass): by default
-    4,000 for each skill to find (2,256 by gradients), and 100 × (1 + skills + 8) for each to prove, at most.
+    4,000 for each skill to find, and 100 × (1 + skills + 8) for each to prove, at most.
 
     Examples:
       cs-heads atlas --model demo --out atlas
@@ -103,7 +104,8 @@ def atlas(options: argparse.Namespace) -> None:
     # What needs no model to be refused is refused before one is loaded.
     check_numbers(options)
     check_integer("n_random", options.n_random, 1)
-    check_weight("control_weight", options.control_weight)
+    if options.control_weight is not None:
+        check_weight("control_weight", options.control_weight)
     settings = settings_of(options)
     tasks = _tasks(options)
     # What takes seconds to import comes after what can be refused without it.

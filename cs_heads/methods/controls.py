@@ -38,6 +38,7 @@ LEAST_RIGHT = 8
 CLEAR, SHARED, LARGE = 4.0, 0.5, 0.4
 """How clear an effect on both sides must be, and how large that on the controls beside the task's, for heads to be
 shared; and from where on rows with them off say nothing of other heads."""
+_ENDLESS = 100.0
 EXACT = 1e-6
 """Standard error of what does not vary at all, which keeps z finite."""
 PLENTY = 4
@@ -121,6 +122,11 @@ class TaskLoss:
     def above_guess(self) -> float:
         """The mean intact response above guessing, which is a loss of 1."""
         return self.level - self.guess
+
+    @property
+    def most(self) -> float:
+        """The loss where the response falls to 0; a margin, which may fall on, has more to lose than heads take."""
+        return _ENDLESS if self.response == "margin" else self.level / self.above_guess
 
     @property
     def notes(self) -> tuple[str, ...]:

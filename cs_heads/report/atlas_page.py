@@ -254,7 +254,7 @@ def _universal(found: Atlas, word: str) -> Part:
 
 
 def _kept(found: Atlas) -> str:
-    """Which universal heads are among the first of skills, as they may be where other skills weigh little."""
+    """Which universal heads are among the first of skills, where other skills weigh little or rows came late."""
     of = {head: [name for name, heads in found.heads.items() if head in heads] for head in found.universal}
     told = "; ".join(f"{head} of {', '.join(names)}" for head, names in of.items() if names)
     return f"Among the first of a skill are {told}." if told else ""

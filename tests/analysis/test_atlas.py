@@ -97,6 +97,11 @@ def test_what_it_cost_is_within_budget_and_proof(found):
     assert found.spent - search == 3 * 20 * (1 + 3 + 2)
 
 
+def test_it_says_what_losses_of_other_skills_counted_by_default(found):
+    """The demo model has too few heads for gradients, so three by masks."""
+    assert found.provenance["control_weight"] == 3.0
+
+
 def test_whole_layers_have_an_atlas_though_few_are_nobodys_own(model, skills):
     found = cs.atlas(model, skills, units="attn", budget=1600, n=20, n_random=2, k=2, progress=False)
     assert {name: len(layers) for name, layers in found.heads.items()} == dict.fromkeys(NAMES, 2)

@@ -132,16 +132,26 @@ def test_the_tables_of_atlases_have_the_figures_of_their_files(model, mark, most
     assert means[1] <= most
 
 
-def test_the_means_of_atlases_in_bfloat16_are_those_of_their_files():
+def test_the_means_of_atlases_by_screen_and_seed_are_those_of_their_files():
+    real = ROOT / "benchmarks" / "real"
+    files = {
+        "gradients, bfloat16": ["smollm2/matrix", "smollm2_seed1/matrix", "smollm2_seed2/matrix"],
+        "gradients, float32": ["smollm2_atlases/gradients_float32_0"],
+        "masks, bfloat16": [f"smollm2_atlases/masks_bfloat16_{seed}" for seed in range(3)],
+        "masks, float32": [f"smollm2_atlases/masks_float32_{seed}" for seed in range(2)],
+    }
     text = text_of(ROOT / "docs" / "benchmarks" / "atlas.md")
-    told = []
-    for seed in range(3):
-        file = ROOT / "benchmarks" / "real" / "smollm2" / f"matrix_bfloat16_{seed}.csv"
-        matrix = pd.read_csv(file, index_col=0).clip(0, 1).to_numpy()
-        own = np.eye(len(matrix), dtype=bool)
-        means = np.nanmean(matrix[own]), np.nanmean(matrix[~own])
-        told.append(" and ".join(outside.share(float(mean)) for mean in means))
-    assert f"{told[0]}, {told[1]}, and {told[2]} with seeds 0, 1 and 2" in text
+    rows = table(text[text.index("<!-- screens -->") : text.index("<!-- /screens -->")], "| screen")
+    assert [screen for screen, *_ in rows[1:]] == list(files)
+    for screen, *told in rows[1:]:
+        assert [each for each in told if each] == [means_of(real / f"{name}.csv") for name in files[screen]]
+
+
+def means_of(file):
+    """The mean own loss and the others' of a matrix, as tables say them."""
+    matrix = pd.read_csv(file, index_col=0).clip(0, 1).to_numpy()
+    own = np.eye(len(matrix), dtype=bool)
+    return ", ".join(outside.share(float(np.nanmean(part))) for part in (matrix[own], matrix[~own]))
 
 
 def test_the_table_of_own_losses_by_heads_off_has_the_figures_of_its_file():

@@ -16,6 +16,7 @@ from cs_heads.methods.annealing.intervals import Estimates, Taken, selection_fre
 from cs_heads.methods.annealing.rows import Rows, Sensor, row_means, sparse_rows
 from cs_heads.methods.annealing.search import DensityControl, Groups, finalists_and_decoys, pool_size
 from cs_heads.methods.annealing.sets import Known, Sets, posterior
+from cs_heads.methods.annealing.shares import SaturatingSets
 from cs_heads.methods.controls import BalancedDraws, BothEffects, Controls, TaskLoss
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
@@ -326,27 +327,27 @@ def test_sets_that_go_as_foreseen_leave_what_is_known_as_it_is():
     assert (np.diag(known.covariance) <= 0.02**2).all()
 
 
-def sets_of(task, controls, mean, error, k):
+def sets_of(task, controls, mean, error, k, kind=Sets):
     """Sets of all heads of a grid, of which so much is known, and a budget of 4,000."""
     size = task.grid.size
     nothing = Fit(np.zeros(size), np.zeros(size))
     known = Blame(Fit(mean, mean / error), nothing, np.zeros(0), 1.0, mean, mean / error)
     sensor = sensor_on(task, controls, per_row=8, of_controls=8, budget=4000)
-    return Sets(sensor, np.argsort(-mean, kind="stable"), known, k)
+    return kind(sensor, np.argsort(-mean, kind="stable"), known, k)
 
 
 def duel(sets, n):
     return sets.winner(rows_module.measure(sets.plan_duel(n))).tolist()
 
 
-def sets_with_a_trio_and_a_pair():
+def sets_with_a_trio_and_a_pair(kind=Sets):
     """Heads 0, 1 and 2 break the control too; 5 alone, and 8 and 9 together, carry the task."""
     grid = HeadGrid(3, 4)
     trio, pair = (Head(0, 0), Head(0, 1), Head(0, 2)), (Head(2, 0), Head(2, 1))
     task = Planted(grid, {Head(1, 1): 0.1}, groups={trio: 0.6, pair: 0.4}, baseline=0.95)
     control = Planted(grid, {}, groups={trio: 0.7}, baseline=0.95)
     mean = np.array([0.15, 0.15, 0.15, 0.01, 0.01, 0.1, 0.01, 0.01, 0.05, 0.05, 0.01, 0.01])
-    return sets_of(task, [control], mean, np.full(12, 0.05), k=3)
+    return sets_of(task, [control], mean, np.full(12, 0.05), k=3, kind=kind)
 
 
 def test_a_head_is_exchanged_for_one_that_is_far_better_alone():
@@ -376,9 +377,10 @@ def test_the_best_of_a_set_comes_first():
     assert sets.best().tolist() == [1, 2, 0]
 
 
-def test_sets_leave_out_heads_that_every_task_needs_together_and_take_those_that_work_together():
+@pytest.mark.parametrize("kind", [Sets, SaturatingSets])
+def test_sets_leave_out_heads_that_every_task_needs_together_and_take_those_that_work_together(kind):
     """By what is known of single heads a universal trio comes first, and of a redundant pair neither head counts."""
-    sets = sets_with_a_trio_and_a_pair()
+    sets = sets_with_a_trio_and_a_pair(kind)
     assert sets.candidates[:3].tolist() == [0, 1, 2]
     rng = np.random.default_rng(0)
     for _ in range(6):

@@ -229,7 +229,7 @@ def test_two_kin_that_are_all_that_the_model_can_do_are_refused():
 def test_by_default_each_task_has_its_share_beside_the_intact_runs():
     tasks = one_head_each(A, B)
     found = annealed_jointly(tasks, n_bootstraps=0)
-    most = 200 + 2 * per_task(GRID.size, None)
+    most = 200 + 2 * per_task(GRID.size)
     assert 0.9 * most < found.spent <= most
     assert found.spent == sum(task.spent for task in tasks)
     assert {ranking.spent for ranking in found.rankings} == {found.spent}
@@ -439,6 +439,45 @@ def test_each_task_is_fitted_by_itself_as_losses():
     with_rows(made)
     assert made[0].own.effect[[0, 1]] == pytest.approx([0.3, 0.0], abs=0.1)
     assert made[1].own.effect[[0, 1]] == pytest.approx([0.0, 0.3], abs=0.1)
+
+
+def test_after_gradients_sets_may_have_heads_that_rows_of_other_tasks_show():
+    """By masks all heads had rows of their own."""
+    made = three()
+    with_rows(made)
+    search = made[0]
+    search.finalists = np.array([3, 4])
+    assert search.candidates.tolist() == [3, 4]
+    search.gradients = object()
+    assert search.merit[0] > 4
+    assert search.candidates.tolist() == [0, 3, 4]
+
+
+def test_sets_have_no_further_head_whose_rows_all_had_a_large_shared_head_off():
+    """What seems to be known of it then are its gradients."""
+    made = three()
+    with_rows(made)
+    search = made[0]
+    search.finalists, search.gradients = np.array([3, 4]), object()
+    search.rows = search.rows[np.flatnonzero(search.rows.off[:, [0]].toarray()[:, 0] == 0)]
+    assert search.merit[0] > 4
+    assert search.every_row.off.sum(axis=0)[0] >= 4
+    assert search.candidates.tolist() == [3, 4]
+
+
+def test_rows_are_kept_for_each_head_that_is_shared_or_universal_alone():
+    """By masks the other tasks keep their own."""
+    made = three()
+    with_rows(made)
+    for search, shared in zip(made, ({5}, {5, 2}, {1}), strict=True):
+        search.shared = {head: BothEffects(0.9, 0.01, 0.9, 0.01) for head in shared}
+    first = made[0]
+    assert first.kept == 4 * first.sensor.cost
+    first.gradients = object()
+    # The third is no control of the first.
+    assert first.kept == 4 * 2 * first.sensor.per_row
+    first.set_aside_universal(np.array([3, 5]))
+    assert first.kept == 4 * 3 * first.sensor.per_row
 
 
 def test_what_controls_lose_is_the_mean_of_the_others_alone():

@@ -17,6 +17,8 @@ from cs_heads.methods.annealing import annealed
 from cs_heads.methods.annealing.fit import Fit, pooled
 from cs_heads.methods.annealing.joint import annealed_jointly
 from cs_heads.methods.annealing.screen import Gradients, Screening
+from cs_heads.methods.annealing.sets import Sets, best_sets
+from cs_heads.methods.annealing.shares import SaturatingSets
 from cs_heads.methods.annealing.task_search import universal_of
 from cs_heads.methods.controls import TaskLoss
 from cs_heads.simulate import PlantedExperiment, planted_world
@@ -110,8 +112,20 @@ def test_of_several_tasks_each_has_its_heads():
     joint = annealed_jointly([task, *controls], seed=0, n_bootstraps=0, screen="gradients")
     assert recall(made, joint.rankings[0]) >= 0.6
     assert joint.rankings[0].provenance["design"]["screen"] == {"rows": 64, "control_rows": 10, "per_row": 2}
-    masks = annealed_jointly([task, *controls], seed=0, n_bootstraps=0)
-    assert joint.spent < 0.6 * masks.spent
+    masks = annealed_jointly([task, *controls], seed=0, n_bootstraps=0, screen="masks")
+    assert masks.rankings[0].provenance["design"]["screen"] is None
+    assert joint.spent == pytest.approx(masks.spent, rel=0.1)
+
+
+def test_several_tasks_are_screened_by_gradients_by_default_at_any_budget():
+    """But where one of them has none."""
+    _, task, controls = sloped("main", 0)
+    for budget in (None, 20_000):
+        found = annealed_jointly([task, *controls], budget=budget, seed=0, n_bootstraps=0)
+        assert found.rankings[0].provenance["design"]["screen"] is not None
+    tasks = [task, PlantedExperiment(GRID, task.margins, task.damage)]
+    without = annealed_jointly(tasks, seed=0, n_bootstraps=0)
+    assert without.rankings[0].provenance["design"]["screen"] is None
 
 
 def test_of_several_tasks_all_have_rows_enough_for_intervals():
@@ -307,3 +321,31 @@ def test_a_store_has_the_gradients_of_an_interrupted_search(load_known, task, tm
     assert (fresh.importance == first.importance).all()
     assert (second.importance == first.importance).all()
     assert second.spent == first.spent
+
+
+def test_by_gradients_a_loss_of_the_other_tasks_counts_half_as_much_as_by_masks():
+    """Unless the weight is given."""
+    _, task, controls = sloped("main", 0)
+    found = {
+        (screen, weight): annealed_jointly(
+            [task, *controls], budget=20_000, seed=0, n_bootstraps=0, screen=screen, control_weight=weight
+        )
+        for screen, weight in (("masks", None), ("gradients", None), ("gradients", 2.0))
+    }
+    weights = {key: each.rankings[0].provenance["design"]["control_weight"] for key, each in found.items()}
+    assert weights == {("masks", None): 3.0, ("gradients", None): 1.5, ("gradients", 2.0): 2.0}
+
+
+def test_after_gradients_sets_have_rows_with_more_of_the_other_tasks_and_are_fitted_as_they_saturate(monkeypatch):
+    """Two examples of each of seven controls, where rows by masks have eight in all."""
+    measured = []
+
+    def best(searches, k, kind):
+        measured.append((kind, {search.sensor.of_controls for search in searches}))
+        return best_sets(searches, k, kind)
+
+    monkeypatch.setattr("cs_heads.methods.annealing.joint.best_sets", best)
+    _, task, controls = sloped("main", 0, n_controls=7)
+    for screen, kind, of_controls in (("masks", Sets, 8), ("gradients", SaturatingSets, 14)):
+        annealed_jointly([task, *controls], budget=24_000, seed=0, n_bootstraps=0, screen=screen)
+        assert measured.pop() == (kind, {of_controls}), screen

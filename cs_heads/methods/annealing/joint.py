@@ -1,9 +1,9 @@
 """Annealed sensing of several tasks at once: a mask is measured on more than one of them, each a control of the others.
 
 What one task pays for its controls is what the others need anyway: the rows of eleven tasks tell the twelfth which
-heads every task needs. Masks of the first phase draw on all heads and are measured on every task. Then tasks go by
-twos, another two in each batch: a mask has heads of both pools off and is measured on both tasks, so that a row costs
-each no more than its own examples.
+heads every task needs. Gradients screen all heads, or masks of a first phase do, which draw on all heads and are
+measured on every task. Then tasks go by twos, another two in each batch: a mask has heads of both pools off and is
+measured on both tasks, so that a row costs each no more than its own examples. Sets of heads come last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from cs_heads.arguments import CONTROL_WEIGHT, check_integer, check_seed, check_share, check_weight
+from cs_heads.arguments import (
+    WEIGHT_BY_GRADIENTS,
+    WEIGHT_BY_MASKS,
+    check_integer,
+    check_seed,
+    check_share,
+    check_weight,
+)
 from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
 from cs_heads.experiment.cost import Budget, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of, preparation_of, responding
@@ -35,9 +42,10 @@ from cs_heads.methods.annealing.method import (
     ranking_of,
 )
 from cs_heads.methods.annealing.rows import Planned, Rows, Sensor, measure, sparse_rows
-from cs_heads.methods.annealing.screen import SAVED, Screening, cost_of, screening_of
+from cs_heads.methods.annealing.screen import Screening, cost_of, screening_of
 from cs_heads.methods.annealing.search import LAST, N_PILOTS, ROWS_OF_PILOT, WHOLE, DensityControl, Groups
-from cs_heads.methods.annealing.sets import best_sets
+from cs_heads.methods.annealing.sets import Sets, best_sets
+from cs_heads.methods.annealing.shares import SaturatingSets
 from cs_heads.methods.annealing.task_search import TaskSearch, universal_of
 from cs_heads.methods.controls import BalancedDraws, Controls, TaskLoss, check_experiments
 from cs_heads.progress import expect, one_bar, step
@@ -45,6 +53,8 @@ from cs_heads.ranking import HeadRanking
 
 # Rows of each shared head alone, at most.
 _MOST_ALONE = 4
+# Examples of controls in a row of a set, for each of the task's, after a screen by gradients.
+_CONTROLS_OF_SETS = 3
 # Of the budget that is left, the share that rows of the last phase may take before sets are measured.
 _BEFORE_SETS = 0.75
 
@@ -66,6 +76,11 @@ class JointSearch:
         self._draws = BalancedDraws(np.arange(self.density.n_heads), self.rng)
         self._pairs: list[list[TaskSearch]] = []
 
+    @property
+    def screened(self) -> bool:
+        """Whether gradients have screened all heads."""
+        return any(search.gradients is not None for search in self.searches)
+
     def run(self, batches: range) -> None:
         """The batches before sets are measured."""
         for batch in batches:
@@ -76,8 +91,8 @@ class JointSearch:
             if done < WHOLE:
                 self._on_all(n_rows)
             else:
-                screened = any(search.gradients is not None for search in self.searches) and not self._n_masks
-                for _ in range(N_PILOTS if screened and n_rows > 2 * N_PILOTS * ROWS_OF_PILOT else 0):
+                begins = self.screened and not self._n_masks
+                for _ in range(N_PILOTS if begins and n_rows > 2 * N_PILOTS * ROWS_OF_PILOT else 0):
                     self._by_twos(ROWS_OF_PILOT, done, pilot=True)
                 self._by_twos(n_rows, done)
 
@@ -103,7 +118,8 @@ class JointSearch:
         for search in self.searches:
             search.set_aside_universal(universal)
             search.sensor.budget = Budget(self.budget.left // len(self.searches))
-        chosen = best_sets(self.searches, k)
+        # Few sets are measured after masks: too few to fit how they saturate.
+        chosen = best_sets(self.searches, k, SaturatingSets if self.screened else Sets)
         for search in self.searches:
             self.budget.pay(search.sensor.budget.spent)
             search.sensor.budget = self.budget
@@ -254,33 +270,9 @@ def check_joint_budget(
     return least
 
 
-def per_task(size: int, screening: Screening | None) -> int:
-    """Example-evaluations for each task by default on a grid of so many heads.
-
-    Without a screen by gradients they are half of those of ``annealed``, with one its masks and the task's gradients.
-
-    Args:
-        size: Heads of the grid.
-        screening: That of all heads by gradients, where there is one.
-    """
-    if screening is not None:
-        return default_budget(size) // SAVED + screening.cost(0)
+def per_task(size: int) -> int:
+    """Example-evaluations for each task by default on a grid of so many heads: half of those of ``annealed``."""
     return default_budget(size) // 2
-
-
-def joint_screening(
-    screen: str, experiments: Sequence[ExperimentLike], room: int | None, per_row: int = 8
-) -> Screening | None:
-    """The screening of each task by gradients (``screening_of``), whose controls pay their own; None by masks.
-
-    Args:
-        screen: "auto", "gradients" or "masks".
-        experiments: The tasks.
-        room: What each has left for gradients and masks (None: the usual).
-        per_row: Examples of a task under one mask.
-    """
-    usual = per_task(experiments[0].grid.size, None)
-    return screening_of(screen, experiments, room, per_row, usual=usual, with_controls=False)
 
 
 @one_bar("annealed", outermost=True)
@@ -291,7 +283,7 @@ def annealed_jointly(
     k: int | None = None,
     budget: int | None = None,
     seed: int = 0,
-    control_weight: float = CONTROL_WEIGHT,
+    control_weight: float | None = None,
     response: str = "score",
     examples_per_mask: int = 8,
     n_batches: int = 14,
@@ -302,14 +294,17 @@ def annealed_jointly(
     n_finalists: int | None = None,
     n_decoys: int = 6,
     n_bootstraps: int = 40,
-    screen: str = "masks",
+    screen: str = "auto",
 ) -> Joint:
     """Rank the heads of each of several tasks by what they take from it beyond the others: ``annealed``, jointly.
 
-    Every task is a control of the others, at no cost of its own: masks on all heads are measured on all tasks, those
-    on a task's best heads beside those of another task, on both. What a head takes from the controls is its mean effect
-    on the other tasks, each fitted by itself, so that a control that shares a head counts as one of many; it counts
-    ``control_weight`` times. Sets of ``k`` finalists are then measured by task as in ``annealed``.
+    Every task is a control of the others, at no cost of its own: masks on all heads, where gradients do not take their
+    place, are measured on all tasks, those on a task's best heads beside those of another task, on both. What a head
+    takes from the controls is its mean effect on the other tasks, each fitted by itself, so that a control that shares
+    a head counts as one of many; it counts ``control_weight`` times. Sets of ``k`` finalists are then measured by task
+    as in ``annealed``. After a screen by gradients they are many, and may have a head that is no finalist, where rows
+    of another task show it to take much; it has an interval, too, from these rows, but is never claimed. Sets are then
+    fitted as they saturate: each head takes a share of what the others leave of the task.
 
     Heads that most tasks need are universal, and shared by all: more than half of the tasks lose, by more than .05
     beyond a standard error, and all in the mean more than .1, and without the one that loses most more than 4 errors.
@@ -319,10 +314,11 @@ def annealed_jointly(
         kin: Places of two tasks that are no controls of each other.
         k: Heads wanted of each (None: 5, or half of a grid of fewer than 10 heads).
         budget: Example-evaluations of all tasks together (None: the intact runs, and for
-            each half of what ``annealed`` takes, or by gradients as many masks and one task's gradients).
+            each half of what ``annealed`` takes).
         seed: Seeds all draws.
-        control_weight: What the mean loss of the controls counts beside that of the task, 0 or more. Below 1 a task
-            keeps shared and universal heads that take more from it than twice the weight times what the controls lose.
+        control_weight: What the mean loss of the controls counts beside that of the task, 0 or more (None: 1.5 after
+            a screen by gradients, 3 by masks). Below 1 a task keeps shared and universal heads that take more from it
+            than twice the weight times what the controls lose.
         response: What is fitted, as in ``annealed``.
         examples_per_mask: Random examples of a task under each mask.
         n_batches: As in ``annealed``, like all further arguments.
@@ -333,7 +329,8 @@ def annealed_jointly(
         n_finalists: Heads of the last phase.
         n_decoys: Random heads of the last phase.
         n_bootstraps: Resamples of the rows that give each head's frequency; 0 for none.
-        screen: What all heads are screened by, as in ``annealed``: by gradients masks on all heads are left out.
+        screen: What all heads are screened by: "masks", "gradients", which leave out masks on all heads, or "auto" for
+            gradients where there are 200 heads or more and the tasks have them, at any budget that has room for them.
 
     Returns:
         A ranking of each task, in their order (None: ``left_out`` says why), and ``losses`` ``[task, layer, head]`` of
@@ -351,7 +348,6 @@ def annealed_jointly(
         responding(experiment, response)
     grid, size = experiments[0].grid, experiments[0].grid.size
     k, fitted = fitting_k(k, grid)
-    control_weight = check_weight("control_weight", control_weight)
     examples_per_mask = check_integer("examples_per_mask", examples_per_mask, 1)
     n_batches = check_integer("n_batches", n_batches, MIN_BATCHES)
     n_finalists = max(20, k) if n_finalists is None else check_integer("n_finalists", n_finalists, k, why="which is k")
@@ -364,8 +360,10 @@ def annealed_jointly(
     least = check_joint_budget(budget, sizes, before, examples_per_mask, n_batches)
     apart = _pairs(kin, len(experiments))
     room = None if budget is None else (int(budget) - before) // len(experiments)
-    screening = joint_screening(screen, experiments, room, examples_per_mask)
-    each = per_task(size, screening)
+    # The controls of a task pay their own gradients.
+    screening = screening_of(screen, experiments, room, examples_per_mask, usual=math.inf, with_controls=False)
+    weight = _weight(control_weight, screening)
+    each = per_task(size)
     expect(max(least, before + each * len(experiments)) if budget is None else int(budget))
     tasks, left_out = _able(experiments, response, apart)
     if budget is None:
@@ -378,7 +376,7 @@ def annealed_jointly(
         n = min(examples_per_mask, task.n_examples)
         controls = Controls.among(beside, np.random.default_rng([seed, 1, place]))
         searches[place] = TaskSearch(
-            sensor=Sensor(task, controls, n, min(controls_of_row(len(beside), n), controls.n_examples), spending, rng),
+            sensor=Sensor(task, controls, n, _of_controls(controls, n, screening), spending, rng),
             density=DensityControl(size, target, max_density, density * size),
             prior=np.zeros(size),
             n_batches=n_batches,
@@ -386,7 +384,7 @@ def annealed_jointly(
             n_finalists=min(n_finalists, max(k, size // 2)),
             n_decoys=n_decoys,
             rng=rng,
-            weight=control_weight,
+            weight=weight,
         )
         if screening:
             searches[place].screen(screening)
@@ -405,7 +403,7 @@ def annealed_jointly(
         "budget": budget,
         "k": k,
         "seed": seed,
-        "control_weight": control_weight,
+        "control_weight": weight,
         "response": response,
         "n_batches": n_batches,
         **shares,
@@ -442,6 +440,19 @@ def _pairs(kin: Collection[tuple[int, int]], n: int) -> set[frozenset[int]]:
 def _others(place: int, tasks: Collection[int], apart: set[frozenset[int]]) -> list[int]:
     """The tasks that are controls of the one at this place."""
     return [other for other in tasks if other != place and frozenset((place, other)) not in apart]
+
+
+def _weight(given: float | None, screening: Screening | None) -> float:
+    """What the controls count: as given, or by what screens the heads."""
+    if given is None:
+        return WEIGHT_BY_MASKS if screening is None else WEIGHT_BY_GRADIENTS
+    return check_weight("control_weight", given)
+
+
+def _of_controls(controls: Controls, per_row: int, screening: Screening | None) -> int:
+    """Examples of controls in a row of a set."""
+    asked = per_row if screening is None else _CONTROLS_OF_SETS * per_row
+    return min(controls_of_row(len(controls.tasks), asked), controls.n_examples)
 
 
 def _able(

@@ -377,7 +377,7 @@ def ranking_fields(search: Search, known: Effects, k: int, n_bootstraps: int) ->
     share = sensor.task.n_examples / sensor.task.experiment.n_examples
     effect, z, taken = known.task.estimate, known.z.copy(), known.controls.copy()
     interval = np.full((grid.size, 2), np.nan)
-    interval[search.finalists] = known.task.interval[search.finalists]
+    interval[search.candidates] = known.task.interval[search.candidates]
     for head, both in (search.shared | known.alone).items():
         effect[head], taken[head] = both.task * sensor.task.above_guess, both.controls
         z[head] = both.z

@@ -8,6 +8,7 @@ to what the mask takes, on average, and of redundant heads in one mask they see 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +28,8 @@ SAVED = 4
 """What gradients of all heads save of the budget for masks by default: it is divided by so much."""
 _SMALL = 2 / 3, 200
 """``"auto"`` takes gradients below this share of the usual budget, on so many heads or more. With a larger budget, and
-on fewer heads, masks find as much, and tell better what is shared."""
+on fewer heads, masks find as much, and tell better what is shared. Tasks searched together take gradients at any
+budget: what these save goes into sets."""
 # Rows of the task, and of each control; examples of each; share of the heads in the mask of each. As many examples tell
 # more in many rows, each with another mask.
 _ROWS, _CONTROL_ROWS, _PER_ROW, _DENSITY = 64, 10, 2, 0.12
@@ -103,7 +105,7 @@ def screening_of(
     budget: int | None,
     per_row: int,
     *,
-    usual: int,
+    usual: float | int,
     with_controls: bool = True,
 ) -> Screening | None:
     """The screening of a search by gradients; None where it is by masks.
@@ -114,7 +116,7 @@ def screening_of(
         experiments: The task, and its controls.
         budget: What is left for gradients and masks (None: the usual).
         per_row: Examples of a task under one mask.
-        usual: What a search by masks takes by default.
+        usual: What a search by masks takes by default (inf: any budget is small).
         with_controls: Whether the controls' gradients are paid by the task.
 
     Raises:
@@ -128,7 +130,7 @@ def screening_of(
             "process, zero ablation, and answers that no scorer judges); got 'gradients'"
         )
     share, heads = _SMALL
-    small = budget is not None and budget < share * usual and experiments[0].grid.size >= heads
+    small = (usual == math.inf if budget is None else budget < share * usual) and experiments[0].grid.size >= heads
     if screen == "masks" or without or (screen == "auto" and not small):
         return None
     found = Screening.of(budget, len(experiments) - 1 if with_controls else 0, per_row)

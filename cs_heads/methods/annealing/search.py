@@ -119,7 +119,7 @@ def _ratio(a: int, b: int) -> float:
 
 
 # Rows of each shared head alone: as many are kept for, and as many are measured of what is left in the end.
-_ROWS_ALONE, _MOST_ALONE = 4, 12
+ROWS_ALONE, _MOST_ALONE = 4, 12
 
 
 @dataclass
@@ -175,9 +175,14 @@ class Search:
         return merit
 
     @property
+    def candidates(self) -> Int[np.ndarray, " head"]:
+        """The heads that sets are made of: the finalists."""
+        return self.finalists
+
+    @property
     def kept(self) -> int:
         """Example-evaluations reserved for rows that ablate a shared head alone."""
-        return min(_ROWS_ALONE * len(self.shared) * self.sensor.cost, self.sensor.budget.left // 4)
+        return min(ROWS_ALONE * len(self.shared) * self.sensor.cost, self.sensor.budget.left // 4)
 
     def blame_of(self, some: Int[np.ndarray, " some"]) -> Blame:
         """The fit of some of the rows alone."""

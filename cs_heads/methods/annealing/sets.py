@@ -1,9 +1,10 @@
-"""Sets of finalists, measured as sets: what several heads take together is not the sum of what each takes."""
+"""Sets of the best heads, measured as sets: what several heads take together is not the sum of what each takes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -21,20 +22,27 @@ _FIRST = 2.0
 # A head replaces one of a better rank where it is better by so many standard errors of the difference.
 _CLEARLY = 4.0
 _N_ROUNDS = 6
-# Rounds that are left to hold two sets against each other, and by how many standard errors the challenger must win.
-_DUEL, _WON = 2, 1.0
+# By how many standard errors the challenger must win.
+_WON = 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Mean and covariance of what each candidate adds to the contrast of a set."""
+    """Mean and covariance of what each candidate adds to a set."""
 
     mean: Float[np.ndarray, " head"]
     covariance: Float[np.ndarray, "head head"]
 
+    def draw(self, n: int, rng: np.random.Generator) -> Float[np.ndarray, "draw head"]:
+        """``n`` draws."""
+        return rng.multivariate_normal(self.mean, self.covariance, size=n, method="cholesky")
+
 
 class Sets:
     """Measures sets of ``k`` candidates, which are given in their current order, and estimates the contrast of each."""
+
+    duel: ClassVar[int] = 2
+    """Rounds that are left to hold two sets against each other."""
 
     def __init__(
         self, sensor: Sensor, candidates: Int[np.ndarray, " head"], blame: Blame, k: int, weight: float = 1.0
@@ -46,8 +54,7 @@ class Sets:
 
     def plan(self, n: int, rng: np.random.Generator) -> Planned:
         """``n`` sets, each the best under a draw from the posterior (Thompson sampling)."""
-        drawn = rng.multivariate_normal(self.known.mean, self.known.covariance, size=n, method="cholesky")
-        sets = np.argsort(-drawn, axis=1, kind="stable")[:, : self.k]
+        sets = np.argsort(-self.known.draw(n, rng), axis=1, kind="stable")[:, : self.k]
         return self._planned([np.sort(self.candidates[places]) for places in sets])
 
     def add(self, rows: Rows) -> None:
@@ -95,20 +102,22 @@ class Sets:
         return self.candidates[np.array(sorted(chosen, key=lambda place: -mean[place]))]
 
 
-def best_sets(searches: Sequence[Search], k: int) -> list[Int[np.ndarray, " k"] | None]:
-    """The set of ``k`` finalists of each search with the largest contrast; spends the budget of each.
+def best_sets(searches: Sequence[Search], k: int, kind: type[Sets] = Sets) -> list[Int[np.ndarray, " k"] | None]:
+    """The set of ``k`` candidates of each search with the largest contrast; spends the budget of each.
 
     None where there are no more of them than that, or nothing is left to measure sets with. Searches measure their
     sets together, round by round.
     """
-    sets = [_sets(search, k) for search in searches]
+    sets = [_sets(search, k, kind) for search in searches]
     some = [(search, each) for search, each in zip(searches, sets, strict=True) if each is not None]
-    for round_ in range(_N_ROUNDS - _DUEL):
+    # Where no duel follows, nothing is left but what is kept here.
+    kept = [0 if kind.duel else search.kept for search, _ in some]
+    for round_ in range(_N_ROUNDS - kind.duel):
         step(f"sets of {k}, round {round_ + 1}/{_N_ROUNDS}")
         planned = {}
         for place, (search, each) in enumerate(some):
-            n = search.sensor.budget.left // search.sensor.cost // (_N_ROUNDS - round_)
-            if n:
+            n = (search.sensor.budget.left - kept[place]) // search.sensor.cost // (_N_ROUNDS - round_)
+            if n > 0:
                 planned[place] = each.plan(n, search.rng)
         for place, rows in zip(planned, measure([*planned.values()]), strict=True):
             some[place][1].add(rows)
@@ -124,10 +133,10 @@ def best_sets(searches: Sequence[Search], k: int) -> list[Int[np.ndarray, " k"] 
     return [chosen.get(id(each)) for each in sets]
 
 
-def _sets(search: Search, k: int) -> Sets | None:
+def _sets(search: Search, k: int, kind: type[Sets]) -> Sets | None:
     order = np.argsort(-search.merit, kind="stable")
-    fit = np.isin(order, search.finalists) & np.isfinite(search.merit[order]) & (search.blame.error[order] > 0)
-    return None if fit.sum() <= k else Sets(search.sensor, order[fit], search.blame, k, search.weight)
+    fit = np.isin(order, search.candidates) & np.isfinite(search.merit[order]) & (search.blame.error[order] > 0)
+    return None if fit.sum() <= k else kind(search.sensor, order[fit], search.blame, k, search.weight)
 
 
 def posterior(

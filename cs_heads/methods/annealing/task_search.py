@@ -25,7 +25,7 @@ from cs_heads.methods.annealing.fit import (
 from cs_heads.methods.annealing.intervals import MISFIT, anchored, both_effects, taken_by
 from cs_heads.methods.annealing.rows import Flat, PerRow, Rows
 from cs_heads.methods.annealing.screen import Gradients, Screening, screened
-from cs_heads.methods.annealing.search import Search
+from cs_heads.methods.annealing.search import ROWS_ALONE, Search
 from cs_heads.methods.controls import CLEAR, EXACT, BothEffects
 from cs_heads.progress import step
 
@@ -33,6 +33,8 @@ from cs_heads.progress import step
 _SOME, _MOST, _MUCH = 0.05, 0.5, 0.1
 # Tasks below which nothing can be called universal.
 _FEWEST = 2
+# Rows from which on what a head takes rests on more than gradients.
+_SEEN = 4
 
 
 @dataclass
@@ -50,12 +52,28 @@ class TaskSearch(Search):
         size, per_row = self.sensor.grid.size, self.sensor.per_row
         self.every_row = self.rows = self.alone = Rows.none(size, per_row)
         self.own = Blame.none(size).task
-        self._used = self.masks
+        self._used, self.universal = self.masks, set()
 
     @property
     def pool(self) -> Int[np.ndarray, " head"]:
         """The heads that the next rows draw on."""
         return self._draws.pool
+
+    @property
+    def candidates(self) -> Int[np.ndarray, " head"]:
+        """The finalists, and after gradients all heads that clearly take from the task and were off in its rows."""
+        if self.gradients is None:
+            return self.finalists
+        seen = self.rows.off.sum(axis=0) >= _SEEN
+        return np.union1d(self.finalists, np.flatnonzero(seen & (self.merit > CLEAR)))
+
+    @property
+    def kept(self) -> int:
+        """Example-evaluations reserved for rows that ablate a shared or universal head alone, whosever it is."""
+        if self.gradients is None:
+            return super().kept
+        heads = set(self.shared).union(self.universal, *(other.shared for other in self.others))
+        return min(ROWS_ALONE * len(heads) * self.sensor.per_row, self.sensor.budget.left // 4)
 
     def screen(self, screening: Screening) -> None:
         """Begin with what gradients say of all heads; the other tasks tell what the controls lose."""
@@ -117,6 +135,7 @@ class TaskSearch(Search):
 
     def set_aside_universal(self, heads: Int[np.ndarray, " universal"]) -> None:
         """Set aside heads that most tasks need; at a weight below 1 only those of which the controls lose enough."""
+        self.universal = {int(head) for head in heads}
         known = {int(head): self.blame.both(int(head)) for head in heads if head not in self.shared}
         self.shared |= {head: both for head, both in known.items() if self.weight >= 1 or both.outweighed(self.weight)}
 

@@ -1,0 +1,113 @@
+"""Sets whose heads take shares of what the others leave, each part against another way of getting its number."""
+
+from dataclasses import replace
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from scipy.optimize import least_squares
+
+from cs_heads.methods.annealing.sets import Known
+from cs_heads.methods.annealing.shares import SaturatingSets, posterior_of_shares
+from cs_heads.methods.controls import TaskLoss
+from cs_heads.units import HeadGrid
+from tests.methods.planted import Planted
+from tests.methods.test_annealing_parts import sets_of
+
+
+def known_sets(shares, losses, error=0.01, *, k=2):
+    """Sets of which so much is known: the shares that heads take of a task, and what they take from the controls."""
+    grid, size = HeadGrid(2, 3), len(shares)
+    sets = sets_of(
+        Planted(grid, {}), [Planted(grid, {})], np.arange(0.6, 0.0, -0.1), np.full(6, 0.1), k, SaturatingSets
+    )
+    sets.shares, sets.losses = (Known(np.array(each), np.eye(size) * error**2) for each in (shares, losses))
+    return sets
+
+
+def test_a_head_is_exchanged_for_one_that_is_better_by_more_than_a_standard_error():
+    """Of what heads spare the controls; that of the difference of two is .14."""
+    for ahead, chosen in ((0.1, [0, 1]), (0.2, [0, 4])):
+        losses = -np.array([0.6, 0.4, 0.1, 0.1, 0.4 + ahead, 0.1])
+        assert sorted(known_sets(np.zeros(6), losses, 0.1).best().tolist()) == chosen
+
+
+def test_where_a_set_takes_all_of_the_task_a_head_gains_nothing_but_what_it_spares_the_controls():
+    """The second head takes half of the task alone; beside the first, which takes 95 %, the harmless last is better."""
+    shares = [3.0, 0.7, 0.1, 0.1, 0.1, 0.1]
+    assert sorted(known_sets(shares, [0.0, 0.1, 0.1, 0.1, 0.1, 0.0]).best().tolist()) == [0, 5]
+    # Where the first takes half, the second is worth what it costs.
+    shares[0] = 0.7
+    assert sorted(known_sets(shares, [0.0, 0.1, 0.1, 0.1, 0.1, 0.0]).best().tolist()) == [0, 1]
+
+
+def test_a_set_under_a_draw_is_the_best_of_all_there_are():
+    """Where losses are many sizes, by every pair of six heads."""
+    rng, pairs = np.random.default_rng(0), np.array([*combinations(range(6), 2)])
+    sets, gaps = known_sets(np.zeros(6), np.zeros(6)), []
+    for _ in range(200):
+        shares, losses = rng.exponential(0.8, 6), rng.exponential(0.1, 6)
+        value = 1 - np.exp(-shares[pairs].sum(axis=1)) - losses[pairs].sum(axis=1)
+        chosen = sets._best_by(shares, losses)
+        gaps.append(value.max() - (1 - np.exp(-shares[chosen].sum()) - losses[chosen].sum()))
+    # Some sets are best at no rate: by how little they are better.
+    assert np.mean(np.array(gaps) < 1e-9) > 0.9
+    assert np.mean(gaps) < 0.002
+
+
+def test_what_sets_take_is_fitted_as_shares_of_what_is_left():
+    """By least squares with the priors as further rows, under the settings that make the sets likeliest (Laplace)."""
+    rng, most = np.random.default_rng(2), 1.5
+    mean, error = rng.uniform(0.0, 0.6, 8), rng.uniform(0.05, 0.1, 8)
+    truth = 1.4 * mean + error * rng.standard_normal(8)
+    members = np.stack([rng.permutation(8) < 4 for _ in range(40)]).astype(float)
+    lost = most * (1 - np.exp(-members @ truth)) + 0.1 * rng.standard_normal(40)
+    evidence, modes = [], []
+    for more, wider, noise in product((1.0, 1.4, 2.0), (1.0, 1.5, 2.0, 3.0, 5.0), (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)):
+        spread = more * wider * error
+
+        def misfit(shares, more=more, noise=noise, spread=spread):
+            fitted = most * (1 - np.exp(-members @ shares))
+            return np.concatenate([(lost - fitted) / noise, (shares - more * mean) / spread])
+
+        found = least_squares(misfit, more * mean)
+        _, size = np.linalg.slogdet(found.jac.T @ found.jac)
+        evidence.append(-found.cost - 40 * np.log(noise) - np.log(spread).sum() - size / 2)
+        modes.append(found.x)
+    known = posterior_of_shares(members, lost, mean, error, most)
+    assert known.mean == pytest.approx(modes[int(np.argmax(evidence))], abs=2e-3)
+    assert np.abs(known.mean - truth).max() < 4 * np.sqrt(np.diag(known.covariance)).max()
+
+
+def test_sets_that_all_take_everything_leave_the_order_of_the_priors():
+    rng = np.random.default_rng(3)
+    members = np.stack([rng.permutation(8) < 4 for _ in range(40)]).astype(float)
+    prior = np.linspace(1.4, 0.8, 8)
+    known = posterior_of_shares(members, np.ones(40), prior, np.full(8, 0.1), 1.0)
+    assert (np.diff(known.mean) < 0).all()
+    assert (known.mean >= prior - 0.05).all()
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.8, 1.5])
+def test_heads_that_take_nothing_seem_to_take_no_more_than_their_errors_say(noise):
+    """In rows of a task barely above guessing, which lose and gain more than all of it by chance."""
+    rng, ratios = np.random.default_rng(0), []
+    for _ in range(6):
+        members = np.stack([rng.permutation(20) < 5 for _ in range(90)]).astype(float)
+        lost = noise * rng.standard_normal(90)
+        known = posterior_of_shares(members, lost, np.zeros(20), np.full(20, 0.2), 5.2)
+        ratios.append(known.mean / np.sqrt(np.diag(known.covariance)))
+    assert np.sqrt(np.mean(np.square(ratios))) < 1.15
+
+
+def test_the_best_of_a_set_comes_first():
+    assert known_sets([0.3, 0.5, 0.4, 0.0, 0.0, 0.0], np.zeros(6), k=3).best().tolist() == [1, 2, 0]
+
+
+def test_a_loss_can_reach_all_that_a_response_has_above_guessing_and_more():
+    """A score of 0 loses a task more than all where guesses are right, too; a margin may fall on."""
+    task = Planted(HeadGrid(2, 3), {}, baseline=0.9)
+    assert TaskLoss.of(task, chance=0.0).most == pytest.approx(1.0)
+    half = TaskLoss.of(task, chance=0.5)
+    assert half.most == pytest.approx(half.level / (half.level - 0.5))
+    assert replace(half, response="margin").most > 10
