@@ -23,9 +23,8 @@ from cs_heads.units import Grid, Unit
 
 FORMAT = "cs-heads atlas"
 
-# A loss must be so many standard errors, and so much of the score above chance, to call a head one of a skill; and
-# what is subtracted where skills are compared.
-_CLEAR, _MUCH, _DOUBT = 4.0, 0.1, 2.0
+# A loss must be so many standard errors, and so much of the score above chance, to call a head one of a skill.
+_CLEAR, _MUCH = 4.0, 0.1
 
 
 def needed_by_most(
@@ -165,14 +164,15 @@ class Atlas(Result, Drawable, picture="atlas"):
     def linkage(self) -> Float[np.ndarray, "merge 4"]:
         """The tree of skills by the heads they need, as SciPy's dendrograms take it (average linkage).
 
-        The distance of two skills is 1 less the cosine of what heads surely take from each (two standard errors are
-        subtracted) beyond what they take from all skills in the mean.
+        The distance of two skills is 1 less the cosine of what heads take from each beyond what they take from all in
+        the mean. These heads are the first ``k`` of any skill, but for universal ones.
         """
         from scipy.cluster.hierarchy import linkage, optimal_leaf_ordering
         from scipy.spatial.distance import squareform
 
-        sure = self.losses - self.losses.mean(axis=0) - _DOUBT * self.errors
-        profile = np.maximum(sure, 0).reshape(len(self.losses), -1)
+        grid = next(iter(self.rankings.values())).grid
+        named = grid.mask([head for heads in self.heads.values() for head in heads]) & ~grid.mask(self.universal)
+        profile = np.maximum(self.losses - self.losses.mean(axis=0), 0)[:, named]
         length = np.linalg.norm(profile, axis=1)
         length[length == 0] = 1.0
         cosine = (profile / length[:, None]) @ (profile / length[:, None]).T
@@ -181,7 +181,7 @@ class Atlas(Result, Drawable, picture="atlas"):
         condensed = squareform(distance, checks=False)
         return np.asarray(optimal_leaf_ordering(linkage(condensed, "average"), condensed))
 
-    def clusters(self, at: float = 0.9) -> list[tuple[str, ...]]:
+    def clusters(self, at: float = 0.7) -> list[tuple[str, ...]]:
         """Groups of skills that are nearer than ``at`` in the tree, the largest first.
 
         Args:

@@ -292,8 +292,8 @@ def _tree(found: Atlas, word: str) -> Part:
     if kin:
         text += f" No controls of each other, since they share questions or ask for the same: {told}."
     caption = (
-        f"Distance: 1 less the cosine of what the {word}s surely take from each skill beyond the mean; 1: apart. "
-        f"A {word} that two skills need brings them together, and may be neither's own."
+        f"Distance: 1 less the cosine of what the first {word}s of any skill take from each beyond the mean; 1: apart. "
+        f"A {word} that most skills need brings none together."
     )
     picture = picture_of(plot.skill_tree(found), f"Tree of skills. Clusters: {clusters_of(found)}.", caption)
     return section_of("Tree of skills", text, picture)

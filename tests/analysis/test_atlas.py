@@ -351,15 +351,37 @@ def test_skills_of_the_same_heads_are_near_in_the_tree_and_others_far():
     assert atlas.clusters(1.1) == [("a", "b", "c", "d", "e")]
 
 
-def test_a_distance_is_one_less_the_cosine_of_what_is_sure_beyond_the_mean():
-    atlas = by_hand({"a": {ONE: 0.6, TWO: 0.3}, "b": {ONE: 0.6, OTHER: 0.3}, "c": {EVERY: 0.3}}, error=0.05)
-    # Less the mean, and .1 of doubt: ONE .2 − .1; TWO, OTHER and EVERY .3 − .1 − .1.
-    a, b = np.array([0.1, 0.1, 0.0]), np.array([0.1, 0.0, 0.1])
-    cosine = a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
-    assert atlas.linkage()[0, 2] == pytest.approx(1 - cosine)
+def test_a_distance_is_one_less_the_cosine_of_what_heads_of_skills_take_beyond_the_mean():
+    """However uncertain: after gradients most errors are large. Universal heads bring none together."""
+    every = {EVERY: 0.5}
+    drops = {
+        "a": {ONE: 0.6, TWO: 0.3, **every},
+        "b": {ONE: 0.6, OTHER: 0.3, EVERY: 0.6},
+        "c": {Head(0, 2): 0.3, **every},
+        "d": {Head(0, 3): 0.3, **every},
+    }
+    for error in (0.02, 0.1):
+        atlas = by_hand(drops, k=3, error=error)
+        assert atlas.universal == (EVERY,)
+        # Less the mean: ONE .6 − .3, TWO and OTHER .3 − .075.
+        a, b = np.array([0.3, 0.225, 0.0]), np.array([0.3, 0.0, 0.225])
+        cosine = a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
+        assert atlas.linkage()[0, 2] == pytest.approx(1 - cosine)
 
 
-def test_a_skill_that_surely_loses_nothing_stands_apart():
+def test_a_head_that_is_among_the_first_of_no_skill_brings_none_together():
+    drops = {
+        "a": {ONE: 0.5, TWO: 0.5, Head(0, 3): 0.4},
+        "b": {OTHER: 0.5, Head(3, 0): 0.5, Head(0, 3): 0.4},
+        "c": {Head(0, 2): 0.5},
+        "d": {Head(1, 0): 0.5},
+    }
+    atlas = by_hand(drops)
+    assert all(Head(0, 3) not in heads for heads in atlas.heads.values())
+    assert atlas.linkage()[:, 2] == pytest.approx(1.0)
+
+
+def test_a_skill_that_loses_nothing_stands_apart():
     atlas = by_hand({"a": {ONE: 0.5}, "b": {ONE: 0.5}, "c": {}, "d": {}})
     assert atlas.clusters(0.5) == [("a", "b"), ("c",), ("d",)]
 

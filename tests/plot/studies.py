@@ -137,6 +137,7 @@ def made_atlas(n_layers=8, n_heads=16, n_skills=5, k=2, folder="everyday/", shar
     losses[:, 0, 0] = 0.3
     if shared:
         losses[:2, 0, 1] = 0.5
+        losses[[0, 1], [1, 2], k - 1] = 0.0
     provenance = {"model": {"name": "tiny"}, "kin": {names[0]: names[1:2], names[1]: names[:1]}}
     own = losses - losses.mean(axis=0)
     rankings = {
