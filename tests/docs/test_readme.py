@@ -185,8 +185,8 @@ def test_the_sentence_on_eight_skills_has_the_figures_of_their_files():
         max(mean[method, skill] for method in others).round(2) >= mean[ours, skill].round(2) for skill in skills
     )
     best = max(overall[method] for method in others)
-    told = f"the mean difference is {outside.share(overall[ours])} for ours, at most {outside.share(best)} for other"
-    assert f"{told} methods; on {NUMBERS[beaten]}, some other does as well" in TEXT
+    told = f"mean difference is {outside.share(overall[ours])} for ours, at most {outside.share(best)} for"
+    assert f"{told} {NUMBERS[len(others)]} others; on {NUMBERS[beaten]}, one does as well or better" in TEXT
 
 
 def test_the_tables_of_ways_are_those_of_their_records():
