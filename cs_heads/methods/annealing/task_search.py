@@ -52,7 +52,8 @@ class TaskSearch(Search):
         size, per_row = self.sensor.grid.size, self.sensor.per_row
         self.every_row = self.rows = self.alone = Rows.none(size, per_row)
         self.own = Blame.none(size).task
-        self._used, self.universal = self.masks, set()
+        self._used = self.masks
+        self.universal: set[int] = set()
 
     @property
     def pool(self) -> Int[np.ndarray, " head"]:
