@@ -15,7 +15,7 @@ from cs_heads.methods.annealing.fit import Fit, beyond_doubt, regress, standard_
 from cs_heads.methods.annealing.intervals import Estimates, Taken, selection_frequency, taken_by
 from cs_heads.methods.annealing.rows import Rows, Sensor, row_means, sparse_rows
 from cs_heads.methods.annealing.search import DensityControl, Groups, finalists_and_decoys, pool_size
-from cs_heads.methods.annealing.sets import Known, Sets, posterior
+from cs_heads.methods.annealing.sets import Known, SummingSets, posterior
 from cs_heads.methods.annealing.shares import SaturatingSets
 from cs_heads.methods.controls import BalancedDraws, BothEffects, Controls, TaskLoss
 from cs_heads.units import Head, HeadGrid
@@ -327,7 +327,7 @@ def test_sets_that_go_as_foreseen_leave_what_is_known_as_it_is():
     assert (np.diag(known.covariance) <= 0.02**2).all()
 
 
-def sets_of(task, controls, mean, error, k, kind=Sets):
+def sets_of(task, controls, mean, error, k, kind=SummingSets):
     """Sets of all heads of a grid, of which so much is known, and a budget of 4,000."""
     size = task.grid.size
     nothing = Fit(np.zeros(size), np.zeros(size))
@@ -340,7 +340,7 @@ def duel(sets, n):
     return sets.winner(rows_module.measure(sets.plan_duel(n))).tolist()
 
 
-def sets_with_a_trio_and_a_pair(kind=Sets):
+def sets_with_a_trio_and_a_pair(kind=SummingSets):
     """Heads 0, 1 and 2 break the control too; 5 alone, and 8 and 9 together, carry the task."""
     grid = HeadGrid(3, 4)
     trio, pair = (Head(0, 0), Head(0, 1), Head(0, 2)), (Head(2, 0), Head(2, 1))
@@ -377,7 +377,7 @@ def test_the_best_of_a_set_comes_first():
     assert sets.best().tolist() == [1, 2, 0]
 
 
-@pytest.mark.parametrize("kind", [Sets, SaturatingSets])
+@pytest.mark.parametrize("kind", [SummingSets, SaturatingSets])
 def test_sets_leave_out_heads_that_every_task_needs_together_and_take_those_that_work_together(kind):
     """By what is known of single heads a universal trio comes first, and of a redundant pair neither head counts."""
     sets = sets_with_a_trio_and_a_pair(kind)

@@ -17,7 +17,7 @@ from cs_heads.methods.annealing import annealed
 from cs_heads.methods.annealing.fit import Fit, pooled
 from cs_heads.methods.annealing.joint import annealed_jointly
 from cs_heads.methods.annealing.screen import Gradients, Screening
-from cs_heads.methods.annealing.sets import Sets, best_sets
+from cs_heads.methods.annealing.sets import SummingSets, best_sets
 from cs_heads.methods.annealing.shares import SaturatingSets
 from cs_heads.methods.annealing.task_search import universal_of
 from cs_heads.methods.controls import TaskLoss
@@ -346,6 +346,6 @@ def test_after_gradients_sets_have_rows_with_more_of_the_other_tasks_and_are_fit
 
     monkeypatch.setattr("cs_heads.methods.annealing.joint.best_sets", best)
     _, task, controls = sloped("main", 0, n_controls=7)
-    for screen, kind, of_controls in (("masks", Sets, 8), ("gradients", SaturatingSets, 14)):
+    for screen, kind, of_controls in (("masks", SummingSets, 8), ("gradients", SaturatingSets, 14)):
         annealed_jointly([task, *controls], budget=24_000, seed=0, n_bootstraps=0, screen=screen)
         assert measured.pop() == (kind, {of_controls}), screen

@@ -43,16 +43,22 @@ from cs_heads.methods.annealing.method import (
 )
 from cs_heads.methods.annealing.rows import Planned, Rows, Sensor, measure, sparse_rows
 from cs_heads.methods.annealing.screen import Screening, cost_of, screening_of
-from cs_heads.methods.annealing.search import LAST, N_PILOTS, ROWS_OF_PILOT, WHOLE, DensityControl, Groups
-from cs_heads.methods.annealing.sets import Sets, best_sets
+from cs_heads.methods.annealing.search import (
+    LAST,
+    N_PILOTS,
+    ROWS_ALONE,
+    ROWS_OF_PILOT,
+    WHOLE,
+    DensityControl,
+    Groups,
+)
+from cs_heads.methods.annealing.sets import SummingSets, best_sets
 from cs_heads.methods.annealing.shares import SaturatingSets
 from cs_heads.methods.annealing.task_search import TaskSearch, universal_of
 from cs_heads.methods.controls import BalancedDraws, Controls, TaskLoss, check_experiments
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 
-# Rows of each shared head alone, at most.
-_MOST_ALONE = 4
 # Examples of controls in a row of a set, for each of the task's, after a screen by gradients.
 _CONTROLS_OF_SETS = 3
 # Of the budget that is left, the share that rows of the last phase may take before sets are measured.
@@ -72,7 +78,6 @@ class JointSearch:
     def __post_init__(self) -> None:
         self._n_masks, self._n_groups = 0, 0
         self._groups = Groups()
-        self._universal: set[int] = set()
         self._draws = BalancedDraws(np.arange(self.density.n_heads), self.rng)
         self._pairs: list[list[TaskSearch]] = []
 
@@ -98,9 +103,9 @@ class JointSearch:
 
     def measure_alone(self) -> None:
         """Measure rows with each shared or universal head off alone, on all tasks, as far as the budget allows."""
-        heads = sorted(self._universal.union(*(search.shared for search in self.searches)))
+        heads = sorted(set().union(*(search.set_apart for search in self.searches)))
         cost = sum(search.sensor.per_row for search in self.searches) * len(heads)
-        n = min(_MOST_ALONE, self.budget.left // cost) if heads else 0
+        n = min(ROWS_ALONE, self.budget.left // cost) if heads else 0
         if n < ROWS_A_HEAD:
             return
         off = sparse_rows([np.array([head]) for head in heads] * n, self.density.n_heads)
@@ -114,12 +119,11 @@ class JointSearch:
         Heads that most tasks need are shared from here on, by all of them where controls count in full.
         """
         universal = universal_of(*self.taken(), kin=self._kin())
-        self._universal = {int(head) for head in universal}
         for search in self.searches:
             search.set_aside_universal(universal)
             search.sensor.budget = Budget(self.budget.left // len(self.searches))
         # Few sets are measured after masks: too few to fit how they saturate.
-        chosen = best_sets(self.searches, k, SaturatingSets if self.screened else Sets)
+        chosen = best_sets(self.searches, k, SaturatingSets if self.screened else SummingSets)
         for search in self.searches:
             self.budget.pay(search.sensor.budget.spent)
             search.sensor.budget = self.budget
@@ -361,7 +365,7 @@ def annealed_jointly(
     apart = _pairs(kin, len(experiments))
     room = None if budget is None else (int(budget) - before) // len(experiments)
     # The controls of a task pay their own gradients.
-    screening = screening_of(screen, experiments, room, examples_per_mask, usual=math.inf, with_controls=False)
+    screening = screening_of(screen, experiments, room, examples_per_mask, usual=None, with_controls=False)
     weight = _weight(control_weight, screening)
     each = per_task(size)
     expect(max(least, before + each * len(experiments)) if budget is None else int(budget))

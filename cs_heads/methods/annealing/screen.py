@@ -8,7 +8,6 @@ to what the mask takes, on average, and of redundant heads in one mask they see 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -105,7 +104,7 @@ def screening_of(
     budget: int | None,
     per_row: int,
     *,
-    usual: float | int,
+    usual: int | None,
     with_controls: bool = True,
 ) -> Screening | None:
     """The screening of a search by gradients; None where it is by masks.
@@ -116,7 +115,7 @@ def screening_of(
         experiments: The task, and its controls.
         budget: What is left for gradients and masks (None: the usual).
         per_row: Examples of a task under one mask.
-        usual: What a search by masks takes by default (inf: any budget is small).
+        usual: What a search by masks takes by default (None: any budget is small).
         with_controls: Whether the controls' gradients are paid by the task.
 
     Raises:
@@ -130,8 +129,8 @@ def screening_of(
             "process, zero ablation, and answers that no scorer judges); got 'gradients'"
         )
     share, heads = _SMALL
-    small = (usual == math.inf if budget is None else budget < share * usual) and experiments[0].grid.size >= heads
-    if screen == "masks" or without or (screen == "auto" and not small):
+    small = usual is None or (budget is not None and budget < share * usual)
+    if screen == "masks" or without or (screen == "auto" and not (small and experiments[0].grid.size >= heads)):
         return None
     found = Screening.of(budget, len(experiments) - 1 if with_controls else 0, per_row)
     if found is None and screen == "gradients":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -38,18 +39,61 @@ class Known:
         return rng.multivariate_normal(self.mean, self.covariance, size=n, method="cholesky")
 
 
-class Sets:
-    """Measures sets of ``k`` candidates, which are given in their current order, and estimates the contrast of each."""
+class Sets(ABC):
+    """Measures sets of ``k`` candidates, which are given in their current order, and finds the best."""
 
-    duel: ClassVar[int] = 2
+    duel: ClassVar[int] = 0
     """Rounds that are left to hold two sets against each other."""
 
     def __init__(
         self, sensor: Sensor, candidates: Int[np.ndarray, " head"], blame: Blame, k: int, weight: float = 1.0
     ) -> None:
         self.sensor, self.candidates, self.k, self.weight = sensor, candidates, k, weight
-        self.contrast, self.error = blame.contrast[candidates], blame.error[candidates]
         self.rows = Rows.none(sensor.grid.size, sensor.per_row, sensor.of_controls)
+        self.begin(blame)
+
+    @abstractmethod
+    def begin(self, blame: Blame) -> None:
+        """Take what is known before any set is measured."""
+
+    @abstractmethod
+    def plan(self, n: int, rng: np.random.Generator) -> Planned:
+        """``n`` sets, each the best under a draw from the posterior (Thompson sampling)."""
+
+    @abstractmethod
+    def fit(self, members: Float[np.ndarray, "row candidate"]) -> None:
+        """Fit all rows, in which these candidates were off."""
+
+    @abstractmethod
+    def best(self) -> Int[np.ndarray, " k"]:
+        """The best set, its best head first."""
+
+    def add(self, rows: Rows) -> None:
+        """Take rows that were planned and measured."""
+        self.rows += rows
+        self.fit(self.rows.off[:, self.candidates].toarray())
+
+    def plan_duel(self, n: int) -> list[Planned]:  # noqa: ARG002
+        """Two sets on ``n`` rows each, on the same examples; nothing where there is no duel."""
+        return []
+
+    def winner(self, duel: Sequence[Rows]) -> Int[np.ndarray, " k"]:  # noqa: ARG002
+        """The best set, by the rows of ``plan_duel``, too."""
+        return self.best()
+
+    def _planned(self, sets: list[Int[np.ndarray, " k"]], beside: Planned | None = None) -> Planned:
+        off = sparse_rows(sets, self.sensor.grid.size)
+        return self.sensor.plan(off, np.zeros(len(sets), dtype=int), beside=beside)
+
+
+class SummingSets(Sets):
+    """Sets in which heads take a sum: estimates the contrast of each."""
+
+    duel: ClassVar[int] = 2
+
+    def begin(self, blame: Blame) -> None:
+        """Take the contrast of each candidate."""
+        self.contrast, self.error = blame.contrast[self.candidates], blame.error[self.candidates]
         self.known = Known(self.contrast, np.diag((_FIRST * self.error) ** 2))
 
     def plan(self, n: int, rng: np.random.Generator) -> Planned:
@@ -57,10 +101,8 @@ class Sets:
         sets = np.argsort(-self.known.draw(n, rng), axis=1, kind="stable")[:, : self.k]
         return self._planned([np.sort(self.candidates[places]) for places in sets])
 
-    def add(self, rows: Rows) -> None:
-        """Take rows that were planned and measured."""
-        self.rows += rows
-        members = self.rows.off[:, self.candidates].toarray()
+    def fit(self, members: Float[np.ndarray, "row candidate"]) -> None:
+        """Fit all rows, in which these candidates were off."""
         self.known = posterior(members, self._lost(self.rows), self.contrast, self.error)
 
     def plan_duel(self, n: int) -> list[Planned]:
@@ -78,10 +120,6 @@ class Sets:
         n, gain = len(duel[0]), self._lost(duel[0] + duel[1])
         gain = gain[n:] - gain[:n]
         return self.best(clearly=0.0 if gain.mean() > _WON * gain.std(ddof=1) / np.sqrt(n) else _CLEARLY)
-
-    def _planned(self, sets: list[Int[np.ndarray, " k"]], beside: Planned | None = None) -> Planned:
-        off = sparse_rows(sets, self.sensor.grid.size)
-        return self.sensor.plan(off, np.zeros(len(sets), dtype=int), beside=beside)
 
     def _lost(self, rows: Rows) -> PerRow:
         """The loss of the task minus the loss of the controls, for each row."""
@@ -102,7 +140,7 @@ class Sets:
         return self.candidates[np.array(sorted(chosen, key=lambda place: -mean[place]))]
 
 
-def best_sets(searches: Sequence[Search], k: int, kind: type[Sets] = Sets) -> list[Int[np.ndarray, " k"] | None]:
+def best_sets(searches: Sequence[Search], k: int, kind: type[Sets] = SummingSets) -> list[Int[np.ndarray, " k"] | None]:
     """The set of ``k`` candidates of each search with the largest contrast; spends the budget of each.
 
     None where there are no more of them than that, or nothing is left to measure sets with. Searches measure their

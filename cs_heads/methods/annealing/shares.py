@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from cs_heads.methods.annealing.blame import Blame
 from cs_heads.methods.annealing.fit import beyond_doubt, standard_error
-from cs_heads.methods.annealing.rows import PerRow, Planned, Rows, Sensor
+from cs_heads.methods.annealing.rows import PerRow, Planned
 from cs_heads.methods.annealing.sets import Known, Sets, posterior
 
 # How much wider than their standard errors the priors may be.
@@ -44,13 +43,9 @@ class SaturatingSets(Sets):
     From the controls heads take a sum. ``shares`` has -log(1 - share) of each candidate, which add up in a set.
     """
 
-    duel: ClassVar[int] = 0
-
-    def __init__(
-        self, sensor: Sensor, candidates: Int[np.ndarray, " candidate"], blame: Blame, k: int, weight: float = 1.0
-    ) -> None:
-        super().__init__(sensor, candidates, blame, k, weight)
-        self.most = sensor.task.most
+    def begin(self, blame: Blame) -> None:
+        """Take what each candidate takes from the task and from the controls."""
+        self.most, candidates = self.sensor.task.most, self.candidates
         task = (
             blame.task.effect[candidates] / blame.above_guess,
             standard_error(blame.task)[candidates] / blame.above_guess,
@@ -67,17 +62,12 @@ class SaturatingSets(Sets):
         drawn = zip(self.shares.draw(n, rng), self.losses.draw(n, rng), strict=True)
         return self._planned([np.sort(self.candidates[self._best_by(*each)]) for each in drawn])
 
-    def add(self, rows: Rows) -> None:
-        """Take rows that were planned and measured."""
-        self.rows += rows
-        members, task = self.rows.off[:, self.candidates].toarray(), self.sensor.task
-        (of_task, of_controls), lost = self._priors, (task.level - self.rows.response()) / task.above_guess
+    def fit(self, members: Float[np.ndarray, "row candidate"]) -> None:
+        """Fit all rows, in which these candidates were off."""
+        (of_task, of_controls), task = self._priors, self.sensor.task
+        lost = (task.level - self.rows.response()) / task.above_guess
         self.shares = posterior_of_shares(members, lost, *of_task, self.most)
         self.losses = posterior(members, self.rows.control_response(), *of_controls)
-
-    def plan_duel(self, n: int) -> list[Planned]:  # noqa: ARG002
-        """Nothing: all rounds have gone into the fit."""
-        return []
 
     def best(self, clearly: float = _CLEARLY) -> Int[np.ndarray, " k"]:
         """The first ``k`` candidates, each replaced where another is ``clearly`` better in the sets; the best first."""
@@ -99,10 +89,6 @@ class SaturatingSets(Sets):
             chosen[worse], others[better] = others[better], chosen[worse]
         alone = self._contrast(self.shares.mean, self.losses.mean)
         return self.candidates[np.array(sorted(chosen, key=lambda place: -alone[place]))]
-
-    def winner(self, duel: Sequence[Rows]) -> Int[np.ndarray, " k"]:  # noqa: ARG002
-        """The set of ``best``."""
-        return self.best()
 
     def _best_by(self, shares: Candidates, losses: Candidates) -> Int[np.ndarray, " k"]:
         """The places of the best set, of those that are best at some rate of the one against the other."""

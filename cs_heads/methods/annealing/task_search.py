@@ -69,11 +69,16 @@ class TaskSearch(Search):
         return np.union1d(self.finalists, np.flatnonzero(seen & (self.merit > CLEAR)))
 
     @property
+    def set_apart(self) -> set[int]:
+        """The heads that are shared or universal."""
+        return self.universal | self.shared.keys()
+
+    @property
     def kept(self) -> int:
         """Example-evaluations reserved for rows that ablate a shared or universal head alone, whosever it is."""
         if self.gradients is None:
             return super().kept
-        heads = set(self.shared).union(self.universal, *(other.shared for other in self.others))
+        heads = self.set_apart.union(*(other.set_apart for other in self.others))
         return min(ROWS_ALONE * len(heads) * self.sensor.per_row, self.sensor.budget.left // 4)
 
     def screen(self, screening: Screening) -> None:
