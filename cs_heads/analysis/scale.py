@@ -219,7 +219,7 @@ def _localization(record: dict[str, Any]) -> tuple[float | None, tuple[float, fl
         return None, None
     above = record["baseline"] - record["chance"]
     sets = np.array(record["random_drops"], dtype=float) / above
-    index = float(lost - sets.mean())
+    index = float(lost - record["random_drop"] / above)
     if record["share_low"] is None or record["share_high"] is None:
         return index, None
     apart = float(student.ppf(0.975, len(sets) - 1) * sets.std(ddof=1) / np.sqrt(len(sets))) if len(sets) > 1 else 0.0
