@@ -60,9 +60,7 @@ TEMPLATE = "{% for m in messages %}<{{ m['role'] }}>\n{{ m['content'] }}\n{% end
 # What the template makes of a prompt.
 TEMPLATED = "<user>\n{}\n<assistant>\n"
 OUT = re.compile(r"(att|attn|mixer)\w*(\.\w+)?\.(o_proj|c_proj|out_proj|dense|wo|Wo)$")
-MLP_  # What the template makes of a prompt.
-TEMPLATED = "<user>\n{}\n<assistant>\n"
-OUT = re.compile(r"\.(down_proj|c_proj|dense_4h_to_h|fc2|fc_out|fc_in|w2|Wo|wo)$")
+MLP_OUT = re.compile(r"\.(down_proj|c_proj|dense_4h_to_h|fc2|fc_out|fc_in|w2|Wo|wo)$")
 
 
 def kinds():
