@@ -56,7 +56,7 @@ REFUSED = {
 }
 PROMPTS = ("The cat sat\n", "Q: one two three?\nA: ", "a", "Who is there?\n\n", "long " * 6)
 TARGETS = ("on", "four", " bc", "I", " end")
-TEMPLATE = "{% for m in messages %}<{{ m['role'] }}>\n{{ m['content'] }}\n{% endfor %}<assistant>\n"
+TEMPLATE = "{% for m in messages %}{{ '<user>\n' + m['content'] + '\n<assistant>\n' }}{% endfor %}"
 # What the template makes of a prompt.
 TEMPLATED = "<user>\n{}\n<assistant>\n"
 OUT = re.compile(r"(att|attn|mixer)\w*(\.\w+)?\.(o_proj|c_proj|out_proj|dense|wo|Wo)$")
@@ -157,8 +157,10 @@ def test_an_architecture_is_exact_or_refused_in_one_line(kind, name, tmp_path):
                 found = experiment.logprob(masks)
                 for mask, of_mask in zip(masks, found, strict=True):
                     for prompt, target, logprob in zip(PROMPTS, TARGETS, of_mask, strict=True):
-                        tokens = ids(TEMPLATED.format(prompt) if chat else prompt)
+                        # In a chat an answer begins without the space that parts it from a prompt.
+                        text, answer = (TEMPLATED.format(prompt), target.lstrip()) if chat else (prompt, target)
+                        tokens = ids(text)
                         n = len(tokens)
                         where = {"all": range(10**4), "last": [n - 1], "prompt": range(n)}[positions]
-                        right = plain_logprob(plain, modules, tokens, ids(target), mask, where)
+                        right = plain_logprob(plain, modules, tokens, ids(answer), mask, where)
                         assert logprob == pytest.approx(right, abs=1e-4), (units, positions, chat, prompt)
