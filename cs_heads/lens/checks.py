@@ -17,7 +17,7 @@ from torch import Tensor
 from cs_heads.lens.abilities import Abilities, abilities, tolerance, why_no_graphs
 from cs_heads.lens.captured import captures_on
 from cs_heads.lens.casts import InDtype
-from cs_heads.lens.forward import last_logits, logits_at
+from cs_heads.lens.forward import check_runs, last_logits, logits_at
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gated, reading
 from cs_heads.lens.model import (
@@ -55,6 +55,7 @@ _SLOWER = 1.5
 
 _PLAIN = "plain Hugging Face"
 _IN_FLOAT32 = "check the model with dtype='float32' (--dtype float32)"
+_UNABLATABLE = "heads of this model cannot be ablated: report its architecture to TransformerLens"
 _WRONGLY = "TransformerLens runs this model wrongly: do not measure it"
 _NO_REFERENCE = "give the folder or name that the model is of, as cs-heads doctor does (check_model(model, reference=))"
 
@@ -89,6 +90,16 @@ def checks_of(model: HookedModel, plain: PlainModel | None) -> list[Check]:
         return [tried(name, partial(check, model, plain)) for name, check in checks.items()]
 
 
+def not_run(model: HookedModel) -> list[Check]:
+    """Nothing of a model that runs; else the line that says why it does not, and what else is wrong with it."""
+    try:
+        check_runs(model)
+    except ValueError as error:
+        still = [tried(name, partial(_CHECKS[name], model, None)) for name in ("weights", "dtype", "folded biases")]
+        return [Check("hook_z", "fail", str(error), _UNABLATABLE), *(line for line in still if line.status != "ok")]
+    return []
+
+
 def tried(name: str, check: Callable[[], Check]) -> Check:
     """A check, which has failed where it cannot be made because the model fails under it."""
     try:
@@ -104,14 +115,19 @@ def _weights(model: HookedModel, plain: PlainModel | None) -> Check:
         check_finite(model)
     except WeightsError as error:
         return faulty(error)
+    code = getattr(plain.model.config, "auto_map", None) if plain else None
+    if code:
+        found = f"the model's own code ({', '.join(map(str, code.values()))}) is not run: its class of transformers is"
+        return Check("weights", "warn", found, "compare its outputs with those of its own code")
     n = sum(1 for _ in (plain.model if plain else model).parameters())
     return Check("weights", "ok", f"{n} tensors, finite{', none missing and none left over' if plain else ''}")
 
 
 def faulty(error: ValueError) -> Check:
     """Of weights of which something is wrong."""
-    remedy = "fetch the model's files again, or mend its config.json: what is missing is drawn at random"
-    return Check("weights", "fail", str(error), remedy)
+    found, _, remedy = str(error).partition(". ")
+    again = "fetch the model's files again, or mend its config.json: what is missing is drawn at random"
+    return Check("weights", "fail", found, remedy or again)
 
 
 def _bos(model: HookedModel, plain: PlainModel | None) -> Check:
@@ -243,17 +259,8 @@ def _hook_z(model: HookedModel, plain: PlainModel | None) -> Check:
 
 def _hook_z_in_float32(model: HookedModel, plain: PlainModel | None) -> Check:
     grid = Grid.from_model(model)
-    remedy = "heads of this model cannot be ablated: report its architecture to TransformerLens"
-    absent = [name for name in hook_names(model) if name not in model.hook_dict]
-    if absent:
-        return Check("hook_z", "fail", f"no hook point {', '.join(absent[:3])}", remedy)
     tokens = _tokens(model, grid.n_layers + 1)
-    seen: Counter[int] = Counter()
-    with reading(model, lambda layer, z: seen.update([layer] * (z.shape[2] == grid.n_units and z.ndim == 4))):
-        intact = _logprobs(model, tokens[:1])
-    silent = [str(layer) for layer in range(grid.n_layers) if seen[layer] != 1]
-    if silent:
-        return Check("hook_z", "fail", f"does not fire once, head by head, in layer {', '.join(silent[:3])}", remedy)
+    intact = _logprobs(model, tokens[:1])
     heads = [Head(layer, layer % grid.n_units) for layer in range(grid.n_layers)]
     gates = torch.ones(len(heads), *grid.shape)
     for row, head in enumerate(heads):
