@@ -20,6 +20,7 @@ from cs_heads.lens.casts import InDtype
 from cs_heads.lens.forward import check_runs, last_logits, logits_at
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gated, reading
+from cs_heads.lens.logprobs import NotFiniteError, check_numbers, row_of
 from cs_heads.lens.model import (
     HALF,
     FoldedValueBiasesError,
@@ -94,16 +95,28 @@ def not_run(model: HookedModel) -> list[Check]:
     """Nothing of a model that runs; else the line that says why it does not, and what else is wrong with it."""
     try:
         check_runs(model)
+        with evaluating(model):
+            _logprobs(model, _tokens(model, 1))
+        return []
+    except NotFiniteError as error:
+        first = _not_finite("logits", error)
     except ValueError as error:
-        still = [tried(name, partial(_CHECKS[name], model, None)) for name in ("weights", "dtype", "folded biases")]
-        return [Check("hook_z", "fail", str(error), _UNABLATABLE), *(line for line in still if line.status != "ok")]
-    return []
+        first = Check("hook_z", "fail", str(error), _UNABLATABLE)
+    still = [tried(name, partial(_CHECKS[name], model, None)) for name in ("weights", "folded biases")]
+    return [first, *(line for line in still if line.status != "ok")]
+
+
+def _not_finite(name: str, error: NotFiniteError) -> Check:
+    found, _, remedy = str(error).partition(". ")
+    return Check(name, "fail", found, remedy)
 
 
 def tried(name: str, check: Callable[[], Check]) -> Check:
     """A check, which has failed where it cannot be made because the model fails under it."""
     try:
         return check()
+    except NotFiniteError as error:
+        return _not_finite(name, error)
     except Exception as error:  # whatever a broken model raises when it is run
         reason = " ".join(str(error).split()) or type(error).__name__
         return Check(name, "fail", f"could not be checked: {reason[:300]}", "mend this first: the model does not run")
@@ -159,11 +172,18 @@ def _bos(model: HookedModel, plain: PlainModel | None) -> Check:
 
 
 def _dtype(model: HookedModel, plain: PlainModel | None) -> Check:
-    """One dtype, as fine as that of the files, in which the device multiplies."""
+    """One dtype, as fine as that of the files, in which the device multiplies, and which does not overflow."""
     kinds = Counter(str(p.dtype).removeprefix("torch.") for p in model.parameters() if p.is_floating_point())
     own = str(dtype_of(model)).removeprefix("torch.")
     if len(kinds) > 1:
         return Check("dtype", "warn", f"weights of {', '.join(kinds)}", "load the model with one dtype=")
+    if dtype_of(model) == torch.float16:
+        grid, tokens = Grid.from_model(model), _tokens(model, 1)
+        for layer in range(grid.n_layers):
+            # Each head of the layer off, in a row of its own.
+            gates = torch.ones(grid.n_units, *grid.shape)
+            gates[:, layer] -= torch.eye(grid.n_units)
+            _logprobs(model, tokens.expand(grid.n_units, -1), gates)
     stored = plain.stored if plain is not None else None
     if own in ("bfloat16", "float16") and stored not in (None, own):
         found = f"{own}, coarser than the files, {stored}: scores near a tie may turn"
@@ -410,13 +430,17 @@ def _logprobs(
 ) -> Float[Tensor, "row pos vocab"]:
     mask = torch.ones(tokens.shape, dtype=torch.long)
     row, position = mask.nonzero(as_tuple=True)
-    flat = logits_at(model, tokens, mask, row=row, position=position, gates=gates)
-    return flat.float().log_softmax(dim=-1).reshape(*tokens.shape, -1)
+    flat = logits_at(model, tokens, mask, row=row, position=position, gates=gates).float()
+    texts = tokens[row].tolist()
+    check_numbers(model, flat.amax(dim=1), lambda i: row_of(model, None if gates is None else gates[row[i]], texts[i]))
+    return flat.log_softmax(dim=-1).reshape(*tokens.shape, -1)
 
 
 def _last(model: HookedModel, rows: Sequence[list[int]]) -> Float[Tensor, "row vocab"]:
     """Log-probabilities after each row's last token."""
-    return last_logits(model, rows).float().log_softmax(dim=-1)
+    logits = last_logits(model, rows).float()
+    check_numbers(model, logits.amax(dim=1), lambda i: row_of(model, None, rows[i]))
+    return logits.log_softmax(dim=-1)
 
 
 def _difference(ours: Tensor, theirs: Tensor) -> float:
