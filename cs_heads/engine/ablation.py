@@ -17,7 +17,7 @@ from cs_heads.lens.batches import TokenBudget, default_tokens, run_in_batches
 from cs_heads.lens.differentiate import replacement_gradients
 from cs_heads.lens.forward import pad
 from cs_heads.lens.gates import by_unit, reading
-from cs_heads.lens.logprobs import ANY_READ, token_logprobs
+from cs_heads.lens.logprobs import ANY_READ, check_numbers, token_logprobs
 from cs_heads.lens.model import HookedModel, hook_names
 from cs_heads.lens.transfer import Shared
 from cs_heads.settings import ABLATIONS
@@ -136,6 +136,8 @@ class Ablation:
             self._given = {layer: total / self._n_tokens.to(total.device) for layer, total in self._given.items()}
         if self.kind == "optimal":
             self._learn(model, examples, batch_tokens, squares)
+        for layer, given in self._given.items():
+            check_numbers(model, given, lambda _, layer=layer: f"in what {self.units} of layer {layer} give when intact")
         self.spent = self.preparation
 
     def replacement(

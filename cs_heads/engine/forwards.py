@@ -28,7 +28,7 @@ from cs_heads.lens.cache import Extension, KeyValues
 from cs_heads.lens.forward import Resumed, pad, recorded
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import tokens_gated
-from cs_heads.lens.logprobs import ANY_READ, Reads, TokenLogprobs, token_logprobs
+from cs_heads.lens.logprobs import ANY_READ, Reads, TokenLogprobs, check_numbers, row_of, token_logprobs
 from cs_heads.lens.model import HALF, HookedModel, context_length, device_of, dtype_of
 from cs_heads.lens.transfer import Shared, to_device
 
@@ -295,6 +295,7 @@ class Forwards:
 
         Raises:
             DoesNotFitError: A row does not fit into memory by itself; a batch that does not fit is halved.
+            NotFiniteError: What was read of a row is NaN or infinite; forwards before it were handed out.
         """
         if stored is None:
             self._fused = self.fused()
@@ -371,6 +372,13 @@ class Forwards:
             logprobs = token_logprobs(
                 self.model, tokens, attention_mask, reads, gates=torch.from_numpy(gates), **options
             )
+
+            def where(read: int) -> str:
+                row = batch[int(reads.row[read])]
+                text, example = row.layout.text_of(row.piece), row.piece.source[0]
+                return row_of(self.model, as_gates(row.mask), text, example, self.ablation.units)
+
+            check_numbers(self.model, logprobs.logprob, where)
         left = None
         if extension is not None and keep:
             left = extension.finish()

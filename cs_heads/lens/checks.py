@@ -17,9 +17,10 @@ from torch import Tensor
 from cs_heads.lens.abilities import Abilities, abilities, tolerance, why_no_graphs
 from cs_heads.lens.captured import captures_on
 from cs_heads.lens.casts import InDtype
-from cs_heads.lens.forward import last_logits, logits_at
+from cs_heads.lens.forward import check_runs, last_logits, logits_at
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gated, reading
+from cs_heads.lens.logprobs import NotFiniteError, check_numbers, row_of
 from cs_heads.lens.model import (
     HALF,
     FoldedValueBiasesError,
@@ -55,6 +56,7 @@ _SLOWER = 1.5
 
 _PLAIN = "plain Hugging Face"
 _IN_FLOAT32 = "check the model with dtype='float32' (--dtype float32)"
+_UNABLATABLE = "heads of this model cannot be ablated: report its architecture to TransformerLens"
 _WRONGLY = "TransformerLens runs this model wrongly: do not measure it"
 _NO_REFERENCE = "give the folder or name that the model is of, as cs-heads doctor does (check_model(model, reference=))"
 
@@ -89,10 +91,32 @@ def checks_of(model: HookedModel, plain: PlainModel | None) -> list[Check]:
         return [tried(name, partial(check, model, plain)) for name, check in checks.items()]
 
 
+def not_run(model: HookedModel) -> list[Check]:
+    """Nothing of a model that runs; else the line that says why it does not, and what else is wrong with it."""
+    try:
+        check_runs(model)
+        with evaluating(model):
+            _logprobs(model, _tokens(model, 1))
+        return []
+    except NotFiniteError as error:
+        first = _not_finite("logits", error)
+    except ValueError as error:
+        first = Check("hook_z", "fail", str(error), _UNABLATABLE)
+    still = [tried(name, partial(_CHECKS[name], model, None)) for name in ("weights", "folded biases")]
+    return [first, *(line for line in still if line.status != "ok")]
+
+
+def _not_finite(name: str, error: NotFiniteError) -> Check:
+    found, _, remedy = str(error).partition(". ")
+    return Check(name, "fail", found, remedy)
+
+
 def tried(name: str, check: Callable[[], Check]) -> Check:
     """A check, which has failed where it cannot be made because the model fails under it."""
     try:
         return check()
+    except NotFiniteError as error:
+        return _not_finite(name, error)
     except Exception as error:  # whatever a broken model raises when it is run
         reason = " ".join(str(error).split()) or type(error).__name__
         return Check(name, "fail", f"could not be checked: {reason[:300]}", "mend this first: the model does not run")
@@ -104,14 +128,19 @@ def _weights(model: HookedModel, plain: PlainModel | None) -> Check:
         check_finite(model)
     except WeightsError as error:
         return faulty(error)
+    code = getattr(plain.model.config, "auto_map", None) if plain else None
+    if code:
+        found = f"the model's own code ({', '.join(map(str, code.values()))}) is not run: its class of transformers is"
+        return Check("weights", "warn", found, "compare its outputs with those of its own code")
     n = sum(1 for _ in (plain.model if plain else model).parameters())
     return Check("weights", "ok", f"{n} tensors, finite{', none missing and none left over' if plain else ''}")
 
 
 def faulty(error: ValueError) -> Check:
     """Of weights of which something is wrong."""
-    remedy = "fetch the model's files again, or mend its config.json: what is missing is drawn at random"
-    return Check("weights", "fail", str(error), remedy)
+    found, _, remedy = str(error).partition(". ")
+    again = "fetch the model's files again, or mend its config.json: what is missing is drawn at random"
+    return Check("weights", "fail", found, remedy or again)
 
 
 def _bos(model: HookedModel, plain: PlainModel | None) -> Check:
@@ -143,11 +172,18 @@ def _bos(model: HookedModel, plain: PlainModel | None) -> Check:
 
 
 def _dtype(model: HookedModel, plain: PlainModel | None) -> Check:
-    """One dtype, as fine as that of the files, in which the device multiplies."""
+    """One dtype, as fine as that of the files, in which the device multiplies, and which does not overflow."""
     kinds = Counter(str(p.dtype).removeprefix("torch.") for p in model.parameters() if p.is_floating_point())
     own = str(dtype_of(model)).removeprefix("torch.")
     if len(kinds) > 1:
         return Check("dtype", "warn", f"weights of {', '.join(kinds)}", "load the model with one dtype=")
+    if dtype_of(model) == torch.float16:
+        grid, tokens = Grid.from_model(model), _tokens(model, 1)
+        for layer in range(grid.n_layers):
+            # Each head of the layer off, in a row of its own.
+            gates = torch.ones(grid.n_units, *grid.shape)
+            gates[:, layer] -= torch.eye(grid.n_units)
+            _logprobs(model, tokens.expand(grid.n_units, -1), gates)
     stored = plain.stored if plain is not None else None
     if own in ("bfloat16", "float16") and stored not in (None, own):
         found = f"{own}, coarser than the files, {stored}: scores near a tie may turn"
@@ -243,17 +279,8 @@ def _hook_z(model: HookedModel, plain: PlainModel | None) -> Check:
 
 def _hook_z_in_float32(model: HookedModel, plain: PlainModel | None) -> Check:
     grid = Grid.from_model(model)
-    remedy = "heads of this model cannot be ablated: report its architecture to TransformerLens"
-    absent = [name for name in hook_names(model) if name not in model.hook_dict]
-    if absent:
-        return Check("hook_z", "fail", f"no hook point {', '.join(absent[:3])}", remedy)
     tokens = _tokens(model, grid.n_layers + 1)
-    seen: Counter[int] = Counter()
-    with reading(model, lambda layer, z: seen.update([layer] * (z.shape[2] == grid.n_units and z.ndim == 4))):
-        intact = _logprobs(model, tokens[:1])
-    silent = [str(layer) for layer in range(grid.n_layers) if seen[layer] != 1]
-    if silent:
-        return Check("hook_z", "fail", f"does not fire once, head by head, in layer {', '.join(silent[:3])}", remedy)
+    intact = _logprobs(model, tokens[:1])
     heads = [Head(layer, layer % grid.n_units) for layer in range(grid.n_layers)]
     gates = torch.ones(len(heads), *grid.shape)
     for row, head in enumerate(heads):
@@ -403,13 +430,17 @@ def _logprobs(
 ) -> Float[Tensor, "row pos vocab"]:
     mask = torch.ones(tokens.shape, dtype=torch.long)
     row, position = mask.nonzero(as_tuple=True)
-    flat = logits_at(model, tokens, mask, row=row, position=position, gates=gates)
-    return flat.float().log_softmax(dim=-1).reshape(*tokens.shape, -1)
+    flat = logits_at(model, tokens, mask, row=row, position=position, gates=gates).float()
+    texts = tokens[row].tolist()
+    check_numbers(model, flat.amax(dim=1), lambda i: row_of(model, None if gates is None else gates[row[i]], texts[i]))
+    return flat.log_softmax(dim=-1).reshape(*tokens.shape, -1)
 
 
 def _last(model: HookedModel, rows: Sequence[list[int]]) -> Float[Tensor, "row vocab"]:
     """Log-probabilities after each row's last token."""
-    return last_logits(model, rows).float().log_softmax(dim=-1)
+    logits = last_logits(model, rows).float()
+    check_numbers(model, logits.amax(dim=1), lambda i: row_of(model, None, rows[i]))
+    return logits.log_softmax(dim=-1)
 
 
 def _difference(ours: Tensor, theirs: Tensor) -> float:

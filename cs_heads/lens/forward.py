@@ -16,17 +16,26 @@ from torch import Tensor
 
 from cs_heads.lens.cache import Extension, HookedCache, bridge_cache
 from cs_heads.lens.fused import fused_attention
-from cs_heads.lens.gates import gated
-from cs_heads.lens.model import HookedModel, backend_of, device_of, replaced_forwards
+from cs_heads.lens.gates import gated, reading
+from cs_heads.lens.model import (
+    HookedModel,
+    backend_of,
+    config_of,
+    context_length,
+    device_of,
+    evaluating,
+    hook_name,
+    replaced_forwards,
+)
 from cs_heads.lens.timing import timed
 from cs_heads.lens.transfer import to_device
-from cs_heads.units import Units
+from cs_heads.text import first_line
+from cs_heads.units import Grid, Units
 
 Tokens = Sequence[int] | Int[np.ndarray, "_"]
 
 # Blocks of some architectures return a tensor (0 here), those of others so long a tuple; seen when recording.
 _TUPLE_LENGTH: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-
 
 @dataclass(frozen=True)
 class Resumed:
@@ -109,6 +118,30 @@ def logits_at(
             f"(logits of shape {list(logits.shape)})"
         )
     return logits[0]
+
+
+def check_runs(model: HookedModel) -> None:
+    """Run a few tokens; a model that TransformerLens cannot run, or not show z of head by head, is a ``ValueError``."""
+    grid, seen = Grid.from_model(model), dict[int, list[tuple[int, ...]]]()
+    inside = getattr(model, "original_model", model)
+    refused = f"model {model.cfg.model_name} is not supported: TransformerLens"
+    tokens = (torch.arange(1, min(4, context_length(model) or 4) + 1)) % model.cfg.d_vocab
+    try:
+        with evaluating(model), reading(model, lambda layer, z: seen.setdefault(layer, []).append(tuple(z.shape[2:]))):
+            last_logits(model, [tokens.numpy()])
+    except Exception as error:  # whatever a bridge of other classes raises
+        reason = f"{type(error).__name__}: {first_line(error)[:300]}"
+        raise ValueError(f"{refused} cannot run its {type(inside).__name__} ({reason})") from error
+    # Each layer by itself: others may be as they should.
+    latent = " (multi-head latent attention)" if getattr(config_of(model), "kv_lora_rank", None) else ""
+    for layer in range(grid.n_layers):
+        shapes = seen.get(layer, [])
+        if len(shapes) != 1 or len(shapes[0]) != 2 or shapes[0][0] != grid.n_units:
+            found = " and ".join(" × ".join(map(str, shape)) for shape in shapes) or "no"
+            raise ValueError(
+                f"{refused} does not show z of its {type(inside).__name__}{latent} head by head: at "
+                f"{hook_name(layer)} are {found} numbers a token, for {grid.n_units} heads"
+            )
 
 
 def last_logits(model: HookedModel, rows: Sequence[Tokens]) -> Float[Tensor, "batch vocab"]:

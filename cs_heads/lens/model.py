@@ -413,7 +413,7 @@ def _value_biases_are_folded(model: HookedModel) -> bool:
     )
     if unprocessed_neo:
         return False
-    biases = [getattr(block.attn, "b_V", None) for block in model.blocks]
+    biases = [_value_bias(block.attn) for block in model.blocks]
     if any(value is None or bool(value.any()) for value in biases):
         return False
     output = _output_biases(model)
@@ -421,6 +421,14 @@ def _value_biases_are_folded(model: HookedModel) -> bool:
         return False
     own = model.__dict__.get(_OWN_OUTPUT_BIASES, [])
     return len(own) != len(output) or not all(map(_is_cast, output, own))
+
+
+def _value_bias(attention: Any) -> torch.Tensor | None:
+    """None where there is none."""
+    try:
+        return getattr(attention, "b_V", None)
+    except NotImplementedError:  # of a bridge whose attention has no value matrix
+        return None
 
 
 def _output_biases(model: HookedModel) -> list[torch.Tensor]:
