@@ -465,12 +465,9 @@ _STORE = [
         "experiment/experiment.py",
         "store/test_store.py store/test_identity.py",
         (
-            "results under hooks of others go into the store",
-            """\
-        refuse_hooks(self.model, self.store)
-        looked_up =""",
-            """\
-        looked_up =""",
+            "results of a model that was altered go into the store",
+            "with self._state.kept(self.model):\n            looked_up",
+            "with alone(self.model):\n            looked_up",
         ),
     ),
     *_bugs(
