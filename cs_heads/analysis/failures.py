@@ -198,9 +198,7 @@ def failures(
         found = heads if isinstance(heads, Mapping) else {task.name: heads}
         if INTACT in found:
             raise ValueError(f"heads must not be named {INTACT!r}: that is the model with no head off")
-        named = {
-            name: heads_of(experiment.grid, each, k, model=model_of(experiment)) for name, each in found.items()
-        }
+        named = {name: heads_of(experiment.grid, each, k, model=model_of(experiment)) for name, each in found.items()}
         masks = explicit(experiment.grid, [[], *named.values()])
         sets, provenance = (INTACT, *named), dict(experiment.provenance())
         written: dict[str, tuple[str, ...]] = {}

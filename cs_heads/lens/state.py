@@ -24,7 +24,15 @@ _SAMPLE = 128
 
 # What these put on modules is part of the model: they do so by themselves, most of it at the first forward.
 _OWN = (
-    *("transformer_lens.", "transformers.", "accelerate.", "bitsandbytes.", "gptqmodel.", "optimum.", "torch.nn.utils."),
+    *(
+        "transformer_lens.",
+        "transformers.",
+        "accelerate.",
+        "bitsandbytes.",
+        "gptqmodel.",
+        "optimum.",
+        "torch.nn.utils.",
+    ),
     # A clock, which changes nothing.
     "cs_heads.lens.timing.",
 )
