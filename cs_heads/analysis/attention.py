@@ -18,8 +18,8 @@ from cs_heads.analysis.result import Record, Result
 from cs_heads.arguments import check_integer, check_list, check_path, check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.drawable import Drawable
-from cs_heads.lens.attention import attention_patterns, token_texts
 from cs_heads.lens import describe
+from cs_heads.lens.attention import attention_patterns, token_texts
 from cs_heads.lens.model import check_ablatable, context_length, tokenizer_of, vocabularies
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.ranking import HeadRanking

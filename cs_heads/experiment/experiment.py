@@ -108,6 +108,10 @@ class Experiment:
     it ends as that of a call never interrupted, ``ran`` what the model ran here; what mean and resample need of the
     intact model, as much as one mask, is run again by each process.
 
+    It is of the model as it was when this was made: a call refuses one whose weights, modules or hooks are others by
+    now. Hooks that stood before are named in ``provenance``, and refused with a store. Threads that share a model, an
+    experiment or a store take turns.
+
     Args:
         model: Your own TransformerLens model, a name that ``load_model`` takes, or a ``Cluster`` that holds one.
         task: What is measured.
@@ -115,7 +119,8 @@ class Experiment:
             with its ``with`` block; without any the numbers are the same to rounding.
 
     Raises:
-        ValueError: A setting that is not allowed, or an example that does not fit into the model's context.
+        ValueError: A setting that is not allowed, an example that does not fit into the model's context, or hooks on a
+            model whose results go into a store.
 
     Example:
         with cs.Experiment("gpt2", task, store="run.sqlite") as experiment:

@@ -103,8 +103,8 @@ class ModelState:
         changed = self._changed(now)
         if changed:
             raise ValueError(
-                f"model {model.cfg.model_name} must be what it was when {since}: {changed}; undo it, or begin anew with "
-                "the model as it is (a new Experiment, and with a store a file of its own)"
+                f"model {model.cfg.model_name} must be what it was when {since}: {changed}; undo it, or make a new "
+                "Experiment of the model as it is (with a store of its own)"
             )
 
     @contextmanager
@@ -232,7 +232,7 @@ def _numbers(tensors: list[Tensor]) -> bytes:
 
 @cache
 def _places(n: int, device: torch.device) -> Tensor:
-    """Which numbers of a tensor of ``n`` are read: others than rows or columns, of which some may be left as they are."""
+    """Which numbers of a tensor of ``n`` are read: no rows or columns, of which a change may leave some as they are."""
     if n <= _SAMPLE:
         return torch.arange(n, device=device)
     return torch.randint(n, (_SAMPLE,), generator=torch.Generator().manual_seed(n)).to(device)

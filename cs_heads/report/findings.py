@@ -183,8 +183,8 @@ def broken_folder(folder: str | Path, error: Exception) -> ValueError:
 def check_same(*origins: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` where results' provenances are of different models, BOS or tasks, as far as they say.
 
-    A model is told by its name without the folder it lies in, revision, dtype, grid and weights; as many examples of one side of
-    a split by their identity, others by the task's name alone.
+    A model is told by its name without the folder it lies in, revision, dtype, grid and weights; as many examples of
+    one side of a split by their identity, others by the task's name alone.
     """
     for first, second in pairwise(origins):
         models = [_unplaced(origin.get("model") or {}) for origin in (first, second)]

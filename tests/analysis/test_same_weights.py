@@ -80,10 +80,10 @@ def test_a_report_takes_no_proof_of_the_same_name_and_other_weights(met, tmp_pat
     own, foreign = met.proofs
     assert own.provenance["model"]["name"] == foreign.provenance["model"]["name"]
     cs.write_report(met.found, tmp_path / "own.html", proof=own)
-    with pytest.raises(ValueError, match="^parts of a report must be of the same weights"):
+    with pytest.raises(ValueError, match=r"^parts of a report must be of the same weights"):
         cs.write_report(met.found, tmp_path / "foreign.html", proof=foreign)
-    with pytest.raises(ValueError, match="^parts of a report must be of the same weights"):
-        attention = cs.attention(met.other, ["the cat"], list(WORKING))
+    attention = cs.attention(met.other, ["the cat"], list(WORKING))
+    with pytest.raises(ValueError, match=r"^parts of a report must be of the same weights"):
         cs.write_report(met.found, tmp_path / "foreign.html", proof=own, attention=attention)
     assert not (tmp_path / "foreign.html").exists()
 
@@ -91,7 +91,7 @@ def test_a_report_takes_no_proof_of_the_same_name_and_other_weights(met, tmp_pat
 def test_a_study_is_of_one_model(met):
     own, foreign = met.proofs
     cs.scale_study({"tiny": Study(met.found, own)})
-    with pytest.raises(ValueError, match="^parts of a study must be of the same weights"):
+    with pytest.raises(ValueError, match=r"^parts of a study must be of the same weights"):
         cs.scale_study({"tiny": Study(met.found, foreign)})
 
 

@@ -112,7 +112,8 @@ def test_an_alteration_that_is_undone_is_no_alteration(model):
 def test_what_is_measured_with_a_head_off_throughout_says_so_and_is_that(model, tmp_path):
     off = some_masks(4)
     plain = Experiment(model, choice_task())
-    assert "hooks" not in plain.provenance()["model"] and plain.notes == ()
+    assert "hooks" not in plain.provenance()["model"]
+    assert plain.notes == ()
     both = off.copy()
     both[:, 0, 1] = True
     with ablated(model, ["L0H1"]):
