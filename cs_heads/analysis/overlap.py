@@ -152,11 +152,11 @@ def head_overlap(
         raise ValueError("grid must be given where found holds no ranking")
     grid = check_grid(next(iter(rankings.values())).grid if grid is None else grid)
     heads = {name: heads_of(grid, each, k, f"found[{name!r}]") for name, each in found.items()}
-    for (first, one), (second, other) in combinations(rankings.items(), 2):
-        models = [ranking.provenance.get("model", {}) for ranking in (one, other)]
+    for names in combinations(rankings, 2):
+        origins = [rankings[name].provenance.get("model", {}) for name in names]
         # Of two models by name heads are compared, of two states of one only by mistake.
-        if all(models[0].get(name) == models[1].get(name) for name in ("name", "revision")):
-            check_weights(f"found[{first!r}] and found[{second!r}]", *models)
+        if len({(origin.get("name"), origin.get("revision")) for origin in origins}) == 1:
+            check_weights(" and ".join(f"found[{name!r}]" for name in names), *origins)
     if len(heads) < 2:
         raise ValueError(f"found must hold two rankings or more, got {len(heads)}")
     known = [ranking.provenance.get("model", {}).get("key_value_heads") for ranking in rankings.values()]

@@ -99,7 +99,8 @@ class Cluster:
         self.workers = n
         self.info = self._pool.reports[0].info
         self.model_or_info: Any = self.info if isinstance(source, str | Path) or callable(source) else model
-        self._sent = ModelState.of(self.model_or_info)
+        sent: Any = self.model_or_info
+        self._sent = ModelState.of(sent)
         self.batch_tokens = min(report.batch_tokens for report in self._pool.reports)
         try:
             self._check(None if self.model_or_info is self.info else model)

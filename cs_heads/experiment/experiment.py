@@ -141,12 +141,12 @@ class Experiment:
         check_units(self.model, self.settings.units)
         self.task = task
         self._scoring = task.scoring
-        self.store = None
+        self.store: Store | None = None
         batch_tokens, prepend_bos = self.settings.batch_tokens, self.settings.prepend_bos
         self._state = given.state if checked else ModelState.of(self.model)
         if self.settings.store is not None:
-            study = None if checked else study_of(self.model, self.settings)
-            self.store = self.settings.store if study is None else Store.of(self.settings.store, study)
+            kept: Any = self.settings.store
+            self.store = kept if checked else Store.of(kept, study_of(self.model, self.settings))
             batch_tokens = self._first_batch_tokens(self.store) if batch_tokens is None else batch_tokens
         self._description = given.description if checked else describe(self.model)
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
