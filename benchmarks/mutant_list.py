@@ -61,32 +61,32 @@ _LENS = [
         "lens/test_gates.py lens/test_logprobs.py",
         (
             "gates are applied one layer late",
-            "partial(_mix, (shared, layer), _on_device",
-            "partial(_mix, (shared, layer - 1), _on_device",
+            "partial(_mix, (shared, layer, units), _on_device",
+            "partial(_mix, (shared, layer - 1, units), _on_device",
         ),
         (
             "hooks stay on the model after an exception",
             """\
-    try:
+        try:
+            for name, hook in hooks.items():
+                point = points[name]
+                point.add_hook(hook)
+                added.append((point, point.fwd_hooks[-1]))
+            yield
+        finally:
+            for point, handle in added:
+                handle.hook.remove()
+                point.fwd_hooks[:] = [other for other in point.fwd_hooks if other is not handle]
+""",
+            """\
         for name, hook in hooks.items():
             point = points[name]
             point.add_hook(hook)
             added.append((point, point.fwd_hooks[-1]))
         yield
-    finally:
         for point, handle in added:
             handle.hook.remove()
             point.fwd_hooks[:] = [other for other in point.fwd_hooks if other is not handle]
-""",
-            """\
-    for name, hook in hooks.items():
-        point = points[name]
-        point.add_hook(hook)
-        added.append((point, point.fwd_hooks[-1]))
-    yield
-    for point, handle in added:
-        handle.hook.remove()
-        point.fwd_hooks[:] = [other for other in point.fwd_hooks if other is not handle]
 """,
         ),
         (
@@ -260,18 +260,38 @@ _LENS = [
     ),
     *_bugs(
         "lens",
-        "lens/model.py",
-        "lens/test_model.py experiment/test_experiment.py",
+        "lens/state.py",
+        "lens/test_model.py lens/test_state.py experiment/test_altered.py",
         (
             "under GQA a model is said to have as many key/value heads as heads",
             '"key_value_heads": getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads,',
             '"key_value_heads": model.cfg.n_heads,',
         ),
         (
+            "an altered model is measured as the one before",
+            "        if changed:\n            raise ValueError(",
+            "        if False:\n            raise ValueError(",
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/turns.py",
+        "lens/test_turns.py experiment/test_altered.py",
+        (
+            "threads do not wait for each other",
+            "while _holder(key) not in (None, me):",
+            "while False:",
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/model.py",
+        "lens/test_model.py experiment/test_experiment.py",
+        (
             "a model in train mode keeps its dropout",
             """\
-    if training:
-        model.eval()
+        if training:
+            model.eval()
 """,
             "",
         ),
@@ -465,12 +485,9 @@ _STORE = [
         "experiment/experiment.py",
         "store/test_store.py store/test_identity.py",
         (
-            "results under hooks of others go into the store",
-            """\
-        refuse_hooks(self.model, self.store)
-        looked_up =""",
-            """\
-        looked_up =""",
+            "results of a model that was altered go into the store",
+            "with self._state.kept(self.model):\n            looked_up",
+            "with alone(self.model):\n            looked_up",
         ),
     ),
     *_bugs(

@@ -184,6 +184,9 @@ class HeadRanking(Drawable, picture="heads"):
     def hooks(self, k: int | None = None) -> list[tuple[str, Callable[..., Any]]]:
         """Hooks that take the first ``k`` heads off, for ``model.run_with_hooks(tokens, fwd_hooks=found.hooks(5))``.
 
+        They see how many heads a layer has, and refuse another number; of other weights or more layers they know
+        nothing: ``cs.ablated(model, found)`` checks those, too.
+
         Args:
             k: How many (None: as many as were searched for).
 

@@ -12,7 +12,7 @@ import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Column, Found, check_columns, heads_of, measure_drops
+from cs_heads.analysis.drops import Column, Found, check_columns, heads_of, measure_drops, model_of
 from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
@@ -220,8 +220,8 @@ def confirm(
 
     Raises:
         ValueError: A task without unseen examples; a control that shares a question with the task, or with the finding
-            side of another control; a head outside the grid, one named twice or also in ``exclude``. Raised before the
-            model runs.
+            side of another control; a head outside the grid, one named twice or also in ``exclude``; a ranking of other
+            weights than the model's. Raised before the model runs.
     """
     check_seed(seed)
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
@@ -234,7 +234,7 @@ def confirm(
     exclude, off = as_heads("exclude", () if exclude is None else exclude), as_heads("off", () if off is None else off)
     sides = judged_sides(task, given, n, seed)
     with Experiment(model, sides[0], **settings) as experiment:
-        chosen = heads_of(experiment.grid, heads, k)
+        chosen = heads_of(experiment.grid, heads, k, model=model_of(experiment))
         # Read before anything runs, so that a control that cannot be measured is refused at once.
         automatic = isinstance(controls, str)
         others, names = control_experiments(experiment, task, None if automatic else sides[1:], n, seed)
@@ -251,7 +251,7 @@ def confirm(
             n_random=n_random,
             seed=seed,
         )
-        said = left_out_note(experiment, task, seed) if automatic else ()
+        said = (*experiment.notes, *(left_out_note(experiment, task, seed) if automatic else ()))
         # Their own count has what the ablation ran beforehand.
         return replace(proof, spent=sum(each.spent for each in (experiment, *others)), notes=(*proof.notes, *said))
 

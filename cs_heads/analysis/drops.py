@@ -22,6 +22,7 @@ from cs_heads.experiment.controls import check_apart, unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, preparation_of, provenance_of
 from cs_heads.experiment.together import Asked, measure_together
+from cs_heads.lens import check_weights
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
@@ -156,7 +157,11 @@ class TaskDrops(Result, Drawable, picture="specificity"):
 
 
 def heads_of(
-    grid: Grid, found: HeadRanking | Iterable[HeadLike], k: int | None = None, name: str = "heads"
+    grid: Grid,
+    found: HeadRanking | Iterable[HeadLike],
+    k: int | None = None,
+    name: str = "heads",
+    model: Mapping[str, Any] | None = None,
 ) -> tuple[Unit, ...]:
     """The heads that a ranking or a list stands for.
 
@@ -165,9 +170,10 @@ def heads_of(
         found: A ranking, or a list of heads.
         k: Heads taken of a ranking (None: as many as it was searched for).
         name: Of the argument, for errors.
+        model: What the heads are ablated on: the model's part of a provenance (None: not known).
 
     Raises:
-        ValueError: No head, one named twice or outside the grid, or a ranking of another grid.
+        ValueError: No head, one named twice or outside the grid, or a ranking of another grid or other weights.
     """
     if k is not None:
         check_integer("k", k, 1, grid.size, "the heads of the grid")
@@ -175,6 +181,7 @@ def heads_of(
         if found.grid != grid:
             other = f": give units={found.grid.kind!r}" if found.grid.kind != grid.kind else ""
             raise ValueError(f"{name} must be ranked on the grid of the model, {grid}, got {found.grid}{other}")
+        check_weights(f"{name} and the model", found.provenance.get("model"), model)
         return tuple(found.top(k))
     if isinstance(found, str | Unit) or not isinstance(found, Iterable):
         raise ValueError(f"{name} must be a ranking or a list of heads, got {type(found).__name__}")
@@ -182,6 +189,11 @@ def heads_of(
     if not heads or len({*heads}) < len(heads):
         raise ValueError(f"{name} must be one head or more, none twice; got {', '.join(map(str, heads)) or 'none'}")
     return heads
+
+
+def model_of(experiment: object) -> Mapping[str, Any] | None:
+    """The model's part of an experiment's provenance; None where it says none."""
+    return provenance_of(experiment).get("model")
 
 
 def check_columns(columns: Sequence[Column]) -> None:
@@ -306,7 +318,9 @@ def specificity(
         grid = columns[0].parts[0].grid
         if k is not None:
             check_k(k, grid)
-        return measure_drops(columns, {name: heads_of(grid, each, k) for name, each in found.items()}, belongs, seed)
+        described = model_of(columns[0].parts[0])
+        chosen = {name: heads_of(grid, each, k, model=described) for name, each in found.items()}
+        return measure_drops(columns, chosen, belongs, seed)
 
 
 def _of_each(tasks: Sequence[Task], heads: Found | Mapping[str, Found]) -> tuple[dict[str, Task], Mapping[str, Found]]:

@@ -18,7 +18,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import unseen_columns
+from cs_heads.analysis.drops import heads_of, model_of, unseen_columns
 from cs_heads.analysis.losses import Interval, wilson_interval
 from cs_heads.analysis.result import Record, Result
 from cs_heads.arguments import check_integer, check_list, check_seed, fits, in_line
@@ -207,8 +207,7 @@ def measure_faithfulness(
     check_is_experiment("experiment", experiment)
     grid = experiment.grid
     for name, ranking in rankings.items():
-        if ranking.grid != grid:
-            raise ValueError(f"found must be ranked on the grid of the model, {grid}; got {name!r} on {ranking.grid}")
+        heads_of(grid, ranking, name=f"found[{name!r}]", model=model_of(experiment))
     response = _default_response(experiment) if response is None else response
     ask = responding(experiment, response)
     kept, notes = _numbers_kept(shares, grid)

@@ -10,7 +10,17 @@ from typing import Any, Literal
 import pandas as pd
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Column, Found, Others, Role, TaskDrops, heads_of, measure_drops, unseen_columns
+from cs_heads.analysis.drops import (
+    Column,
+    Found,
+    Others,
+    Role,
+    TaskDrops,
+    heads_of,
+    measure_drops,
+    model_of,
+    unseen_columns,
+)
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_one_of, check_seed
@@ -221,7 +231,8 @@ def format_heads(
     with unseen_columns(model, {}, sides, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid
         by_name = heads if isinstance(heads, Mapping) else {str(grid.resolve(head)): [head] for head in heads}
-        named = {name: heads_of(grid, each, k) for name, each in by_name.items()}
+        described = model_of(columns[0].parts[0])
+        named = {name: heads_of(grid, each, k, model=described) for name, each in by_name.items()}
         if not named:
             raise ValueError("heads must name one head or more")
         return measure_formats(columns, named, seed)

@@ -19,6 +19,7 @@ from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.analysis.verdict import is_localized
 from cs_heads.arguments import check_integer, check_mapping, check_path
 from cs_heads.drawable import Drawable
+from cs_heads.lens import check_weights
 from cs_heads.ranking import HeadRanking
 
 
@@ -178,6 +179,10 @@ def _read(study: Study | HeadRanking | str | Path) -> tuple[HeadRanking, dict[st
     if isinstance(study, HeadRanking):
         return study, {}
     if isinstance(study, Study):
+        for part in (study.proof, study.curve):
+            if part is not None:
+                models = [each.provenance.get("model") for each in (study.ranking, part)]
+                check_weights("parts of a study", *models)
         half = None if study.curve is None else study.curve.heads_for(0.5)
         return study.ranking, {**({} if study.proof is None else study.proof.to_dict()), "half": half}
     folder = check_path("study", study)

@@ -11,7 +11,16 @@ import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops, other_tasks, unseen_columns
+from cs_heads.analysis.drops import (
+    Column,
+    Found,
+    Role,
+    heads_of,
+    measure_drops,
+    model_of,
+    other_tasks,
+    unseen_columns,
+)
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result
@@ -195,5 +204,6 @@ def sparsity_curve(
     with unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid
         max_heads, notes = fitting_k(max_heads, grid, 10, "max_heads")
-        curve = measure_sparsity(columns, heads_of(grid, heads, max_heads)[:max_heads], seed, n_random, exclude)
+        chosen = heads_of(grid, heads, max_heads, model=model_of(columns[0].parts[0]))[:max_heads]
+        curve = measure_sparsity(columns, chosen, seed, n_random, exclude)
     return replace(curve, notes=(*notes, *curve.notes))

@@ -340,7 +340,7 @@ def gate_hooks(
 
     def gate(layer: int, value: Tensor, hook: Any) -> Tensor:
         # Half-precision z and float32 gates multiply in float32; a layer may lie on another device.
-        z = by_unit(value, gates.shape[2], len(gates))
+        z = by_unit(value, gates.shape[2], len(gates), units)
         mixed = z * per_token(gates[:, layer].to(z.device), None if at is None else at.on(z.device))
         return mixed.to(z.dtype).reshape(value.shape)
 

@@ -31,6 +31,7 @@ from cs_heads.lens.timing import timed
 from cs_heads.lens.transfer import to_device
 from cs_heads.text import first_line
 from cs_heads.units import Grid, Units
+from cs_heads.lens.turns import alone
 
 Tokens = Sequence[int] | Int[np.ndarray, "_"]
 
@@ -103,7 +104,7 @@ def logits_at(
         if extension is not None:
             n_kv_heads = model.cfg.n_key_value_heads or model.cfg.n_heads
             arguments["past_kv_cache"] = HookedCache(extension, n_kv_heads, model.cfg.d_head)
-    with timed("hooks and gates"), ExitStack() as stack:
+    with alone(model), timed("hooks and gates"), ExitStack() as stack:
         # Gates last: a hook on hook_z must stand where fused attention looks for it.
         if fused:
             stack.enter_context(fused_attention(model, padded=placed.padded))
@@ -196,7 +197,7 @@ def recorded(model: HookedModel, layers: Sequence[int], record: Callable[[int, T
     def hand_over(layer: int, block: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         record(layer, _residual(arguments, keywords))
 
-    with ExitStack() as stack:
+    with alone(model), ExitStack() as stack:
         for layer in layers:
             stack.callback(
                 model.blocks[layer].register_forward_pre_hook(partial(hand_over, layer), with_kwargs=True).remove

@@ -111,7 +111,7 @@ def find_heads(
         put = {**denser, **options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
         automatic = controls == AUTO and chosen.default_controls
         others = defaults_of(experiment, side, seed) if automatic else [search_control(each, seed) for each in asked]
-        left_out = left_out_note(experiment, side, seed) if automatic else ()
+        left_out = (*experiment.notes, *(left_out_note(experiment, side, seed) if automatic else ()))
         beside = experiments_on(experiment, others, chosen=not automatic)
         if beside:
             put["controls"] = beside

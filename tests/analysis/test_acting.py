@@ -11,8 +11,8 @@ import torch
 import transformers
 
 import cs_heads as cs
+from cs_heads.lens import describe
 from cs_heads.lens.forward import logits_at
-from cs_heads.lens.model import describe
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid, Head, Unit
 from tests.plain import output_projections, units_replaced
