@@ -42,9 +42,9 @@ def check_model(
         revision: As for ``load_model``.
 
     Returns:
-        A line for each check, ``"ok"``, ``"warn"`` or ``"fail"``: weights, hook_z, logits, BOS, padding, batch, dtype,
-        folded biases, fused attention, heads, context length and speed. Of files that cannot be loaded, because of
-        what is wrong with them, or a model that cannot be run, the lines that say so alone.
+        A line for each check, ``"ok"``, ``"warn"`` or ``"fail"``: weights, hook_z, logits, BOS, later tokens, padding,
+        batch, dtype, folded biases, fused attention, shortcuts, heads, context length and speed. Of files that cannot
+        be loaded, because of what is wrong with them, or a model that cannot be run, the lines that say so alone.
 
     Raises:
         ValueError: No such model, reference, device, dtype or backend.

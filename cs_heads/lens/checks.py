@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.lens.abilities import Abilities, abilities, tolerance, why_no_graphs
+from cs_heads.lens.abilities import Abilities, abilities, beside_others, tolerance, why_no_graphs
 from cs_heads.lens.captured import captures_on
 from cs_heads.lens.casts import InDtype
 from cs_heads.lens.forward import check_runs, last_logits, logits_at
@@ -214,11 +214,21 @@ def folded(error: FoldedValueBiasesError) -> Check:
 
 def _fused_attention(model: HookedModel, plain: PlainModel | None) -> Check:
     """PyTorch's kernel with hook_z still firing, whose memory is not quadratic in length."""
-    if abilities(model, Abilities(fused=True, extend=False, resume=False)).fused:
+    if abilities(model, Abilities(extend=False, resume=False)).fused:
         return Check("fused attention", "ok", "usable, with the same logits")
     reason = why_not_fused(model) or "its logits differ from those of the plain forward"
     remedy = "memory grows with the square of the length: keep prompts short, or batch_tokens small"
     return Check("fused attention", "warn", f"not usable: {reason}", remedy)
+
+
+def _shortcuts(model: HookedModel, plain: PlainModel | None) -> Check:
+    """What forwards share, in every way in which they do: numbers are right either way."""
+    able = abilities(model, Abilities())
+    lost = [f"{name} not used: {why}" for name, why in able.why_not.items() if name != "fused attention"]
+    if not lost:
+        return Check("shortcuts", "ok", "stored keys and values, later layers and gradients: the same logits")
+    remedy = "numbers are right without, and take longer; see that transformers is of a version cs-heads asks for"
+    return Check("shortcuts", "warn", "; ".join(lost), remedy)
 
 
 def _graphs(model: HookedModel, plain: PlainModel | None) -> Check:
@@ -338,16 +348,14 @@ def _logits(model: HookedModel, plain: PlainModel | None) -> Check:
     return Check("logits", "warn", f"cannot be told in {name}, which rounds as much: {found}", _IN_FLOAT32)
 
 
+def _later_tokens(model: HookedModel, plain: PlainModel | None) -> Check:
+    """A text reads from left to right."""
+    return _unchanged("later tokens", model, "a text that goes on in another way, up to there", partial(_beside_others, model))
+
+
 def _padding(model: HookedModel, plain: PlainModel | None) -> Check:
-    """A short text scores the same beside a long one."""
-    long, short = _tokens(model, 2).tolist()
-    short = short[: max(1, len(short) // 3)]
-    return _unchanged(
-        "padding",
-        model,
-        "a short text beside a long one",
-        lambda: (_last(model, [short, long])[:1], _last(model, [short])),
-    )
+    """A short text scores the same beside a long one as alone, without padding and attention mask."""
+    return _unchanged("padding", model, "a short text beside a long one", partial(_beside_others, model))
 
 
 def _batch(model: HookedModel, plain: PlainModel | None) -> Check:
@@ -357,23 +365,27 @@ def _batch(model: HookedModel, plain: PlainModel | None) -> Check:
         "batch",
         model,
         "a text among seven others",
-        lambda: (_last(model, rows), torch.cat([_last(model, [row]) for row in rows])),
+        lambda _: (_last(model, rows), torch.cat([_last(model, [row]) for row in rows])),
     )
 
 
-def _unchanged(name: str, model: HookedModel, what: str, both: Callable[[], tuple[Tensor, Tensor]]) -> Check:
+def _beside_others(model: HookedModel, name: str) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of ``beside_others``."""
+    ours, wanted = beside_others(model)[name]
+    return ours.log_softmax(dim=-1), wanted.log_softmax(dim=-1)
+
+
+def _unchanged(name: str, model: HookedModel, what: str, both: Callable[[str], tuple[Tensor, Tensor]]) -> Check:
     """In the model's own dtype, and in float32 too, where rounding hides nothing."""
-    ours, alone = both()
+    ours, alone = both(name)
     same = _difference(ours, alone) <= tolerance(dtype_of(model))
     found = f"{what}: log-probabilities within {_nats(ours, alone)}"
     if same and dtype_of(model) in HALF:
         with InDtype(model, torch.float32):
-            ours, alone = both()
+            ours, alone = both(name)
             same = _difference(ours, alone) <= tolerance(dtype_of(model))
         found += f", in float32 {_nats(ours, alone)}"
-    if same:
-        return Check(name, "ok", found)
-    return Check(name, "fail", found, "give batch_tokens=1, so that each text has a forward of its own")
+    return Check(name, "ok", found) if same else Check(name, "fail", found, _WRONGLY)
 
 
 @contextmanager
@@ -462,11 +474,13 @@ _CHECKS = {
     "hook_z": _hook_z,
     "logits": _logits,
     "BOS": _bos,
+    "later tokens": _later_tokens,
     "padding": _padding,
     "batch": _batch,
     "dtype": _dtype,
     "folded biases": _folded_biases,
     "fused attention": _fused_attention,
+    "shortcuts": _shortcuts,
     "heads": _heads,
     "context length": _context,
 }

@@ -35,7 +35,10 @@ from cs_heads.lens.turns import alone
 
 Tokens = Sequence[int] | Int[np.ndarray, "_"]
 
-# Blocks of some architectures return a tensor (0 here), those of others so long a tuple; seen when recording.
+# Of transformers, whose mask is one of padding alone: a bridge takes it for a whole one, and later tokens are seen.
+_MASKED_BY_PADDING_ALONE = ("OpenAIGPTLMHeadModel",)
+
+# Blocks of some architectures return a tensor (0 here), those of others so long a tuple or list; seen when recording.
 _TUPLE_LENGTH: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
@@ -95,6 +98,9 @@ def logits_at(
         # A bridge takes the mask of old and new tokens, HookedTransformer that of the new ones. Without positions it
         # would ask the device for gaps in the mask, and the host would wait.
         arguments = {"use_cache": False, "attention_mask": placed.mask(tokens)}
+        if type(model.original_model).__name__ in _MASKED_BY_PADDING_ALONE and extension is None:  # type: ignore[attr-defined]
+            # Padding at the right is later than every token.
+            del arguments["attention_mask"]
         if model._accepts_derived_position_ids():  # type: ignore[attr-defined]  # of a bridge, which asks it, too
             arguments["position_ids"] = placed.positions(device)
         if extension is not None:
@@ -192,7 +198,7 @@ def recorded(model: HookedModel, layers: Sequence[int], record: Callable[[int, T
     """
 
     def see_form(block: Any, arguments: Any, output: Any) -> None:
-        _TUPLE_LENGTH[model] = len(output) if isinstance(output, tuple) else 0
+        _TUPLE_LENGTH[model] = len(output) if isinstance(output, tuple | list) else 0
 
     def hand_over(layer: int, block: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         record(layer, _residual(arguments, keywords))

@@ -17,8 +17,8 @@ from cs_heads.lens import checks
 from cs_heads.lens.checks import Check
 from tests.tiny import load_tokenizer, make_tokenizer, skip_unless_loaded
 
-NAMES = ["weights", "hook_z", "logits", "BOS", "padding", "batch", "dtype", "folded biases", "fused attention"]
-NAMES += ["heads", "context length", "speed"]
+NAMES = ["weights", "hook_z", "logits", "BOS", "later tokens", "padding", "batch", "dtype", "folded biases"]
+NAMES += ["fused attention", "shortcuts", "heads", "context length", "speed"]
 
 
 @pytest.fixture
@@ -198,13 +198,13 @@ GATES = {"another head is off": lambda gate: gate.roll(1, dims=2), "no head is e
 @pytest.fixture
 def exchange_gates(monkeypatch):
     """Puts other gates in place of those that are asked for."""
-    from cs_heads.lens import checks, forward, gates
+    from cs_heads.lens import abilities, checks, forward, gates
 
     def exchange(other):
         def gated(model, gate, *replacement):
             return gates.gated(model, None if gate is None else other(gate), *replacement)
 
-        for module in (forward, checks):
+        for module in (abilities, checks, forward):
             monkeypatch.setattr(module, "gated", gated)
 
     return exchange
@@ -318,13 +318,13 @@ def test_another_tokenizer_fails(model, examine, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("axis", "failed"), [(1, {"padding"}), (0, {"padding", "batch"})])
+@pytest.mark.parametrize(("axis", "failed"), [(1, {"later tokens", "padding"}), (0, {"padding", "batch"})])
 def test_scores_that_depend_on_padding_or_on_the_batch_fail(folders, backend, dtype, axis, failed):
     """A layer that takes a little of a mean over positions, or over the texts of a batch."""
     model = cs.load_model(folders("llama"), device="cpu", dtype=dtype, backend=backend)
     model.hook_dict["blocks.0.hook_resid_pre"].add_hook(lambda x, hook: x + 0.01 * x.mean(axis, keepdim=True))
     lines = by_name(cs.check_model(model))
-    assert wrong(lines) - {"hook_z"} == failed
+    assert wrong(lines) - {"hook_z", "fused attention", "shortcuts"} == failed
 
 
 def test_a_model_coarser_than_its_files_is_warned_of(folders, backend):
@@ -440,7 +440,7 @@ def test_from_a_shell_it_prints_lines_and_tells_by_its_status(folders, broken, c
     out, err = capsys.readouterr()
     assert err == ""
     assert [line[6:22].strip() for line in out.splitlines()[:-2]] == NAMES
-    assert out.splitlines()[-1] == f"model {folders('llama')}: 12 ok, 0 warn, 0 fail"
+    assert out.splitlines()[-1] == f"model {folders('llama')}: 14 ok, 0 warn, 0 fail"
     assert main(["doctor", str(broken(drop)), "--device", "cpu", "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert said["ok"] is False

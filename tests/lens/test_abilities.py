@@ -27,7 +27,7 @@ def test_a_native_bridge_ignores_stored_keys_and_values(caplog):
     able = abilities(make_native_bridge())
     assert not able.extend
     assert not able.fused
-    assert "stored keys and values is not used" in caplog.text
+    assert "without stored keys and values on" in caplog.text
 
 
 def test_a_short_cut_whose_logits_are_no_numbers_is_not_taken(load, backend, monkeypatch):
