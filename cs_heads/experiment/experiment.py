@@ -79,6 +79,7 @@ class TaskDescription(Scoring):
     n_examples: int
     identity: str
     chat_template: str | None
+    merged: int
 
 
 class Provenance(TypedDict):
@@ -587,6 +588,10 @@ class Experiment:
 
     def provenance(self) -> Provenance:
         """What a result of this experiment must say of its origin; JSON-ready."""
+        tokenizer, prepend_bos = tokenizer_of(self.model), self.settings.prepend_bos
+        template = template_identity(tokenizer, self.task)
+        if template is not None and prepend_bos is None:
+            prepend_bos = False  # the template writes the tokens it wants
         return {
             "model": self._description.copy(),
             "task": {
@@ -595,13 +600,14 @@ class Experiment:
                 "role": self.task.role,
                 "n_examples": self.n_examples,
                 "identity": self.task.identity,
-                "chat_template": template_identity(tokenizer_of(self.model), self.task),
+                "chat_template": template,
+                "merged": sum(tokens.merged for tokens in self.encoded),
             },
             "ablation": self.settings.ablation,
             "units": self.settings.units,
             "positions": self.settings.positions,
             "compute_dtype": self.compute_dtype,
-            "prepend_bos": prepended(getattr(self.model, "tokenizer", None), self.settings.prepend_bos),
+            "prepend_bos": prepended(tokenizer, prepend_bos),
             "cs_heads": version("cs-heads"),
         }
 

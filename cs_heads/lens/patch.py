@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from cs_heads.lens.forward import last_logits
 from cs_heads.lens.gates import hooked, reading
 from cs_heads.lens.logprobs import check_numbers, row_of
 from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
-from cs_heads.lens.tokens import EncodedExample, encode_example, leading_tokens
+from cs_heads.lens.tokens import encode_example, leading_tokens
 from cs_heads.lens.transfer import Shared, to_device
 from cs_heads.text import Text
 from cs_heads.units import Grid
@@ -47,27 +47,13 @@ def encode_point(
     A place is the last token of the text up to there; without any it is the last token of the prompt.
     Raises ``ValueError`` where answers begin with the same token, or where a place lies inside a token.
     """
-    encoded = encode_answers(tokenizer, prompt, answers, prepend_bos)
+    encoded = encode_example(tokenizer, prompt, answers, prepend_bos)
     first = tuple(continuation[0] for continuation in encoded.continuations)
     if len(set(first)) < len(first):
         raise ValueError(f"answers {', '.join(map(repr, answers))} begin with the same token")
     if not ends:
         return PatchPoint(encoded.prompt, (len(encoded.prompt) - 1,), first)
     return PatchPoint(encoded.prompt, tuple(_place(tokenizer, prompt, end, encoded.prompt) for end in ends), first)
-
-
-def encode_answers(
-    tokenizer: Any, prompt: Text, answers: Sequence[Text], prepend_bos: bool | None = None
-) -> EncodedExample:
-    """``encode_example``, but white space at the end of the prompt that all answers share as a token stays with it."""
-    encoded = encode_example(tokenizer, prompt, answers, prepend_bos)
-    while len({tokens[0] for tokens in encoded.continuations}) == 1 and min(map(len, encoded.continuations)) > 1:
-        shared = encoded.continuations[0][0]
-        if not isinstance(prompt, str) or tokenizer.decode([shared]).strip():
-            break
-        rest = tuple(tokens[1:] for tokens in encoded.continuations)
-        encoded = replace(encoded, prompt=(*encoded.prompt, shared), continuations=rest)
-    return encoded
 
 
 def record_z(

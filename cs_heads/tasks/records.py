@@ -86,7 +86,7 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
         choices, answer = _choices(record, place, isinstance(prompt, str))
         return "choice", _example(place, prompt, choices, answer, sequence=sequence)
     target = _token_ids(record.get("target"))
-    if isinstance(prompt, str) and (not isinstance(target, str) or not target.strip()):
+    if isinstance(prompt, str) and (not isinstance(target, str) or not target):
         raise ValueError(
             f'{place}: "target" must be a text that is not empty, got {target!r:.200}; records are {FORMS}'
             f"{_instead_of('target', record)}"
@@ -141,7 +141,7 @@ def _generated(record: Mapping[str, Any], prompt: str, sequence: str | None, pla
     for name, text in texts.items():
         if text is not None and (not isinstance(text, str) or not text.strip()):
             raise ValueError(
-                f'{place}: "{name}" must be a text that is not empty, got {text!r}; records are {GENERATED}'
+                f'{place}: "{name}" must be a text of more than white space, got {text!r}; records are {GENERATED}'
             )
     target, reference = texts["target"], texts["reference"]
     continuations = () if target is None else (target,)
@@ -161,7 +161,7 @@ def _choices(record: Mapping[str, Any], place: str, texts: bool) -> tuple[tuple[
         choices = choices.tolist()
     listed = isinstance(choices, list | tuple)
     choices = [_token_ids(choice) for choice in choices] if listed else []
-    good = (isinstance(choice, str) and choice.strip() if texts else is_token_ids(choice) for choice in choices)
+    good = (isinstance(choice, str) and choice if texts else is_token_ids(choice) for choice in choices)
     if not listed or not all(good):
         allowed = "texts, none empty" if texts else f"choices that are each {IDS}, as the prompt is"
         raise ValueError(f'{place}: "choices" must be a list of {allowed}, got {record["choices"]!r:.200}')
