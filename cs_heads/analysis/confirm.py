@@ -22,7 +22,7 @@ from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k
-from cs_heads.experiment.controls import control_experiments, judged_sides, left_out_note
+from cs_heads.experiment.controls import UNTOLD, control_experiments, found_on, judged_sides, left_out_note, unseen_parts
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, preparation_of, provenance_of
 from cs_heads.experiment.together import Asked, measure_together
@@ -178,6 +178,7 @@ def confirm(
 ) -> Confirmation:
     """Ablate heads on unseen examples of their task, beside random heads of the same layers, and give a verdict.
 
+    One example of each question counts, however often it is asked; a note says how many are left out for that.
     Random heads, not the intact model, are what the heads are compared with: any ablation does some harm. Controls tell
     heads of this task from heads that every task needs. The verdict, by the rule of ``cs_heads.analysis.verdict``:
 
@@ -196,7 +197,8 @@ def confirm(
     Args:
         model: A model, the name of one, or a ``Cluster``.
         task: The task that the heads were found on; it holds out 20 examples or more.
-        heads: A ranking, or a list of heads.
+        heads: A ranking, or a list of heads. Examples that a ranking was found on, of the task or its controls, are left
+            out, and a note says how many; a list does not say which these are.
         k: Heads taken of a ranking (None: as many as it was searched for).
         controls: Other tasks; of one that is a whole task up to ``n`` examples are drawn from the half that
             ``find_heads`` with the same ``seed`` does not search with. ``"auto"``: everyday skills that come with the
@@ -204,8 +206,8 @@ def confirm(
             each, but 20 at least. A note names those that the model does not do well enough to count; where fewer than
             three count, the verdict is never *specific*. A default control that shares a question with the task is left
             out, with a note. None: none.
-        seed: That of ``find_heads``. Heads do not say how they were found: with another seed some examples of the
-            controls are among those that the search has seen.
+        seed: That of ``find_heads``. With another seed more examples of the controls are among those that the search
+            has seen, and are left out; heads of a list do not say which these are.
         exclude: Heads that random sets have none of (None: the shared heads of a ranking, whose harm says nothing of
             the task).
         off: Heads that are off throughout, as in ``find_heads`` (None: those of the ranking): what is proved is what
@@ -232,12 +234,13 @@ def confirm(
     else:
         as_heads("heads", heads)
     exclude, off = as_heads("exclude", () if exclude is None else exclude), as_heads("off", () if off is None else off)
-    sides = judged_sides(task, given, n, seed)
+    seen = found_on(heads)
+    sides, left_out = judged_sides(task, given, n, seed, seen)
     with Experiment(model, sides[0], **settings) as experiment:
         chosen = heads_of(experiment.grid, heads, k)
         # Read before anything runs, so that a control that cannot be measured is refused at once.
         automatic = isinstance(controls, str)
-        others, names = control_experiments(experiment, task, None if automatic else sides[1:], n, seed)
+        others, names, fewer = control_experiments(experiment, task, None if automatic else sides[1:], n, seed, seen)
         twice = {experiment.grid.resolve(head) for head in off} & {*chosen}
         if twice:
             raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
@@ -251,7 +254,8 @@ def confirm(
             n_random=n_random,
             seed=seed,
         )
-        said = left_out_note(experiment, task, seed) if automatic else ()
+        said = (*left_out, *fewer, *(left_out_note(experiment, task, seed) if automatic else ()))
+        said = said if seen else (*said, UNTOLD)
         # Their own count has what the ablation ran beforehand.
         return replace(proof, spent=sum(each.spent for each in (experiment, *others)), notes=(*proof.notes, *said))
 
@@ -271,12 +275,13 @@ def measure_proof(
 ) -> Confirmation:
     """``confirm`` for experiments of any kind: ablate heads on every example, beside random heads of the same layers.
 
-    The examples must be others than those the heads were found with, which cannot be checked here. A layer that random
-    sets would use up gives way to others, and the notes say so.
+    Of several examples that ask one question the first is measured, and of those that a ranking was found on none;
+    notes say how many. Heads of a list do not say what they were found on. A layer that random sets would use up gives
+    way to others, and the notes say so.
 
     Args:
         experiment: On the task of the heads.
-        heads: The heads.
+        heads: The heads, or a ranking, whose heads found are meant.
         exclude: Heads that random sets have none of, such as the shared ones of a ranking: on a small grid these would
             be in most of them, and hide what ``heads`` do.
         name: Of the task.
@@ -309,6 +314,8 @@ def measure_proof(
     check_seed(seed)
     check_integer("n_random", n_random, 1)
     _check_experiments(experiment, controls)
+    (experiment, *others), left_out = unseen_parts([experiment, *(each for _, each in controls)], found_on(heads))
+    controls = [(name, other) for (name, _), other in zip(controls, others, strict=True)]
     grid = experiment.grid
     heads, exclude = heads_of(grid, heads), [grid.resolve(head) for head in as_heads("exclude", exclude)]
     found, without = grid.mask(heads), grid.mask(exclude)
@@ -317,9 +324,9 @@ def measure_proof(
         raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
     check_k(len(heads), grid)
     drawn = random_sets(grid, found, without, n_random, seed)
-    others = [Column(name, "control", (control,)) for name, control in controls]
-    if others:
-        check_columns(others)
+    columns = [Column(name, "control", (control,)) for name, control in controls]
+    if columns:
+        check_columns(columns)
     # Random sets may repeat on a small grid, and each different mask is asked once.
     once, place = different(np.stack([np.zeros_like(found), found, *drawn]))
     own = explicit(grid, [[], heads])
@@ -331,7 +338,7 @@ def measure_proof(
     baseline, ablated, *random = experiment(once)[place]
     chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
-    controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
+    controlled = measure_drops(columns, {"heads": heads}, {}, seed) if columns else None
     p = _paired_p(np.mean(random, axis=0) - ablated, seed)
     random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
     measured = () if controlled is None else tuple(controlled.drops["heads"].values())
@@ -355,7 +362,7 @@ def measure_proof(
         },
         specificity=said.specificity,
         close_because=said.close,
-        notes=(*said.notes, *drawn_notes(experiment.grid, found, without, drawn)),
+        notes=(*said.notes, *drawn_notes(experiment.grid, found, without, drawn), *left_out),
     )
 
 

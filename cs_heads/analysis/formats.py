@@ -218,7 +218,7 @@ def format_heads(
     forms: list[tuple[Role, Sequence[Task]]] = [("letters", letters), ("full", full), ("control", controls)]
     sides: Others = [(task.name, form, [task]) for form, tasks in forms for task in tasks]
     _check_forms([form for _, form, _ in sides])
-    with unseen_columns(model, {}, sides, n=n, seed=seed, settings=settings) as columns:
+    with unseen_columns(model, {}, sides, heads, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid
         by_name = heads if isinstance(heads, Mapping) else {str(grid.resolve(head)): [head] for head in heads}
         named = {name: heads_of(grid, each, k) for name, each in by_name.items()}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from cs_heads.arguments import check_list, check_seed, in_line
-from cs_heads.tasks.example import groups_of
+from cs_heads.tasks.example import groups_of, questions_of
 from cs_heads.tasks.task import Task
 
 
@@ -50,10 +51,47 @@ def confirming_side(task: Task) -> Task:
     return task.held_out
 
 
+def distinct(task: Task, seen: Collection[str] = ()) -> tuple[Task, tuple[str, ...]]:
+    """One example of each question, the first, of those that are not ``seen``: what counts as evidence.
+
+    Args:
+        task: A task, whole or one of its sides.
+        seen: Hashes of the questions of other examples (``HeadRanking.examples``).
+
+    Returns:
+        The task with these examples, and notes that say how many others were left out, if any.
+
+    Raises:
+        ValueError: No example is left.
+
+    >>> asked = [{"prompt": "One, two,", "target": " three"}, {"prompt": "One, two, ", "target": "three"}]
+    >>> task, notes = distinct(Task.from_records(asked, "counting"))
+    >>> len(task), notes
+    (1, ("task 'counting' asks 1 different question in 2 examples: one example of each counts",))
+    """
+    kept, known, n_seen, hidden = [], set[str](), 0, {*seen}
+    for example, keys, others in zip(task.examples, questions_of(task.examples), task.known, strict=True):
+        if not hidden.isdisjoint(others):
+            n_seen += 1
+        elif known.isdisjoint(keys):
+            kept.append(example)
+        known.update(keys)
+    n, word = len(task), {"whole": "", "finding": "finding ", "confirming": "unseen "}[task.role]
+    notes = []
+    if n_seen:
+        notes.append(f"{n_seen} of {n} {word}examples of task {task.name!r} are left out: heads were found on them")
+    if n_seen + len(kept) < n:
+        questions = f"{len(kept)} different question{'' if len(kept) == 1 else 's'}"
+        notes.append(f"task {task.name!r} asks {questions} in {n - n_seen} examples: one example of each counts")
+    if not kept:
+        raise ValueError(f"task {task.name!r} has no examples to judge on: {notes[0]}")
+    return (replace(task, examples=tuple(kept)) if notes else task), tuple(notes)
+
+
 def control_side(task: Task, n: int, seed: int) -> Task:
     """Up to ``n`` examples of a control to judge with: the unseen ones, or of a whole task some drawn with ``seed``.
 
-    Of a whole task they come from the half that ``search_control`` leaves with the same seed; one that is a single
+    They are one of each question. Of a whole task they come from the half that ``search_control`` leaves with the same seed; one that is a single
     question has no halves, and all of it serves both.
 
     Args:
@@ -67,13 +105,19 @@ def control_side(task: Task, n: int, seed: int) -> Task:
     Raises:
         ValueError: A finding side without held-out examples, or what is no task.
     """
+    return unseen_control(task, n, seed, ())[0]
+
+
+def unseen_control(task: Task, n: int, seed: int, seen: Collection[str]) -> tuple[Task, tuple[str, ...]]:
+    """``control_side`` without what is ``seen``, and notes on what was left out (``distinct``)."""
     check_seed(seed)
     check_is_task(task)
     if task.role != "whole":
-        return confirming_side(task).take(n)
-    half = _halves(task, seed)[1]
+        side, notes = distinct(confirming_side(task), seen)
+        return side.take(n), notes
+    half, notes = distinct(_halves(task, seed)[1], seen)
     order = np.random.default_rng(seed).permutation(len(half))[:n]
-    return replace(half, examples=tuple(half.examples[index] for index in sorted(order)))
+    return replace(half, examples=tuple(half.examples[index] for index in sorted(order))), notes
 
 
 def search_control(task: Task, seed: int) -> Task:
