@@ -263,7 +263,7 @@ def confirm(
 @one_bar("confirm", outermost=True)
 def measure_proof(
     experiment: ExperimentLike,
-    heads: Sequence[HeadLike],
+    heads: Found,
     *,
     exclude: Sequence[HeadLike] = (),
     name: str = "task",

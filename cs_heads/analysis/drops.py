@@ -213,7 +213,7 @@ def check_columns(columns: Sequence[Column]) -> None:
 
 @one_bar("specificity", outermost=True)
 def measure_drops(
-    columns: Sequence[Column], heads: Mapping[str, Sequence[HeadLike]], own: Mapping[str, str], seed: int = 0
+    columns: Sequence[Column], heads: Mapping[str, Found], own: Mapping[str, str], seed: int = 0
 ) -> TaskDrops:
     """``specificity`` on any experiments: ablate each set of heads on every example of each column.
 
@@ -237,7 +237,8 @@ def measure_drops(
     check_columns(columns)
     columns = without_seen(columns, heads)
     grid = columns[0].parts[0].grid
-    once, place = different(explicit(grid, [[], *heads.values()]))
+    sets = {found: tuple(map(grid.resolve, named)) for found, named in heads.items()}
+    once, place = different(explicit(grid, [[], *sets.values()]))
     drops: dict[str, dict[str, TaskDrop]] = {found: {} for found in heads}
     parts = [part for column in columns for part in column.parts]
     expect(len(once) * sum(part.n_examples for part in parts) + preparation_of(*parts))
@@ -252,7 +253,7 @@ def measure_drops(
             pairs = [(each[0], each[row]) for each in scores]
             drops[found][column.name] = task_drop(column.name, chances, pairs, seed, low)
     return TaskDrops(
-        heads={found: tuple(grid.resolve(head) for head in named) for found, named in heads.items()},
+        heads=sets,
         drops=drops,
         roles={column.name: column.role for column in columns},
         own=dict(own),

@@ -150,7 +150,7 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         return table
 
 
-def measure_formats(columns: Sequence[Column], heads: Mapping[str, Sequence[HeadLike]], seed: int = 0) -> FormatHeads:
+def measure_formats(columns: Sequence[Column], heads: Mapping[str, Found], seed: int = 0) -> FormatHeads:
     """``format_heads`` on any experiments, of roles ``letters``, ``full`` and ``control``.
 
     Args:

@@ -89,7 +89,7 @@ class SparsityCurve(Result, Drawable, picture="sparsity"):
 @one_bar("sparsity curve", outermost=True)
 def measure_sparsity(
     columns: Sequence[Column],
-    heads: Sequence[HeadLike],
+    heads: Found,
     seed: int = 0,
     n_random: int = 0,
     exclude: Sequence[HeadLike] = (),

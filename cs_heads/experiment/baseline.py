@@ -52,8 +52,8 @@ def check_size(task: Task, left_out: Sequence[str] = ()) -> None:
     if len(side) < MIN_CORRECT:
         why = "".join(f" ({note})" for note in (*left_out, *repeated))
         raise ValueError(
-            f"task {task.name!r} has {len(side)} {task.role} examples{why}; {MIN_CORRECT} or more of different "
-            "questions are needed on each side: add examples"
+            f"task {task.name!r} has {len(side)} {task.role} examples{why}; {MIN_CORRECT} or more are needed on each "
+            "side: add examples"
         )
 
 
