@@ -321,7 +321,8 @@ def compare(
         grid = judged.grid
         k, max_heads, notes = _fitting(k, max_heads, grid)
         automatic = isinstance(controls, str)
-        others, names, fewer = control_experiments(judged, task, None if automatic else sides[1:], n, seed, seen)
+        chosen_sides = None if automatic else sides[1:]
+        others, names, fewer = control_experiments(judged, task, chosen_sides, n=n, seed=seed, seen=seen)
         skills = {}
         if contrast and automatic:
             # The default controls, to a method that has none by itself, are those judged.

@@ -22,7 +22,14 @@ from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k
-from cs_heads.experiment.controls import UNTOLD, control_experiments, found_on, judged_sides, left_out_note, unseen_parts
+from cs_heads.experiment.controls import (
+    UNTOLD,
+    control_experiments,
+    found_on,
+    judged_sides,
+    left_out_note,
+    unseen_parts,
+)
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, preparation_of, provenance_of
 from cs_heads.experiment.together import Asked, measure_together
@@ -197,8 +204,8 @@ def confirm(
     Args:
         model: A model, the name of one, or a ``Cluster``.
         task: The task that the heads were found on; it holds out 20 examples or more.
-        heads: A ranking, or a list of heads. Examples that a ranking was found on, of the task or its controls, are left
-            out, and a note says how many; a list does not say which these are.
+        heads: A ranking, or a list of heads. Examples that a ranking was found on, of the task or its controls, are
+            left out, and a note says how many; a list does not say which these are.
         k: Heads taken of a ranking (None: as many as it was searched for).
         controls: Other tasks; of one that is a whole task up to ``n`` examples are drawn from the half that
             ``find_heads`` with the same ``seed`` does not search with. ``"auto"``: everyday skills that come with the
@@ -240,7 +247,8 @@ def confirm(
         chosen = heads_of(experiment.grid, heads, k)
         # Read before anything runs, so that a control that cannot be measured is refused at once.
         automatic = isinstance(controls, str)
-        others, names, fewer = control_experiments(experiment, task, None if automatic else sides[1:], n, seed, seen)
+        chosen_sides = None if automatic else sides[1:]
+        others, names, fewer = control_experiments(experiment, task, chosen_sides, n=n, seed=seed, seen=seen)
         twice = {experiment.grid.resolve(head) for head in off} & {*chosen}
         if twice:
             raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")

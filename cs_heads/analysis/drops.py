@@ -286,7 +286,8 @@ def specificity(
     Of one task: heads that are specific to it leave controls and suites as they were, and heads of a capability take
     from its siblings as much (``TaskDrops.summary()`` has ``transfer``). Of several: the matrix of heads found on one
     task and ablated on another. Examples that a ranking was found on are left out, and one example of each question
-    counts; ``notes`` say how many others there are. A list of heads does not say what it was found on. Costs ``n × (1 + sets of heads)`` example-evaluations per task at most.
+    counts; ``notes`` say how many others there are. A list of heads does not say what it was found on. Costs
+    ``n × (1 + sets of heads)`` example-evaluations per task at most.
 
     Args:
         model: A model, the name of one, or a ``Cluster``.
@@ -346,7 +347,14 @@ def _of_each(tasks: Sequence[Task], heads: Found | Mapping[str, Found]) -> tuple
 
 @contextmanager
 def unseen_columns(
-    model: ModelLike, own: Mapping[str, Task], others: Others, found: Any, *, n: int, seed: int, settings: SettingsArguments
+    model: ModelLike,
+    own: Mapping[str, Task],
+    others: Others,
+    found: Any,
+    *,
+    n: int,
+    seed: int,
+    settings: SettingsArguments,
 ) -> Iterator[list[Column]]:
     """Experiments on the unseen examples of all tasks, checked before the model runs; workers end with the block.
 

@@ -256,7 +256,11 @@ def measure_faithfulness(
             "n_random": n_random,
             "seed": seed,
         },
-        notes=(*left_out, *notes, *(note for name, ranking in rankings.items() for note in _order_notes(name, ranking))),
+        notes=(
+            *left_out,
+            *notes,
+            *(note for name, ranking in rankings.items() for note in _order_notes(name, ranking)),
+        ),
     )
 
 

@@ -11,7 +11,16 @@ import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops, other_tasks, unseen_columns, without_seen
+from cs_heads.analysis.drops import (
+    Column,
+    Found,
+    Role,
+    heads_of,
+    measure_drops,
+    other_tasks,
+    unseen_columns,
+    without_seen,
+)
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result

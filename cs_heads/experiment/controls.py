@@ -128,7 +128,7 @@ def judged_sides(
 
 
 def control_experiments(
-    experiment: Experiment, task: Task, given: Sequence[Task] | None, n: int, seed: int, seen: Collection[str]
+    experiment: Experiment, task: Task, given: Sequence[Task] | None, *, n: int, seed: int, seen: Collection[str]
 ) -> tuple[list[Experiment], list[str], tuple[str, ...]]:
     """Experiments on the controls of a task, the names of all, also of those that cannot be measured, and notes.
 

@@ -43,9 +43,10 @@ def find_heads(
     """Rank the heads of ``model`` by how much ``task`` rests on them.
 
     Measures on the finding side of a task that is split (``load_task``, ``Task.split``), so that ``confirm`` has unseen
-    examples: one of each question, which the ranking names (``HeadRanking.examples``). The intact model runs before any mask. With a ``store`` an interrupted call resumes when it is repeated,
-    and ends with the same ranking, ``spent`` included. For methods that use the model itself the store has the intact
-    run and what takes long (gates, gradients, effects), saved every few seconds.
+    examples: on one example of each question, which the ranking names (``HeadRanking.examples``). The intact model runs
+    before any mask. With a ``store`` an interrupted call resumes when it is repeated, and ends with the same ranking,
+    ``spent`` included. For methods that use the model itself the store has the intact run and what takes long (gates,
+    gradients, effects), saved every few seconds.
 
     Methods that ablate by mask run a large float32 model in bfloat16 where that is faster and decides alike
     (``Experiment.in_faster_dtype``), unless ``compute_dtype`` says otherwise; the provenance says which it was.
@@ -111,7 +112,7 @@ def find_heads(
         denser, dense = _densities(chosen, options, experiment.grid)
         put = {**denser, **options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
         automatic = controls == AUTO and chosen.default_controls
-        others = defaults_of(experiment, side, seed) if automatic else [distinct(search_control(each, seed))[0] for each in asked]
+        others = defaults_of(experiment, side, seed) if automatic else [search_control(each, seed) for each in asked]
         left_out = left_out_note(experiment, side, seed) if automatic else ()
         beside = experiments_on(experiment, others, chosen=not automatic)
         if beside:

@@ -91,8 +91,8 @@ def distinct(task: Task, seen: Collection[str] = ()) -> tuple[Task, tuple[str, .
 def control_side(task: Task, n: int, seed: int) -> Task:
     """Up to ``n`` examples of a control to judge with: the unseen ones, or of a whole task some drawn with ``seed``.
 
-    They are one of each question. Of a whole task they come from the half that ``search_control`` leaves with the same seed; one that is a single
-    question has no halves, and all of it serves both.
+    They are one of each question. Of a whole task they come from the half that ``search_control`` leaves with the same
+    seed.
 
     Args:
         task: The control, split or whole.
@@ -103,7 +103,7 @@ def control_side(task: Task, n: int, seed: int) -> Task:
         A task of up to ``n`` examples: a confirming side, or of a whole task one of role ``"whole"``.
 
     Raises:
-        ValueError: A finding side without held-out examples, or what is no task.
+        ValueError: A finding side without held-out examples, a whole task of one question, or what is no task.
     """
     return unseen_control(task, n, seed, ())[0]
 
@@ -121,29 +121,33 @@ def unseen_control(task: Task, n: int, seed: int, seen: Collection[str]) -> tupl
 
 
 def search_control(task: Task, seed: int) -> Task:
-    """The examples of a control that a search may use: the finding side, or half of a whole task.
+    """The examples of a control that a search may use, one of each question: the finding side, or half of a whole task.
 
-    ``control_side`` draws from the other half with the same ``seed``; a task that is a single question has none.
+    ``control_side`` draws from the other half with the same ``seed``.
 
     Args:
         task: The control, split or whole.
         seed: Halves a whole task.
 
     Returns:
-        A task that shares no example with ``control_side`` of the same seed, but for one that is a single question.
+        A task that shares no question with ``control_side`` of the same seed.
 
     Raises:
-        ValueError: A confirming side, whose examples are kept for the proof, or what is no task.
+        ValueError: A confirming side, whose examples are kept for the proof, a whole task of one question, or what is
+            no task.
     """
     check_seed(seed)
     check_is_task(task)
-    return _halves(task, seed)[0] if task.role == "whole" else finding_side(task)
+    return distinct(_halves(task, seed)[0] if task.role == "whole" else finding_side(task))[0]
 
 
 def _halves(task: Task, seed: int) -> tuple[Task, Task]:
-    """A whole task's halves, to search and to judge with; twice the task where it is one question, with no halves."""
+    """A whole task's halves, to search and to judge with."""
     if len(groups_of(task.examples)) < 2:
-        return task, task
+        raise ValueError(
+            f"control {task.name!r} must ask two questions or more, some to search and some to judge with; all of its "
+            f"{len(task)} examples are of one question or sequence"
+        )
     searched, judged = (replace(half, role="whole", held_out=None) for half in task.split(len(task) // 2, seed))
     return searched, judged
 

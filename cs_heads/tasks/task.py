@@ -511,8 +511,7 @@ def _check_unseen(task: Task, unseen: Task) -> None:
         own = {key for known in keys[:n] for key in known}
         if shared := sum(not own.isdisjoint(known) for known in keys[n:]):
             raise ValueError(
-                f"unseen examples (held_out) must share no {each} with task {task.name!r}; {shared} of "
-                f"{len(unseen)} do"
+                f"unseen examples (held_out) must share no {each} with task {task.name!r}; {shared} of {len(unseen)} do"
             )
 
 

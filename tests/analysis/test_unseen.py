@@ -133,7 +133,7 @@ def test_too_few_that_are_left_are_refused_before_the_model_runs(model, whole, f
     finding, unseen = whole.split(60, seed=0)
     judged = replace(unseen, examples=(*finding.examples[:15], *unseen.examples[:10]))
     for judge in (confirm, specificity):
-        with rows_run(model) as rows, pytest.raises(ValueError, match="has 10 confirming examples .15 of 25 unseen"):
+        with rows_run(model) as rows, pytest.raises(ValueError, match=r"has 10 confirming examples \(15 of 25 unseen"):
             judge(model, judged, found, controls=None, **QUIET)
         assert rows == []
 
@@ -161,7 +161,6 @@ def test_what_a_prior_was_found_on_is_no_proof_of_what_it_helped_to_find(model, 
 
 
 # Rankings carry what they were found on
-
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -231,7 +230,9 @@ def test_a_control_that_asks_two_questions_twenty_times_cannot_tell(model, whole
     proof = confirm(model, whole.split(60)[0], WORKING, controls=[control], n_random=1, **QUIET)
     assert (proof.controls[0].n_examples, proof.specificity) == (2, None)
     assert proof.verdict == "localized"
-    assert "task 'two in each half' asks 2 different questions in 40 examples: one example of each counts" in proof.notes
+    assert (
+        "task 'two in each half' asks 2 different questions in 40 examples: one example of each counts" in proof.notes
+    )
 
 
 def test_intervals_and_p_values_are_those_of_the_questions_asked_once(model, whole):

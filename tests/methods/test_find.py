@@ -313,7 +313,9 @@ def test_examples_that_find_heads_never_confirm_them(model, answered):
         once = replace(side, examples=tuple(dict.fromkeys(side.examples)))
         assert result.provenance["task"]["identity"] == once.identity
         n = len(once)
-        assert f"task 'twice' asks {n} different questions in {2 * n} examples: one example of each counts" in result.notes
+        assert (
+            f"task 'twice' asks {n} different questions in {2 * n} examples: one example of each counts" in result.notes
+        )
 
 
 def test_a_side_that_was_split_by_the_user_is_taken_as_it_is(model, answered):

@@ -192,9 +192,11 @@ def test_no_example_of_a_control_both_searches_and_judges(seed):
         search_control(confirming, seed)
 
 
-def test_a_control_of_one_question_serves_both_ways():
-    task = counting(1)
-    assert search_control(task, 0) == control_side(task, 10, 0) == task
+def test_a_control_of_one_question_is_refused_since_what_finds_heads_never_judges_them():
+    task = completions(("One, two,", " three"), ("One, two, ", "three"))
+    for side in (lambda: search_control(task, 0), lambda: control_side(task, 10, 0)):
+        with pytest.raises(ValueError, match="control 'pairs' must ask two questions or more.* all of its 2 examples"):
+            side()
 
 
 def test_one_question_in_two_orders_stays_on_one_side():
@@ -325,8 +327,12 @@ def test_one_question_written_in_two_ways_is_on_one_side_of_every_split_and_coun
     one = frozenset(range(len(same)))
     assert asked_alike(task) == {one, *(frozenset([place]) for place in range(len(same), len(task)))}
     assert len(distinct(task)[0]) == 4
-    with pytest.raises(ValueError, match=r"unseen examples \(held_out\) must share no question with task 'pairs'; \d of"):
-        Task("pairs", "completion", task.examples[:1], role="finding", held_out=replace(task, examples=task.examples[1:]))
+    with pytest.raises(
+        ValueError, match=r"unseen examples \(held_out\) must share no question with task 'pairs'; \d of"
+    ):
+        Task(
+            "pairs", "completion", task.examples[:1], role="finding", held_out=replace(task, examples=task.examples[1:])
+        )
 
 
 def test_the_same_tokens_under_another_cut_and_with_other_targets_are_one_question():
@@ -350,18 +356,26 @@ def test_choices_with_prompts_of_their_own_are_the_question():
         Example(prompts[answer], (" left.", " left."), answer, prompts=tuple(prompts))
         for prompts, answer in ((schemas[0], 0), (schemas[0][::-1], 1), (schemas[1], 0), (schemas[2], 1))
     ]
-    assert asked_alike(Task("schemas", "choice", tuple(examples))) == {frozenset([0, 1]), frozenset([2]), frozenset([3])}
+    assert asked_alike(Task("schemas", "choice", tuple(examples))) == {
+        frozenset([0, 1]),
+        frozenset([2]),
+        frozenset([3]),
+    }
 
 
 def test_finding_examples_are_refused_as_unseen_ones_however_the_task_is_made():
     task = counting(30)
     for unseen in (task, replace(task, examples=task.examples[::2]), counting(40)):
-        with pytest.raises(ValueError, match=r"unseen examples \(held_out\) must share no question with task 'counting'"):
+        with pytest.raises(
+            ValueError, match=r"unseen examples \(held_out\) must share no question with task 'counting'"
+        ):
             replace(task, role="finding", held_out=replace(unseen, role="confirming"))
 
 
 def test_what_was_seen_is_left_out_with_its_sequence():
-    records = [{"prompt": f"{i} and {j} make", "target": f" {i + j}", "sequence": i} for i in range(4) for j in range(3)]
+    records = [
+        {"prompt": f"{i} and {j} make", "target": f" {i + j}", "sequence": i} for i in range(4) for j in range(3)
+    ]
     task = Task.from_records(records, "sums")
     seen = replace(task, examples=task.examples[:1]).known[0]
     side, (note,) = distinct(task, seen)
