@@ -322,8 +322,8 @@ def measure_proof(
     check_seed(seed)
     check_integer("n_random", n_random, 1)
     _check_experiments(experiment, controls)
-    (experiment, *others), left_out = unseen_parts([experiment, *(each for _, each in controls)], found_on(heads))
-    controls = [(name, other) for (name, _), other in zip(controls, others, strict=True)]
+    (experiment, *parts), left_out = unseen_parts([experiment, *(each for _, each in controls)], found_on(heads))
+    controls = [(name, other) for (name, _), other in zip(controls, parts, strict=True)]
     grid = experiment.grid
     heads, exclude = heads_of(grid, heads), [grid.resolve(head) for head in as_heads("exclude", exclude)]
     found, without = grid.mask(heads), grid.mask(exclude)
@@ -332,9 +332,9 @@ def measure_proof(
         raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
     check_k(len(heads), grid)
     drawn = random_sets(grid, found, without, n_random, seed)
-    columns = [Column(name, "control", (control,)) for name, control in controls]
-    if columns:
-        check_columns(columns)
+    others = [Column(name, "control", (control,)) for name, control in controls]
+    if others:
+        check_columns(others)
     # Random sets may repeat on a small grid, and each different mask is asked once.
     once, place = different(np.stack([np.zeros_like(found), found, *drawn]))
     own = explicit(grid, [[], heads])
@@ -346,7 +346,7 @@ def measure_proof(
     baseline, ablated, *random = experiment(once)[place]
     chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
-    controlled = measure_drops(columns, {"heads": heads}, {}, seed) if columns else None
+    controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
     p = _paired_p(np.mean(random, axis=0) - ablated, seed)
     random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
     measured = () if controlled is None else tuple(controlled.drops["heads"].values())

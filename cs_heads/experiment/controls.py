@@ -162,14 +162,19 @@ def check_apart(tasks: Sequence[Task], judged: Sequence[Task]) -> None:
 
     ``judged`` has the side of each of ``tasks``, in their order.
     """
-    asked = [frozenset[str]().union(*side.known) for side in judged]
+    asked = [{key for keys in _asked(side) for key in keys} for side in judged]
     for place, task in enumerate(tasks):
         if task.role != "finding":
             continue
         for other, side in enumerate(judged):
-            shared = sum(not keys.isdisjoint(asked[other]) for keys in task.known)
+            shared = sum(not asked[other].isdisjoint(keys) for keys in _asked(task))
             if shared and other != place:
                 raise ValueError(
                     f"task {side.name!r} shares {shared} examples with the finding side of {task.name!r}: heads "
                     "are judged on examples that none were found with"
                 )
+
+
+def _asked(task: Task) -> Sequence[Collection[str]]:
+    """What each example asks: of two tasks the same prompt may ask different things, and their targets tell which."""
+    return task.known if task.over_token_ids else [(example.text,) for example in task.examples]

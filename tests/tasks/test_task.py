@@ -195,7 +195,7 @@ def test_no_example_of_a_control_both_searches_and_judges(seed):
 def test_a_control_of_one_question_is_refused_since_what_finds_heads_never_judges_them():
     task = completions(("One, two,", " three"), ("One, two, ", "three"))
     for side in (lambda: search_control(task, 0), lambda: control_side(task, 10, 0)):
-        with pytest.raises(ValueError, match="control 'pairs' must ask two questions or more.* all of its 2 examples"):
+        with pytest.raises(ValueError, match=r"control 'pairs' must ask two questions or more.* all of its 2 examples"):
             side()
 
 
