@@ -81,6 +81,8 @@ class HeadRanking(Drawable, picture="heads"):
         notes: What its reader should know before trusting it.
         unit: Of the importance. Score lost is from 0 to 1, as scores are; methods that measure no score name another.
         grid: Layers × heads of the model (None: that of the importance).
+        examples: Hashes of the questions that the search has seen, its controls' among them; what proves the heads
+            leaves these out. Empty where that is not known, as on a planted truth.
 
     Raises:
         ValueError: Arrays of another shape than the grid, importance or z that is not finite, heads outside the grid,
@@ -107,6 +109,7 @@ class HeadRanking(Drawable, picture="heads"):
     unit: str = "score lost"
     interfering: tuple[Unit, ...] = ()
     grid: Grid = None  # type: ignore[assignment]  # by default that of the importance
+    examples: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         for name in ("importance", *_ARRAYS):
@@ -301,6 +304,7 @@ class HeadRanking(Drawable, picture="heads"):
         known: dict[str, Any] = {
             "provenance": record.get("provenance") or {},
             "notes": tuple(record.get("notes") or ()),
+            "examples": tuple(record.get("examples") or ()),
         }
         unit = record.get("unit", cls.unit)
         known["unit"] = _FORMER_UNITS.get(unit, unit)

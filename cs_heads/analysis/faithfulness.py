@@ -10,7 +10,7 @@ good ranking has a CPR that is large, or a CMD that is small.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from cs_heads.cluster import ModelLike
 from cs_heads.designs import different
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import CANNOT, BaselineTooLowError, baseline_too_low
+from cs_heads.experiment.controls import found_on, unseen_parts
 from cs_heads.experiment.protocol import (
     ExperimentLike,
     check_is_experiment,
@@ -180,7 +181,7 @@ def measure_faithfulness(
     n_random: int = 4,
     seed: int = 0,
 ) -> Faithfulness:
-    """``faithfulness`` on any experiment, of all its examples.
+    """``faithfulness`` on any experiment, of one example of each question that no ranking was found on.
 
     The intact model and the one with nothing kept are measured first, and nothing else where they are too close.
     ``spent`` counts every different mask on every example, with what the ablation runs beforehand.
@@ -205,6 +206,7 @@ def measure_faithfulness(
     """
     shares, rankings = _check(rankings, shares, response, n_random, seed)
     check_is_experiment("experiment", experiment)
+    [experiment], left_out = unseen_parts([experiment], found_on(rankings))
     grid = experiment.grid
     for name, ranking in rankings.items():
         heads_of(grid, ranking, name=f"found[{name!r}]", model=model_of(experiment))
@@ -253,7 +255,11 @@ def measure_faithfulness(
             "n_random": n_random,
             "seed": seed,
         },
-        notes=(*notes, *(note for name, ranking in rankings.items() for note in _order_notes(name, ranking))),
+        notes=(
+            *left_out,
+            *notes,
+            *(note for name, ranking in rankings.items() for note in _order_notes(name, ranking)),
+        ),
     )
 
 
@@ -307,10 +313,11 @@ def faithfulness(
     check_seed(seed)
     check_is_task(task)
     _, found = _check(found, shares, response, n_random, seed)
-    with unseen_columns(model, {task.name: task}, [], n=n, seed=seed, settings=settings) as columns:
+    with unseen_columns(model, {task.name: task}, [], found, n=n, seed=seed, settings=settings) as columns:
         experiment = columns[0].parts[0]
         options: dict[str, Any] = {"shares": shares, "response": response, "n_random": n_random, "seed": seed}
-        return measure_faithfulness(experiment, found, **options)
+        measured = measure_faithfulness(experiment, found, **options)
+        return replace(measured, notes=(*measured.notes, *columns[0].notes))
 
 
 def check_shares(shares: Any) -> list[float]:

@@ -160,7 +160,7 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         return table
 
 
-def measure_formats(columns: Sequence[Column], heads: Mapping[str, Sequence[HeadLike]], seed: int = 0) -> FormatHeads:
+def measure_formats(columns: Sequence[Column], heads: Mapping[str, Found], seed: int = 0) -> FormatHeads:
     """``format_heads`` on any experiments, of roles ``letters``, ``full`` and ``control``.
 
     Args:
@@ -228,7 +228,7 @@ def format_heads(
     forms: list[tuple[Role, Sequence[Task]]] = [("letters", letters), ("full", full), ("control", controls)]
     sides: Others = [(task.name, form, [task]) for form, tasks in forms for task in tasks]
     _check_forms([form for _, form, _ in sides])
-    with unseen_columns(model, {}, sides, n=n, seed=seed, settings=settings) as columns:
+    with unseen_columns(model, {}, sides, heads, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid
         by_name = heads if isinstance(heads, Mapping) else {str(grid.resolve(head)): [head] for head in heads}
         described = model_of(columns[0].parts[0])

@@ -135,7 +135,7 @@ def find(options: argparse.Namespace) -> None:
         found = search(**settings)
         between = perf_counter()
         options.k = found.provenance["k"]  # by default what fits the grid
-        proof = judge(found.top(options.k), exclude=found.shared, **settings)
+        proof = judge(found, k=options.k, **settings)
         seconds = {"find": between - start, "confirm": perf_counter() - between}
         result = _result(options, task, found, proof, seconds)
         if unseen is None:
@@ -276,15 +276,17 @@ def _measure_curve(
     folder: Path, unseen: Experiment, found: HeadRanking, result: dict[str, Any], seed: int
 ) -> list[Path]:
     """The score on unseen examples with 0, 1, ..., 10 heads off; how many take half goes into the result."""
-    from cs_heads.analysis.drops import Column
+    from cs_heads.analysis.drops import Column, without_seen
     from cs_heads.analysis.sparsity import measure_sparsity
     from cs_heads.report.findings import CURVE, RESULT, write_record
 
     heads = found.top(_heads_of_curve(found.grid.size))
-    spent = unseen.spent
-    curve = measure_sparsity([Column(unseen.task.name, "own", (unseen,))], heads, seed, N_RANDOM, found.shared)
+    columns = without_seen([Column(unseen.task.name, "own", (unseen,))], found)
+    part: Any = columns[0].parts[0]
+    spent = part.spent
+    curve = measure_sparsity(columns, heads, seed, N_RANDOM, found.shared)
     written = [write_record(folder / CURVE, curve.to_dict())]
-    result |= {"half": curve.heads_for(0.5), "curve_spent": unseen.spent - spent}
+    result |= {"half": curve.heads_for(0.5), "curve_spent": part.spent - spent}
     write_record(folder / RESULT, result)
     return written
 

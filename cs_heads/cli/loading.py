@@ -161,6 +161,7 @@ def unseen_of(
     import cs_heads as cs
     from cs_heads.report.findings import ATLAS, check_alone, check_folder
     from cs_heads.tasks import confirming_side
+    from cs_heads.tasks.sides import distinct
 
     if options.out is None:
         return None
@@ -168,7 +169,7 @@ def unseen_of(
     with warnings.catch_warnings():
         # The same examples are measured later, and what is to be said of them is said then.
         warnings.simplefilter("ignore")
-        unseen = cs.Experiment(model, confirming_side(task).take(N_UNSEEN), **settings)
+        unseen = cs.Experiment(model, distinct(confirming_side(task))[0].take(N_UNSEEN), **settings)
     check_folder(options.out, beside, unseen.provenance())
     settings["store"] = unseen.store
     return unseen

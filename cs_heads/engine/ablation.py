@@ -137,7 +137,9 @@ class Ablation:
         if self.kind == "optimal":
             self._learn(model, examples, batch_tokens, squares)
         for layer, given in self._given.items():
-            check_numbers(model, given, lambda _, layer=layer: f"in what {self.units} of layer {layer} give when intact")
+            check_numbers(
+                model, given, lambda _, layer=layer: f"in what {self.units} of layer {layer} give when intact"
+            )
         self.spent = self.preparation
 
     def replacement(

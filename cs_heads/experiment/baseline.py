@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from cs_heads.arguments import check_integer
 from cs_heads.experiment.protocol import chance_of, name_of
 from cs_heads.ranking import DEFAULT_K
 from cs_heads.tasks import Task
+from cs_heads.tasks.sides import distinct
 from cs_heads.units import Grid
 
 if TYPE_CHECKING:
@@ -40,12 +41,19 @@ class BaselineTooLowError(ValueError):
     """The baseline is too low: the intact model cannot do the task well enough to show what a head does."""
 
 
-def check_size(task: Task) -> None:
-    """Raise ``ValueError`` where a side of a task is too small to say anything."""
-    if len(task) < MIN_CORRECT:
+def check_size(task: Task, left_out: Sequence[str] = ()) -> None:
+    """Raise ``ValueError`` where a side of a task asks too few questions to say anything.
+
+    Args:
+        task: The side.
+        left_out: What was said of examples that are no part of it any more.
+    """
+    side, repeated = distinct(task)
+    if len(side) < MIN_CORRECT:
+        why = "".join(f" ({note})" for note in (*left_out, *repeated))
         raise ValueError(
-            f"task {task.name!r} has {len(task)} {task.role} examples; {MIN_CORRECT} or more are needed on each side: "
-            "add examples"
+            f"task {task.name!r} has {len(side)} {task.role} examples{why}; {MIN_CORRECT} or more are needed on each "
+            "side: add examples"
         )
 
 
@@ -119,7 +127,7 @@ def is_continuous(scores: Float[np.ndarray, " example"], experiment: object = No
     Those of a ``graded`` task always are, though the intact model may have full marks throughout. Of choices that tie
     each has a share of the point, so scores of a task without a scorer are right answers always.
     """
-    task = _task_of(experiment)
+    task = task_of(experiment)
     if isinstance(task, Task) and (task.scorer is None or task.graded):
         return task.graded
     return bool(((scores > 0) & (scores < 1)).any())
@@ -171,7 +179,7 @@ def shuffled_means(experiment: object, n_shuffles: int = N_SHUFFLES) -> Float[np
 
     This runs no model. None where that tells nothing: what is scored is no text, or the scorer does not read answers.
     """
-    task = _task_of(experiment)
+    task = task_of(experiment)
     if not isinstance(task, Task) or task.kind != "generation":
         return None
     inner: Any = getattr(experiment, "experiment", experiment)
@@ -193,7 +201,7 @@ def _off(experiment: Any) -> list[str]:
     return list(map(str, experiment.grid.units(experiment.off))) if hasattr(experiment, "off") else []
 
 
-def _task_of(experiment: object) -> object:
+def task_of(experiment: object) -> object:
     """The task of an experiment, or of that which it measures without some heads."""
     return getattr(getattr(experiment, "experiment", experiment), "task", None)
 

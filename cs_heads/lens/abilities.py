@@ -245,9 +245,7 @@ class _Trial:
         self.why_not[name] = why
         _log.info("without %s on %s: %s", name, self.model.cfg.model_name, why)
 
-    def agrees(
-        self, name: str, shortcut: Callable[[], Tensor], plain: Callable[[], Tensor] | None = None
-    ) -> bool:
+    def agrees(self, name: str, shortcut: Callable[[], Tensor], plain: Callable[[], Tensor] | None = None) -> bool:
         """Whether a shortcut gives what the plain forward does: its logits, or what ``plain`` gives."""
         try:
             difference = _difference(shortcut(), self.plain if plain is None else plain())
@@ -289,7 +287,9 @@ class _Trial:
             tokens, mask = pad([[texts[row][i] for i in places] for row, places in zip(order, at, strict=True)])
             if residual is not None:
                 where = pad(at)[0].to(residual.device)
-                options["start"] = Resumed(self.layer, residual[torch.tensor(order)[:, None].to(residual.device), where])
+                options["start"] = Resumed(
+                    self.layer, residual[torch.tensor(order)[:, None].to(residual.device), where]
+                )
             extension = Extension(mask, stored, parents, keep=parents is not None or stored is None)
             row, position = mask.nonzero(as_tuple=True)
             with hooked(self.model, {} if gates is None else gate_hooks_of_leaf(self.model, gates[order])):

@@ -30,7 +30,6 @@ from cs_heads.lens.model import (
     device_of,
     dtype_of,
     evaluating,
-    hook_names,
 )
 from cs_heads.lens.plain import PlainModel
 from cs_heads.lens.quantized import quantization_of
@@ -350,7 +349,9 @@ def _logits(model: HookedModel, plain: PlainModel | None) -> Check:
 
 def _later_tokens(model: HookedModel, plain: PlainModel | None) -> Check:
     """A text reads from left to right."""
-    return _unchanged("later tokens", model, "a text that goes on in another way, up to there", partial(_beside_others, model))
+    return _unchanged(
+        "later tokens", model, "a text that goes on in another way, up to there", partial(_beside_others, model)
+    )
 
 
 def _padding(model: HookedModel, plain: PlainModel | None) -> Check:

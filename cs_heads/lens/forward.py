@@ -29,9 +29,9 @@ from cs_heads.lens.model import (
 )
 from cs_heads.lens.timing import timed
 from cs_heads.lens.transfer import to_device
+from cs_heads.lens.turns import alone
 from cs_heads.text import first_line
 from cs_heads.units import Grid, Units
-from cs_heads.lens.turns import alone
 
 Tokens = Sequence[int] | Int[np.ndarray, "_"]
 
@@ -40,6 +40,7 @@ _MASKED_BY_PADDING_ALONE = ("OpenAIGPTLMHeadModel",)
 
 # Blocks of some architectures return a tensor (0 here), those of others so long a tuple or list; seen when recording.
 _TUPLE_LENGTH: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
 
 @dataclass(frozen=True)
 class Resumed:

@@ -25,7 +25,7 @@ from cs_heads.experiment.inputs import as_shown
 from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.lens import encode_example
 from cs_heads.lens.model import HookedModel, tokenizer_of
-from cs_heads.methods.controls import check_differentiable
+from cs_heads.methods.controls import check_differentiable, remembers_examples
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.settings import SettingsArguments
@@ -117,6 +117,7 @@ class Mediation:
 
 
 @one_bar("mediation", outermost=True)
+@remembers_examples
 def mediation(
     experiment: Experiment,
     *,

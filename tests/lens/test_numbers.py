@@ -21,7 +21,9 @@ RECORDS = [
     {"prompt": "a big red dog sees", "target": " the king"},
     {"prompt": "one , two", "target": " three"},
 ]
-L0H1_OFF = r"gives NaN or infinity in float16 with L0H1 off, on example \d, the text that begins '<s> [a-z ,]+', which is"
+L0H1_OFF = (
+    r"gives NaN or infinity in float16 with L0H1 off, on example \d, the text that begins '<s> [a-z ,]+', which is"
+)
 FINITE = torch.finfo(torch.float16).max
 
 
@@ -116,7 +118,9 @@ def test_a_text_ends_in_that_error_where_a_later_token_overflows(load, folders, 
         return torch.where(torch.arange(len(logits))[:, None] == 1, logits * torch.inf, logits) if steps[2:] else logits
 
     monkeypatch.setattr(decode, "logits_at", overflow)
-    with pytest.raises(NotFiniteError, match="in float32 with L2H3 off, on example 0, the text that begins '<s> the cat'"):
+    with pytest.raises(
+        NotFiniteError, match="in float32 with L2H3 off, on example 0, the text that begins '<s> the cat'"
+    ):
         cs.Experiment(model, cs.Task.from_records(RECORDS[:1])).generate(masks("L2H3"), max_new_tokens=6)
 
 
@@ -149,7 +153,9 @@ def test_the_mean_of_nan_is_put_in_no_head_s_place(half):
     point.add_hook(lambda z, hook: z * torch.inf, is_permanent=True)
     task = cs.Task.from_records(RECORDS)
     for ablation in ("mean", "resample"):
-        with pytest.raises(NotFiniteError, match=r"float16 (in what heads of layer 1 give when intact|with nothing off)"):
+        with pytest.raises(
+            NotFiniteError, match=r"float16 (in what heads of layer 1 give when intact|with nothing off)"
+        ):
             cs.Experiment(half, task, ablation=ablation)(masks("L1H1"))
 
 
@@ -191,4 +197,4 @@ def test_the_doctor_says_it_too(overflowing, too_large, half, backend):
     (line,) = cs.check_model(cs.load_model(too_large[0], "cpu", "float16", backend))
     assert (line.name, line.status) == ("logits", "fail")
     assert "gives NaN or infinity in float16 with nothing off" in line.found
-    assert FINITE < torch.inf and output_projections(overflowing[1])[0].weight.abs().max() < FINITE
+    assert torch.inf > FINITE and output_projections(overflowing[1])[0].weight.abs().max() < FINITE
