@@ -681,7 +681,8 @@ def test_the_help_of_compare_names_its_methods(capsys):
 
 def test_choices_can_be_scored_per_character(find, tmp_path, monkeypatch):
     """The option reaches the scoring of both sides."""
-    records = [{"prompt": f"the {word}", "choices": [" cat", " dog"], "answer": 0} for word in WORDS] * 3
+    prompts = [f"the {word} {other}" for word in WORDS for other in WORDS[:3]]
+    records = [{"prompt": prompt, "choices": [" cat", " dog"], "answer": 0} for prompt in prompts]
     scored = []
     monkeypatch.setattr(Task, "score", lambda self, *_: scored.append(self.length_normalized) or 0.0)
     find("--length-normalized", task=write(tmp_path / "words.jsonl", records), n="30")
