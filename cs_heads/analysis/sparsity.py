@@ -17,17 +17,10 @@ from cs_heads.analysis.drops import (
     Role,
     heads_of,
     measure_drops,
-from cs_heads.analysis.drops import (
-    Column,
-    Found,
-    Role,
-    heads_of,
-    measure_drops,
     model_of,
     other_tasks,
     unseen_columns,
     without_seen,
-)
 )
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.random_heads import random_orders

@@ -30,7 +30,7 @@ from cs_heads.experiment.results import LOGPROB, MARGIN, SCORE, CachedResults, R
 from cs_heads.experiment.texts import Texts
 from cs_heads.experiment.together import Part, measure
 from cs_heads.lens import EncodedExample, ModelState, describe, prepended
-from cs_heads.lens.abilities import check_runs
+from cs_heads.lens.abilities import check_forward
 from cs_heads.lens.batches import TokenBudget, token_budget_for
 from cs_heads.lens.differentiate import Asked, gate_gradients, probability_gradients
 from cs_heads.lens.fused import why_not_fused
@@ -555,7 +555,7 @@ class Experiment:
     def _gradient_tokens(self) -> TokenBudget:
         # Of all calls: what does not fit into memory is found out once, and whether the model is run rightly.
         model = local_model(self.source)
-        check_runs(model)
+        check_forward(model)
         return token_budget_for(model, self.settings.batch_tokens, "gradient")
 
     def kept_work(self, kind: str, work: Mapping[str, Any], *others: Experiment) -> KeptWork | None:

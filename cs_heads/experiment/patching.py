@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.cost import check_budget
 from cs_heads.lens import ModelState, check_ablatable, describe
-from cs_heads.lens.abilities import check_runs
+from cs_heads.lens.abilities import check_forward
 from cs_heads.lens.batches import token_budget_for
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.patch import PatchPoint, encode_point, patch_gradients, patched_effects, record_z
@@ -133,7 +133,7 @@ class PatchingExperiment:
     @cached_property
     def _tokens(self) -> Any:
         # Of all runs: what does not fit into memory is found out once, and whether the model is run rightly.
-        check_runs(self.model)
+        check_forward(self.model)
         return token_budget_for(self.model, self.settings.batch_tokens, "patching")
 
     @cached_property

@@ -89,7 +89,7 @@ def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
     says so.
 
     Raises:
-        ValueError: The plain forward is not the model: see ``check_runs``.
+        ValueError: The plain forward is not the model: see ``check_forward``.
     """
     wanted = wanted or _EVERY
     if not is_tried():
@@ -110,7 +110,7 @@ def beside_others(model: HookedModel) -> dict[str, tuple[Float[Tensor, "n vocab"
         return _Trial(model).beside_others()
 
 
-def check_runs(model: HookedModel) -> None:
+def check_forward(model: HookedModel) -> None:
     """Raise ``ValueError`` where our own call is not the model.
 
     A later token moves an earlier logit, or a text has other logits beside others, padded, than it has alone: by more
@@ -221,7 +221,7 @@ class _Trial:
             return self.model(tokens, **given)[0].float()
 
     def check(self) -> None:
-        """See ``check_runs``."""
+        """See ``check_forward``."""
         away = {what: _difference(*both) for what, both in self.beside_others().items()}
         wrong = [what for what, difference in away.items() if not difference <= fault(dtype_of(self.model))]
         if not wrong:
