@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -137,8 +138,11 @@ class Ablation:
         if self.kind == "optimal":
             self._learn(model, examples, batch_tokens, squares)
         for layer, given in self._given.items():
-            check_numbers(model, given, lambda _, layer=layer: f"in what {self.units} of layer {layer} give when intact")
+            check_numbers(model, given, partial(self._named, layer))
         self.spent = self.preparation
+
+    def _named(self, layer: int, place: int) -> str:
+        return f"in what {self.units} of layer {layer} give when intact"
 
     def replacement(
         self,

@@ -91,7 +91,9 @@ def _check_hooks(model: HookedModel, refused: str) -> None:
     """Raise ``ValueError`` for hooks that would be baked in; permanent ones belong to the model."""
     standing = [name for name, point in model.hook_dict.items() if not all(h.is_permanent for h in point.fwd_hooks)]
     if standing:
-        raise ValueError(f"{refused}: hooks stand on it ({standing[0]}); leave their with block, or model.reset_hooks()")
+        raise ValueError(
+            f"{refused}: hooks stand on it ({standing[0]}); leave their with block, or model.reset_hooks()"
+        )
 
 
 def _copied(model: HookedModel) -> Any:
@@ -105,7 +107,9 @@ def _copied(model: HookedModel) -> Any:
             if isinstance(value, FunctionType):
                 vars(module)[name] = _rebound(value, memo)
             elif isinstance(value, dict):
-                value.update({key: _rebound(each, memo) for key, each in value.items() if isinstance(each, FunctionType)})
+                value.update(
+                    {key: _rebound(each, memo) for key, each in value.items() if isinstance(each, FunctionType)}
+                )
     return made
 
 

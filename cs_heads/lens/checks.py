@@ -30,7 +30,6 @@ from cs_heads.lens.model import (
     device_of,
     dtype_of,
     evaluating,
-    hook_names,
 )
 from cs_heads.lens.plain import PlainModel
 from cs_heads.lens.quantized import quantization_of

@@ -38,6 +38,7 @@ Tokens = Sequence[int] | Int[np.ndarray, "_"]
 # Blocks of some architectures return a tensor (0 here), those of others so long a tuple; seen when recording.
 _TUPLE_LENGTH: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
+
 @dataclass(frozen=True)
 class Resumed:
     """Where a forward starts: ``residual [batch, pos, d_model]`` enters block ``layer``, those before are skipped."""
@@ -134,16 +135,18 @@ def _nan_of_attention(model: HookedModel) -> Iterator[None]:
         return
     seen: dict[int, Tensor] = {}
 
-    def see(layer: int, scores: Float[Tensor, "batch head query key"], hook: Any) -> None:
+    def see(layer: int, scores: Float[Tensor, "batch head query key"], hook: Any) -> Tensor:
         # Masked keys are at minus infinity.
         seen[layer] = (scores.isnan() | scores.isposinf()).any(dim=3).transpose(1, 2)
+        return scores
 
     def mark(layer: int, z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Tensor:
         return z.masked_fill(seen.pop(layer)[..., None], torch.nan) if layer in seen else z
 
     points = range(model.cfg.n_layers)
-    hooks = {f"blocks.{layer}.attn.hook_attn_scores": partial(see, layer) for layer in points}
-    with hooked(model, {**hooks, **{hook_name(layer): partial(mark, layer) for layer in points}}):
+    hooks: dict[str, Callable[..., Tensor]] = {hook_name(layer): partial(mark, layer) for layer in points}
+    hooks |= {f"blocks.{layer}.attn.hook_attn_scores": partial(see, layer) for layer in points}
+    with hooked(model, hooks):
         yield
 
 

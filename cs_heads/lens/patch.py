@@ -126,7 +126,9 @@ def patched_effects(
         with patched(model, chosen, taken, strength[batch]):
             logprobs = _logprobs(model, chosen).cpu()
         left = 1 - strength[batch]
-        check_numbers(model, logprobs, lambda i: row_of(model, left[i], chosen[i].prompt, int(pair[batch[i]]), how="patched"))
+        check_numbers(
+            model, logprobs, lambda i: row_of(model, left[i], chosen[i].prompt, int(pair[batch[i]]), how="patched")
+        )
         measured[batch] = _measure(logprobs)
         done(new)
 

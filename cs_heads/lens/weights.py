@@ -21,7 +21,9 @@ _BUFFER = re.compile(r"(^|\.)(masked_bias|causal_mask|(attn|attention)\.bias|pos
 _REPORT = "transformers.modeling_utils"
 
 # Names of files of adapters, which are for weights that they do not have.
-_ADAPTER = re.compile(r"adapter_config\.json|(.*[^a-z])?(lora|adapters?)([^a-z].*)?\.(safetensors|bin|pt|pth|npz)|.*\.lora")
+_ADAPTER = re.compile(
+    r"adapter_config\.json|(.*[^a-z])?(lora|adapters?)([^a-z].*)?\.(safetensors|bin|pt|pth|npz)|.*\.lora"
+)
 
 # Weights by the names that transformers knows, those first that it takes where there are several.
 _FORMS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")

@@ -311,7 +311,11 @@ WITHOUT_NORM = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size":
 @pytest.mark.parametrize(
     ("architecture", "sizes", "said"),
     [
-        ("DeepseekV2", LATENT | {"topk_method": "greedy"}, r"show z of its DeepseekV2\w+ \(multi-head latent attention\)"),
+        (
+            "DeepseekV2",
+            LATENT | {"topk_method": "greedy"},
+            r"show z of its DeepseekV2\w+ \(multi-head latent attention\)",
+        ),
         ("DeepseekV3", LATENT, r"show z of its DeepseekV3\w+ \(multi-head latent attention\) head by head: .* 4 heads"),
         ("GraniteMoeHybrid", WITHOUT_ROTARY, r"cannot run its GraniteMoeHybridForCausalLM \(RuntimeError: .*rotary"),
         ("OPT", WITHOUT_NORM | {"do_layer_norm_before": False, "word_embed_proj_dim": 32}, r"cannot run its OPT"),

@@ -1,5 +1,7 @@
 """NaN or infinity is no score, no token and no gradient: one error names the dtype, the units off and the example."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -21,8 +23,9 @@ RECORDS = [
     {"prompt": "a big red dog sees", "target": " the king"},
     {"prompt": "one , two", "target": " three"},
 ]
-L0H1_OFF = r"gives NaN or infinity in float16 with L0H1 off, on example \d, the text that begins '<s> [a-z ,]+', which is"
-FINITE = torch.finfo(torch.float16).max
+L0H1_OFF = (
+    r"gives NaN or infinity in float16 with L0H1 off, on example \d, the text that begins '<s> [a-z ,]+', which is"
+)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +72,7 @@ def test_what_float16_cannot_say_is_refused_and_float32_says_what_plain_hugging_
     assert np.isfinite(experiment.logprob(masks("L1H1"))).all()
     with pytest.raises(NotFiniteError, match=L0H1_OFF) as error:
         experiment(masks("L0H1"))
-    assert "\n" not in str(error.value) and "Load it in float32 or bfloat16" in str(error.value)
+    assert re.search(r"^[^\n]*Load it in float32 or bfloat16[^\n]*$", str(error.value))
     right = cs.Experiment(cs.load_model(folder, "cpu", "float32", backend), task)
     found = right.logprob(masks("L0H1"))
     for example, tokens in enumerate(right.encoded):
@@ -116,7 +119,9 @@ def test_a_text_ends_in_that_error_where_a_later_token_overflows(load, folders, 
         return torch.where(torch.arange(len(logits))[:, None] == 1, logits * torch.inf, logits) if steps[2:] else logits
 
     monkeypatch.setattr(decode, "logits_at", overflow)
-    with pytest.raises(NotFiniteError, match="in float32 with L2H3 off, on example 0, the text that begins '<s> the cat'"):
+    with pytest.raises(
+        NotFiniteError, match="in float32 with L2H3 off, on example 0, the text that begins '<s> the cat'"
+    ):
         cs.Experiment(model, cs.Task.from_records(RECORDS[:1])).generate(masks("L2H3"), max_new_tokens=6)
 
 
@@ -167,7 +172,9 @@ def test_the_mean_of_nan_is_put_in_no_head_s_place(half):
     point.add_hook(lambda z, hook: z * torch.inf, is_permanent=True)
     task = cs.Task.from_records(RECORDS)
     for ablation in ("mean", "resample"):
-        with pytest.raises(NotFiniteError, match=r"float16 (in what heads of layer 1 give when intact|with nothing off)"):
+        with pytest.raises(
+            NotFiniteError, match=r"float16 (in what heads of layer 1 give when intact|with nothing off)"
+        ):
             cs.Experiment(half, task, ablation=ablation)(masks("L1H1"))
 
 
@@ -192,7 +199,8 @@ def test_tokens_that_a_model_never_says_are_no_fault(load, folders, backend):
     )
     try:
         found = cs.Experiment(model, task).logprob(masks("L1H1"))
-        assert (found > wanted).all() and np.isfinite(found).all()
+        assert (found > wanted).all()
+        assert np.isfinite(found).all()
         texts = cs.Experiment(model, task).generate(masks("L1H1"), max_new_tokens=3)
         assert texts.shape == (2, 3)
         with pytest.raises(NotFiniteError, match="in float32 with nothing off, on example 0"):
@@ -209,4 +217,5 @@ def test_the_doctor_says_it_too(overflowing, too_large, half, backend):
     (line,) = cs.check_model(cs.load_model(too_large[0], "cpu", "float16", backend))
     assert (line.name, line.status) == ("logits", "fail")
     assert "gives NaN or infinity in float16 with nothing off" in line.found
-    assert FINITE < torch.inf and output_projections(overflowing[1])[0].weight.abs().max() < FINITE
+    # The weights are finite in float16.
+    assert output_projections(overflowing[1])[0].weight.abs().max() < torch.finfo(torch.float16).max

@@ -235,7 +235,7 @@ def said_by_everyone(folder, capsys):
         {"style-lora.safetensors": ""},
         {"style.lora": ""},
     ],
-    ids=lambda files: ",".join(files),
+    ids=",".join,
 )
 @pytest.mark.parametrize("alone", [False, True], ids=["beside weights", "alone"])
 def test_an_adapter_is_refused_by_name_and_not_left_out(written, files, alone, tmp_path, capsys):
@@ -279,7 +279,10 @@ def test_two_sets_of_weights_are_refused_where_they_differ(written, name, capsys
     tensors["model.layers.1.mlp.up_proj.weight"] *= 1.1
     form(folder, name, tensors)
     said = said_by_everyone(folder, capsys)
-    assert f"it has model.safetensors, which would be read, and {name}, which differs in model.layers.1.mlp.up_proj" in said
+    assert (
+        f"it has model.safetensors, which would be read, and {name}, which differs in model.layers.1.mlp.up_proj"
+        in said
+    )
 
 
 def test_code_of_its_own_that_is_not_run_is_warned_of(written):
