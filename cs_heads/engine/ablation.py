@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -137,12 +136,10 @@ class Ablation:
             self._given = {layer: total / self._n_tokens.to(total.device) for layer, total in self._given.items()}
         if self.kind == "optimal":
             self._learn(model, examples, batch_tokens, squares)
-        for layer, given in self._given.items():
-            check_numbers(model, given, partial(self._named, layer))
+        layers = list(self._given)
+        largest = np.array([float(given.abs().max()) for given in self._given.values()])
+        check_numbers(model, largest, lambda i: f"in what {self.units} of layer {layers[i]} give when intact")
         self.spent = self.preparation
-
-    def _named(self, layer: int, place: int) -> str:
-        return f"in what {self.units} of layer {layer} give when intact"
 
     def replacement(
         self,
