@@ -111,7 +111,7 @@ class Ablation:
                 places = Shared(position - torch.from_numpy(self._prompt[batch])[row] - self._lowest)
 
             def read(layer: int, value: Tensor) -> None:
-                z = by_unit(value, n_units, len(batch), self.units)[tuple(at.on(value.device))]
+                z = by_unit(value, n_units, len(batch))[tuple(at.on(value.device))]
                 if self.kind == "resample":
                     ids = torch.from_numpy(self._first[batch])[row] + position
                     self._given.setdefault(layer, torch.empty(int(self._length.sum()), *z.shape[1:], dtype=z.dtype))
@@ -136,10 +136,9 @@ class Ablation:
             self._given = {layer: total / self._n_tokens.to(total.device) for layer, total in self._given.items()}
         if self.kind == "optimal":
             self._learn(model, examples, batch_tokens, squares)
-        for layer, given in self._given.items():
-            check_numbers(
-                model, given, lambda _, layer=layer: f"in what {self.units} of layer {layer} give when intact"
-            )
+        layers = list(self._given)
+        largest = np.array([float(given.abs().max()) for given in self._given.values()])
+        check_numbers(model, largest, lambda i: f"in what {self.units} of layer {layers[i]} give when intact")
         self.spent = self.preparation
 
     def replacement(

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from cs_heads.lens.cache import Extension, HookedCache, bridge_cache
 from cs_heads.lens.fused import fused_attention
-from cs_heads.lens.gates import gated, reading
+from cs_heads.lens.gates import gated, hooked, reading
 from cs_heads.lens.model import (
     HookedModel,
     backend_of,
     config_of,
     context_length,
     device_of,
+    dtype_of,
     evaluating,
     hook_name,
     replaced_forwards,
@@ -116,6 +117,7 @@ def logits_at(
         if fused:
             stack.enter_context(fused_attention(model, padded=placed.padded))
         stack.enter_context(resumed(model, start))
+        stack.enter_context(_nan_of_attention(model))
         stack.enter_context(gated(model, gates, replacement, units, where))
         stack.callback(model.unembed.register_forward_pre_hook(gather).remove)
         with timed("rest of the model"):
@@ -126,6 +128,33 @@ def logits_at(
             f"(logits of shape {list(logits.shape)})"
         )
     return logits[0]
+
+
+@contextmanager
+def _nan_of_attention(model: HookedModel) -> Iterator[None]:
+    """Let z be NaN where attention is, inside the ``with`` block: TransformerLens lets such a head attend to nothing.
+
+    ``HookedTransformer`` does, and a bridge in compatibility mode. In float16, where queries and keys overflow.
+    """
+    scrubbed = backend_of(model) == "hooked" or getattr(model, "compatibility_mode", False)
+    if not scrubbed or dtype_of(model) != torch.float16:
+        yield
+        return
+    seen: dict[int, Tensor] = {}
+
+    def see(layer: int, scores: Float[Tensor, "batch head query key"], hook: Any) -> Tensor:
+        # Masked keys are at minus infinity.
+        seen[layer] = (scores.isnan() | scores.isposinf()).any(dim=3).transpose(1, 2)
+        return scores
+
+    def mark(layer: int, z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Tensor:
+        return z.masked_fill(seen.pop(layer)[..., None], torch.nan) if layer in seen else z
+
+    points = range(model.cfg.n_layers)
+    hooks: dict[str, Callable[..., Tensor]] = {hook_name(layer): partial(mark, layer) for layer in points}
+    hooks |= {f"blocks.{layer}.attn.hook_attn_scores": partial(see, layer) for layer in points}
+    with hooked(model, hooks):
+        yield
 
 
 def check_runs(model: HookedModel) -> None:

@@ -70,9 +70,10 @@ def row_of(
     tokens: Tokens,
     example: int | None = None,
     units: Units = "heads",
+    *,
     how: str = "off",
 ) -> str:
-    """What ``check_numbers`` says of a row: the units that are off in it, or gated, its example, and how this begins."""
+    """What ``check_numbers`` says of a row: the units off in it (or gated), its example, and how this begins."""
     mixed = np.zeros(0) if gates is None else np.asarray(torch.as_tensor(gates).detach().cpu()).astype(float)
     off = Grid.from_model(model, units).units(mixed != 1) if (mixed != 1).any() else []
     named = ", ".join(map(str, off[:_NAMED])) + (f" and {len(off) - _NAMED} more" if len(off) > _NAMED else "")
@@ -97,7 +98,7 @@ class Reads:
 
 LIKELIEST = -1
 
-ANY_READ = Reads(*np.zeros((2, 1), dtype=np.int64), np.array([LIKELIEST]))
+ANY_READ = Reads(np.array([0]), np.array([0]), np.array([LIKELIEST]))
 """What is read in a forward that is run for its inside alone: it must make some logits."""
 
 

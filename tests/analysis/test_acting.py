@@ -453,9 +453,9 @@ OPT = FALCON | {"ffn_dim": 48, "max_position_embeddings": 64, "word_embed_proj_d
 XGLM = {"d_model": 32, "num_layers": 2, "attention_heads": 4, "vocab_size": 23, "ffn_dim": 48}
 
 
-@pytest.mark.parametrize("name, sizes", [("Falcon", FALCON), ("OPT", OPT), ("XGLM", XGLM)])
+@pytest.mark.parametrize(("name", "sizes"), [("Falcon", FALCON), ("OPT", OPT), ("XGLM", XGLM)])
 def test_models_with_hooks_and_linear_maps_of_their_libraries_are_baked(name, sizes, tmp_path):
-    """TransformerLens puts hooks on MLPs of OPT and XGLM itself; transformers has a linear map of its own for Falcon."""
+    """TransformerLens puts hooks on MLPs of OPT and XGLM; transformers has a linear map of its own for Falcon."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**sizes, pad_token_id=0, bos_token_id=1, eos_token_id=2)
     hf = getattr(transformers, f"{name}ForCausalLM")(config).eval()

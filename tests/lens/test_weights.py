@@ -235,7 +235,7 @@ def said_by_everyone(folder, capsys):
         {"style-lora.safetensors": ""},
         {"style.lora": ""},
     ],
-    ids=lambda files: ",".join(files),
+    ids=",".join,
 )
 @pytest.mark.parametrize("alone", [False, True], ids=["beside weights", "alone"])
 def test_an_adapter_is_refused_by_name_and_not_left_out(written, files, alone, tmp_path, capsys):
