@@ -147,7 +147,8 @@ def _part(asked: Asked) -> Part | None:
 def measure(parts: Sequence[Part]) -> None:
     """Run what is missing of parts that share an engine, and keep it as it comes."""
     asked = requests([(part.cached, part.looked_up) for part in parts])
-    if all(part.is_intact for part in parts) and left_out(sum(len(request.examples) for request in asked)):
+    may = all(part.is_intact and part.cached.trial is not None for part in parts)
+    if may and left_out(sum(len(request.examples) for request in asked)):
         # What is tried is masks, which run otherwise; so that they are soon reached, every answer counts as right.
         for part, request in zip(parts, asked, strict=True):
             part.cached.keep(request, [(pair, _RIGHT) for pair in range(len(request.examples))])

@@ -292,6 +292,11 @@ def dtype_of(model: HookedModel) -> torch.dtype:
     return next(p.dtype for p in model.parameters() if p.is_floating_point())
 
 
+def largest_number(model: HookedModel) -> float:
+    """The largest finite number of the dtype of the weights."""
+    return float(torch.finfo(dtype_of(model)).max)
+
+
 def hooked_points(model: HookedModel | ModelInfo) -> tuple[str, ...]:
     """Names of the hook points on which hooks stand now; none for a model that is not in this process."""
     points = getattr(model, "hook_dict", {})
