@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from cs_heads.experiment.inputs import encode_task
 from cs_heads.lens import describe
 from cs_heads.lens.bake import check_can_save, save_plain, without_units
 from cs_heads.lens.gates import hooked, hooks_of
-from cs_heads.lens.model import check_ablatable, check_units
+from cs_heads.lens.model import check_ablatable, check_units, largest_number
 from cs_heads.lens.turns import alone
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import ABLATIONS
@@ -87,7 +86,8 @@ def scale(model: Any, factors: Mapping[HeadLike, float | int]) -> Iterator[Any]:
         The model.
 
     Raises:
-        ValueError: What ``ablated`` refuses of models and heads, or a factor that is no finite number.
+        ValueError: What ``ablated`` refuses of models and heads, or a factor that is no finite number in the dtype of
+            the model.
 
     >>> import cs_heads as cs
     >>> model = cs.load_model("demo")
@@ -98,10 +98,14 @@ def scale(model: Any, factors: Mapping[HeadLike, float | int]) -> Iterator[Any]:
     False
     """
     given = check_mapping("factors", factors, "a number by head, as {'L2H6': 0.3}")
-    for head, factor in given.items():
-        if not fits(factor, float) or not math.isfinite(factor):
-            raise ValueError(f"factors must be finite numbers, got {in_line(factor)} for {head}")
     grid, chosen = _chosen(model, [*given], None, "factors")
+    most = largest_number(model)
+    for head, factor in given.items():
+        if not fits(factor, float) or not -most <= factor <= most:
+            raise ValueError(
+                f"factors must be finite numbers, got {in_line(factor)} for {head}; "
+                f"the largest of the model's dtype is {most:.3g}"
+            )
     with hooked(model, hooks_of(grid, dict(zip(chosen, map(float, given.values()), strict=True)))):
         yield model
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -98,11 +98,12 @@ def atlas(
         control_weight = check_weight("control_weight", control_weight)
     budget = None if budget is None else check_integer("budget", budget, 1)
     given = None if tasks is None else check_skills(tasks, n)
-    with _source(model, settings) as (source, rest):
+    with _source(model, settings) as (source, rest), ExitStack() as opened:
         listed = _default_tasks(source, seed) if given is None else given
         said = [note for task in listed for side in (task, confirming_side(task)) for note in distinct(side)[1]]
         listed = [distinct(finding_side(task))[0] for task in listed]
         unseen, unread = _unseen(source, listed, n, rest, chosen=given is not None)
+        opened.enter_context(next(iter(unseen.values())))
         listed = [task for task in listed if task.name in unseen]
         names, judged = [task.name for task in listed], next(iter(unseen.values()))
         k, fitted = fitting_k(k, judged.grid)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -14,8 +12,8 @@ from jaxtyping import Float
 from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import heads_of
-from cs_heads.analysis.result import Record, Result
-from cs_heads.arguments import check_integer, check_list, check_path, check_seed
+from cs_heads.analysis.result import Result
+from cs_heads.arguments import check_integer, check_list, check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.drawable import Drawable
 from cs_heads.lens import describe
@@ -23,11 +21,11 @@ from cs_heads.lens.attention import attention_patterns, token_texts
 from cs_heads.lens.model import check_ablatable, context_length, tokenizer_of, vocabularies
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.ranking import HeadRanking
+from cs_heads.record import Record, Saved, json_ready
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.text import Text, is_token_ids, shown
 from cs_heads.units import Grid, HeadLike, Unit, as_heads
 
-FORMAT = "cs-heads attention"
 HABITS = ("previous token", "first token", "same token", "induction")
 
 
@@ -45,7 +43,7 @@ class PromptAttention(Record):
 
     prompt: str
     tokens: tuple[str, ...]
-    ids: tuple[int, ...]
+    ids: tuple[Annotated[int, (-1, 2**31)], ...]
     intact: Float[np.ndarray, "head query key"]
     ablated: Float[np.ndarray, "head query key"] | None = None
 
@@ -103,7 +101,7 @@ class PromptAttention(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadAttention(Result, Drawable, picture="last_token"):
+class HeadAttention(Saved, Result, Drawable, picture="last_token"):
     """Attention of ``heads`` on prompts, intact and with ``off`` ablated.
 
     Attributes:
@@ -112,6 +110,8 @@ class HeadAttention(Result, Drawable, picture="last_token"):
         prompts: The attention on each prompt.
         provenance: The model.
     """
+
+    _format, _version = "attention", 1
 
     heads: tuple[Unit, ...]
     off: tuple[Unit, ...]
@@ -153,40 +153,10 @@ class HeadAttention(Result, Drawable, picture="last_token"):
                 rows.append({**seen, **habits, "change": float(change)})
         return pd.DataFrame(rows)
 
-    def save(self, path: str | Path) -> None:
-        """Write as JSON; attention is kept to four decimals.
-
-        Args:
-            path: The file; one that is there is replaced.
-
-        Raises:
-            ValueError: ``path`` is no path.
-            OSError: The file cannot be written.
-        """
-        path = check_path("path", path)
+    def to_dict(self) -> dict[str, Any]:
+        """The whole of it, JSON-ready; attention is kept to four decimals."""
         prompts = tuple(one._changed(lambda patterns: np.round(patterns.astype(float), 4)) for one in self.prompts)
-        record = {"format": FORMAT, "version": 1, **replace(self, prompts=prompts).to_dict()}
-        path.write_text(json.dumps(record) + "\n", encoding="utf-8")
-
-    @classmethod
-    def load(cls, path: str | Path) -> HeadAttention:
-        """Read what ``save`` wrote.
-
-        Args:
-            path: The file.
-
-        Raises:
-            ValueError: ``path`` is no path, or a file of another kind.
-            OSError: The file cannot be read.
-        """
-        path = check_path("path", path)
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            if record["format"] != FORMAT or record["version"] != 1:
-                raise ValueError(f"format {record['format']!r}, version {record['version']!r}")
-            return cls.from_dict({**record, "provenance": record.get("provenance") or {}})
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"path {str(path)!r} holds no saved attention: {error}") from error
+        return {**super().to_dict(), "prompts": json_ready(prompts)}
 
 
 def attention(

@@ -21,7 +21,7 @@ from cs_heads.analysis.faithfulness import Faithfulness, check_shares, measure_f
 from cs_heads.analysis.losses import Specificity, TaskDrop
 from cs_heads.analysis.overlap import rank_biased_overlap, spearman, top_overlap
 from cs_heads.analysis.random_heads import random_orders
-from cs_heads.analysis.result import Result, json_ready
+from cs_heads.analysis.result import Result
 from cs_heads.analysis.sparsity import measure_sparsity, random_drops
 from cs_heads.analysis.verdict import default_note
 from cs_heads.arguments import check_integer, check_list, check_mapping, check_one_of, check_seed
@@ -34,6 +34,7 @@ from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import method_named
 from cs_heads.progress import cost_of, expect, one_bar, step
 from cs_heads.ranking import HeadRanking
+from cs_heads.record import Proportion, Record, json_ready
 from cs_heads.settings import SettingsArguments, check_method_options
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, check_controls, finding_side
@@ -45,7 +46,7 @@ METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient")
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
+class Compared(Record):
     """One method: its ranking, how long it took, and what its heads do to unseen examples.
 
     ``curve[i]`` is what its first i + 1 heads take; ``control_drops`` what the top heads take from each control.
@@ -93,7 +94,7 @@ class Comparison(Result, Drawable, picture="comparison"):
     methods: dict[str, Compared]
     random_drops: Float[np.ndarray, "set k"]
     k: int
-    baseline: float
+    baseline: Proportion
     spent: int
     refused: dict[str, str]
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)

@@ -31,11 +31,19 @@ from cs_heads.experiment.controls import (
     unseen_parts,
 )
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, preparation_of, provenance_of
+from cs_heads.experiment.protocol import (
+    ExperimentLike,
+    chance_of,
+    check_is_experiment,
+    preparation_of,
+    provenance_of,
+    responding,
+)
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.experiment.without import Without
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
+from cs_heads.record import Proportion
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, check_controls
 from cs_heads.tasks.controls import AUTO
@@ -70,7 +78,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     heads: tuple[Unit, ...]
     result: TaskDrop
     random_drops: tuple[float, ...]
-    p: float
+    p: Proportion
     verdict: Verdict
     reasons: tuple[str, ...]
     controls: tuple[TaskDrop, ...]
@@ -118,15 +126,17 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Confirmation:
-        """What ``to_dict`` wrote, also in older versions: their verdicts, which read no controls, stay as they are.
+        """What ``to_dict`` wrote.
 
         Args:
             record: The record.
 
         Raises:
-            KeyError: A field that the record must have is missing.
+            ValueError: A value is not of the type of its field, a field is missing, or a key is unknown.
         """
-        return super().from_dict({**record, "result": record})
+        # What is of no field of its own is of its result.
+        own = {name: value for name, value in record.items() if name in cls._written}
+        return super().from_dict({**own, "result": {key: record[key] for key in record if key not in own}})
 
     def to_frame(self) -> pd.DataFrame:
         """One row per task, the confirmed one first: baseline, score, drop and relative drop with their intervals."""
@@ -343,7 +353,7 @@ def measure_proof(
     measure_together(
         [Asked(experiment, once), *(Asked(control, own) for _, control in controls if control.grid == grid)]
     )
-    baseline, ablated, *random = experiment(once)[place]
+    baseline, ablated, *random = responding(experiment, "score")(once, None)[place]
     chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from typing_extensions import Unpack
 
 from cs_heads.analysis.losses import Interval, mean_interval
-from cs_heads.analysis.result import Record, Result
+from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_list, check_mapping, check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.drawable import Drawable
@@ -21,6 +21,7 @@ from cs_heads.experiment.controls import check_apart
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.gating.fit import contrastive_gating
 from cs_heads.progress import one_bar, step
+from cs_heads.record import Record
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.tasks.sides import check_is_task

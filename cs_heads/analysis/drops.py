@@ -20,7 +20,7 @@ from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, check_size
 from cs_heads.experiment.controls import check_apart, found_on, unseen_parts, unseen_side
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, preparation_of, provenance_of
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured, preparation_of, provenance_of
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.lens import check_weights
 from cs_heads.progress import expect, one_bar, step
@@ -257,7 +257,7 @@ def measure_drops(
     measure_together([Asked(part, once) for part in parts])
     spent = 0
     for column in columns:
-        scores = [part(once)[place] for part in column.parts]
+        scores = [measured(part, once)[place] for part in column.parts]
         spent += sum(len(once) * part.n_examples + preparation_of(part) for part in column.parts)
         chances = list(map(chance_of, column.parts))
         low = [baseline_too_low(part, each[0]) for part, each in zip(column.parts, scores, strict=True)]

@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import Found, heads_of, model_of
 from cs_heads.analysis.losses import wilson_interval
-from cs_heads.analysis.result import Record, Result
+from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_one_of
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
@@ -24,6 +24,7 @@ from cs_heads.drawable import Drawable
 from cs_heads.experiment.controls import found_on, unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.progress import one_bar
+from cs_heads.record import Record
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Example, Task
 from cs_heads.tasks.scorer import compared

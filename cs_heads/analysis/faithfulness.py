@@ -20,7 +20,7 @@ from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import heads_of, model_of, unseen_columns
 from cs_heads.analysis.losses import Interval, wilson_interval
-from cs_heads.analysis.result import Record, Result
+from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_list, check_seed, fits, in_line
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import different
@@ -39,6 +39,7 @@ from cs_heads.experiment.protocol import (
 )
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
+from cs_heads.record import Record
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.sides import check_is_task

@@ -13,11 +13,12 @@ from jaxtyping import Bool
 
 from cs_heads.analysis.drops import Found, heads_of
 from cs_heads.analysis.random_heads import Mask
-from cs_heads.analysis.result import Record, Result
+from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_mapping, check_one_of, check_seed
 from cs_heads.drawable import Drawable
 from cs_heads.lens import check_weights
 from cs_heads.ranking import HeadRanking
+from cs_heads.record import Record
 from cs_heads.units import Grid, Unit, check_grid
 
 Null = Literal["layers", "grid"]

@@ -30,6 +30,7 @@ from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import fitting_k
+from cs_heads.experiment.protocol import measured
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
@@ -130,16 +131,16 @@ def measure_sparsity(
     nested = {str(k): named[:k] for k in range(len(named) + 1)}
     sizes = [sum(part.n_examples for part in column.parts) for column in columns]
     expect(len(nested) * sum(sizes) + n_random * len(named) * sizes[0])
-    measured = measure_drops(columns, nested, dict.fromkeys(nested, columns[0].name), seed)
+    found = measure_drops(columns, nested, dict.fromkeys(nested, columns[0].name), seed)
     orders, notes = random_orders(grid, named, exclude, n_random, np.random.default_rng(seed))
     step("random heads")
     random, spent = random_drops(columns[0], orders) if orders else (None, 0)
     return SparsityCurve(
         heads=named,
-        drops={c.name: tuple(measured.drops[k][c.name] for k in nested) for c in columns},
-        roles=measured.roles,
-        spent=measured.spent + spent,
-        provenance={**measured.provenance, "n_random": n_random},
+        drops={c.name: tuple(found.drops[k][c.name] for k in nested) for c in columns},
+        roles=found.roles,
+        spent=found.spent + spent,
+        provenance={**found.provenance, "n_random": n_random},
         random_drops=random,
         notes=(*notes, *measured.notes),
     )
@@ -149,7 +150,8 @@ def random_drops(column: Column, orders: Sequence[Sequence[Unit]]) -> tuple[Floa
     """Drops of random heads in these orders, one more with each k, and the example-evaluations they take."""
     nested = [order[:k] for order in orders for k in range(len(order) + 1)]
     once, place = different(explicit(column.parts[0].grid, nested))
-    scores = np.mean([part(once).mean(axis=1) for part in column.parts], axis=0)[place].reshape(len(orders), -1)
+    means = [measured(part, once).mean(axis=1) for part in column.parts]
+    scores = np.mean(means, axis=0)[place].reshape(len(orders), -1)
     # The intact run is that of the curve.
     spent = (len(once) - 1) * sum(part.n_examples for part in column.parts)
     return scores[:, :1] - scores, spent

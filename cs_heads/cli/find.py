@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from cs_heads.cli.loading import N_UNSEEN, loaded, unseen_of
 from cs_heads.cli.options import ListMethods, add_common, method_options, names_of_methods, settings_of
 from cs_heads.cli.parser import add_command
 from cs_heads.cli.printing import headed, largest_losses, losses_line, verdict_colored
+from cs_heads.record import json_text
 
 if TYPE_CHECKING:
     from cs_heads.analysis.confirm import Confirmation
@@ -192,7 +192,7 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     from cs_heads.report.heads import interfering_note
 
     if options.json:
-        print(json.dumps(result))
+        print(json_text(result))
         return
     print(f"model {result['model']}, task {result['task']}, method {result['method']}")
     off = f", with {', '.join(map(str, found.off))} off throughout" if found.off else ""
@@ -251,11 +251,12 @@ def _print_controls(proof: Confirmation) -> None:
 
 def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking) -> list[Path]:
     from cs_heads.plot.style import draw_to
-    from cs_heads.report.findings import CURVE, RESULT, write_record
+    from cs_heads.record import write_json
+    from cs_heads.report.findings import CURVE, RESULT
 
     # Parts of an earlier run do not stay beside this one's.
     (folder / CURVE).unlink(missing_ok=True)
-    written = [write_record(folder / RESULT, result), folder / "ranking.json"]
+    written = [write_json(folder / RESULT, result), folder / "ranking.json"]
     found.save(written[-1])
     return written + draw_to(folder / "heads.png", plot.heads, found, k, verdict=result["confirm"]["verdict"])
 
@@ -278,16 +279,17 @@ def _measure_curve(
     """The score on unseen examples with 0, 1, ..., 10 heads off; how many take half goes into the result."""
     from cs_heads.analysis.drops import Column, without_seen
     from cs_heads.analysis.sparsity import measure_sparsity
-    from cs_heads.report.findings import CURVE, RESULT, write_record
+    from cs_heads.record import write_json
+    from cs_heads.report.findings import CURVE, RESULT
 
     heads = found.top(_heads_of_curve(found.grid.size))
     columns = without_seen([Column(unseen.task.name, "own", (unseen,))], found)
     part: Any = columns[0].parts[0]
     spent = part.spent
     curve = measure_sparsity(columns, heads, seed, N_RANDOM, found.shared)
-    written = [write_record(folder / CURVE, curve.to_dict())]
+    written = [write_json(folder / CURVE, curve.to_dict())]
     result |= {"half": curve.heads_for(0.5), "curve_spent": part.spent - spent}
-    write_record(folder / RESULT, result)
+    write_json(folder / RESULT, result)
     return written
 
 

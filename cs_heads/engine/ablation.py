@@ -111,7 +111,7 @@ class Ablation:
                 places = Shared(position - torch.from_numpy(self._prompt[batch])[row] - self._lowest)
 
             def read(layer: int, value: Tensor) -> None:
-                z = by_unit(value, n_units, len(batch))[tuple(at.on(value.device))]
+                z = by_unit(value, n_units, len(batch), self.units)[tuple(at.on(value.device))]
                 if self.kind == "resample":
                     ids = torch.from_numpy(self._first[batch])[row] + position
                     self._given.setdefault(layer, torch.empty(int(self._length.sum()), *z.shape[1:], dtype=z.dtype))

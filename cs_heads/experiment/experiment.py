@@ -118,7 +118,8 @@ class Experiment:
         model: Your own TransformerLens model, a name that ``load_model`` takes, or a ``Cluster`` that holds one.
         task: What is measured.
         settings: How, see ``SettingsArguments``. Workers that these start end with the experiment, with ``close``, or
-            with its ``with`` block; without any the numbers are the same to rounding.
+            with its ``with`` block, and a store that it opened by its path is closed; without workers the numbers are
+            the same to rounding.
 
     Raises:
         ValueError: A setting that is not allowed, an example that does not fit into the model's context, or hooks on a
@@ -144,11 +145,13 @@ class Experiment:
         self.task = task
         self._scoring = task.scoring
         self.store: Store | None = None
+        self._opened: Store | None = None
         batch_tokens, prepend_bos = self.settings.batch_tokens, self.settings.prepend_bos
         self._state = given.state if checked else ModelState.of(self.model)
         if self.settings.store is not None:
             kept: Any = self.settings.store
             self.store = kept if checked else Store.of(kept, study_of(self.model, self.settings))
+            self._opened = None if self.store is kept else self.store
             batch_tokens = self._first_batch_tokens(self.store) if batch_tokens is None else batch_tokens
         self._description = given.description if checked else describe(self.model)
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
@@ -213,9 +216,11 @@ class Experiment:
         return cast(SettingsArguments, {**vars(self.settings), **placed, "store": self.store})
 
     def close(self) -> None:
-        """Stop the workers that this experiment started, if it did."""
+        """Stop the workers that this experiment started, and close the store that it opened, if it did."""
         if self._own is not None:
             self._own.close()
+        if self._opened is not None:
+            self._opened.close()
 
     def __enter__(self) -> Experiment:
         return self

@@ -70,6 +70,14 @@ class PatchingExperiment:
             self.store = Store.of(self.settings.store, study_of(self.model, self.settings))
         self._description = describe(self.model)
 
+    def __enter__(self) -> PatchingExperiment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the store that it opened, if it did."""
+        if self.store is not None and self.store is not self.settings.store:
+            self.store.close()
+
     @property
     def unit(self) -> str:
         """What is measured."""

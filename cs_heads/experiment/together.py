@@ -153,7 +153,8 @@ def measure(parts: Sequence[Part]) -> None:
 
 def _measure(parts: Sequence[Part]) -> None:
     asked = requests([(part.cached, part.looked_up) for part in parts])
-    if all(part.is_intact for part in parts) and left_out(sum(len(request.examples) for request in asked)):
+    may = all(part.is_intact and part.cached.trial is not None for part in parts)
+    if may and left_out(sum(len(request.examples) for request in asked)):
         # What is tried is masks, which run otherwise; so that they are soon reached, every answer counts as right.
         for part, request in zip(parts, asked, strict=True):
             part.cached.keep(request, [(pair, _RIGHT) for pair in range(len(request.examples))])

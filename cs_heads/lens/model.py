@@ -298,6 +298,11 @@ def dtype_of(model: HookedModel) -> torch.dtype:
     return next(p.dtype for p in model.parameters() if p.is_floating_point())
 
 
+def largest_number(model: HookedModel) -> float:
+    """The largest finite number of the dtype of the weights."""
+    return float(torch.finfo(dtype_of(model)).max)
+
+
 def context_length(model: HookedModel | ModelInfo) -> int | None:
     """The most tokens the model takes, where it says so."""
     return getattr(model.cfg, "n_ctx", None)

@@ -144,4 +144,5 @@ def attribution_patching(
     Raises:
         ValueError: No pairs, pairs of two kinds, or something else than a TransformerLens model.
     """
-    return PatchingExperiment(model, pairs, least=1, **settings).gradients()
+    with PatchingExperiment(model, pairs, least=1, **settings) as experiment:
+        return experiment.gradients()

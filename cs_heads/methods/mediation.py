@@ -206,7 +206,8 @@ def indirect_effects(
         ValueError: Fewer than two pairs, pairs with and without ``instead`` together, or different numbers of places,
             before the model runs.
     """
-    return _mediation(PatchingExperiment(model, pairs, budget=budget, **settings), average_source)
+    with PatchingExperiment(model, pairs, budget=budget, **settings) as experiment:
+        return _mediation(experiment, average_source)
 
 
 def function_vector_effects(

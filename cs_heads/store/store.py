@@ -469,6 +469,8 @@ class Store:
             yield
         except sqlite3.OperationalError as error:
             raise StoreError(f"store {str(self.path)!r} cannot be {doing}: {error}; what it holds is kept") from error
+        except sqlite3.ProgrammingError as error:
+            raise ValueError(f"store {str(self.path)!r} is closed: open it, or make its experiment, again") from error
         except sqlite3.DatabaseError as error:
             raise BrokenStoreError(
                 f"store {str(self.path)!r} is no store of cs-heads, or a broken one: {error}"

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Literal
 
 from cs_heads.arguments import check_integer, check_one_of, check_seed
-from cs_heads.tasks.data_files import input_output_pairs, lines_of, one_file, read_json
+from cs_heads.files import read_json
+from cs_heads.tasks.data_files import input_output_pairs, lines_of, one_file
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.family import Entry, first_to_find, goes_with_format, with_distractors
 from cs_heads.tasks.task import Task

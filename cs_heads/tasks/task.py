@@ -301,7 +301,7 @@ class Task:
         """
         if isinstance(self.scorer, LogprobScorer):
             scored = self.scorer.score_logprobs(self.examples[example], logprobs, [share == 1 for share in hits])
-            return float(check_scores(self.scorer, [scored], 1)[0])
+            return float(check_scores(self.scorer, [scored], [example])[0])
         if self.kind == "completion":
             return float(hits[0] if self.accuracy == "token" else hits[0] == 1)
         logprobs = compared(self.examples[example], logprobs, self.length_normalized)
@@ -348,11 +348,11 @@ class Task:
         """
         chosen = [self.examples[index] for index in examples]
         if intact is not None and hasattr(self.scorer, "against") and isinstance(self.scorer, RelativeScorer):
-            return check_scores(self.scorer, self.scorer.against(chosen, texts, intact), len(texts))
+            return check_scores(self.scorer, self.scorer.against(chosen, texts, intact), examples)
         if not isinstance(self.scorer, FunctionScorer | Scorer):
             wants = "needs the intact model's texts" if self.relative else "is not scored by texts"
             raise ValueError(f"task {self.name!r} is a {self.kind} task: it {wants}")
-        return check_scores(self.scorer, self.scorer(chosen, texts), len(texts))
+        return check_scores(self.scorer, self.scorer(chosen, texts), examples)
 
     def generated(self, max_new_tokens: int, stop: Sequence[str] = ()) -> Task:
         """The completion task with the model writing its answer: 1 where the text is the target, white space aside.
