@@ -21,7 +21,7 @@ from cs_heads.arguments import check_integer, check_list, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k
+from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy
 from cs_heads.experiment.controls import control_experiments, judged_sides, left_out_note
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, preparation_of, provenance_of
@@ -252,6 +252,9 @@ def confirm(
             seed=seed,
         )
         said = left_out_note(experiment, task, seed) if automatic else ()
+        if proof.verdict == "baseline too low":
+            own = Without(experiment, off)
+            said = (remedy(own, own.baseline()), *said)
         # Their own count has what the ablation ran beforehand.
         return replace(proof, spent=sum(each.spent for each in (experiment, *others)), notes=(*proof.notes, *said))
 
