@@ -21,7 +21,7 @@ from cs_heads.arguments import check_integer, check_list, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k
+from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy
 from cs_heads.experiment.controls import (
     UNTOLD,
     control_experiments,
@@ -274,6 +274,9 @@ def confirm(
         )
         said = (*experiment.notes, *left_out, *fewer, *(left_out_note(experiment, task, seed) if automatic else ()))
         said = said if seen else (*said, UNTOLD)
+        if proof.verdict == "baseline too low":
+            own = Without(experiment, off)
+            said = (remedy(own, own.baseline()), *said)
         # Their own count has what the ablation ran beforehand.
         return replace(proof, spent=sum(each.spent for each in (experiment, *others)), notes=(*proof.notes, *said))
 

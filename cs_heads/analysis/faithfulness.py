@@ -25,7 +25,7 @@ from cs_heads.arguments import check_integer, check_list, check_seed, fits, in_l
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import different
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import CANNOT, BaselineTooLowError, baseline_too_low
+from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, remedy
 from cs_heads.experiment.controls import found_on, unseen_parts
 from cs_heads.experiment.protocol import (
     ExperimentLike,
@@ -395,7 +395,7 @@ def _check_clear(
     """Raise ``BaselineTooLowError`` where the intact model cannot do the task, or hardly differs from an empty one."""
     low = baseline_too_low(experiment, scores)
     if low:
-        raise BaselineTooLowError(f"task {name_of(experiment)!r}: {low}; {CANNOT}")
+        raise BaselineTooLowError(f"task {name_of(experiment)!r}: {low}; {remedy(experiment, scores)}")
     gain = intact - empty
     error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
     if gain.mean() <= max(_CLEAR * error, _NOTHING):

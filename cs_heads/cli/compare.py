@@ -102,7 +102,7 @@ def compare(options: argparse.Namespace) -> None:
     names = DEFAULT if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
     given, settings = method_options(options, names), settings_of(options)
     shares = None if options.shares is None else check_shares([_number(share) for share in options.shares.split(",")])
-    with loaded(options) as (model, task, controls):
+    with loaded(options, settings) as (model, task, controls):
         call = partial(
             cs.compare,
             model,

@@ -103,7 +103,7 @@ def find(options: argparse.Namespace) -> None:
     # What needs no model to be refused is refused before one is loaded, and what loads and runs it is imported.
     own = method_options(options, [options.method])[options.method]
     settings = settings_of(options)
-    with loaded(options) as (model, task, controls):
+    with loaded(options, settings) as (model, task, controls):
         from cs_heads.methods.registry import METHODS
 
         method = METHODS[options.method]
@@ -204,7 +204,8 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     how = f"{found.grid.word}s{where[found.provenance.get('positions', 'all')]}"
     if how != "heads":
         print(how)
-    print(f"{_prepended_line(result['prepend_bos'])}\n")
+    asked, chat = getattr(options, "prepend_bos", None), found.provenance["task"]["chat_template"] is not None
+    print(f"{_prepended_line(result['prepend_bos'], asked, chat)}\n")
     unit = "" if found.unit == "score lost" else f" ({found.unit})"
     print(f"{'unit' if found.grid.kind != 'heads' else 'head':<8}{'importance':>10}{unit}")
     for row in (*result["heads"], *({**row, "head": f"{row['head']} ✓"} for row in result["claimed"])):
@@ -227,12 +228,14 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     print(headed(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm"))
 
 
-def _prepended_line(prepended: bool | list[str] | None) -> str:
-    """What stands before every prompt; None where prompts are token ids."""
+def _prepended_line(prepended: bool | list[str] | None, asked: bool | None, chat: bool) -> str:
+    """What stands before every prompt, by whose will; None where prompts are token ids."""
     if prepended is None:
         return "prompts are token ids, as they are given"
     what = ("BOS" if prepended else "no BOS") if isinstance(prepended, bool) else " ".join(prepended)
-    return f"{what} prepended, as the tokenizer does by itself"
+    if asked is not None:
+        return f"{what} prepended, as {'--prepend-bos' if asked else '--no-prepend-bos'} says"
+    return f"{what} prepended, {'beside what the chat template writes' if chat else 'as the tokenizer does by itself'}"
 
 
 def _print_controls(proof: Confirmation) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +12,7 @@ import numpy as np
 from cs_heads.arguments import in_line
 from cs_heads.tasks.data_files import check_columns
 from cs_heads.tasks.example import Example
-from cs_heads.text import Text, is_token_ids
+from cs_heads.text import Text, is_token_ids, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +23,9 @@ IDS = "a list of token ids (integers of 0 or more, one at least)"
 FORMS = '{"prompt", "choices", "answer"} or {"prompt", "target"}'
 GENERATED = '{"prompt", "target", "reference"}, the last two optional'
 _FIELDS = ("prompt", "choices", "answer", "target", "positions", "reference", "sequence")
+
+# Contradictions that a warning names, and answers of each.
+_TOLD = 3
 
 # How alike a mistyped name is: "position" is near "positions", "options" is not.
 _NEAR = 0.88
@@ -46,17 +50,39 @@ def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def read_records(
     records: Iterable[tuple[str, Any]], name: str, generated: bool = False
 ) -> tuple[Kind, tuple[Example, ...]]:
-    """Kind and examples of a task's records, each with its place; a mixture of kinds raises ``ValueError``."""
+    """Kind and examples of a task's records, each with its place; a mixture of kinds raises ``ValueError``.
+
+    A warning names records that ask the same and have another answer.
+    """
     examples: list[Example] = []
     kinds: dict[Kind, str] = {}
+    answered: dict[Any, dict[Any, str]] = {}
     for place, record in records:
         kind, example = read_record(record, f"task {name!r}, {place}", generated)
         kinds.setdefault(kind, place)
         examples.append(example)
+        # Choices that differ are another question.
+        asked = (example.prompt, example.positions, frozenset(example.continuations) if kind == "choice" else None)
+        right = example.target if example.continuations else example.reference
+        answered.setdefault(asked, {}).setdefault((right, example.reference), place)
     if len(kinds) > 1:
         places = " and ".join(f"a {kind} record ({place})" for kind, place in kinds.items())
         raise ValueError(f"task {name!r} mixes two forms: {places}; a task has one")
+    twice = [(asked[0], places) for asked, places in answered.items() if len(places) > 1]
+    if twice:
+        warnings.warn(_contradictions(name, twice), stacklevel=3)
     return next(iter(kinds), "completion"), tuple(examples)
+
+
+def _contradictions(name: str, twice: list[tuple[Text, dict[Any, str]]]) -> str:
+    """Of prompts, each with the places of its answers, what a warning says."""
+    told = []
+    for prompt, places in twice[:_TOLD]:
+        answers = [f"{shown(right)!r:.40} ({place})" for (right, _), place in places.items()][:_TOLD]
+        told.append(f"{shown(prompt)[-60:]!r} is {' and '.join(answers)}")
+    more = [f"{len(twice) - _TOLD} more"] if len(twice) > _TOLD else []
+    said = "the same question has different answers, and a model gives one"
+    return f"task {name!r}: {said}: {'; '.join(told + more)}"
 
 
 def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind, Example]:

@@ -66,7 +66,7 @@ class Task:
 
     - ``choice`` (``acc``): 1 when the right continuation has the highest summed log-probability;
       with ``length_normalized=True`` (``acc_norm``) each sum is divided by the continuation's
-      length in characters, its leading space not counted.
+      length in characters, the one space that it may begin with not counted.
     - ``completion``: 1 when every target token is the argmax, which is greedy exact match without
       decoding; over token ids with ``accuracy="token"`` the share of target tokens that are the argmax.
     - ``generation``: what ``scorer`` says of the text that the model writes after the prompt, greedily, up to

@@ -6,6 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cs_heads import Experiment, Task
+from cs_heads.experiment.baseline import CANNOT, BaselineTooLowError, check_baseline
 from cs_heads.lens import load_model
 from tests.plain import units_replaced
 from tests.tiny import save_byte_model
@@ -124,3 +125,52 @@ def test_heads_of_a_real_model_off_at_the_last_token(smollm2, end):
         experiment, found = ours(smollm2, "bridge", task, [3])
     np.testing.assert_allclose(found, off_at_the_last(smollm2, prompts, targets, [3], 9), atol=2e-4)
     assert experiment.provenance()["task"]["merged"] == 3 * (end == " ")
+
+
+@pytest.mark.parametrize(("end", "start"), [("", ""), (" ", " ")], ids=["none", "two"])
+def test_where_one_space_before_the_answers_makes_the_model_right_the_error_says_so(folder, backend, end, start):
+    model = load_model(folder, device="cpu", backend=backend)
+    prompts = [f"{first} and {second}" for first in ("one", "two", "up", "red", "cat", "king") for second in "abcdefgh"]
+
+    def task(ends, starts, answers):
+        choices = [starts + word for word in ("it", "now", "dog", "three")]
+        rows = zip(prompts, answers, strict=True)
+        return Task.from_records([{"prompt": p + ends, "choices": choices, "answer": int(a)} for p, a in rows])
+
+    def likeliest(ends, starts):
+        nothing = np.zeros((1, 2, 2), dtype=bool)
+        # The log-probability is that of the answer.
+        each = [Experiment(model, task(ends, starts, [a] * len(prompts)), progress=False) for a in range(4)]
+        length = [np.array([len(one.continuations[a]) for one in e.encoded]) for a, e in enumerate(each)]
+        return np.argmax([e.logprob(nothing)[0] * n for e, n in zip(each, length, strict=True)], axis=0)
+
+    right, told = likeliest("", " "), likeliest(end, start)
+    # Answers that are right after one space, and wrong as they stand.
+    prompts, answers = zip(
+        *((p, a) for p, a, other in zip(prompts, right, told, strict=True) if a != other), strict=True
+    )
+    assert len(prompts) >= 4
+    with pytest.raises(BaselineTooLowError) as error:
+        check_baseline(Experiment(model, task(end, start, answers), progress=False))
+    written = f" {('it', 'now', 'dog', 'three')[answers[0]]}"
+    asked = min(len(prompts), 20)
+    assert str(error.value).endswith(
+        f"; with one space between prompt and answer it answers {asked} of the first {asked} right, and as they are 0: "
+        f"write answers as {written!r}, after a prompt that ends in no space"
+    )
+    wrong = [(a + 1) % 4 for a in answers]
+    with pytest.raises(BaselineTooLowError, match=f"; {CANNOT}$"):
+        check_baseline(Experiment(model, task("", " ", wrong), progress=False))
+
+
+@pytest.mark.real
+def test_a_real_model_is_said_to_know_capitals_with_a_space_before_them(smollm2):
+    pairs = (
+        "France Paris, Italy Rome, Spain Madrid, Germany Berlin, Japan Tokyo, China Beijing, Egypt Cairo, Greece Athens"
+    )
+    records = [
+        {"prompt": f"The capital of {country} is", "target": city} for country, city in map(str.split, pairs.split(","))
+    ]
+    model = load_model(smollm2, device="cpu")
+    with pytest.raises(BaselineTooLowError, match=r"answers 0 of 8 .*; with one space .* [4-8] of the first 8 right"):
+        check_baseline(Experiment(model, Task.from_records(records), progress=False))
