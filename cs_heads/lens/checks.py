@@ -98,10 +98,10 @@ def not_run(model: HookedModel) -> list[Check]:
             _logprobs(model, _tokens(model, 1))
         return []
     except NotFiniteError as error:
-        first = _not_finite("logits", error)
+        first, others = _not_finite("logits", error), ["weights", "folded biases"]
     except ValueError as error:
-        first = Check("hook_z", "fail", str(error), _UNABLATABLE)
-    still = [tried(name, partial(_CHECKS[name], model, None)) for name in ("weights", "folded biases")]
+        first, others = Check("hook_z", "fail", str(error), _UNABLATABLE), ["weights", "folded biases", "dtype"]
+    still = [tried(name, partial(_CHECKS[name], model, None)) for name in others]
     return [first, *(line for line in still if line.status != "ok")]
 
 
