@@ -43,8 +43,8 @@ def check_model(
 
     Returns:
         A line for each check, ``"ok"``, ``"warn"`` or ``"fail"``: weights, hook_z, logits, BOS, later tokens, padding,
-        batch, dtype, folded biases, fused attention, shortcuts, heads, context length and speed. Of files that cannot be loaded, because of
-        what is wrong with them, the lines that say so alone.
+        batch, dtype, folded biases, fused attention, shortcuts, heads, context length and speed. Of files that cannot
+        be loaded, because of what is wrong with them, the lines that say so alone.
 
     Raises:
         ValueError: No such model, reference, device, dtype or backend.
