@@ -257,20 +257,24 @@ class Forwards:
         ideas: Abilities | None = None,
     ) -> None:
         self.model, self.ablation = model, ablation or Ablation()
-        self.able = abilities(model, ideas)
+        self._ideas = ideas
+        self._able = dict[bool, Abilities]()
+        self.look()
         self.budget = TokenBudget(batch_tokens or token_budget(model, self.able.fused))
         device = device_of(model)
         self._overhead = overhead(model)
         self._most_kept = _MAX_STORED.get(device.type, _MAX_STORED["cpu"])
         # What is joined is in memory twice for a moment.
         self._most_pooled = min(self._most_kept // 2, int(_SHARE * free_memory(device)))
-        self._fused = self.able.fused
         if not self.ablation.is_prepared:
-            self.ablation.prepare(model, examples, self.budget.tokens, self.fused())
+            self.ablation.prepare(model, examples, self.budget.tokens, self.able.fused)
 
-    def fused(self) -> bool:
-        """Whether attention may be fused now: hooks may have been added to it since."""
-        return self.able.fused and why_not_fused(self.model) is None
+    def look(self) -> None:
+        """See what is exact now: hooks may have been put inside attention, or taken out, since."""
+        fusable = why_not_fused(self.model) is None
+        if fusable not in self._able:
+            self._able[fusable] = abilities(self.model, self._ideas)
+        self.able = self._able[fusable]
 
     def run(
         self,
@@ -297,8 +301,6 @@ class Forwards:
             DoesNotFitError: A row does not fit into memory by itself; a batch that does not fit is halved.
             NotFiniteError: What was read of a row is NaN or infinite; forwards before it were handed out.
         """
-        if stored is None:
-            self._fused = self.fused()
 
         def some(batch: Sequence[Row], keep: bool) -> Iterator[Done]:
             yield self._forward(list(batch), stored, residuals, layer, keep)
@@ -349,7 +351,7 @@ class Forwards:
             parents = None if stored is None else torch.tensor([row.parent for row in batch])
             extension = Extension(attention_mask, stored, parents, keep)
         places = [(row.piece.source, row.piece.start, len(row.piece.tokens)) for row in batch]
-        options: dict[str, Any] = {"extension": extension, "fused": self._fused}
+        options: dict[str, Any] = {"extension": extension, "fused": self.able.fused}
         if layer is None:
             assert residuals is not None
             with residuals.recording(self.model, places):

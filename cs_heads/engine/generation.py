@@ -127,6 +127,7 @@ class Generation:
         batches of that run.
         """
         known = np.zeros(len(examples), dtype=bool) if known is None else known
+        self.forwards.look()
         rows = self._rows(masks, examples, drafts, known)
         needed = _asked_for if known.any() else None
         yield from self._run(rows, needed)
@@ -288,7 +289,7 @@ class Generation:
             places = [((pool.pairs[r].example, 0), n + s, width) for r, n, s in zip(rows, prompts, start, strict=True)]
             return ablation.replacement(gates[rows].numpy(), places, prompts, width)
 
-        stored, fused = KeyValues.joined(pool.stored), self.forwards.fused()
+        stored, fused = KeyValues.joined(pool.stored), self.forwards.able.fused
         # What an ablated unit gives must be the same at every step.
         graphs = self.forwards.able.graphs and ablation.shares_examples
         return Decoding(self.forwards.model, stored, pool.texts, gates, replacement, fused, ablation.units, graphs)

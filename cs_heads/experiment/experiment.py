@@ -30,7 +30,7 @@ from cs_heads.experiment.results import LOGPROB, MARGIN, SCORE, CachedResults, R
 from cs_heads.experiment.texts import Texts
 from cs_heads.experiment.together import Part, measure
 from cs_heads.lens import EncodedExample, ModelState, describe, prepended
-from cs_heads.lens.abilities import check_forward
+from cs_heads.lens.abilities import check_forward, why_no_gradients
 from cs_heads.lens.batches import TokenBudget, token_budget_for
 from cs_heads.lens.differentiate import Asked, gate_gradients, probability_gradients
 from cs_heads.lens.fused import why_not_fused
@@ -511,6 +511,7 @@ class Experiment:
         ):
             if runs:
                 ran = np.asarray(np.isnan(found).any(axis=(1, 2)))
+                extend = engine is not None and engine.forwards.able.extend and self._extends_gradients
                 with in_dtype or nullcontext():
                     probability_gradients(
                         local_model(self.source),
@@ -519,7 +520,7 @@ class Experiment:
                         self._gradient_tokens,
                         done=done,
                         measured=found,
-                        extend=engine is not None and engine.forwards.able.gradients,
+                        extend=extend,
                         units=self.settings.units,
                         off_at=self.settings.positions,
                     )
@@ -562,6 +563,11 @@ class Experiment:
         model = local_model(self.source)
         check_forward(model)
         return token_budget_for(model, self.settings.batch_tokens, "gradient")
+
+    @cached_property
+    def _extends_gradients(self) -> bool:
+        """Whether gradients are taken through stored keys and values."""
+        return why_no_gradients(self.model) is None
 
     def kept_work(self, kind: str, work: Mapping[str, Any], *others: Experiment) -> KeptWork | None:
         """Where work on the right answers of this experiment, and of others, is kept; None without a store.

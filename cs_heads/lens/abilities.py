@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -57,19 +57,18 @@ class Abilities:
     """What a model can be run with, with the numbers of the plain forward.
 
     ``fused`` attention (``lens.fused``), ``extend`` from stored keys and values (``lens.cache``), ``resume`` at a later
-    layer (``lens.forward``); on a GPU, where it is faster, ``graphs`` of steps of decoding (``lens.captured``);
-    ``gradients`` through stored keys and values (``lens.differentiate``). ``why_not`` says it of what was tried in vain.
+    layer (``lens.forward``); on a GPU, where it is faster, ``graphs`` of steps of decoding (``lens.captured``).
+    ``why_not`` says it of what was tried in vain.
     """
 
     fused: bool = True
     extend: bool = True
     resume: bool = True
     graphs: bool = False
-    gradients: bool = True
     why_not: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-PLAIN = Abilities(fused=False, extend=False, resume=False, gradients=False)
+PLAIN = Abilities(fused=False, extend=False, resume=False)
 """Every forward runs whole, as the model's own code runs it."""
 
 _EVERY = Abilities(graphs=True)
@@ -128,28 +127,34 @@ def _exact(model: HookedModel, wanted: Abilities) -> Abilities:
         if reason is not None:
             trial.leave_out("fused attention", reason)
         fused = wanted.fused and reason is None and trial.agrees("fused attention", lambda: trial.logits(fused=True))
-        # Fused attention ends where a hook is put inside attention later, and gradients do without it.
-        ways = {" with fused attention": True, "": False} if fused else {"": False}
-        resume = (wanted.resume and model.cfg.n_layers > 1) and all(
-            trial.agrees(f"resuming at a later layer{way}", partial(trial.resumed, is_fused))
-            for way, is_fused in ways.items()
+        resume = (wanted.resume and model.cfg.n_layers > 1) and trial.agrees(
+            "resuming at a later layer", lambda: trial.resumed(fused)
         )
-        extend = (wanted.extend and trial.width > 1) and all(
-            trial.agrees(f"stored keys and values{way}", partial(trial.extended, is_fused))
-            for way, is_fused in ways.items()
+        extend = (wanted.extend and trial.width > 1) and trial.agrees(
+            "stored keys and values", lambda: trial.extended(fused)
         )
-        if extend and resume:
-            # Either is of use without the other, and both are used together.
-            together = "stored keys and values at a later layer"
-            resume = trial.agrees(together, lambda: trial.extended(fused, resumed=True))
-        gradients = (extend and wanted.gradients) and trial.agrees(
-            "gradients through stored keys and values", lambda: trial.gradients(extended=True), trial.gradients
-        )
+        if resume and extend:
+            # Both are used together, too.
+            both = "resuming from stored keys and values"
+            resume = trial.agrees(both, lambda: trial.extended(fused, resumed=True))
         against = why_no_graphs(model, fused) if extend and wanted.graphs else None
         if against is not None:
             trial.leave_out("graphs", against)
         graphs = extend and wanted.graphs and against is None
-        return Abilities(fused, extend, resume, graphs, gradients, trial.why_not)
+        return Abilities(fused, extend, resume, graphs, trial.why_not)
+
+
+def why_no_gradients(model: HookedModel) -> str | None:
+    """Why gradients are not taken through stored keys and values (``lens.differentiate``); None where that is exact.
+
+    Attention is then not fused, whatever it is where nothing is differentiated.
+    """
+    trial, name = _Trial(model), "gradients through stored keys and values"
+    if trial.width == 1:
+        return "its context has 1 token"
+    with evaluating(model):
+        trial.agrees(name, lambda: trial.gradients(extended=True), trial.gradients)
+    return trial.why_not.get(name)
 
 
 def why_no_graphs(model: HookedModel, fused: bool) -> str | None:
@@ -223,7 +228,8 @@ class _Trial:
     def check(self) -> None:
         """See ``check_forward``."""
         away = {what: _difference(*both) for what, both in self.beside_others().items()}
-        wrong = [what for what, difference in away.items() if not difference <= fault(dtype_of(self.model))]
+        # Of what is no number nothing is told here: it is refused where it is scored.
+        wrong = [what for what, difference in away.items() if difference > fault(dtype_of(self.model))]
         if not wrong:
             return
         if dtype_of(self.model) in HALF:
@@ -270,11 +276,12 @@ class _Trial:
 
         Args:
             fused: Whether attention runs through the fused kernel.
-            resumed: Whether all pieces start at a later layer.
-            gates: Gates with a gradient; None is those of the trial.
+            resumed: Whether all pieces start at a later layer, where no steps are taken.
+            gates: Gates with a gradient, through which no steps are taken; None is those of the trial.
         """
         texts = [row[:n] for row, n in zip(self.tokens.tolist(), self.lengths, strict=True)]
-        cuts = [[0, n // 2, *([n - 1] if n > 2 else []), n] for n in self.lengths]
+        steps = self.width > 2 and not resumed and gates is None
+        cuts = [[0, n // 2, *([n - 1] if steps else []), n] for n in self.lengths]
         residual = self._residual(fused) if resumed else None
         stored: KeyValues | None = None
         order, pieces = [0, 1, 2], dict[tuple[int, int], Tensor]()
@@ -286,10 +293,8 @@ class _Trial:
             at = [range(*cuts[row][piece : piece + 2]) for row in order]
             tokens, mask = pad([[texts[row][i] for i in places] for row, places in zip(order, at, strict=True)])
             if residual is not None:
-                where = pad(at)[0].to(residual.device)
-                options["start"] = Resumed(
-                    self.layer, residual[torch.tensor(order)[:, None].to(residual.device), where]
-                )
+                whose, where = (each.to(residual.device) for each in (torch.tensor(order)[:, None], pad(at)[0]))
+                options["start"] = Resumed(self.layer, residual[whose, where])
             extension = Extension(mask, stored, parents, keep=parents is not None or stored is None)
             row, position = mask.nonzero(as_tuple=True)
             with hooked(self.model, {} if gates is None else gate_hooks_of_leaf(self.model, gates[order])):

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.lens.abilities import Abilities, abilities, beside_others, tolerance, why_no_graphs
+from cs_heads.lens.abilities import Abilities, abilities, beside_others, tolerance, why_no_gradients, why_no_graphs
 from cs_heads.lens.captured import captures_on
 from cs_heads.lens.casts import InDtype
 from cs_heads.lens.forward import check_runs, last_logits, logits_at
@@ -224,6 +224,9 @@ def _shortcuts(model: HookedModel, plain: PlainModel | None) -> Check:
     """What forwards share, in every way in which they do: numbers are right either way."""
     able = abilities(model, Abilities())
     lost = [f"{name} not used: {why}" for name, why in able.why_not.items() if name != "fused attention"]
+    reason = why_no_gradients(model) if able.extend else None
+    if reason is not None:
+        lost.append(f"gradients through stored keys and values not used: {reason}")
     if not lost:
         return Check("shortcuts", "ok", "stored keys and values, later layers and gradients: the same logits")
     remedy = "numbers are right without, and take longer; see that transformers is of a version cs-heads asks for"

@@ -15,6 +15,7 @@ from cs_heads.analysis import doctor
 from cs_heads.cli import main
 from cs_heads.lens import checks
 from cs_heads.lens.checks import Check
+from tests.lens.test_abilities import forget_what_is_stored
 from tests.tiny import load_tokenizer, make_tokenizer, skip_unless_loaded
 
 NAMES = ["weights", "hook_z", "logits", "BOS", "later tokens", "padding", "batch", "dtype", "folded biases"]
@@ -348,6 +349,16 @@ def test_fused_attention_that_a_hook_forbids_is_warned_of(load, backend):
     point.remove_hooks("fwd")
     reason = "a hook listens inside attention" if backend == "bridge" else "the model is no bridge"
     assert (line.status, line.found) == ("warn", f"not usable: {reason}")
+
+
+def test_a_bridge_that_stores_no_keys_and_values_is_warned_of(load, monkeypatch):
+    forget_what_is_stored(monkeypatch)
+    line = by_name(cs.check_model(load("llama")))["shortcuts"]
+    assert line.status == "warn"
+    assert line.found.startswith(
+        "gradients through stored keys and values not used: ValueError('not every layer stores"
+    )
+    assert "transformers" in line.remedy
 
 
 def test_heads_that_are_not_those_of_the_configuration_fail(model, examine):
