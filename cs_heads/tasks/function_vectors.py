@@ -14,14 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from cs_heads.arguments import check_integer, check_one_of, check_seed
-<<<<<<< ours
 from cs_heads.files import read_json
 from cs_heads.tasks.data_files import input_output_pairs
-from cs_heads.tasks.family import Entry, Record, goes_with_format, with_distractors
-=======
-from cs_heads.tasks.data_files import input_output_pairs, read_json
 from cs_heads.tasks.family import Entry, Record, asking, goes_with_format, with_distractors
->>>>>>> theirs
 from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import nouns, word_pairs
