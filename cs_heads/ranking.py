@@ -143,9 +143,9 @@ class HeadRanking(Saved, Drawable, picture="heads"):
             raise ValueError(f"{name} must be {axes} = {wanted}, got {values.shape}")
         if name == "interval":
             # What has no bound on one side has no interval.
-            known = np.isfinite(values).all(axis=-1)
-            object.__setattr__(self, name, np.where(known[..., None], values, np.nan))
-            values = values[known]
+            known = np.isfinite(values).all(axis=-1, keepdims=True)
+            object.__setattr__(self, name, np.where(known, values, np.nan))
+            values = values[known[..., 0]]
             if (wrong := values[values[:, 0] > values[:, 1]]).size:
                 raise ValueError(f"interval must be a lower and an upper bound, got {wrong[0].tolist()}")
         least, most = (0, 1) if name == "frequency" else (-MOST, MOST)

@@ -142,7 +142,7 @@ def measure_sparsity(
         spent=found.spent + spent,
         provenance={**found.provenance, "n_random": n_random},
         random_drops=random,
-        notes=(*notes, *measured.notes),
+        notes=(*notes, *found.notes),
     )
 
 

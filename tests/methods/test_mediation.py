@@ -198,7 +198,7 @@ def test_the_same_seed_gives_the_same_ranking(load_known):
 def stop_at(monkeypatch):
     """Ctrl-C at some forward without or with a patch, none for 0; the rows of those that ran, each kept at once."""
     monkeypatch.setattr("cs_heads.store.kept_work._EVERY", 0.0)
-    measure = patch._measure
+    measure = patch._logprobs
 
     def stops(number):
         ran = []
@@ -209,7 +209,7 @@ def stop_at(monkeypatch):
             ran.append(len(points))
             return measure(model, points)
 
-        monkeypatch.setattr(patch, "_measure", counted)
+        monkeypatch.setattr(patch, "_logprobs", counted)
         return ran
 
     return stops
