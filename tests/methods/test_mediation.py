@@ -90,13 +90,19 @@ def test_the_function_vector_protocol_carries_the_mean_of_the_clean_runs(model, 
         assert found.effects[number] == pytest.approx(patched - without, abs=1e-5)
 
 
-def test_the_cost_is_two_runs_a_pair_and_one_a_head(model):
+@pytest.fixture
+def trusted(monkeypatch):
+    """Without the few rows that look whether the model is run as it is by itself."""
+    monkeypatch.setattr("cs_heads.experiment.patching.check_forward", lambda model: None)
+
+
+def test_the_cost_is_two_runs_a_pair_and_one_a_head(model, trusted):
     with rows_run(model) as rows:
         found = indirect_effects(model, PAIRS)
     assert sum(rows) == found.cost.spent == found.ranking().spent == 3 * (12 + 2)
 
 
-def test_runs_that_do_not_fit_into_memory_are_found_out_once(model):
+def test_runs_that_do_not_fit_into_memory_are_found_out_once(model, trusted):
     plain = indirect_effects(model, PAIRS)
     with little_memory(model, 2) as refused:
         small = indirect_effects(model, PAIRS)
