@@ -68,9 +68,9 @@ def word_records(model: Any, n: int, instruction: str, seed: int = 0) -> list[di
         shots = [f"Q: {sentence(rng, 1, 3)}\nA: {rng.choice(WORDS)}\n\nQ: {words}\nA:" for words in asked]
         instructed = [f"{instruction}\nWord: {words}\nAnswer:" for words in asked]
         first, second = (_next_logits(model, form).gather(1, ids).argmax(1).tolist() for form in (shots, instructed))
-        for prompt, pair, one, other in zip(shots, pairs, first, second, strict=True):
+        for words, prompt, pair, one, other in zip(asked, shots, pairs, first, second, strict=True):
             if one == other:
-                records[prompt] = {"prompt": prompt, "choices": [f" {word}" for word in pair], "answer": one}
+                records[words] = {"prompt": prompt, "choices": [f" {word}" for word in pair], "answer": one}
     return list(records.values())[:n]
 
 
