@@ -143,7 +143,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
             raise ValueError(f"{name} must be {axes} = {wanted}, got {values.shape}")
         if name == "interval":
             # What has no bound on one side has no interval.
-            known = np.isfinite(values).all(axis=-1, keepdims=True)
+            known = np.asarray(np.isfinite(values).all(axis=-1, keepdims=True))
             object.__setattr__(self, name, np.where(known, values, np.nan))
             values = values[known[..., 0]]
             if (wrong := values[values[:, 0] > values[:, 1]]).size:
