@@ -326,7 +326,16 @@ def test_folded_value_biases_are_refused(folders, backend):
         pass
 
 
-@pytest.mark.parametrize("factor", [float("nan"), float("inf"), "half", None, True])
+def test_a_factor_that_the_dtype_of_the_model_has_not_is_refused_with_the_largest_that_it_has(folders):
+    model = cs.load_model(folders("llama"), device="cpu", dtype="float16")
+    said = r"got 70000\.0 for L0H0; the largest of the model's dtype is 6\.55e\+04"
+    with pytest.raises(ValueError, match=said), cs.scale(model, {"L0H0": 70000.0}):
+        pass
+    with cs.scale(model, {"L0H0": 60000.0}):
+        pass
+
+
+@pytest.mark.parametrize("factor", [float("nan"), float("inf"), 1e39, -1e39, 10**400, "half", None, True])
 def test_a_factor_is_a_finite_number(load, factor):
     scale = contextmanager(untyped(cs.scale))
     with pytest.raises(ValueError, match="factors must be finite numbers, got"), scale(load("llama"), {"L0H0": factor}):

@@ -98,7 +98,6 @@ def test_every_number_of_the_proof_is_told(full):
     assert "capitals 1.000 0.040 +0.960 +0.920 to +0.990" in words
     assert "code (control) 0.970 0.900 +0.070 +0.010 to +0.130" in words
     assert "capitals, random heads of the same layers 1.000 0.990 +0.010 2 sets: +0.000 to +0.020" in words
-    assert "code can show no drop: it guesses" in words
     told = "L0H0 (alone: task 0.32 (+0.24 to +0.40), controls 0.30 (+0.20 to +0.40); most: succession)"
     assert f"Left out, because the controls need them too (shared): {told}." in words
     assert "few heads above zero" in words
