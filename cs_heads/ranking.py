@@ -129,6 +129,8 @@ class HeadRanking(Saved, Drawable, picture="heads"):
                 raise ValueError(f"{name} must be different heads{apart}, got {', '.join(twice)}")
         check_integer("spent", self.spent, 0)
         check_mapping("provenance", self.provenance, "what is known of its origin by name")
+        for name in ("task", "model", "shared"):
+            check_mapping(f"provenance[{name!r}]", self.provenance.get(name, {}), "what is known of it by name")
         _ = self.k
 
     def _check_array(self, name: str) -> None:

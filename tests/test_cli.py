@@ -608,7 +608,7 @@ def test_a_control_that_is_the_task_is_refused_before_the_model_is_loaded(find, 
 
 
 def test_a_control_is_read_with_the_settings_of_the_command_before_anything_runs(find, tmp_path):
-    control = write(tmp_path / "ids.jsonl", [{"prompt": [3, 4 + i % 9], "target": [5 + i // 9]} for i in range(60)])
+    control = write(tmp_path / "ids.jsonl", [{"prompt": [3 + i % 9, 3 + i // 9], "target": [5]} for i in range(60)])
     said = "prepend_bos must be left out for prompts of token ids"
     status, out, err = find("--prepend-bos", control=control, store=tmp_path / "run.sqlite")
     assert (status, out) == (1, "")

@@ -215,6 +215,10 @@ WRONG = [
     ({"provenance": {"k": "5"}}, "k must be an integer in 1..6, the heads of the grid; got '5'"),
     ({"provenance": {"design": {"k": 7}}}, "k must be an integer in 1..6, the heads of the grid; got 7"),
     ({"provenance": ["css"]}, "provenance must be an object, got ['css']"),
+    (
+        {"provenance": {"model": "gpt2"}},
+        "provenance['model'] must be a mapping, what is known of it by name, got",
+    ),
     ({"notes": "one"}, "notes must be a list, got 'one'"),
     ({"notes": [1]}, "notes[0] must be a text, got 1"),
     ({"method": 3}, "method must be a text, got 3"),

@@ -143,8 +143,10 @@ class Store:
         path = check_path("path", path)
         if not path.is_file():
             raise ValueError(f"store {str(path)!r} does not exist")
+        # The last to close a file that it may write takes the log away, of which reading makes one beside it.
+        writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
         try:
-            store = cls(path, _connect(path, "mode=ro"))
+            store = cls(path, _connect(path, "mode=rw" if writable else "mode=ro"))
             with store._errors("read"):
                 store.format()
         except StoreError as error:
@@ -159,6 +161,7 @@ class Store:
                 ) from error
             store = cls(path, _connect(path, "immutable=1"))
         store._check_format(upgrade=False)
+        store.query("PRAGMA query_only = ON")
         return store
 
     @classmethod

@@ -917,8 +917,9 @@ def test_a_stored_score_that_is_none_is_refused_by_file_example_and_value(folder
 def test_ctrl_c_in_a_notebook_leaves_the_store_alone_in_its_folder(folders, path, monkeypatch):
     """The shell keeps the traceback, and with it all that the call had: the store is closed all the same."""
     model = load_model(folders("llama"), device="cpu")
-    with interrupted_at(monkeypatch, 2) as stopped:
-        find_heads(model, choice_task(60), method="css", n_masks=12, density=0.2, k=2, store=path, batch_tokens=64)
+    settings = {"store": path, "batch_tokens": 64}
+    with interrupted_at(monkeypatch, 2) as stopped, Experiment(model, choice_task(), **settings) as experiment:
+        experiment(some_masks(20))
     assert stopped.traceback
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as connection:
@@ -930,3 +931,16 @@ def test_a_closed_store_says_so(folders, path):
         pass
     with pytest.raises(ValueError, match=r"store '.*run\.sqlite' is closed: open it, or make its experiment, again"):
         experiment.baseline()
+
+
+def test_a_store_that_was_read_has_nothing_beside_it(folders, path):
+    with Experiment(load_model(folders("llama"), device="cpu"), choice_task(), store=path) as experiment:
+        experiment(some_masks(2))
+    before = path.read_bytes()
+    store = Store.open(path)
+    assert len(store.to_frame()) == 18
+    with pytest.raises(StoreError, match="readonly"), store.transaction() as connection:
+        connection.execute("DELETE FROM results")
+    store.close()
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == before
