@@ -178,7 +178,11 @@ class HeadRanking(Saved, Drawable, picture="heads"):
 
     @property
     def k(self) -> int:
-        """How many heads were searched for, by the provenance; where that does not say, 5, or half of a small grid."""
+        """How many heads were searched for, by the provenance; where that does not say, 5, or half of a small grid.
+
+        Raises:
+            ValueError: The provenance says a number that is none of 1 to the size of the grid.
+        """
         design = self.provenance.get("design")
         for told in (self.provenance, design if isinstance(design, Mapping) else {}):
             if (k := told.get("k")) is not None:
