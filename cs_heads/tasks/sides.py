@@ -105,13 +105,13 @@ def control_side(task: Task, n: int, seed: int) -> Task:
     Raises:
         ValueError: A finding side without held-out examples, a whole task of one question, or what is no task.
     """
+    check_seed(seed)
+    check_is_task(task)
     return unseen_control(task, n, seed, ())[0]
 
 
 def unseen_control(task: Task, n: int, seed: int, seen: Collection[str]) -> tuple[Task, tuple[str, ...]]:
     """``control_side`` without what is ``seen``, and notes on what was left out (``distinct``)."""
-    check_seed(seed)
-    check_is_task(task)
     if task.role != "whole":
         side, notes = distinct(confirming_side(task), seen)
         return side.take(n), notes
