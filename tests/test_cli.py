@@ -611,7 +611,7 @@ def test_a_control_is_read_with_the_settings_of_the_command_before_anything_runs
     control = write(tmp_path / "ids.jsonl", [{"prompt": [3 + i % 9, 3 + i // 9], "target": [5]} for i in range(60)])
     said = "prepend_bos must be left out for prompts of token ids"
     status, out, err = find("--prepend-bos", control=control, store=tmp_path / "run.sqlite")
-    assert (status, out) == (1, "")
+    assert (status, out) == (2, "")
     assert said in err
     assert not (tmp_path / "run.sqlite").exists()
 
