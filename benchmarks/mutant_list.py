@@ -115,11 +115,6 @@ _LENS = [
         "lens/tokens.py",
         "lens/test_tokens.py experiment/test_chat.py",
         (
-            "the border of prompt and continuation is that of the first choice",
-            "border = min(common_prefix(context, tokens) for tokens in joined)",
-            "border = common_prefix(context, joined[0])",
-        ),
-        (
             "a prompt that begins with the beginning-of-sequence token gets a second one",
             "if tokens and tokens[0] in (bos, *wanted[:1]):",
             "if tokens and not wanted:",
@@ -1104,11 +1099,6 @@ _TASKS = [
         "tasks/scorer.py",
         "tasks/test_task.py experiment/test_experiment.py",
         (
-            "acc_norm counts the leading space of a choice",
-            "np.maximum([len(text.lstrip()) for text",
-            "np.maximum([len(text) for text",
-        ),
-        (
             "the right choice competes with itself in its margin",
             "np.logaddexp.reduce(np.delete(compared, answer))",
             "np.logaddexp.reduce(compared)",
@@ -1120,19 +1110,14 @@ _TASKS = [
         "tasks/test_task.py",
         (
             "a control is judged with the half that was searched with",
-            "half = _halves(task, seed)[1]",
-            "half = _halves(task, seed)[0]",
+            "distinct(_halves(task, seed)[1], seen)",
+            "distinct(_halves(task, seed)[0], seen)",
         ),
     ),
     *_bugs(
         "tasks",
         "tasks/forms.py",
         "tasks/test_forms.py",
-        (
-            "a question asked by letters stands on both sides of a split",
-            "asked = None if example.asked is None else example.question",
-            "asked = None",
-        ),
     ),
     *_bugs(
         "tasks",
@@ -1312,16 +1297,6 @@ _VIEWS = [
         "plot",
         "cli/find.py",
         "test_cli.py test_cli_store.py",
-        (
-            "heads found by mean ablation are proved by zero ablation",
-            "proof = judge(found.top(options.k), exclude=found.shared, **settings)",
-            'proof = judge(found.top(options.k), exclude=found.shared, **(settings | {"ablation": "zero"}))',
-        ),
-        (
-            "the command line proves heads beside universal ones",
-            "proof = judge(found.top(options.k), exclude=found.shared, **settings)",
-            "proof = judge(found.top(options.k), **settings)",
-        ),
     ),
 ]
 

@@ -25,7 +25,6 @@ from cs_heads.cli.options import (
 )
 from cs_heads.cli.parser import add_command
 from cs_heads.cli.printing import headed, losses_line
-from cs_heads.record import json_text
 
 if TYPE_CHECKING:
     from cs_heads.analysis.compare import Comparison
@@ -132,6 +131,8 @@ def compare(options: argparse.Namespace) -> None:
     # By default what fits the grid.
     options.k, options.max_heads = result.k, result.random_drops.shape[1]
     if options.json:
+        from cs_heads.record import json_text
+
         print(json_text(result))
     else:
         _print_comparison(options, result)

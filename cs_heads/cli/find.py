@@ -19,7 +19,6 @@ from cs_heads.cli.loading import N_UNSEEN, loaded, unseen_of
 from cs_heads.cli.options import ListMethods, add_common, method_options, names_of_methods, settings_of
 from cs_heads.cli.parser import add_command
 from cs_heads.cli.printing import headed, largest_losses, losses_line, verdict_colored
-from cs_heads.record import json_text
 
 if TYPE_CHECKING:
     from cs_heads.analysis.confirm import Confirmation
@@ -192,6 +191,8 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     from cs_heads.report.heads import interfering_note
 
     if options.json:
+        from cs_heads.record import json_text
+
         print(json_text(result))
         return
     print(f"model {result['model']}, task {result['task']}, method {result['method']}")
