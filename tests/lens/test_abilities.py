@@ -102,11 +102,11 @@ def test_a_bridge_that_stores_nothing_is_seen_in_the_way_in_which_gradients_are_
     assert "without gradients through stored keys and values on" in caplog.text
 
 
-@pytest.mark.filterwarnings("ignore:task .* the same question has different answers")
 def test_gradients_are_right_where_a_bridge_stores_nothing(load, monkeypatch):
     """As those of whole texts, of which what prompts begin with alike is most."""
-    record = {"prompt": "the cat sees the dog , the bird", "choices": [" runs", " sees", " one"], "answer": 0}
-    task = cs.Task.from_records([{**record, "answer": answer} for answer in (0, 1, 2)])
+    begun, choices = "the cat sees the dog , the ", [" runs", " sees", " one"]
+    records = [{"prompt": begun + word, "choices": choices, "answer": 0} for word in ("bird", "king", "big dog")]
+    task = cs.Task.from_records(records)
     gates, rows = np.full((1, N_LAYERS, N_HEADS), 0.7, dtype=np.float32), np.array([[0, 1, 2]])
 
     def found():
