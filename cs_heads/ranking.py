@@ -145,7 +145,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
             known = np.isfinite(values).all(axis=-1)
             object.__setattr__(self, name, np.where(known[..., None], values, np.nan))
             values = values[known]
-            if (wrong := values[values[:, 0] > values[:, 1]]).size:
+            if (wrong := values[np.diff(values).ravel() < 0]).size:
                 raise ValueError(f"interval must be a lower and an upper bound, got {wrong[0].tolist()}")
         least, most = (0, 1) if name == "frequency" else (-MOST, MOST)
         if (wrong := values[~((values >= least) & (values <= most))]).size:
