@@ -145,10 +145,10 @@ class HeadRanking(Saved, Drawable, picture="heads"):
             known = np.isfinite(values).all(axis=-1)
             object.__setattr__(self, name, np.where(known[..., None], values, np.nan))
             values = values[known]
-            if (wrong := values[np.diff(values).ravel() < 0]).size:
-                raise ValueError(f"interval must be a lower and an upper bound, got {wrong[0].tolist()}")
+            if wrong := [pair for pair in values.tolist() if pair[0] > pair[1]]:
+                raise ValueError(f"interval must be a lower and an upper bound, got {wrong[0]}")
         least, most = (0, 1) if name == "frequency" else (-MOST, MOST)
-        if (wrong := values[~((values >= least) & (values <= most))]).size:
+        if wrong := [number for number in values.ravel().tolist() if not least <= number <= most]:
             raise ValueError(f"{name} must be a number in {least:g}..{most:g} for every head, got {wrong[0]:g}")
 
     @property
