@@ -109,7 +109,7 @@ def write_csv(path: Path, frame: pd.DataFrame, **options: Any) -> Path:
     safe = frame.rename(index=_inert, columns=_inert)
     for place, kind in enumerate(safe.dtypes):
         if kind.kind not in "biuf":
-            safe.isetitem(place, safe.iloc[:, place].map(_inert).to_numpy())
+            safe.isetitem(place, [*map(_inert, safe.iloc[:, place])])
     # Both characters of this line end are quoted where they stand in a text.
     path.write_text(safe.to_csv(lineterminator="\r\n", **options), encoding="utf-8", newline="")
     return path

@@ -76,6 +76,8 @@ class HeadRanking(Saved, Drawable, picture="heads"):
         notes: What its reader should know before trusting it.
         unit: Of the importance. Score lost is from 0 to 1, as scores are; methods that measure no score name another.
         grid: Layers × heads of the model (None: that of the importance).
+        examples: Hashes of the questions that the search has seen, its controls' among them; what proves the heads
+            leaves these out. Empty where that is not known, as on a planted truth.
 
     Raises:
         ValueError: Arrays of another shape than the grid or with impossible numbers, heads outside the grid, listed
@@ -104,6 +106,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
     unit: str = "score lost"
     interfering: tuple[Unit, ...] = ()
     grid: Grid = None  # type: ignore[assignment]  # by default that of the importance
+    examples: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         for name in _ARRAYS:
@@ -142,13 +145,13 @@ class HeadRanking(Saved, Drawable, picture="heads"):
             raise ValueError(f"{name} must be {axes} = {wanted}, got {values.shape}")
         if name == "interval":
             # What has no bound on one side has no interval.
-            known = np.isfinite(values).all(axis=-1)
-            object.__setattr__(self, name, np.where(known[..., None], values, np.nan))
-            values = values[known]
-            if wrong := [pair for pair in values.tolist() if pair[0] > pair[1]]:
-                raise ValueError(f"interval must be a lower and an upper bound, got {wrong[0]}")
+            known = np.asarray(np.isfinite(values).all(axis=-1, keepdims=True))
+            object.__setattr__(self, name, np.where(known, values, np.nan))
+            values = values[known[..., 0]]
+            if (wrong := values[values[:, 0] > values[:, 1]]).size:
+                raise ValueError(f"interval must be a lower and an upper bound, got {wrong[0].tolist()}")
         least, most = (0, 1) if name == "frequency" else (-MOST, MOST)
-        if wrong := [number for number in values.ravel().tolist() if not least <= number <= most]:
+        if (wrong := values[~((values >= least) & (values <= most))]).size:
             raise ValueError(f"{name} must be a number in {least:g}..{most:g} for every head, got {wrong[0]:g}")
 
     @property
@@ -175,7 +178,11 @@ class HeadRanking(Saved, Drawable, picture="heads"):
 
     @property
     def k(self) -> int:
-        """How many heads were searched for, by the provenance; where that does not say, 5, or half of a small grid."""
+        """How many heads were searched for, by the provenance; where that does not say, 5, or half of a small grid.
+
+        Raises:
+            ValueError: The provenance says a number that is none of 1 to the size of the grid.
+        """
         design = self.provenance.get("design")
         for told in (self.provenance, design if isinstance(design, Mapping) else {}):
             if (k := told.get("k")) is not None:
@@ -200,6 +207,9 @@ class HeadRanking(Saved, Drawable, picture="heads"):
 
     def hooks(self, k: int | None = None) -> list[tuple[str, Callable[..., Any]]]:
         """Hooks that take the first ``k`` heads off, for ``model.run_with_hooks(tokens, fwd_hooks=found.hooks(5))``.
+
+        They see how many heads a layer has, and refuse another number; of other weights or more layers they know
+        nothing: ``cs.ablated(model, found)`` checks those, too.
 
         Args:
             k: How many (None: as many as were searched for).

@@ -12,9 +12,11 @@ from cs_heads.arguments import check_mapping, check_one_of, check_path, fits, in
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.forwards import Forwards
 from cs_heads.experiment.inputs import encode_task
+from cs_heads.lens import describe
 from cs_heads.lens.bake import check_can_save, save_plain, without_units
 from cs_heads.lens.gates import hooked, hooks_of
 from cs_heads.lens.model import check_ablatable, check_units, largest_number
+from cs_heads.lens.turns import alone
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import ABLATIONS
 from cs_heads.tasks import Task
@@ -37,7 +39,9 @@ def ablated(
     """Your own model with heads off, inside a ``with`` block: forward, ``run_with_cache``, ``generate``, all of it.
 
     The heads are off as in every measurement of this library, at every token of every row. Blocks may be nested, also
-    with those of ``scale``. Afterwards, also after an exception, the model is as before: hooks of others stay.
+    with those of ``scale``. Afterwards, also after an exception, the model is as before: hooks of others stay. What is
+    measured inside says so (``provenance["model"]["hooks"]``, and a note). Other threads that measure the model wait
+    for the end of the block; what calls it in another thread by itself does not.
 
     Args:
         model: Your TransformerLens model.
@@ -52,8 +56,9 @@ def ablated(
         The model.
 
     Raises:
-        ValueError: A model whose heads cannot be ablated, heads outside its grid, no head, an ablation that needs a
-            task and has none, or one that needs a place in an example (``"position_mean"``, ``"resample"``).
+        ValueError: A model whose heads cannot be ablated, heads outside its grid, no head, a ranking of other weights,
+            an ablation that needs a task and has none, or one that needs a place in an example (``"position_mean"``,
+            ``"resample"``).
 
     >>> import cs_heads as cs
     >>> model = cs.load_model("demo")
@@ -149,7 +154,8 @@ def bake(
     folder = None if path is None else check_path("path", path)
     if folder is not None:
         check_can_save(model, folder)
-    made = without_units(model, chosen, grid.kind, in_place=not copy)
+    with alone(model):
+        made = without_units(model, chosen, grid.kind, in_place=not copy)
     if folder is not None:
         save_plain(made, folder)
     return made
@@ -165,7 +171,7 @@ def _chosen(model: Any, heads: Any, k: int | None, name: str = "heads") -> tuple
         kind = kind_of(as_head(heads[0])) if heads else "heads"
     check_units(model, kind)
     grid = Grid.from_model(model, kind)
-    return grid, heads_of(grid, heads, k, name)
+    return grid, heads_of(grid, heads, k, name, describe(model) if isinstance(heads, HeadRanking) else None)
 
 
 def _listed(name: str, heads: Any) -> list[Any]:

@@ -16,8 +16,9 @@ from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_list, check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.drawable import Drawable
+from cs_heads.lens import describe
 from cs_heads.lens.attention import attention_patterns, token_texts
-from cs_heads.lens.model import check_ablatable, context_length, describe, tokenizer_of, vocabularies
+from cs_heads.lens.model import check_ablatable, context_length, tokenizer_of, vocabularies
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Record, Saved, json_ready
@@ -207,7 +208,8 @@ def attention(
         raise ValueError(f"prompts must be texts or tuples of token ids, none empty, got {prompts!r:.200}")
     tokenizer = tokenizer_of(loaded)
     grid = Grid.from_model(loaded)
-    chosen = heads_of(grid, heads)
+    described = describe(loaded)
+    chosen = heads_of(grid, heads, model=described)
     ablated = chosen if off is None else tuple(grid.resolve(head) for head in as_heads("off", off))
     seen = []
     for prompt in prompts:
@@ -221,7 +223,7 @@ def attention(
                 ablated=attention_patterns(loaded, ids, chosen, grid.mask(ablated)) if ablated else None,
             )
         )
-    return HeadAttention(chosen, ablated, tuple(seen), {"model": describe(loaded)})
+    return HeadAttention(chosen, ablated, tuple(seen), {"model": described})
 
 
 def habit_scores(

@@ -28,7 +28,7 @@ from cs_heads.arguments import check_integer, check_list, check_mapping, check_o
 from cs_heads.cluster import ModelLike
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
-from cs_heads.experiment.controls import control_experiments, defaults_of, judged_sides, left_out_note
+from cs_heads.experiment.controls import control_experiments, defaults_of, found_on, judged_sides, left_out_note
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import method_named
@@ -312,7 +312,9 @@ def compare(
     shares = None if shares is None else check_shares(shares)
     _check(methods, options)
     given = check_controls(controls, task)
-    sides = judged_sides(task, given, n, seed)
+    # What a prior was found on is no evidence either.
+    seen = found_on(*options.values())
+    sides, left_out = judged_sides(task, given, n, seed, seen)
     check_size(finding_side(task))
     with Experiment(model, sides[0], **settings) as judged:
         # Found on the same model or workers, with the same store.
@@ -320,7 +322,8 @@ def compare(
         grid = judged.grid
         k, max_heads, notes = _fitting(k, max_heads, grid)
         automatic = isinstance(controls, str)
-        others, names = control_experiments(judged, task, None if automatic else sides[1:], n, seed)
+        chosen_sides = None if automatic else sides[1:]
+        others, names, fewer = control_experiments(judged, task, chosen_sides, n=n, seed=seed, seen=seen)
         skills = {}
         if contrast and automatic:
             # The default controls, to a method that has none by itself, are those judged.
@@ -358,7 +361,7 @@ def compare(
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
             refused={name: str(error) for name, error in refused.items()},
-            notes=(*notes, *drawn, *said, *limits),
+            notes=(*notes, *left_out, *fewer, *drawn, *said, *limits),
             faithfulness=kept,
             provenance={
                 **judged.provenance(),

@@ -12,7 +12,7 @@ import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Column, Found, check_columns, heads_of, measure_drops
+from cs_heads.analysis.drops import Column, Found, check_columns, heads_of, measure_drops, model_of
 from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
@@ -21,8 +21,15 @@ from cs_heads.arguments import check_integer, check_list, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k
-from cs_heads.experiment.controls import control_experiments, judged_sides, left_out_note
+from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy
+from cs_heads.experiment.controls import (
+    UNTOLD,
+    control_experiments,
+    found_on,
+    judged_sides,
+    left_out_note,
+    unseen_parts,
+)
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import (
     ExperimentLike,
@@ -188,6 +195,7 @@ def confirm(
 ) -> Confirmation:
     """Ablate heads on unseen examples of their task, beside random heads of the same layers, and give a verdict.
 
+    One example of each question counts, however often it is asked; a note says how many are left out for that.
     Random heads, not the intact model, are what the heads are compared with: any ablation does some harm. Controls tell
     heads of this task from heads that every task needs. The verdict, by the rule of ``cs_heads.analysis.verdict``:
 
@@ -206,7 +214,8 @@ def confirm(
     Args:
         model: A model, the name of one, or a ``Cluster``.
         task: The task that the heads were found on; it holds out 20 examples or more.
-        heads: A ranking, or a list of heads.
+        heads: A ranking, or a list of heads. Examples that a ranking was found on, of the task or its controls, are
+            left out, and a note says how many; a list does not say which these are.
         k: Heads taken of a ranking (None: as many as it was searched for).
         controls: Other tasks; of one that is a whole task up to ``n`` examples are drawn from the half that
             ``find_heads`` with the same ``seed`` does not search with. ``"auto"``: everyday skills that come with the
@@ -214,8 +223,8 @@ def confirm(
             each, but 20 at least. A note names those that the model does not do well enough to count; where fewer than
             three count, the verdict is never *specific*. A default control that shares a question with the task is left
             out, with a note. None: none.
-        seed: That of ``find_heads``. Heads do not say how they were found: with another seed some examples of the
-            controls are among those that the search has seen.
+        seed: That of ``find_heads``. With another seed more examples of the controls are among those that the search
+            has seen, and are left out; heads of a list do not say which these are.
         exclude: Heads that random sets have none of (None: the shared heads of a ranking, whose harm says nothing of
             the task).
         off: Heads that are off throughout, as in ``find_heads`` (None: those of the ranking): what is proved is what
@@ -230,8 +239,8 @@ def confirm(
 
     Raises:
         ValueError: A task without unseen examples; a control that shares a question with the task, or with the finding
-            side of another control; a head outside the grid, one named twice or also in ``exclude``. Raised before the
-            model runs.
+            side of another control; a head outside the grid, one named twice or also in ``exclude``; a ranking of other
+            weights than the model's. Raised before the model runs.
     """
     check_seed(seed)
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
@@ -242,12 +251,14 @@ def confirm(
     else:
         as_heads("heads", heads)
     exclude, off = as_heads("exclude", () if exclude is None else exclude), as_heads("off", () if off is None else off)
-    sides = judged_sides(task, given, n, seed)
+    seen = found_on(heads)
+    sides, left_out = judged_sides(task, given, n, seed, seen)
     with Experiment(model, sides[0], **settings) as experiment:
-        chosen = heads_of(experiment.grid, heads, k)
+        chosen = heads_of(experiment.grid, heads, k, model=model_of(experiment))
         # Read before anything runs, so that a control that cannot be measured is refused at once.
         automatic = isinstance(controls, str)
-        others, names = control_experiments(experiment, task, None if automatic else sides[1:], n, seed)
+        chosen_sides = None if automatic else sides[1:]
+        others, names, fewer = control_experiments(experiment, task, chosen_sides, n=n, seed=seed, seen=seen)
         twice = {experiment.grid.resolve(head) for head in off} & {*chosen}
         if twice:
             raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
@@ -261,7 +272,11 @@ def confirm(
             n_random=n_random,
             seed=seed,
         )
-        said = left_out_note(experiment, task, seed) if automatic else ()
+        said = (*experiment.notes, *left_out, *fewer, *(left_out_note(experiment, task, seed) if automatic else ()))
+        said = said if seen else (*said, UNTOLD)
+        if proof.verdict == "baseline too low":
+            own = Without(experiment, off)
+            said = (remedy(own, own.baseline()), *said)
         # Their own count has what the ablation ran beforehand.
         return replace(proof, spent=sum(each.spent for each in (experiment, *others)), notes=(*proof.notes, *said))
 
@@ -269,7 +284,7 @@ def confirm(
 @one_bar("confirm", outermost=True)
 def measure_proof(
     experiment: ExperimentLike,
-    heads: Sequence[HeadLike],
+    heads: Found,
     *,
     exclude: Sequence[HeadLike] = (),
     name: str = "task",
@@ -281,12 +296,13 @@ def measure_proof(
 ) -> Confirmation:
     """``confirm`` for experiments of any kind: ablate heads on every example, beside random heads of the same layers.
 
-    The examples must be others than those the heads were found with, which cannot be checked here. A layer that random
-    sets would use up gives way to others, and the notes say so.
+    Of several examples that ask one question the first is measured, and of those that a ranking was found on none;
+    notes say how many. Heads of a list do not say what they were found on. A layer that random sets would use up gives
+    way to others, and the notes say so.
 
     Args:
         experiment: On the task of the heads.
-        heads: The heads.
+        heads: The heads, or a ranking, whose heads found are meant.
         exclude: Heads that random sets have none of, such as the shared ones of a ranking: on a small grid these would
             be in most of them, and hide what ``heads`` do.
         name: Of the task.
@@ -319,6 +335,8 @@ def measure_proof(
     check_seed(seed)
     check_integer("n_random", n_random, 1)
     _check_experiments(experiment, controls)
+    (experiment, *parts), left_out = unseen_parts([experiment, *(each for _, each in controls)], found_on(heads))
+    controls = [(name, other) for (name, _), other in zip(controls, parts, strict=True)]
     grid = experiment.grid
     heads, exclude = heads_of(grid, heads), [grid.resolve(head) for head in as_heads("exclude", exclude)]
     found, without = grid.mask(heads), grid.mask(exclude)
@@ -365,7 +383,7 @@ def measure_proof(
         },
         specificity=said.specificity,
         close_because=said.close,
-        notes=(*said.notes, *drawn_notes(experiment.grid, found, without, drawn)),
+        notes=(*said.notes, *drawn_notes(experiment.grid, found, without, drawn), *left_out),
     )
 
 

@@ -17,6 +17,7 @@ from cs_heads.arguments import check_list, check_mapping, check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import check_size
+from cs_heads.experiment.controls import check_apart
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.gating.fit import contrastive_gating
 from cs_heads.progress import one_bar, step
@@ -172,6 +173,8 @@ def _check_formats(formats: Mapping[str, Mapping[str, Task]]) -> list[str]:
                 f"task {name!r} must have as many finding examples in both formats, got {len(first[name])} and "
                 f"{len(second[name])}"
             )
+    for tasks in formats.values():
+        check_apart([*tasks.values()], [confirming_side(task) for task in tasks.values()])
     return list(first)
 
 

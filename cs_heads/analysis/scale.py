@@ -19,6 +19,7 @@ from cs_heads.analysis.verdict import is_localized
 from cs_heads.arguments import check_integer, check_mapping, check_path
 from cs_heads.drawable import Drawable
 from cs_heads.files import read_json
+from cs_heads.lens import check_weights
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import read_as
 
@@ -176,7 +177,11 @@ def scale_study(studies: Mapping[str, Study | HeadRanking | str | Path], *, k: i
 
 def _read(study: Study | HeadRanking | str | Path) -> Study:
     if isinstance(study, Study | HeadRanking):
-        return study if isinstance(study, Study) else Study(study)
+        study = study if isinstance(study, Study) else Study(study)
+        for part in (study.proof, study.curve):
+            if part is not None:
+                check_weights("parts of a study", *(each.provenance.get("model") for each in (study.ranking, part)))
+        return study
     folder = check_path("study", study)
     if not (folder / "ranking.json").is_file():
         raise ValueError(f"folder {str(folder)!r} holds no ranking.json, which cs-heads find --out writes")

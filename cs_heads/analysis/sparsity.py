@@ -11,7 +11,17 @@ import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops, other_tasks, unseen_columns
+from cs_heads.analysis.drops import (
+    Column,
+    Found,
+    Role,
+    heads_of,
+    measure_drops,
+    model_of,
+    other_tasks,
+    unseen_columns,
+    without_seen,
+)
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result
@@ -90,7 +100,7 @@ class SparsityCurve(Result, Drawable, picture="sparsity"):
 @one_bar("sparsity curve", outermost=True)
 def measure_sparsity(
     columns: Sequence[Column],
-    heads: Sequence[HeadLike],
+    heads: Found,
     seed: int = 0,
     n_random: int = 0,
     exclude: Sequence[HeadLike] = (),
@@ -115,6 +125,7 @@ def measure_sparsity(
     check_seed(seed)
     if not columns:
         raise ValueError("columns must hold the heads' own task, got none")
+    columns = without_seen(columns, heads)
     grid = columns[0].parts[0].grid
     named = heads_of(grid, heads, len(heads))
     nested = {str(k): named[:k] for k in range(len(named) + 1)}
@@ -131,7 +142,7 @@ def measure_sparsity(
         spent=found.spent + spent,
         provenance={**found.provenance, "n_random": n_random},
         random_drops=random,
-        notes=notes,
+        notes=(*notes, *found.notes),
     )
 
 
@@ -194,8 +205,9 @@ def sparsity_curve(
     check_integer("n_random", n_random, 0)
     others = other_tasks(siblings, controls or (), suites)
     exclude = heads.shared if isinstance(heads, HeadRanking) else ()
-    with unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings) as columns:
+    with unseen_columns(model, {task.name: task}, others, heads, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid
         max_heads, notes = fitting_k(max_heads, grid, 10, "max_heads")
-        curve = measure_sparsity(columns, heads_of(grid, heads, max_heads)[:max_heads], seed, n_random, exclude)
+        chosen = heads_of(grid, heads, max_heads, model=model_of(columns[0].parts[0]))[:max_heads]
+        curve = measure_sparsity(columns, chosen, seed, n_random, exclude)
     return replace(curve, notes=(*notes, *curve.notes))

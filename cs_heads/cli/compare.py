@@ -25,7 +25,6 @@ from cs_heads.cli.options import (
 )
 from cs_heads.cli.parser import add_command
 from cs_heads.cli.printing import headed, losses_line
-from cs_heads.record import json_text
 
 if TYPE_CHECKING:
     from cs_heads.analysis.compare import Comparison
@@ -102,7 +101,7 @@ def compare(options: argparse.Namespace) -> None:
     names = DEFAULT if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
     given, settings = method_options(options, names), settings_of(options)
     shares = None if options.shares is None else check_shares([_number(share) for share in options.shares.split(",")])
-    with loaded(options) as (model, task, controls):
+    with loaded(options, settings) as (model, task, controls):
         call = partial(
             cs.compare,
             model,
@@ -132,6 +131,8 @@ def compare(options: argparse.Namespace) -> None:
     # By default what fits the grid.
     options.k, options.max_heads = result.k, result.random_drops.shape[1]
     if options.json:
+        from cs_heads.record import json_text
+
         print(json_text(result))
     else:
         _print_comparison(options, result)

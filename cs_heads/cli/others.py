@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from cs_heads.cli.options import add_loading
 from cs_heads.cli.parser import add_command
 from cs_heads.cli.printing import status_colored
-from cs_heads.record import json_text
 
 if TYPE_CHECKING:
     from cs_heads.cli.parser import Commands
@@ -65,6 +64,8 @@ def doctor(options: argparse.Namespace) -> int:
         profile = cs.profile_model(cs.load_model(options.model, **loading))
     if options.json:
         found = {"model": options.model, "ok": not count["fail"], "checks": [check.to_dict() for check in checks]}
+        from cs_heads.record import json_text
+
         print(json_text({**found, "profile": profile and profile.to_dict()} if options.profile else found))
     else:
         for check in checks:
@@ -122,6 +123,8 @@ def store(options: argparse.Namespace) -> None:
     if options.parquet is not None:
         store.to_parquet(options.parquet)
     if options.json:
+        from cs_heads.record import json_text
+
         print(json_text(contents.to_dict()))
     else:
         _print_contents(contents)
@@ -160,6 +163,8 @@ def tasks(options: argparse.Namespace) -> None:
     listed = builtin_tasks()
     if options.json:
         told = ("about", "needs", "leaves_out", "options")
+        from cs_heads.record import json_text
+
         print(json_text({name: {key: getattr(entry, key) for key in told} for name, entry in listed.items()}))
         return
     width = 2 + max(map(len, listed))

@@ -15,6 +15,7 @@ from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.arguments import check_path
 from cs_heads.files import read_json
+from cs_heads.lens import check_weights
 from cs_heads.lens.model import without_place
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import read_as
@@ -86,7 +87,7 @@ class Findings:
         if self.ranking is None and self.comparison is None:
             raise ValueError("ranking or comparison must be given: a report needs one of them")
         parts = [None if self.ranking is None else self.ranking.provenance, (self.proof or {}).get("provenance")]
-        parts += [None if part is None else part.provenance for part in (self.curve, self.comparison)]
+        parts += [None if part is None else part.provenance for part in (self.curve, self.comparison, self.attention)]
         check_same(*(part for part in parts if part))
 
     @property
@@ -159,12 +160,13 @@ def broken_folder(folder: str | Path, error: Exception) -> ValueError:
 def check_same(*origins: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` where results' provenances are of different models, BOS or tasks, as far as they say.
 
-    A model is told by its name without the folder it lies in, revision, dtype and grid; as many examples of one side of
-    a split by their identity, others by the task's name alone.
+    A model is told by its name without the folder it lies in, revision, dtype, grid and weights; as many examples of
+    one side of a split by their identity, others by the task's name alone.
     """
     for first, second in pairwise(origins):
         models = [_unplaced(origin.get("model") or {}) for origin in (first, second)]
         _check_alike("model", ("name", "revision", "dtype", "grid"), *models)
+        check_weights("parts of a report", *models)
         _check_alike("setting", ("prepend_bos",), first, second)
         one, other = (origin.get("task") or {} for origin in (first, second))
         same_side = all(one.get(name) == other.get(name) for name in ("role", "n_examples"))

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.util import find_spec
 from pathlib import Path
+from threading import RLock
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,8 @@ class Store:
         """Use ``Store.open``, or give a path to ``Experiment``."""
         self.path = Path(path)
         self._connection = connection
+        # Of threads that share this object: a connection is in one transaction at a time.
+        self._turn = RLock()
         # Closing folds the log into the file; Python 3.13 warns of a connection that was not closed.
         self.close = weakref.finalize(self, connection.close)
 
@@ -341,7 +344,7 @@ class Store:
             BrokenStoreError: The file is no store, or no longer a whole one.
             StoreError: It cannot be read.
         """
-        with self._errors("read"):
+        with self._turn, self._errors("read"):
             return self._connection.execute(sql, values).fetchall()
 
     def __fspath__(self) -> str:
@@ -355,7 +358,7 @@ class Store:
             StoreError: The store cannot be written.
             BrokenStoreError: The file is no store, or no longer a whole one.
         """
-        with self._errors("written"):
+        with self._turn, self._errors("written"):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection

@@ -60,13 +60,23 @@ def csv_lines(
         place: What errors begin with.
         columns: Names of the columns; None reads them from the first line.
         complete: Refuse a row with fewer fields than columns; otherwise its last fields are None.
+
+    Raises:
+        ValueError: Text that is no CSV, as with a quote that is not closed or other signs between columns than commas,
+            or a row of another number of fields.
     """
-    reader = csv.DictReader(io.StringIO(text, newline=""), columns)
+    reader = csv.DictReader(io.StringIO(text, newline=""), columns, strict=True)
+    read = 0
     try:
         names = list(reader.fieldnames or ())
         check_columns(names, f"{place}, line 1")
+        first = text.splitlines()[:1] if columns is None or len(names) > 1 else []
+        for sign in ("\t", ";") if first and "," not in first[0] else ():
+            if sign in first[0]:
+                raise ValueError(f"{place}, line 1: columns are separated by {sign!r}; a CSV file has commas there")
+        read = reader.line_num
         for row in reader:
-            line = f"line {reader.line_num}"
+            read, line = reader.line_num, f"line {reader.line_num}"
             if None in row:
                 raise ValueError(
                     f"{place}, {line}: more fields than the {len(names)} columns of the header; "
@@ -77,7 +87,13 @@ def csv_lines(
                 raise ValueError(f"{place}, {line}: {found} fields, expected {len(names)} ({', '.join(names)})")
             yield line, row
     except csv.Error as error:
-        raise ValueError(f"{place}, line {reader.line_num + 1}: not CSV ({error})") from error
+        # Of the reader inside: the one around it counts what it has given.
+        last = reader.reader.line_num
+        until = f"..{last}" if last > read + 1 else ""
+        raise ValueError(
+            f"{place}, line {read + 1}{until}: not CSV ({error}): a double quote that opens a text must close it, and "
+            "one inside it stands twice"
+        ) from error
 
 
 def check_columns(columns: Sequence[str], place: str) -> None:

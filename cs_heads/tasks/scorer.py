@@ -290,9 +290,9 @@ def compared(
 
 
 def characters(example: Example) -> Int[np.ndarray, " continuation"]:
-    """The characters of each continuation, one at least, without the space it begins with."""
+    """The characters of each continuation, one at least, without the one space it may begin with, as in lm-eval."""
     # No task over token ids is length-normalized.
-    return np.maximum([len(text.lstrip()) for text in example.continuations if isinstance(text, str)], 1)
+    return np.maximum([len(text.removeprefix(" ")) for text in example.continuations if isinstance(text, str)], 1)
 
 
 def margin_of_choice(compared: Float[np.ndarray, " continuation"], answer: int) -> float:
