@@ -78,7 +78,7 @@ def test_a_key_that_is_twice_in_a_record_is_refused_by_its_line(said, tmp_path):
     line = json.dumps(RECORDS[0])
     (tmp_path / "twice.jsonl").write_text(f'{line}\n\n{line[:-1]}, "target": " sees"}}\n', encoding="utf-8")
     found = said("find", "--model", "demo", "--task", tmp_path / "twice.jsonl")
-    assert "task 'twice', line 3: key 'target' stands twice in one record" in found
+    assert "task 'twice', line 3: not JSON (key 'target' stands twice in one record" in found
 
 
 @pytest.mark.parametrize(

@@ -101,15 +101,16 @@ class PromptAttention(Record):
         parts[0, 0], parts[1, begin:end] = 1, 1
         parts[2:, end:] = np.eye(max_tokens - 2)
         means = parts / parts.sum(axis=1, keepdims=True)
-        return replace(
-            self._changed(lambda patterns: means @ patterns @ parts.T),
+        return self._changed(
+            lambda patterns: means @ patterns @ parts.T,
             tokens=(self.tokens[0], f"[{end - begin} tokens]", *self.tokens[end:]),
             ids=(self.ids[0], -1, *self.ids[end:]),
         )
 
-    def _changed(self, change: Callable[[np.ndarray], np.ndarray]) -> PromptAttention:
+    def _changed(self, change: Callable[[np.ndarray], np.ndarray], **more: Any) -> PromptAttention:
         """The same prompt, its attention changed."""
-        return replace(self, intact=change(self.intact), ablated=None if self.ablated is None else change(self.ablated))
+        ablated = None if self.ablated is None else change(self.ablated)
+        return replace(self, intact=change(self.intact), ablated=ablated, **more)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
