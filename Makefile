@@ -55,10 +55,10 @@ atlas: venv ## the head atlas of SmolLM2-135M: a quarter of an hour or more on t
 	$(VENV)/bin/python benchmarks/real_models.py --out atlas-report --models smollm2
 	env -u OMP_NUM_THREADS $(VENV)/bin/cs-heads atlas --model atlas-report/smollm2 --n-unseen 60 --store atlas-report/atlas.sqlite --out atlas-report
 
-docs: $(VENV)/.stamp-docs ## build the documentation in site; a warning is an error. Open site/index.html
+docs: venv ## build the documentation in site; a warning is an error. Open site/index.html
 	$(MKDOCS) build --strict --quiet --site-dir site
 
-docs-serve: $(VENV)/.stamp-docs ## the documentation in a browser, built anew at each change
+docs-serve: venv ## the documentation in a browser, built anew at each change
 	$(MKDOCS) serve --livereload --watch cs_heads
 
 notebook: venv ## open the notebooks in JupyterLab
@@ -68,9 +68,9 @@ notebook: venv ## open the notebooks in JupyterLab
 notebooks: venv ## run all notebooks and keep their outputs in place; NAMES="01_quickstart ..." for some
 	$(VENV)/bin/python notebooks/execute.py $(NAMES)
 
-test: lint test-main test-hooked ## what every change must pass: style, types, doctests, tests, lens tests on TransformerLens 3.9
+test: lint docs test-main test-hooked ## what every change must pass: style, types, the documentation, doctests, tests, lens tests on TransformerLens 3.9
 
-test-all: lint $(VENV)/.stamp-docs venv-hooked system ## everything there is; ONLY="store tasks" for some packages, KILLS=200 for more kills
+test-all: lint venv-hooked system ## everything there is; ONLY="store tasks" for some packages, KILLS=200 for more kills
 	CS_HEADS_KILLS=$(KILLS) $(VENV)/bin/python $(PYTEST) $(EVERY) $(DOCTESTS) $(PLACES)
 	$(if $(TWICE),CS_HEADS_KILLS=$(KILLS) $(HOOKED)/bin/python $(PYTEST) $(EVERY) $(TWICE))
 	$(if $(ONCE),$(HOOKED)/bin/python $(PYTEST) -m lens $(addprefix --ignore=,$(LENS_TESTS)) $(ONCE) || test $$? = 5)
@@ -103,12 +103,8 @@ venv-hooked: $(HOOKED)/.stamp ## .venv-hooked: TransformerLens 3.9, pinned by co
 
 $(VENV)/.stamp: pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python $(PIP) -c constraints.txt -e '.[dev]'
+	$(VENV)/bin/python $(PIP) -c constraints.txt -e '.[dev,docs]'
 	$(VENV)/bin/python $(PIP) -c constraints.txt --no-deps $(REAL)
-	@touch $@
-
-$(VENV)/.stamp-docs: $(VENV)/.stamp
-	$(VENV)/bin/python $(PIP) -c constraints.txt -e '.[docs]'
 	@touch $@
 
 $(HOOKED)/.stamp: pyproject.toml constraints-hooked.txt

@@ -114,7 +114,7 @@ def at_worked_examples(model: Any, heads: list[str], seed: int) -> tuple[np.ndar
     prompts = [
         one.prompt
         for task in tasks
-        for one in unseen_side(task, N_UNSEEN).examples[:LOOKED_AT]
+        for one in unseen_side(task, N_UNSEEN)[0].examples[:LOOKED_AT]
         if one.prompt.count("\n") > 1
     ]
     shares, tokens = [], []

@@ -61,32 +61,32 @@ _LENS = [
         "lens/test_gates.py lens/test_logprobs.py",
         (
             "gates are applied one layer late",
-            "partial(_mix, (shared, layer), _on_device",
-            "partial(_mix, (shared, layer - 1), _on_device",
+            "partial(_mix, (shared, layer, units), _on_device",
+            "partial(_mix, (shared, layer - 1, units), _on_device",
         ),
         (
             "hooks stay on the model after an exception",
             """\
-    try:
+        try:
+            for name, hook in hooks.items():
+                point = points[name]
+                point.add_hook(hook)
+                added.append((point, point.fwd_hooks[-1]))
+            yield
+        finally:
+            for point, handle in added:
+                handle.hook.remove()
+                point.fwd_hooks[:] = [other for other in point.fwd_hooks if other is not handle]
+""",
+            """\
         for name, hook in hooks.items():
             point = points[name]
             point.add_hook(hook)
             added.append((point, point.fwd_hooks[-1]))
         yield
-    finally:
         for point, handle in added:
             handle.hook.remove()
             point.fwd_hooks[:] = [other for other in point.fwd_hooks if other is not handle]
-""",
-            """\
-    for name, hook in hooks.items():
-        point = points[name]
-        point.add_hook(hook)
-        added.append((point, point.fwd_hooks[-1]))
-    yield
-    for point, handle in added:
-        handle.hook.remove()
-        point.fwd_hooks[:] = [other for other in point.fwd_hooks if other is not handle]
 """,
         ),
         (
@@ -114,11 +114,6 @@ _LENS = [
         "lens",
         "lens/tokens.py",
         "lens/test_tokens.py experiment/test_chat.py",
-        (
-            "the border of prompt and continuation is that of the first choice",
-            "border = min(common_prefix(context, tokens) for tokens in joined)",
-            "border = common_prefix(context, joined[0])",
-        ),
         (
             "a prompt that begins with the beginning-of-sequence token gets a second one",
             "if tokens and tokens[0] in (bos, *wanted[:1]):",
@@ -260,18 +255,38 @@ _LENS = [
     ),
     *_bugs(
         "lens",
-        "lens/model.py",
-        "lens/test_model.py experiment/test_experiment.py",
+        "lens/state.py",
+        "lens/test_model.py lens/test_state.py experiment/test_altered.py",
         (
             "under GQA a model is said to have as many key/value heads as heads",
             '"key_value_heads": getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads,',
             '"key_value_heads": model.cfg.n_heads,',
         ),
         (
+            "an altered model is measured as the one before",
+            "        if changed:\n            raise ValueError(",
+            "        if False:\n            raise ValueError(",
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/turns.py",
+        "lens/test_turns.py experiment/test_altered.py",
+        (
+            "threads do not wait for each other",
+            "while _holder(key) not in (None, me):",
+            "while False:",
+        ),
+    ),
+    *_bugs(
+        "lens",
+        "lens/model.py",
+        "lens/test_model.py experiment/test_experiment.py",
+        (
             "a model in train mode keeps its dropout",
             """\
-    if training:
-        model.eval()
+        if training:
+            model.eval()
 """,
             "",
         ),
@@ -465,12 +480,9 @@ _STORE = [
         "experiment/experiment.py",
         "store/test_store.py store/test_identity.py",
         (
-            "results under hooks of others go into the store",
-            """\
-        refuse_hooks(self.model, self.store)
-        looked_up =""",
-            """\
-        looked_up =""",
+            "results of a model that was altered go into the store",
+            "with self._state.kept(self.model):\n            looked_up",
+            "with alone(self.model):\n            looked_up",
         ),
     ),
     *_bugs(
@@ -1087,11 +1099,6 @@ _TASKS = [
         "tasks/scorer.py",
         "tasks/test_task.py experiment/test_experiment.py",
         (
-            "acc_norm counts the leading space of a choice",
-            "np.maximum([len(text.lstrip()) for text",
-            "np.maximum([len(text) for text",
-        ),
-        (
             "the right choice competes with itself in its margin",
             "np.logaddexp.reduce(np.delete(compared, answer))",
             "np.logaddexp.reduce(compared)",
@@ -1103,19 +1110,14 @@ _TASKS = [
         "tasks/test_task.py",
         (
             "a control is judged with the half that was searched with",
-            "half = _halves(task, seed)[1]",
-            "half = _halves(task, seed)[0]",
+            "distinct(_halves(task, seed)[1], seen)",
+            "distinct(_halves(task, seed)[0], seen)",
         ),
     ),
     *_bugs(
         "tasks",
         "tasks/forms.py",
         "tasks/test_forms.py",
-        (
-            "a question asked by letters stands on both sides of a split",
-            "asked = None if example.asked is None else example.question",
-            "asked = None",
-        ),
     ),
     *_bugs(
         "tasks",
@@ -1295,16 +1297,6 @@ _VIEWS = [
         "plot",
         "cli/find.py",
         "test_cli.py test_cli_store.py",
-        (
-            "heads found by mean ablation are proved by zero ablation",
-            "proof = judge(found.top(options.k), exclude=found.shared, **settings)",
-            'proof = judge(found.top(options.k), exclude=found.shared, **(settings | {"ablation": "zero"}))',
-        ),
-        (
-            "the command line proves heads beside universal ones",
-            "proof = judge(found.top(options.k), exclude=found.shared, **settings)",
-            "proof = judge(found.top(options.k), **settings)",
-        ),
     ),
 ]
 

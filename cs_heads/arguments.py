@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -265,15 +264,3 @@ def described(documented: Any, section: str = "Args") -> dict[str, str]:
     text = re.split(r"\n(?=\S)", text)[0]
     entries = re.findall(r"^    (\w+): (.*(?:\n     .*|\n$)*)", text, flags=re.MULTILINE)
     return {name: " ".join(entry.replace("``", "").split()) for name, entry in entries}
-
-
-def read_saved(path: Any, kind: str) -> tuple[Path, dict[str, Any]]:
-    """The path and the record of a JSON file whose format is ``cs-heads KIND``; any other raises ``ValueError``."""
-    path = check_path("path", path)
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"path {str(path)!r} is no saved {kind}: {error}") from error
-    if not isinstance(record, dict) or record.get("format") != f"cs-heads {kind}":
-        raise ValueError(f"path {str(path)!r} is no saved {kind}")
-    return path, record

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from html import escape
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.arguments import check_integer, check_path, in_line, read_saved
+from cs_heads.arguments import check_integer, check_mapping, in_line
 from cs_heads.drawable import Drawable
+from cs_heads.record import MOST, Saved
 from cs_heads.units import Grid, HeadGrid, Unit, as_heads
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT_VERSION = 3
-
 DEFAULT_K = 5
 """Heads that are found by default, on a grid of ten heads or more."""
 
-# Fields that a method may leave out, and fields that list heads.
-_ARRAYS = ("interval", "frequency", "z", "control_importance")
+# Fields that are arrays, and fields that list heads.
+_ARRAYS = ("importance", "interval", "frequency", "z", "control_importance")
 _HEADS = ("claims", "shared", "chosen", "off", "interfering")
-
-# What units were called before "points" meant hundredths everywhere.
-_FORMER_UNITS = {"points of score": "score lost", "points of probability": "probability lost"}
 
 # Heads that a shell or a notebook shows, at most, beside those that are claimed.
 _SHOWN = 10
@@ -54,7 +49,7 @@ def normal_interval(each: Float[np.ndarray, "sample *heads"]) -> Float[np.ndarra
 
 
 @dataclass(frozen=True, eq=False)
-class HeadRanking(Drawable, picture="heads"):
+class HeadRanking(Saved, Drawable, picture="heads"):
     """Importance of every head, in ``unit``: positive = the task does worse without the head.
 
     As a sequence it is the heads found: ``len``, iteration and indices are of ``heads``. Rankings of which the same is
@@ -81,15 +76,19 @@ class HeadRanking(Drawable, picture="heads"):
         notes: What its reader should know before trusting it.
         unit: Of the importance. Score lost is from 0 to 1, as scores are; methods that measure no score name another.
         grid: Layers × heads of the model (None: that of the importance).
+        examples: Hashes of the questions that the search has seen, its controls' among them; what proves the heads
+            leaves these out. Empty where that is not known, as on a planted truth.
 
     Raises:
-        ValueError: Arrays of another shape than the grid, importance or z that is not finite, heads outside the grid,
-            or a negative ``spent``.
+        ValueError: Arrays of another shape than the grid or with impossible numbers, heads outside the grid, listed
+            twice, or both chosen and shared or off, a negative ``spent``, or a ``k`` beyond the grid.
 
     >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.0]]), spent=800)
     >>> ranking.top(2), ranking[0], len(ranking)
     ([Head(0, 1), Head(1, 0)], Head(0, 1), 2)
     """
+
+    _format, _version = "ranking", 4
 
     method: str
     importance: Float[np.ndarray, "layer head"]
@@ -107,31 +106,53 @@ class HeadRanking(Drawable, picture="heads"):
     unit: str = "score lost"
     interfering: tuple[Unit, ...] = ()
     grid: Grid = None  # type: ignore[assignment]  # by default that of the importance
+    examples: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("importance", *_ARRAYS):
-            values = getattr(self, name)
-            if values is None and name in _ARRAYS:
-                continue
-            if not isinstance(values, np.ndarray):
-                raise ValueError(f"{name} must be an array, one number a head, got {in_line(values)}")
-            if name == "importance" and (values.ndim != 2 or not values.size):
-                raise ValueError(f"importance must be [layer, head], got shape {values.shape}")
-            axes = "[layer, head, 2]" if name == "interval" else "[layer, head]"
-            wanted = (*self.importance.shape, 2) if name == "interval" else self.importance.shape
-            if values.shape != wanted:
-                raise ValueError(f"{name} must be {axes} = {wanted}, got {values.shape}")
-            if name not in ("interval", "frequency") and not np.isfinite(values).all():
-                raise ValueError(f"{name} must be finite in every head")
+        for name in _ARRAYS:
+            if getattr(self, name) is not None or name == "importance":
+                self._check_array(name)
         if self.grid is None:
             object.__setattr__(self, "grid", HeadGrid(*self.importance.shape))
         if self.importance.shape != self.grid.shape:
             raise ValueError(f"importance must be of the grid {self.grid.shape}, got shape {self.importance.shape}")
         for name in _HEADS:
-            outside = [str(head) for head in as_heads(name, getattr(self, name)) if head not in self.grid]
+            heads = as_heads(name, getattr(self, name))
+            outside = [str(head) for head in heads if head not in self.grid]
             if outside:
                 raise ValueError(f"{name} must be heads of the grid {self.importance.shape}, got {', '.join(outside)}")
+            # The order has a place for each head.
+            elsewhere = {*self.shared, *self.off} if name == "chosen" else set[Unit]()
+            twice = [str(head) for head, n in Counter(heads).items() if n > 1 or head in elsewhere]
+            if twice:
+                apart = ", none of them shared or off" if name == "chosen" else ""
+                raise ValueError(f"{name} must be different heads{apart}, got {', '.join(twice)}")
         check_integer("spent", self.spent, 0)
+        check_mapping("provenance", self.provenance, "what is known of its origin by name")
+        for name in ("task", "model", "shared"):
+            check_mapping(f"provenance[{name!r}]", self.provenance.get(name, {}), "what is known of it by name")
+        _ = self.k
+
+    def _check_array(self, name: str) -> None:
+        values = getattr(self, name)
+        if not isinstance(values, np.ndarray):
+            raise ValueError(f"{name} must be an array, one number a head, got {in_line(values)}")
+        if name == "importance" and (values.ndim != 2 or not values.size):
+            raise ValueError(f"importance must be [layer, head], got shape {values.shape}")
+        axes = "[layer, head, 2]" if name == "interval" else "[layer, head]"
+        wanted = (*self.importance.shape, 2) if name == "interval" else self.importance.shape
+        if values.shape != wanted:
+            raise ValueError(f"{name} must be {axes} = {wanted}, got {values.shape}")
+        if name == "interval":
+            # What has no bound on one side has no interval.
+            known = np.asarray(np.isfinite(values).all(axis=-1, keepdims=True))
+            object.__setattr__(self, name, np.where(known, values, np.nan))
+            values = values[known[..., 0]]
+            if (wrong := values[values[:, 0] > values[:, 1]]).size:
+                raise ValueError(f"interval must be a lower and an upper bound, got {wrong[0].tolist()}")
+        least, most = (0, 1) if name == "frequency" else (-MOST, MOST)
+        if (wrong := values[~((values >= least) & (values <= most))]).size:
+            raise ValueError(f"{name} must be a number in {least:g}..{most:g} for every head, got {wrong[0]:g}")
 
     @property
     def order(self) -> list[Unit]:
@@ -157,12 +178,15 @@ class HeadRanking(Drawable, picture="heads"):
 
     @property
     def k(self) -> int:
-        """How many heads were searched for, by the provenance; where that does not say, 5, or half of a small grid."""
+        """How many heads were searched for, by the provenance; where that does not say, 5, or half of a small grid.
+
+        Raises:
+            ValueError: The provenance says a number that is none of 1 to the size of the grid.
+        """
         design = self.provenance.get("design")
         for told in (self.provenance, design if isinstance(design, Mapping) else {}):
-            k = told.get("k")
-            if isinstance(k, int) and 0 < k <= self.grid.size:
-                return k
+            if (k := told.get("k")) is not None:
+                return check_integer("k", k, 1, self.grid.size, "the heads of the grid")
         return max(1, min(DEFAULT_K, self.grid.size // 2))
 
     @property
@@ -183,6 +207,9 @@ class HeadRanking(Drawable, picture="heads"):
 
     def hooks(self, k: int | None = None) -> list[tuple[str, Callable[..., Any]]]:
         """Hooks that take the first ``k`` heads off, for ``model.run_with_hooks(tokens, fwd_hooks=found.hooks(5))``.
+
+        They see how many heads a layer has, and refuse another number; of other weights or more layers they know
+        nothing: ``cs.ablated(model, found)`` checks those, too.
 
         Args:
             k: How many (None: as many as were searched for).
@@ -212,12 +239,6 @@ class HeadRanking(Drawable, picture="heads"):
 
     def __getitem__(self, place: int | slice) -> Unit | tuple[Unit, ...]:
         return self.heads[place]
-
-    def __eq__(self, other: object) -> bool:
-        return self._written() == other._written() if isinstance(other, HeadRanking) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._written())
 
     def claimed_beyond(self, k: int) -> list[Unit]:
         """Claimed heads that are not among the first ``k``, in order: what is shown to matter is shown.
@@ -265,95 +286,6 @@ class HeadRanking(Drawable, picture="heads"):
         if self.interfering:
             columns["interfering"] = [head in self.interfering for head in order]
         return pd.DataFrame(columns)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole ranking, JSON-ready, with the version of its format."""
-        arrays = {name: getattr(self, name) for name in ("importance", *_ARRAYS)}
-        record = {
-            "format": "cs-heads ranking",
-            "version": FORMAT_VERSION,
-            **{each.name: getattr(self, each.name) for each in fields(self)},
-            **{name: None if values is None else values.tolist() for name, values in arrays.items()},
-            **{name: [str(head) for head in getattr(self, name)] for name in _HEADS},
-            "grid": self.grid.to_dict(),
-        }
-        if self.interval is not None:
-            # JSON has no NaN.
-            record["interval"] = [
-                [None if np.isnan(pair).any() else pair for pair in row] for row in record["interval"]
-            ]
-        return record
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> HeadRanking:
-        """What ``to_dict`` wrote, also in older versions.
-
-        Args:
-            record: The record.
-
-        Raises:
-            KeyError: It names no method, importance or cost.
-            ValueError: Its arrays or heads are malformed.
-        """
-        known: dict[str, Any] = {
-            "provenance": record.get("provenance") or {},
-            "notes": tuple(record.get("notes") or ()),
-        }
-        unit = record.get("unit", cls.unit)
-        known["unit"] = _FORMER_UNITS.get(unit, unit)
-        known |= {"grid": Grid.from_dict(record["grid"])} if "grid" in record else {}
-        for name in ("importance", *_ARRAYS):
-            values = record.get(name)
-            if name == "interval" and values is not None:
-                values = [[pair or [np.nan, np.nan] for pair in row] for row in values]
-            known[name] = None if values is None else np.array(values, dtype=float)
-        for name in _HEADS:
-            # Format 2 had heads that one control needs as much, checked one by one.
-            heads = record.get(name) or (record.get("universal") if name == "shared" else None)
-            known[name] = tuple(map(Unit.parse, heads or ()))
-        return cls(method=record["method"], spent=int(record["spent"]), **known)
-
-    def save(self, path: str | Path) -> None:
-        """Write the ranking as JSON.
-
-        Args:
-            path: The file; one that is there is replaced.
-
-        Raises:
-            ValueError: ``path`` is no path.
-            OSError: The file cannot be written.
-        """
-        check_path("path", path).write_text(self._written() + "\n", encoding="utf-8")
-
-    def _written(self) -> str:
-        """The text of its file."""
-        # Numbers of NumPy in the provenance.
-        return json.dumps(self.to_dict(), indent=1, default=lambda number: number.item())
-
-    @classmethod
-    def load(cls, path: str | Path) -> HeadRanking:
-        """Read a saved ranking.
-
-        Args:
-            path: The file that ``save`` wrote, in this or an older version.
-
-        Raises:
-            ValueError: ``path`` is no path, a file of another kind, or of a newer format.
-            OSError: The file cannot be read.
-        """
-        path, record = read_saved(path, "ranking")
-        missing = {"version", "method", "importance", "spent"} - record.keys()
-        if missing:
-            raise ValueError(f"path {str(path)!r} is no saved ranking: it has no {', '.join(sorted(missing))}")
-        if record["version"] not in range(1, FORMAT_VERSION + 1):
-            raise ValueError(
-                f"path {str(path)!r} has ranking format {record['version']!r}; this version of cs-heads reads "
-                f"up to {FORMAT_VERSION}: update cs-heads"
-            )
-        try:
-            return cls.from_dict(record)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"path {str(path)!r} is a broken ranking: {error}") from error
 
     def _title(self) -> str:
         task = self.provenance.get("task", {}).get("name")

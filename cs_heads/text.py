@@ -9,6 +9,12 @@ Text: TypeAlias = str | TokenIds
 """Characters, which a tokenizer reads, or token ids, which need none."""
 
 
+class ChatPrompt(str):
+    """A prompt that a chat template wrote, with its special tokens; what answers it is tokenized apart."""
+
+    __slots__ = ()
+
+
 def is_token_ids(text: object) -> bool:
     """Whether it is a tuple of integers of 0 or more, at least one; a truth value is none."""
     return isinstance(text, tuple) and len(text) > 0 and all(type(token) is int and token >= 0 for token in text)

@@ -72,7 +72,8 @@ TRIAL: ContextVar[Trial | None] = ContextVar("trial", default=None)
 def tried(run: Callable[[], object], most: float) -> tuple[int, float]:
     """What a call says that it costs at most, and the seconds that it takes, by how its beginning goes.
 
-    It runs, and ends once it has measured for ``most`` seconds; what it is asked must be kept nowhere.
+    It runs, and ends once it has measured for ``most`` seconds. Right answers of the intact model are made up, so that
+    masks are soon reached, in experiments alone that the call makes, and that have no store.
 
     Args:
         run: The call.

@@ -344,9 +344,12 @@ class Grid:
             record: The record.
 
         Raises:
-            ValueError: Its numbers or its kind of unit are not allowed.
+            ValueError: It has other fields, or its numbers or its kind of unit are not allowed.
         """
-        return HeadGrid(**record) if "n_heads" in record else Grid(**record)
+        for made, names in ((HeadGrid, {"n_layers", "n_heads"}), (Grid, {"n_layers", "n_units", "kind"})):
+            if {*record} == names:
+                return made(**record)
+        raise ValueError(f"grid must have n_layers and n_heads, or n_layers, n_units and kind, got {in_line(record)}")
 
     def mask(self, units: Iterable[HeadLike]) -> Bool[np.ndarray, "layer head"]:
         """A mask that ablates just these units.

@@ -1,6 +1,6 @@
 """A tiny model whose working heads are known: all others write nothing to the residual stream."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,9 +68,9 @@ def word_records(model: Any, n: int, instruction: str, seed: int = 0) -> list[di
         shots = [f"Q: {sentence(rng, 1, 3)}\nA: {rng.choice(WORDS)}\n\nQ: {words}\nA:" for words in asked]
         instructed = [f"{instruction}\nWord: {words}\nAnswer:" for words in asked]
         first, second = (_next_logits(model, form).gather(1, ids).argmax(1).tolist() for form in (shots, instructed))
-        for prompt, pair, one, other in zip(shots, pairs, first, second, strict=True):
+        for words, prompt, pair, one, other in zip(asked, shots, pairs, first, second, strict=True):
             if one == other:
-                records[prompt] = {"prompt": prompt, "choices": [f" {word}" for word in pair], "answer": one}
+                records[words] = {"prompt": prompt, "choices": [f" {word}" for word in pair], "answer": one}
     return list(records.values())[:n]
 
 
@@ -84,11 +84,29 @@ def hopeless_records(n: int, seed: int = 0) -> list[dict]:
 def rows_run(model: Any) -> Iterator[list[int]]:
     """The number of rows of each forward that the model runs inside the block."""
     rows: list[int] = []
-    handle = model.register_forward_pre_hook(lambda module, arguments: rows.append(len(arguments[0])))
-    try:
+    with before_forwards(model, lambda tokens: rows.append(len(tokens))):
         yield rows
+
+
+@contextmanager
+def before_forwards(model: Any, see: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """Show the tokens of each forward of the model inside the block, without a hook: one would alter the model."""
+    kind = type(model)
+    forward, own = kind.forward, "forward" in vars(kind)
+
+    def watched(self: Any, tokens: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        if self is model:
+            see(tokens)
+        return forward(self, tokens, *arguments, **options)
+
+    kind.forward = watched
+    try:
+        yield
     finally:
-        handle.remove()
+        if own:
+            kind.forward = forward
+        else:
+            del kind.forward
 
 
 @contextmanager
@@ -96,16 +114,13 @@ def little_memory(model: Any, rows: int) -> Iterator[list[int]]:
     """The number of rows of each forward that did not fit inside the block: more than ``rows``."""
     refused: list[int] = []
 
-    def check(module: Any, arguments: Any) -> None:
-        if len(arguments[0]) > rows:
-            refused.append(len(arguments[0]))
+    def check(tokens: torch.Tensor) -> None:
+        if len(tokens) > rows:
+            refused.append(len(tokens))
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    handle = model.register_forward_pre_hook(check)
-    try:
+    with before_forwards(model, check):
         yield refused
-    finally:
-        handle.remove()
 
 
 def choice_of_own_answers(model: Any, n: int, name: str, seed: int = 0) -> Any:

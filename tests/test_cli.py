@@ -113,6 +113,18 @@ def test_json_is_one_object_and_nothing_else(find, known_folder, task):
     assert result["confirm"]["p"] < 0.01
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "BOS prepended, as the tokenizer does by itself"),
+        (["--prepend-bos"], "BOS prepended, as --prepend-bos says"),
+        (["--no-prepend-bos"], "no BOS prepended, as --no-prepend-bos says"),
+    ],
+)
+def test_what_is_prepended_is_told_with_who_said_so(find, flags, said):
+    assert find(*flags)[1].splitlines()[2] == said
+
+
 def test_attention_is_shown_of_the_tokens_that_were_measured(find, tmp_path):
     first = {}
     for name, more in (("plain", []), ("without", ["--no-prepend-bos"])):
@@ -595,6 +607,15 @@ def test_a_control_that_is_the_task_is_refused_before_the_model_is_loaded(find, 
         refused(find(control=control, n="100", model="nobody/nothing"), said)
 
 
+def test_a_control_is_read_with_the_settings_of_the_command_before_anything_runs(find, tmp_path):
+    control = write(tmp_path / "ids.jsonl", [{"prompt": [3 + i % 9, 3 + i // 9], "target": [5]} for i in range(60)])
+    said = "prepend_bos must be left out for prompts of token ids"
+    status, out, err = find("--prepend-bos", control=control, store=tmp_path / "run.sqlite")
+    assert (status, out) == (2, "")
+    assert said in err
+    assert not (tmp_path / "run.sqlite").exists()
+
+
 def own_answers_elsewhere() -> list[dict]:
     return [{"prompt": f"not asked {i}", "target": " runs"} for i in range(2)]
 
@@ -681,7 +702,8 @@ def test_the_help_of_compare_names_its_methods(capsys):
 
 def test_choices_can_be_scored_per_character(find, tmp_path, monkeypatch):
     """The option reaches the scoring of both sides."""
-    records = [{"prompt": f"the {word}", "choices": [" cat", " dog"], "answer": 0} for word in WORDS] * 3
+    prompts = [f"the {word} {other}" for word in WORDS for other in WORDS[:3]]
+    records = [{"prompt": prompt, "choices": [" cat", " dog"], "answer": 0} for prompt in prompts]
     scored = []
     monkeypatch.setattr(Task, "score", lambda self, *_: scored.append(self.length_normalized) or 0.0)
     find("--length-normalized", task=write(tmp_path / "words.jsonl", records), n="30")

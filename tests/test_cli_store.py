@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 
 import pandas as pd
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from cs_heads.cli import main
 from cs_heads.engine import Engine
 from tests.known_heads import own_answers
+from tests.waiting import run_program
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,35 @@ def test_ctrl_c_without_a_store_is_as_before(find, stop_at, capsys):
     stop_at(1)
     assert main([*find[:-3], "--json"]) == 130
     assert capsys.readouterr().err == "cs-heads: interrupted\n"
+
+
+STOPPED = """
+import os, signal, sys
+from cs_heads.cli import main
+from cs_heads.engine import Engine
+
+run = Engine.run
+
+def stops(self, *arguments, **options):
+    for number, batch in enumerate(run(self, *arguments, **options)):
+        yield batch
+        if number == 1:
+            os.kill(os.getpid(), int(sys.argv[1]))
+
+Engine.run = stops
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize(("number", "status", "said"), [(2, 130, "interrupted"), (15, 143, "terminated")])
+def test_a_command_that_is_stopped_leaves_its_store_closed(find, tmp_path, number, status, said):
+    """Its log is folded into the file: nothing lies beside it that belongs to it."""
+    more = ["--batch-tokens", "64"]
+    done = run_program([sys.executable, "-c", STOPPED, number, *find, *more])
+    assert (done.returncode, done.stdout) == (status, "")
+    assert f"cs-heads: {said}; " in done.stderr
+    assert " results are kept in " in done.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["my run.sqlite"]
 
 
 def test_compare_takes_a_store(find, capsys, stop_at):

@@ -78,7 +78,7 @@ def test_a_key_that_is_twice_in_a_record_is_refused_by_its_line(said, tmp_path):
     line = json.dumps(RECORDS[0])
     (tmp_path / "twice.jsonl").write_text(f'{line}\n\n{line[:-1]}, "target": " sees"}}\n', encoding="utf-8")
     found = said("find", "--model", "demo", "--task", tmp_path / "twice.jsonl")
-    assert "task 'twice', line 3: key 'target' stands twice in one record" in found
+    assert "task 'twice', line 3: not JSON (key 'target' stands twice in one record" in found
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ MISTAKES = {
     "cs.faithfulness(None, task, ranked, shares=0.5)": "shares must be a list of numbers in 0..1, got 0.5",
     "cs.faithfulness(None, task, ranked, shares=[True])": "shares must be numbers in 0..1, got True",
     "cs.faithfulness(None, task, ranked, response='logit')": "response must be one of 'score', 'probability'",
-    "cs.faithfulness(model, task, ranked)": "found must be ranked on the grid of the model, 8 × 16 heads; got 'css'",
+    "cs.faithfulness(model, task, ranked)": "found['css'] must be ranked on the grid of the model, 8 × 16 heads, got ",
     "cs.analysis.measure_faithfulness(None, ranked)": "experiment must be an Experiment, or be asked like one, got",
     "cs.compare(None, task, shares='all')": "shares must be a list of numbers in 0..1, got 'all'",
     "cs.failures(None, None, ['L0H1'])": "task must be a cs_heads.Task",

@@ -237,7 +237,7 @@ def test_a_sequence_stays_on_one_side_of_a_split_wherever_its_answers_are_read()
     finding, unseen = Task.from_records(records, "one by one").split(40, seed=1)
     assert (len(finding), len(unseen)) == (40, 40)
     assert not {e.prompt for e in finding.examples} & {e.prompt for e in unseen.examples}
-    with pytest.raises(ValueError, match="share no example"):
+    with pytest.raises(ValueError, match="share no question"):
         finding.with_holdout(replace(finding, role="whole", held_out=None))
 
 
@@ -245,7 +245,7 @@ def sequences_on_both_sides(records, n):
     finding, unseen = Task.from_records(records, "sequences").split(n, seed=1)
     assert min(len(finding), len(unseen)) > len(records) // 4
     a, b = ({e.prompt[:LENGTH] for e in side.examples} for side in (finding, unseen))
-    with pytest.raises(ValueError, match="share no example"):
+    with pytest.raises(ValueError, match="share no question"):
         finding.with_holdout(replace(finding, role="whole", held_out=None))
     return a & b
 
@@ -286,7 +286,7 @@ def test_answers_one_by_one_stay_on_one_side_of_a_split_where_records_name_their
 def test_unseen_examples_of_a_sequence_that_heads_are_found_on_are_refused():
     records = [{"prompt": [i, i], "target": [i], "sequence": i // 2} for i in range(4)]
     first, second = (Task.from_records(records[i::2], "pairs") for i in range(2))
-    with pytest.raises(ValueError, match=r"share no sequence with task 'pairs'; 2 of its sequences are in both"):
+    with pytest.raises(ValueError, match=r"share no sequence with task 'pairs'; 2 of 2 do"):
         first.with_holdout(second)
 
 

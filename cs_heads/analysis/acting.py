@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +12,11 @@ from cs_heads.arguments import check_mapping, check_one_of, check_path, fits, in
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.forwards import Forwards
 from cs_heads.experiment.inputs import encode_task
+from cs_heads.lens import describe
 from cs_heads.lens.bake import check_can_save, save_plain, without_units
 from cs_heads.lens.gates import hooked, hooks_of
-from cs_heads.lens.model import check_ablatable, check_units
+from cs_heads.lens.model import check_ablatable, check_units, largest_number
+from cs_heads.lens.turns import alone
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import ABLATIONS
 from cs_heads.tasks import Task
@@ -38,7 +39,9 @@ def ablated(
     """Your own model with heads off, inside a ``with`` block: forward, ``run_with_cache``, ``generate``, all of it.
 
     The heads are off as in every measurement of this library, at every token of every row. Blocks may be nested, also
-    with those of ``scale``. Afterwards, also after an exception, the model is as before: hooks of others stay.
+    with those of ``scale``. Afterwards, also after an exception, the model is as before: hooks of others stay. What is
+    measured inside says so (``provenance["model"]["hooks"]``, and a note). Other threads that measure the model wait
+    for the end of the block; what calls it in another thread by itself does not.
 
     Args:
         model: Your TransformerLens model.
@@ -53,8 +56,9 @@ def ablated(
         The model.
 
     Raises:
-        ValueError: A model whose heads cannot be ablated, heads outside its grid, no head, an ablation that needs a
-            task and has none, or one that needs a place in an example (``"position_mean"``, ``"resample"``).
+        ValueError: A model whose heads cannot be ablated, heads outside its grid, no head, a ranking of other weights,
+            an ablation that needs a task and has none, or one that needs a place in an example (``"position_mean"``,
+            ``"resample"``).
 
     >>> import cs_heads as cs
     >>> model = cs.load_model("demo")
@@ -82,7 +86,8 @@ def scale(model: Any, factors: Mapping[HeadLike, float | int]) -> Iterator[Any]:
         The model.
 
     Raises:
-        ValueError: What ``ablated`` refuses of models and heads, or a factor that is no finite number.
+        ValueError: What ``ablated`` refuses of models and heads, or a factor that is no finite number in the dtype of
+            the model.
 
     >>> import cs_heads as cs
     >>> model = cs.load_model("demo")
@@ -93,10 +98,14 @@ def scale(model: Any, factors: Mapping[HeadLike, float | int]) -> Iterator[Any]:
     False
     """
     given = check_mapping("factors", factors, "a number by head, as {'L2H6': 0.3}")
-    for head, factor in given.items():
-        if not fits(factor, float) or not math.isfinite(factor):
-            raise ValueError(f"factors must be finite numbers, got {in_line(factor)} for {head}")
     grid, chosen = _chosen(model, [*given], None, "factors")
+    most = largest_number(model)
+    for head, factor in given.items():
+        if not fits(factor, float) or not -most <= factor <= most:
+            raise ValueError(
+                f"factors must be finite numbers, got {in_line(factor)} for {head}; "
+                f"the largest of the model's dtype is {most:.3g}"
+            )
     with hooked(model, hooks_of(grid, dict(zip(chosen, map(float, given.values()), strict=True)))):
         yield model
 
@@ -145,7 +154,8 @@ def bake(
     folder = None if path is None else check_path("path", path)
     if folder is not None:
         check_can_save(model, folder)
-    made = without_units(model, chosen, grid.kind, in_place=not copy)
+    with alone(model):
+        made = without_units(model, chosen, grid.kind, in_place=not copy)
     if folder is not None:
         save_plain(made, folder)
     return made
@@ -161,7 +171,7 @@ def _chosen(model: Any, heads: Any, k: int | None, name: str = "heads") -> tuple
         kind = kind_of(as_head(heads[0])) if heads else "heads"
     check_units(model, kind)
     grid = Grid.from_model(model, kind)
-    return grid, heads_of(grid, heads, k, name)
+    return grid, heads_of(grid, heads, k, name, describe(model) if isinstance(heads, HeadRanking) else None)
 
 
 def _listed(name: str, heads: Any) -> list[Any]:

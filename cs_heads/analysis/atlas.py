@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -27,9 +27,9 @@ from cs_heads.methods.annealing.joint import annealed_jointly, check_joint_budge
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.settings import SCREENS, Settings, SettingsArguments
 from cs_heads.store.store import BrokenStoreError
-from cs_heads.tasks import Task, finding_side
+from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.tasks.controls import MIN_DEFAULTS, family_of, kin_among
-from cs_heads.tasks.sides import check_tasks
+from cs_heads.tasks.sides import check_tasks, distinct
 
 
 @one_bar("atlas")
@@ -49,7 +49,8 @@ def atlas(
     """Find the heads of many skills at once, each against all others, and prove them on unseen examples.
 
     Each skill is a control of the others, so that none pays for controls of its own (``methods.annealed_jointly``).
-    The heads of each skill then go off on unseen examples of every skill, beside random heads. Skills that the model
+    The heads of each skill then go off on unseen examples of every skill, beside random heads. One example of each
+    question counts. Skills that the model
     cannot do are left out. With a ``store`` an interrupted atlas goes on when the call is repeated, and ends with the
     same result. Large float32 models search in bfloat16 where that decides alike, as in ``find_heads``; what is said of
     unseen examples is measured in the model's own dtype.
@@ -99,9 +100,12 @@ def atlas(
         control_weight = check_weight("control_weight", control_weight)
     budget = None if budget is None else check_integer("budget", budget, 1)
     given = None if tasks is None else check_skills(tasks, n)
-    with _source(model, settings) as (source, rest):
+    with _source(model, settings) as (source, rest), ExitStack() as opened:
         listed = _default_tasks(source, seed) if given is None else given
+        said = [note for task in listed for side in (task, confirming_side(task)) for note in distinct(side)[1]]
+        listed = [distinct(finding_side(task))[0] for task in listed]
         unseen, unread = _unseen(source, listed, n, rest, chosen=given is not None)
+        opened.enter_context(next(iter(unseen.values())))
         listed = [task for task in listed if task.name in unseen]
         names, judged = [task.name for task in listed], next(iter(unseen.values()))
         k, fitted = fitting_k(k, judged.grid)
@@ -164,7 +168,7 @@ def atlas(
             k=k,
             left_out={**unread, **{names[place]: why for place, why in joint.left_out.items()}},
             spent=sum(one.spent for one in (*finding, *unseen.values())),
-            notes=(*fitted, *((_FEW.format(len(rankings)),) if few else ())),
+            notes=(*said, *fitted, *((_FEW.format(len(rankings)),) if few else ())),
             provenance={
                 **judged.provenance(),
                 "tasks": {task.name: one.provenance().get("task") for task, one in zip(listed, finding, strict=True)},
@@ -194,7 +198,7 @@ def check_skills(tasks: Sequence[Task], n: int) -> list[Task]:
         raise ValueError(f"tasks must be two or more of different names, got {', '.join(names) or 'none'}")
     for task in listed:
         check_size(finding_side(task))
-    check_apart(listed, [unseen_side(task, n) for task in listed])
+    check_apart(listed, [unseen_side(task, n)[0] for task in listed])
     return listed
 
 
@@ -225,7 +229,7 @@ def _unseen(
     made: dict[str, Experiment] = {}
     unread: dict[str, str] = {}
     for task in tasks:
-        first, side = next(iter(made.values()), None), unseen_side(task, n)
+        first, (side, _) = next(iter(made.values()), None), unseen_side(task, n)
         try:
             one = Experiment(source, side, **settings) if first is None else first.on(side)
             if not chosen:

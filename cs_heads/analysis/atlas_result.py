@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,14 +12,13 @@ from jaxtyping import Float
 
 from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.drops import TaskDrops
-from cs_heads.analysis.result import Result, json_ready
-from cs_heads.arguments import check_path, read_saved
+from cs_heads.analysis.result import Result
+from cs_heads.arguments import check_integer
 from cs_heads.drawable import Drawable
 from cs_heads.methods.annealing.task_search import alone_intervals, universal_of
 from cs_heads.ranking import HeadRanking
+from cs_heads.record import Saved
 from cs_heads.units import Grid, Unit
-
-FORMAT = "cs-heads atlas"
 
 # A loss must be so many standard errors, and so much of the score above chance, to call a head one of a skill.
 _CLEAR, _MUCH = 4.0, 0.1
@@ -42,14 +39,14 @@ def needed_by_most(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Atlas(Result, Drawable, picture="atlas"):
+class Atlas(Saved, Result, Drawable, picture="atlas"):
     """Which heads of a model serve which of several skills, and which serve all.
 
     Attributes:
         rankings: The heads of each skill, by its name, ranked by what they take from it beyond the other skills.
         losses: What each head takes from each skill among other heads that are off, as a share of its score above
             chance.
-        errors: The standard errors of these.
+        errors: The standard errors of these; NaN for a head that was never off.
         drops: What the first ``k`` heads of each skill take from every skill on unseen examples.
         proofs: The verdict on the heads of each skill.
         k: Heads of each skill that go off in the proofs.
@@ -57,10 +54,15 @@ class Atlas(Result, Drawable, picture="atlas"):
         spent: Example-evaluations.
         provenance: Model, skills and seed.
         notes: What its reader should know.
+        command: The shell line that made it; empty: none did.
+        seconds: What that took; None: not known.
 
     Raises:
-        ValueError: No ranking, losses or errors of another shape, or proofs of a skill that has no ranking.
+        ValueError: No ranking, losses or errors of another shape, proofs of a skill that has no ranking, or ``k``
+            beyond the grid.
     """
+
+    _format, _version = "atlas", 1
 
     rankings: dict[str, HeadRanking]
     losses: Float[np.ndarray, "skill layer head"]
@@ -72,11 +74,17 @@ class Atlas(Result, Drawable, picture="atlas"):
     spent: int
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
+    command: str = ""
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         if not self.rankings:
             raise ValueError("rankings must hold those of one skill or more")
-        wanted = (len(self.rankings), *next(iter(self.rankings.values())).grid.shape)
+        grid = next(iter(self.rankings.values())).grid
+        check_integer("k", self.k, 1, grid.size, "the heads of the grid")
+        # What is not known is written as it is kept.
+        object.__setattr__(self, "errors", np.where(np.isfinite(self.errors), self.errors, np.nan))
+        wanted = (len(self.rankings), *grid.shape)
         for name in ("losses", "errors"):
             if (got := getattr(self, name).shape) != wanted:
                 raise ValueError(f"{name} must be [skill, layer, head] = {wanted}, got {got}")
@@ -230,39 +238,6 @@ class Atlas(Result, Drawable, picture="atlas"):
             frame["kind"] = ["universal" if u in universal else "shared" if u in shared else "" for u in units]
             frames.append(frame)
         return pd.concat(frames, ignore_index=True)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole atlas, JSON-ready, with the name of its format."""
-        return {"format": FORMAT, **json_ready(super().to_dict())}
-
-    def save(self, path: str | Path) -> None:
-        """Write the atlas as JSON.
-
-        Args:
-            path: The file; one that is there is replaced.
-
-        Raises:
-            ValueError: ``path`` is no path.
-            OSError: The file cannot be written.
-        """
-        check_path("path", path).write_text(json.dumps(self.to_dict()) + "\n", encoding="utf-8")
-
-    @classmethod
-    def load(cls, path: str | Path) -> Atlas:
-        """Read a saved atlas.
-
-        Args:
-            path: The file that ``save`` wrote.
-
-        Raises:
-            ValueError: ``path`` is no path, or a file of another kind.
-            OSError: The file cannot be read.
-        """
-        path, record = read_saved(path, "atlas")
-        try:
-            return cls.from_dict(record)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"path {str(path)!r} is a broken atlas: {error}") from error
 
     def __repr__(self) -> str:
         own, others = self.means()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -14,19 +12,20 @@ from jaxtyping import Float
 from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import heads_of
-from cs_heads.analysis.result import Record, Result
-from cs_heads.arguments import check_integer, check_list, check_path, check_seed
+from cs_heads.analysis.result import Result
+from cs_heads.arguments import check_integer, check_list, check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.drawable import Drawable
+from cs_heads.lens import describe
 from cs_heads.lens.attention import attention_patterns, token_texts
-from cs_heads.lens.model import check_ablatable, context_length, describe, tokenizer_of, vocabularies
+from cs_heads.lens.model import check_ablatable, context_length, tokenizer_of, vocabularies
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.ranking import HeadRanking
+from cs_heads.record import Record, Saved, json_ready
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.text import Text, is_token_ids, shown
 from cs_heads.units import Grid, HeadLike, Unit, as_heads
 
-FORMAT = "cs-heads attention"
 HABITS = ("previous token", "first token", "same token", "induction")
 
 
@@ -40,13 +39,25 @@ class PromptAttention(Record):
         ids: Their ids; -1 for what stands for tokens left out (``truncated``).
         intact: Share of each query's attention that goes to each key, by head in the order of ``HeadAttention.heads``.
         ablated: The same with heads off (None: none were).
+
+    Raises:
+        ValueError: Tokens, ids and attention of different numbers of tokens.
     """
 
     prompt: str
     tokens: tuple[str, ...]
-    ids: tuple[int, ...]
+    ids: tuple[Annotated[int, (-1, 2**31)], ...]
     intact: Float[np.ndarray, "head query key"]
     ablated: Float[np.ndarray, "head query key"] | None = None
+
+    def __post_init__(self) -> None:
+        n = len(self.tokens)
+        for name in ("intact", "ablated"):
+            patterns = getattr(self, name)
+            if len(self.ids) != n or (patterns is not None and patterns.shape != (len(self.intact), n, n)):
+                raise ValueError(
+                    f"tokens, ids and {name} must be of as many tokens, got {n} tokens, {len(self.ids)} ids"
+                )
 
     def looks_at(self, head: int, n: int = 3, *, ablated: bool = False) -> list[tuple[str, float]]:
         """The ``n`` tokens that the last token attends to most, with the share of its attention.
@@ -90,19 +101,20 @@ class PromptAttention(Record):
         parts[0, 0], parts[1, begin:end] = 1, 1
         parts[2:, end:] = np.eye(max_tokens - 2)
         means = parts / parts.sum(axis=1, keepdims=True)
-        return replace(
-            self._changed(lambda patterns: means @ patterns @ parts.T),
+        return self._changed(
+            lambda patterns: means @ patterns @ parts.T,
             tokens=(self.tokens[0], f"[{end - begin} tokens]", *self.tokens[end:]),
             ids=(self.ids[0], -1, *self.ids[end:]),
         )
 
-    def _changed(self, change: Callable[[np.ndarray], np.ndarray]) -> PromptAttention:
+    def _changed(self, change: Callable[[np.ndarray], np.ndarray], **more: Any) -> PromptAttention:
         """The same prompt, its attention changed."""
-        return replace(self, intact=change(self.intact), ablated=None if self.ablated is None else change(self.ablated))
+        ablated = None if self.ablated is None else change(self.ablated)
+        return replace(self, intact=change(self.intact), ablated=ablated, **more)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadAttention(Result, Drawable, picture="last_token"):
+class HeadAttention(Saved, Result, Drawable, picture="last_token"):
     """Attention of ``heads`` on prompts, intact and with ``off`` ablated.
 
     Attributes:
@@ -111,6 +123,8 @@ class HeadAttention(Result, Drawable, picture="last_token"):
         prompts: The attention on each prompt.
         provenance: The model.
     """
+
+    _format, _version = "attention", 1
 
     heads: tuple[Unit, ...]
     off: tuple[Unit, ...]
@@ -152,40 +166,10 @@ class HeadAttention(Result, Drawable, picture="last_token"):
                 rows.append({**seen, **habits, "change": float(change)})
         return pd.DataFrame(rows)
 
-    def save(self, path: str | Path) -> None:
-        """Write as JSON; attention is kept to four decimals.
-
-        Args:
-            path: The file; one that is there is replaced.
-
-        Raises:
-            ValueError: ``path`` is no path.
-            OSError: The file cannot be written.
-        """
-        path = check_path("path", path)
+    def to_dict(self) -> dict[str, Any]:
+        """The whole of it, JSON-ready; attention is kept to four decimals."""
         prompts = tuple(one._changed(lambda patterns: np.round(patterns.astype(float), 4)) for one in self.prompts)
-        record = {"format": FORMAT, "version": 1, **replace(self, prompts=prompts).to_dict()}
-        path.write_text(json.dumps(record) + "\n", encoding="utf-8")
-
-    @classmethod
-    def load(cls, path: str | Path) -> HeadAttention:
-        """Read what ``save`` wrote.
-
-        Args:
-            path: The file.
-
-        Raises:
-            ValueError: ``path`` is no path, or a file of another kind.
-            OSError: The file cannot be read.
-        """
-        path = check_path("path", path)
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            if record["format"] != FORMAT or record["version"] != 1:
-                raise ValueError(f"format {record['format']!r}, version {record['version']!r}")
-            return cls.from_dict({**record, "provenance": record.get("provenance") or {}})
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"path {str(path)!r} holds no saved attention: {error}") from error
+        return {**super().to_dict(), "prompts": json_ready(prompts)}
 
 
 def attention(
@@ -225,7 +209,8 @@ def attention(
         raise ValueError(f"prompts must be texts or tuples of token ids, none empty, got {prompts!r:.200}")
     tokenizer = tokenizer_of(loaded)
     grid = Grid.from_model(loaded)
-    chosen = heads_of(grid, heads)
+    described = describe(loaded)
+    chosen = heads_of(grid, heads, model=described)
     ablated = chosen if off is None else tuple(grid.resolve(head) for head in as_heads("off", off))
     seen = []
     for prompt in prompts:
@@ -239,7 +224,7 @@ def attention(
                 ablated=attention_patterns(loaded, ids, chosen, grid.mask(ablated)) if ablated else None,
             )
         )
-    return HeadAttention(chosen, ablated, tuple(seen), {"model": describe(loaded)})
+    return HeadAttention(chosen, ablated, tuple(seen), {"model": described})
 
 
 def habit_scores(

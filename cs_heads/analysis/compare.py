@@ -21,19 +21,20 @@ from cs_heads.analysis.faithfulness import Faithfulness, check_shares, measure_f
 from cs_heads.analysis.losses import Specificity, TaskDrop
 from cs_heads.analysis.overlap import rank_biased_overlap, spearman, top_overlap
 from cs_heads.analysis.random_heads import random_orders
-from cs_heads.analysis.result import Result, json_ready
+from cs_heads.analysis.result import Result
 from cs_heads.analysis.sparsity import measure_sparsity, random_drops
 from cs_heads.analysis.verdict import default_note
 from cs_heads.arguments import check_integer, check_list, check_mapping, check_one_of, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
-from cs_heads.experiment.controls import control_experiments, defaults_of, judged_sides, left_out_note
+from cs_heads.experiment.controls import control_experiments, defaults_of, found_on, judged_sides, left_out_note
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import method_named
 from cs_heads.progress import cost_of, expect, one_bar, step
 from cs_heads.ranking import HeadRanking
+from cs_heads.record import Proportion, Record, json_ready
 from cs_heads.settings import SettingsArguments, check_method_options
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, check_controls, finding_side
@@ -45,7 +46,7 @@ METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient")
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
+class Compared(Record):
     """One method: its ranking, how long it took, and what its heads do to unseen examples.
 
     ``curve[i]`` is what its first i + 1 heads take; ``control_drops`` what the top heads take from each control.
@@ -93,7 +94,7 @@ class Comparison(Result, Drawable, picture="comparison"):
     methods: dict[str, Compared]
     random_drops: Float[np.ndarray, "set k"]
     k: int
-    baseline: float
+    baseline: Proportion
     spent: int
     refused: dict[str, str]
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -311,7 +312,9 @@ def compare(
     shares = None if shares is None else check_shares(shares)
     _check(methods, options)
     given = check_controls(controls, task)
-    sides = judged_sides(task, given, n, seed)
+    # What a prior was found on is no evidence either.
+    seen = found_on(*options.values())
+    sides, left_out = judged_sides(task, given, n, seed, seen)
     check_size(finding_side(task))
     with Experiment(model, sides[0], **settings) as judged:
         # Found on the same model or workers, with the same store.
@@ -319,7 +322,8 @@ def compare(
         grid = judged.grid
         k, max_heads, notes = _fitting(k, max_heads, grid)
         automatic = isinstance(controls, str)
-        others, names = control_experiments(judged, task, None if automatic else sides[1:], n, seed)
+        chosen_sides = None if automatic else sides[1:]
+        others, names, fewer = control_experiments(judged, task, chosen_sides, n=n, seed=seed, seen=seen)
         skills = {}
         if contrast and automatic:
             # The default controls, to a method that has none by itself, are those judged.
@@ -357,7 +361,7 @@ def compare(
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
             refused={name: str(error) for name, error in refused.items()},
-            notes=(*notes, *drawn, *said, *limits),
+            notes=(*notes, *left_out, *fewer, *drawn, *said, *limits),
             faithfulness=kept,
             provenance={
                 **judged.provenance(),

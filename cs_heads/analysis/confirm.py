@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Column, Found, check_columns, heads_of, measure_drops
+from cs_heads.analysis.drops import Column, Found, check_columns, heads_of, measure_drops, model_of
 from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
 from cs_heads.analysis.random_comparison import N_RANDOM, compare_with_random, most_evaluations
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
@@ -21,14 +21,29 @@ from cs_heads.arguments import check_integer, check_list, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k
-from cs_heads.experiment.controls import control_experiments, judged_sides, left_out_note
+from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy
+from cs_heads.experiment.controls import (
+    UNTOLD,
+    control_experiments,
+    found_on,
+    judged_sides,
+    left_out_note,
+    unseen_parts,
+)
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, preparation_of, provenance_of
+from cs_heads.experiment.protocol import (
+    ExperimentLike,
+    chance_of,
+    check_is_experiment,
+    measured,
+    preparation_of,
+    provenance_of,
+)
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.experiment.without import Without
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
+from cs_heads.record import Proportion
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, check_controls
 from cs_heads.tasks.controls import AUTO
@@ -44,11 +59,10 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         result: What they take from their task.
         random_drop: Mean drop of sets of random heads from the same layers.
         random_drops: That of each set, on the examples that it was measured on.
-        p: p-value of the heads doing no more harm than random ones, the larger of the next two.
-        p_sets: p-value over sets of heads: how often heads drawn like the random sets do more harm than all these, but
-            for as many of them as do (``cs_heads.analysis.random_comparison``; None: an older version wrote none).
-        p_examples: p-value over examples: how often heads that do as much harm as random ones seem to do so much more,
-            by the examples that were drawn.
+        p_sets: p-value over sets of heads: the chance that heads drawn at random, like the random sets, come out as high
+            among these. It is never below 1 / (1 + number of sets).
+        p_examples: p-value over examples: the chance that heads that do no more harm than random ones seem to do so much
+            more, by which examples were drawn.
         n_as_harmful: Random sets that are not known to do less harm than the heads.
         verdict: *specific*, *shared*, *localized*, *not localized* or *baseline too low*.
         reasons: What the verdict rests on, in words (``cs_heads.analysis.verdict`` says what each means).
@@ -70,7 +84,9 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     result: TaskDrop
     random_drop: float
     random_drops: tuple[float, ...]
-    p: float
+    p_sets: Proportion
+    p_examples: Proportion
+    n_as_harmful: int
     verdict: Verdict
     reasons: tuple[str, ...]
     controls: tuple[TaskDrop, ...]
@@ -79,9 +95,11 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     specificity: Specificity | None = None
     close_because: str | None = None
     notes: tuple[str, ...] = ()
-    p_sets: float | None = None
-    p_examples: float | None = None
-    n_as_harmful: int | None = None
+
+    @property
+    def p(self) -> float:
+        """The larger of both p-values."""
+        return max(self.p_sets, self.p_examples)
 
     @property
     def localized(self) -> bool:
@@ -116,15 +134,17 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Confirmation:
-        """What ``to_dict`` wrote, also in older versions: their verdicts, which read no controls, stay as they are.
+        """What ``to_dict`` wrote.
 
         Args:
             record: The record.
 
         Raises:
-            KeyError: A field that the record must have is missing.
+            ValueError: A value is not of the type of its field, a field is missing, or a key is unknown.
         """
-        return super().from_dict({**record, "result": record})
+        # What is of no field of its own is of its result.
+        own = {name: value for name, value in record.items() if name in cls._written}
+        return super().from_dict({**own, "result": {key: record[key] for key in record if key not in own}})
 
     def to_frame(self) -> pd.DataFrame:
         """One row per task, the confirmed one first: baseline, score, drop and relative drop with their intervals."""
@@ -183,6 +203,7 @@ def confirm(
 ) -> Confirmation:
     """Ablate heads on unseen examples of their task, beside random heads of the same layers, and give a verdict.
 
+    One example of each question counts, however often it is asked; a note says how many are left out for that.
     Random heads, not the intact model, are what the heads are compared with: any ablation does some harm. Controls tell
     heads of this task from heads that every task needs. The verdict, by the rule of ``cs_heads.analysis.verdict``:
 
@@ -203,7 +224,8 @@ def confirm(
     Args:
         model: A model, the name of one, or a ``Cluster``.
         task: The task that the heads were found on; it holds out 20 examples or more.
-        heads: A ranking, or a list of heads.
+        heads: A ranking, or a list of heads. Examples that a ranking was found on, of the task or its controls, are
+            left out, and a note says how many; a list does not say which these are.
         k: Heads taken of a ranking (None: as many as it was searched for).
         controls: Other tasks; of one that is a whole task up to ``n`` examples are drawn from the half that
             ``find_heads`` with the same ``seed`` does not search with. ``"auto"``: everyday skills that come with the
@@ -211,8 +233,8 @@ def confirm(
             each, but 20 at least. A note names those that the model does not do well enough to count; where fewer than
             three count, the verdict is never *specific*. A default control that shares a question with the task is left
             out, with a note. None: none.
-        seed: That of ``find_heads``. Heads do not say how they were found: with another seed some examples of the
-            controls are among those that the search has seen.
+        seed: That of ``find_heads``. With another seed more examples of the controls are among those that the search
+            has seen, and are left out; heads of a list do not say which these are.
         exclude: Heads that random sets have none of (None: the shared heads of a ranking, whose harm says nothing of
             the task).
         off: Heads that are off throughout, as in ``find_heads`` (None: those of the ranking): what is proved is what
@@ -228,8 +250,8 @@ def confirm(
 
     Raises:
         ValueError: A task without unseen examples; a control that shares a question with the task, or with the finding
-            side of another control; a head outside the grid, one named twice or also in ``exclude``. Raised before the
-            model runs.
+            side of another control; a head outside the grid, one named twice or also in ``exclude``; a ranking of other
+            weights than the model's. Raised before the model runs.
     """
     check_seed(seed)
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
@@ -240,12 +262,14 @@ def confirm(
     else:
         as_heads("heads", heads)
     exclude, off = as_heads("exclude", () if exclude is None else exclude), as_heads("off", () if off is None else off)
-    sides = judged_sides(task, given, n, seed)
+    seen = found_on(heads)
+    sides, left_out = judged_sides(task, given, n, seed, seen)
     with Experiment(model, sides[0], **settings) as experiment:
-        chosen = heads_of(experiment.grid, heads, k)
+        chosen = heads_of(experiment.grid, heads, k, model=model_of(experiment))
         # Read before anything runs, so that a control that cannot be measured is refused at once.
         automatic = isinstance(controls, str)
-        others, names = control_experiments(experiment, task, None if automatic else sides[1:], n, seed)
+        chosen_sides = None if automatic else sides[1:]
+        others, names, fewer = control_experiments(experiment, task, chosen_sides, n=n, seed=seed, seen=seen)
         twice = {experiment.grid.resolve(head) for head in off} & {*chosen}
         if twice:
             raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
@@ -259,7 +283,11 @@ def confirm(
             n_random=n_random,
             seed=seed,
         )
-        said = left_out_note(experiment, task, seed) if automatic else ()
+        said = (*experiment.notes, *left_out, *fewer, *(left_out_note(experiment, task, seed) if automatic else ()))
+        said = said if seen else (*said, UNTOLD)
+        if proof.verdict == "baseline too low":
+            own = Without(experiment, off)
+            said = (remedy(own, own.baseline()), *said)
         # Their own count has what the ablation ran beforehand.
         return replace(proof, spent=sum(each.spent for each in (experiment, *others)), notes=(*proof.notes, *said))
 
@@ -267,7 +295,7 @@ def confirm(
 @one_bar("confirm", outermost=True)
 def measure_proof(
     experiment: ExperimentLike,
-    heads: Sequence[HeadLike],
+    heads: Found,
     *,
     exclude: Sequence[HeadLike] = (),
     name: str = "task",
@@ -279,12 +307,13 @@ def measure_proof(
 ) -> Confirmation:
     """``confirm`` for experiments of any kind: ablate heads on every example, beside random heads of the same layers.
 
-    The examples must be others than those the heads were found with, which cannot be checked here. A layer that random
-    sets would use up gives way to others, and the notes say so.
+    Of several examples that ask one question the first is measured, and of those that a ranking was found on none;
+    notes say how many. Heads of a list do not say what they were found on. A layer that random sets would use up gives
+    way to others, and the notes say so.
 
     Args:
         experiment: On the task of the heads.
-        heads: The heads.
+        heads: The heads, or a ranking, whose heads found are meant.
         exclude: Heads that random sets have none of, such as the shared ones of a ranking: on a small grid these would
             be in most of them, and hide what ``heads`` do.
         name: Of the task.
@@ -317,6 +346,8 @@ def measure_proof(
     check_seed(seed)
     check_integer("n_random", n_random, 1)
     _check_experiments(experiment, controls)
+    (experiment, *parts), left_out = unseen_parts([experiment, *(each for _, each in controls)], found_on(heads))
+    controls = [(name, other) for (name, _), other in zip(controls, parts, strict=True)]
     grid = experiment.grid
     heads, exclude = heads_of(grid, heads), [grid.resolve(head) for head in as_heads("exclude", exclude)]
     found, without = grid.mask(heads), grid.mask(exclude)
@@ -335,37 +366,36 @@ def measure_proof(
     measure_together(
         [Asked(experiment, own), *(Asked(control, own) for _, control in controls if control.grid == grid)]
     )
-    baseline, ablated = experiment(own)
+    baseline, ablated = measured(experiment, own)
     random = compare_with_random(experiment, drawn, baseline, ablated, like=like_note(found, without, drawn), seed=seed)
     chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
-    measured = () if controlled is None else tuple(controlled.drops["heads"].values())
-    said = judge(result, random, measured, defaults)
+    taken = () if controlled is None else tuple(controlled.drops["heads"].values())
+    said = judge(result, random, taken, defaults)
     return Confirmation(
         heads=heads,
         result=result,
         random_drop=random.drop,
         random_drops=random.drops,
-        p=random.p,
         p_sets=random.p_sets,
         p_examples=random.p_examples,
         n_as_harmful=random.n_as_harmful,
         verdict=said.verdict,
         reasons=said.reasons,
-        controls=measured,
+        controls=taken,
         spent=2 * len(baseline) + random.spent + (0 if controlled is None else controlled.spent),
         provenance={
             **provenance_of(experiment),
             "n_random": n_random,
             "apart": list(map(str, exclude)),
-            "controls": [control.task for control in measured],
-            "controls_from": AUTO if defaults is not None else "given" if measured else None,
+            "controls": [control.task for control in taken],
+            "controls_from": AUTO if defaults is not None else "given" if taken else None,
             "seed": seed,
         },
         specificity=said.specificity,
         close_because=said.close,
-        notes=(*said.notes, *drawn_notes(grid, found, without, drawn)),
+        notes=(*said.notes, *drawn_notes(grid, found, without, drawn), *left_out),
     )
 
 

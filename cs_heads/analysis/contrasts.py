@@ -12,14 +12,16 @@ from jaxtyping import Float
 from typing_extensions import Unpack
 
 from cs_heads.analysis.losses import Interval, mean_interval
-from cs_heads.analysis.result import Record, Result
+from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_list, check_mapping, check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import check_size
+from cs_heads.experiment.controls import check_apart
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.gating.fit import contrastive_gating
 from cs_heads.progress import one_bar, step
+from cs_heads.record import Record
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.tasks.sides import check_is_task
@@ -171,6 +173,8 @@ def _check_formats(formats: Mapping[str, Mapping[str, Task]]) -> list[str]:
                 f"task {name!r} must have as many finding examples in both formats, got {len(first[name])} and "
                 f"{len(second[name])}"
             )
+    for tasks in formats.values():
+        check_apart([*tasks.values()], [confirming_side(task) for task in tasks.values()])
     return list(first)
 
 

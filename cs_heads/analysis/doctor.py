@@ -8,7 +8,7 @@ from typing import Any
 
 from cs_heads.engine.plan import example_length, free_memory, tokens_per_second
 from cs_heads.lens import FoldedValueBiasesError, load_model
-from cs_heads.lens.checks import Check, checks_of, faulty, folded, tried
+from cs_heads.lens.checks import Check, checks_of, faulty, folded, not_run, tried
 from cs_heads.lens.model import HALF, backend_of, device_of, dtype_of
 from cs_heads.lens.plain import PlainModel
 from cs_heads.lens.weights import WeightsError
@@ -42,9 +42,9 @@ def check_model(
         revision: As for ``load_model``.
 
     Returns:
-        A line for each check, ``"ok"``, ``"warn"`` or ``"fail"``: weights, hook_z, logits, BOS, padding, batch, dtype,
-        folded biases, fused attention, heads, context length and speed. Of files that cannot be loaded, because of
-        what is wrong with them, the lines that say so alone.
+        A line for each check, ``"ok"``, ``"warn"`` or ``"fail"``: weights, hook_z, logits, BOS, later tokens, padding,
+        batch, dtype, folded biases, fused attention, shortcuts, heads, context length and speed. Of files that cannot
+        be loaded, because of what is wrong with them, or a model that cannot be run, the lines that say so alone.
 
     Raises:
         ValueError: No such model, reference, device, dtype or backend.
@@ -62,6 +62,8 @@ def check_model(
         # Not by load_model: what it refuses becomes a line.
         backend_of(model)
         loaded = model
+        if lines := not_run(model):
+            return lines
     plain, why_not = _plain(reference or (model if named else None), loaded, reference is None, revision)
     lines = checks_of(loaded, plain)
     if why_not:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,15 +18,16 @@ from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, check_size
-from cs_heads.experiment.controls import check_apart, unseen_side
+from cs_heads.experiment.controls import check_apart, found_on, unseen_parts, unseen_side
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, preparation_of, provenance_of
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured, preparation_of, provenance_of
 from cs_heads.experiment.together import Asked, measure_together
+from cs_heads.lens import check_weights
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
-from cs_heads.tasks import Task, control_side
-from cs_heads.tasks.sides import check_is_task, check_tasks
+from cs_heads.tasks import Task
+from cs_heads.tasks.sides import check_is_task, check_tasks, unseen_control
 from cs_heads.units import Grid, HeadLike, Unit, as_heads
 
 Role = Literal["own", "sibling", "control", "suite", "letters", "full"]
@@ -45,11 +46,13 @@ class Column:
         name: Of the task or suite.
         role: What it is to the heads.
         parts: One experiment, or those of a suite, whose score is their mean.
+        notes: On examples that are no part of it.
     """
 
     name: str
     role: Role
     parts: tuple[ExperimentLike, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,6 +68,7 @@ class TaskDrops(Result, Drawable, picture="specificity"):
             belong to none.
         spent: Example-evaluations.
         provenance: Model, tasks and seed.
+        notes: How many examples were left out, since heads were found on them or they repeat a question.
     """
 
     heads: dict[str, tuple[Unit, ...]]
@@ -73,6 +77,7 @@ class TaskDrops(Result, Drawable, picture="specificity"):
     own: dict[str, str]
     spent: int
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """One row per (set of heads, task): role, baseline, score, drop and relative drop with their intervals."""
@@ -156,7 +161,11 @@ class TaskDrops(Result, Drawable, picture="specificity"):
 
 
 def heads_of(
-    grid: Grid, found: HeadRanking | Iterable[HeadLike], k: int | None = None, name: str = "heads"
+    grid: Grid,
+    found: HeadRanking | Iterable[HeadLike],
+    k: int | None = None,
+    name: str = "heads",
+    model: Mapping[str, Any] | None = None,
 ) -> tuple[Unit, ...]:
     """The heads that a ranking or a list stands for.
 
@@ -165,9 +174,10 @@ def heads_of(
         found: A ranking, or a list of heads.
         k: Heads taken of a ranking (None: as many as it was searched for).
         name: Of the argument, for errors.
+        model: What the heads are ablated on: the model's part of a provenance (None: not known).
 
     Raises:
-        ValueError: No head, one named twice or outside the grid, or a ranking of another grid.
+        ValueError: No head, one named twice or outside the grid, or a ranking of another grid or other weights.
     """
     if k is not None:
         check_integer("k", k, 1, grid.size, "the heads of the grid")
@@ -175,6 +185,7 @@ def heads_of(
         if found.grid != grid:
             other = f": give units={found.grid.kind!r}" if found.grid.kind != grid.kind else ""
             raise ValueError(f"{name} must be ranked on the grid of the model, {grid}, got {found.grid}{other}")
+        check_weights(f"{name} and the model", found.provenance.get("model"), model)
         return tuple(found.top(k))
     if isinstance(found, str | Unit) or not isinstance(found, Iterable):
         raise ValueError(f"{name} must be a ranking or a list of heads, got {type(found).__name__}")
@@ -182,6 +193,21 @@ def heads_of(
     if not heads or len({*heads}) < len(heads):
         raise ValueError(f"{name} must be one head or more, none twice; got {', '.join(map(str, heads)) or 'none'}")
     return heads
+
+
+def model_of(experiment: object) -> Mapping[str, Any] | None:
+    """The model's part of an experiment's provenance; None where it says none."""
+    return provenance_of(experiment).get("model")
+
+
+def without_seen(columns: Sequence[Column], *found: Any) -> list[Column]:
+    """The columns with one example of each question, of those that none of the rankings ``found`` was found on."""
+    seen = found_on(found)
+    unseen = [unseen_parts(column.parts, seen) for column in columns]
+    return [
+        replace(column, parts=tuple(parts), notes=(*column.notes, *notes))
+        for column, (parts, notes) in zip(columns, unseen, strict=True)
+    ]
 
 
 def check_columns(columns: Sequence[Column]) -> None:
@@ -199,16 +225,17 @@ def check_columns(columns: Sequence[Column]) -> None:
 
 @one_bar("specificity", outermost=True)
 def measure_drops(
-    columns: Sequence[Column], heads: Mapping[str, Sequence[HeadLike]], own: Mapping[str, str], seed: int = 0
+    columns: Sequence[Column], heads: Mapping[str, Found], own: Mapping[str, str], seed: int = 0
 ) -> TaskDrops:
     """``specificity`` on any experiments: ablate each set of heads on every example of each column.
 
-    All sets of a task are asked for at once, each different mask once. ``spent`` counts every different mask (the
+    Of several examples that ask one question the first is measured, and none that a ranking among ``heads`` was found
+    on. All sets of a task are asked for at once, each different mask once. ``spent`` counts every different mask (the
     intact one among them) on every example, with what ``mean`` or ``resample`` ablation runs beforehand.
 
     Args:
         columns: The tasks.
-        heads: Sets of heads by name.
+        heads: Sets of heads by name; of a ranking its heads found.
         own: By the name of a set the name of its own task; empty where heads belong to none.
         seed: Draws intervals.
 
@@ -220,15 +247,17 @@ def measure_drops(
     """
     check_seed(seed)
     check_columns(columns)
+    columns = without_seen(columns, heads)
     grid = columns[0].parts[0].grid
-    once, place = different(explicit(grid, [[], *heads.values()]))
+    sets = {found: tuple(map(grid.resolve, named)) for found, named in heads.items()}
+    once, place = different(explicit(grid, [[], *sets.values()]))
     drops: dict[str, dict[str, TaskDrop]] = {found: {} for found in heads}
     parts = [part for column in columns for part in column.parts]
     expect(len(once) * sum(part.n_examples for part in parts) + preparation_of(*parts))
     measure_together([Asked(part, once) for part in parts])
     spent = 0
     for column in columns:
-        scores = [part(once)[place] for part in column.parts]
+        scores = [measured(part, once)[place] for part in column.parts]
         spent += sum(len(once) * part.n_examples + preparation_of(part) for part in column.parts)
         chances = list(map(chance_of, column.parts))
         low = [baseline_too_low(part, each[0]) for part, each in zip(column.parts, scores, strict=True)]
@@ -236,7 +265,7 @@ def measure_drops(
             pairs = [(each[0], each[row]) for each in scores]
             drops[found][column.name] = task_drop(column.name, chances, pairs, seed, low)
     return TaskDrops(
-        heads={found: tuple(grid.resolve(head) for head in named) for found, named in heads.items()},
+        heads=sets,
         drops=drops,
         roles={column.name: column.role for column in columns},
         own=dict(own),
@@ -246,6 +275,7 @@ def measure_drops(
             "tasks": {column.name: [provenance_of(part).get("task") for part in column.parts] for column in columns},
             "seed": seed,
         },
+        notes=tuple(note for column in columns for note in column.notes),
     )
 
 
@@ -267,7 +297,9 @@ def specificity(
 
     Of one task: heads that are specific to it leave controls and suites as they were, and heads of a capability take
     from its siblings as much (``TaskDrops.summary()`` has ``transfer``). Of several: the matrix of heads found on one
-    task and ablated on another. Costs ``n × (1 + sets of heads)`` example-evaluations per task at most.
+    task and ablated on another. Examples that a ranking was found on are left out, and one example of each question
+    counts; ``notes`` say how many others there are. A list of heads does not say what it was found on. Costs
+    ``n × (1 + sets of heads)`` example-evaluations per task at most.
 
     Args:
         model: A model, the name of one, or a ``Cluster``.
@@ -302,11 +334,13 @@ def specificity(
         own, found = {tasks.name: tasks}, heads if isinstance(heads, Mapping) else {tasks.name: heads}
         belongs = dict.fromkeys(found, tasks.name)
     step("", own)
-    with unseen_columns(model, own, others, n=n, seed=seed, settings=settings) as columns:
+    with unseen_columns(model, own, others, found, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid
         if k is not None:
             check_k(k, grid)
-        return measure_drops(columns, {name: heads_of(grid, each, k) for name, each in found.items()}, belongs, seed)
+        described = model_of(columns[0].parts[0])
+        chosen = {name: heads_of(grid, each, k, model=described) for name, each in found.items()}
+        return measure_drops(columns, chosen, belongs, seed)
 
 
 def _of_each(tasks: Sequence[Task], heads: Found | Mapping[str, Found]) -> tuple[dict[str, Task], Mapping[str, Found]]:
@@ -327,7 +361,14 @@ def _of_each(tasks: Sequence[Task], heads: Found | Mapping[str, Found]) -> tuple
 
 @contextmanager
 def unseen_columns(
-    model: ModelLike, own: Mapping[str, Task], others: Others, *, n: int, seed: int, settings: SettingsArguments
+    model: ModelLike,
+    own: Mapping[str, Task],
+    others: Others,
+    found: Any,
+    *,
+    n: int,
+    seed: int,
+    settings: SettingsArguments,
 ) -> Iterator[list[Column]]:
     """Experiments on the unseen examples of all tasks, checked before the model runs; workers end with the block.
 
@@ -335,6 +376,7 @@ def unseen_columns(
         model: A model, the name of one, or a ``Cluster``.
         own: The heads' own tasks by name.
         others: Name, role and tasks of all others.
+        found: The heads: what rankings among them were found on is left out.
         n: Examples of every task at most.
         seed: Draws the examples of whole tasks.
         settings: As of ``Experiment``.
@@ -344,16 +386,22 @@ def unseen_columns(
             of another task.
     """
     check_integer("n", n, MIN_CORRECT)
-    sides: list[tuple[str, Role, list[Task]]] = [(name, "own", [unseen_side(task, n)]) for name, task in own.items()]
-    sides += [(name, role, [control_side(task, n, seed) for task in tasks]) for name, role, tasks in others]
+    seen = found_on(found)
+    sides: list[tuple[str, Role, list[tuple[Task, tuple[str, ...]]]]] = [
+        *((name, "own", [unseen_side(task, n, seen)]) for name, task in own.items()),
+        *((name, role, [unseen_control(task, n, seed, seen) for task in tasks]) for name, role, tasks in others),
+    ]
     given = [*own.values(), *(task for _, _, tasks in others for task in tasks)]
     judged = [side for _, _, each in sides for side in each]
-    for side in judged:
-        check_size(side)
-    check_apart(given, judged)
-    with Experiment(model, judged[0], **settings) as first:
-        made = iter([first, *map(first.on, judged[1:])])
-        yield [Column(name, role, tuple(next(made) for _ in each)) for name, role, each in sides]
+    for side, notes in judged:
+        check_size(side, notes)
+    check_apart(given, [side for side, _ in judged])
+    with Experiment(model, judged[0][0], **settings) as first:
+        made = iter([first, *(first.on(side) for side, _ in judged[1:])])
+        yield [
+            Column(name, role, tuple(next(made) for _ in each), tuple(note for _, notes in each for note in notes))
+            for name, role, each in sides
+        ]
 
 
 def other_tasks(

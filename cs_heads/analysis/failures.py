@@ -14,16 +14,17 @@ from jaxtyping import Bool
 from scipy.stats import entropy
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Found, heads_of
+from cs_heads.analysis.drops import Found, heads_of, model_of
 from cs_heads.analysis.losses import wilson_interval
-from cs_heads.analysis.result import Record, Result
+from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_one_of
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.controls import unseen_side
+from cs_heads.experiment.controls import found_on, unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.progress import one_bar
+from cs_heads.record import Record
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Example, Task
 from cs_heads.tasks.scorer import compared
@@ -76,6 +77,7 @@ class FailureModes(Result, Drawable, picture="failures"):
         provenance: Model, task and options of texts.
         prompts: The prompt of each text.
         right: The right answer to each prompt, where there is one.
+        notes: How many examples were left out, since heads were found on them or they repeat a question.
     """
 
     heads: dict[str, tuple[Unit, ...]]
@@ -86,6 +88,7 @@ class FailureModes(Result, Drawable, picture="failures"):
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     prompts: tuple[str, ...] = field(default=(), repr=False)
     right: tuple[str, ...] = field(default=(), repr=False)
+    notes: tuple[str, ...] = ()
 
     def beyond_intact(self, found: str, mode: str) -> bool:
         """Whether a kind of failure is seen clearly more often than with no head off: the intervals do not meet.
@@ -172,7 +175,7 @@ def failures(
 
     Args:
         model: A model, the name of one, or a ``Cluster``.
-        task: The task; its unseen examples are used.
+        task: The task; its unseen examples are used, one of each question and none that a ranking was found on.
         heads: A ranking, a list of heads, or several of either by name, as universal heads and the top five.
         k: Heads taken of a ranking (None: as many as it was searched for).
         n: Examples at most (None: 100 of choices, 50 of texts).
@@ -193,12 +196,12 @@ def failures(
     of_choices = task.kind == "choice" and not texts
     if of_choices and not (max_new_tokens is None and stop is None):
         raise ValueError(f"max_new_tokens and stop are for texts, and {task.name!r} is a choice task: give texts=True")
-    side = unseen_side(task, (100 if of_choices else 50) if n is None else n)
+    side, left_out = unseen_side(task, (100 if of_choices else 50) if n is None else n, found_on(heads))
     with Experiment(model, side, **settings) as experiment:
         found = heads if isinstance(heads, Mapping) else {task.name: heads}
         if INTACT in found:
             raise ValueError(f"heads must not be named {INTACT!r}: that is the model with no head off")
-        named = {name: heads_of(experiment.grid, each, k) for name, each in found.items()}
+        named = {name: heads_of(experiment.grid, each, k, model=model_of(experiment)) for name, each in found.items()}
         masks = explicit(experiment.grid, [[], *named.values()])
         sets, provenance = (INTACT, *named), dict(experiment.provenance())
         written: dict[str, tuple[str, ...]] = {}
@@ -224,6 +227,7 @@ def failures(
             provenance=provenance,
             prompts=tuple(prompts),
             right=tuple(right),
+            notes=left_out,
         )
 
 

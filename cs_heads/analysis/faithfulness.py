@@ -10,7 +10,7 @@ good ranking has a CPR that is large, or a CMD that is small.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,15 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import unseen_columns
+from cs_heads.analysis.drops import heads_of, model_of, unseen_columns
 from cs_heads.analysis.losses import Interval, wilson_interval
-from cs_heads.analysis.result import Record, Result
+from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_list, check_seed, fits, in_line
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import different
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import CANNOT, BaselineTooLowError, baseline_too_low
+from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, remedy
+from cs_heads.experiment.controls import found_on, unseen_parts
 from cs_heads.experiment.protocol import (
     ExperimentLike,
     check_is_experiment,
@@ -38,6 +39,7 @@ from cs_heads.experiment.protocol import (
 )
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
+from cs_heads.record import Record
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.sides import check_is_task
@@ -180,7 +182,7 @@ def measure_faithfulness(
     n_random: int = 4,
     seed: int = 0,
 ) -> Faithfulness:
-    """``faithfulness`` on any experiment, of all its examples.
+    """``faithfulness`` on any experiment, of one example of each question that no ranking was found on.
 
     The intact model and the one with nothing kept are measured first, and nothing else where they are too close.
     ``spent`` counts every different mask on every example, with what the ablation runs beforehand.
@@ -205,10 +207,10 @@ def measure_faithfulness(
     """
     shares, rankings = _check(rankings, shares, response, n_random, seed)
     check_is_experiment("experiment", experiment)
+    [experiment], left_out = unseen_parts([experiment], found_on(rankings))
     grid = experiment.grid
     for name, ranking in rankings.items():
-        if ranking.grid != grid:
-            raise ValueError(f"found must be ranked on the grid of the model, {grid}; got {name!r} on {ranking.grid}")
+        heads_of(grid, ranking, name=f"found[{name!r}]", model=model_of(experiment))
     response = _default_response(experiment) if response is None else response
     ask = responding(experiment, response)
     kept, notes = _numbers_kept(shares, grid)
@@ -254,7 +256,11 @@ def measure_faithfulness(
             "n_random": n_random,
             "seed": seed,
         },
-        notes=(*notes, *(note for name, ranking in rankings.items() for note in _order_notes(name, ranking))),
+        notes=(
+            *left_out,
+            *notes,
+            *(note for name, ranking in rankings.items() for note in _order_notes(name, ranking)),
+        ),
     )
 
 
@@ -308,10 +314,11 @@ def faithfulness(
     check_seed(seed)
     check_is_task(task)
     _, found = _check(found, shares, response, n_random, seed)
-    with unseen_columns(model, {task.name: task}, [], n=n, seed=seed, settings=settings) as columns:
+    with unseen_columns(model, {task.name: task}, [], found, n=n, seed=seed, settings=settings) as columns:
         experiment = columns[0].parts[0]
         options: dict[str, Any] = {"shares": shares, "response": response, "n_random": n_random, "seed": seed}
-        return measure_faithfulness(experiment, found, **options)
+        measured = measure_faithfulness(experiment, found, **options)
+        return replace(measured, notes=(*measured.notes, *columns[0].notes))
 
 
 def check_shares(shares: Any) -> list[float]:
@@ -388,7 +395,7 @@ def _check_clear(
     """Raise ``BaselineTooLowError`` where the intact model cannot do the task, or hardly differs from an empty one."""
     low = baseline_too_low(experiment, scores)
     if low:
-        raise BaselineTooLowError(f"task {name_of(experiment)!r}: {low}; {CANNOT}")
+        raise BaselineTooLowError(f"task {name_of(experiment)!r}: {low}; {remedy(experiment, scores)}")
     gain = intact - empty
     error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
     if gain.mean() <= max(_CLEAR * error, _NOTHING):

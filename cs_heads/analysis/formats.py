@@ -10,7 +10,17 @@ from typing import Any, Literal
 import pandas as pd
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Column, Found, Others, Role, TaskDrops, heads_of, measure_drops, unseen_columns
+from cs_heads.analysis.drops import (
+    Column,
+    Found,
+    Others,
+    Role,
+    TaskDrops,
+    heads_of,
+    measure_drops,
+    model_of,
+    unseen_columns,
+)
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_one_of, check_seed
@@ -150,7 +160,7 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         return table
 
 
-def measure_formats(columns: Sequence[Column], heads: Mapping[str, Sequence[HeadLike]], seed: int = 0) -> FormatHeads:
+def measure_formats(columns: Sequence[Column], heads: Mapping[str, Found], seed: int = 0) -> FormatHeads:
     """``format_heads`` on any experiments, of roles ``letters``, ``full`` and ``control``.
 
     Args:
@@ -218,10 +228,11 @@ def format_heads(
     forms: list[tuple[Role, Sequence[Task]]] = [("letters", letters), ("full", full), ("control", controls)]
     sides: Others = [(task.name, form, [task]) for form, tasks in forms for task in tasks]
     _check_forms([form for _, form, _ in sides])
-    with unseen_columns(model, {}, sides, n=n, seed=seed, settings=settings) as columns:
+    with unseen_columns(model, {}, sides, heads, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid
         by_name = heads if isinstance(heads, Mapping) else {str(grid.resolve(head)): [head] for head in heads}
-        named = {name: heads_of(grid, each, k) for name, each in by_name.items()}
+        described = model_of(columns[0].parts[0])
+        named = {name: heads_of(grid, each, k, model=described) for name, each in by_name.items()}
         if not named:
             raise ValueError("heads must name one head or more")
         return measure_formats(columns, named, seed)

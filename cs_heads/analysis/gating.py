@@ -20,7 +20,7 @@ from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import check_k
-from cs_heads.experiment.protocol import ExperimentLike, LogprobExperiment
+from cs_heads.experiment.protocol import ExperimentLike, LogprobExperiment, measured
 from cs_heads.methods.gating.result import SCORES, HeadGates, Score
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.units import Grid, HeadLike, Unit
@@ -90,7 +90,7 @@ def ablation_curves(
         heads = tuple(grid.unit(int(index)) for index in order)
         masks = np.stack([grid.mask(heads[:n]) for n in range(max_heads + 1)])
         curves.append(
-            AblationCurve(name, heads, experiment(masks).mean(axis=1), experiment.logprob(masks).mean(axis=1))
+            AblationCurve(name, heads, measured(experiment, masks).mean(axis=1), experiment.logprob(masks).mean(axis=1))
         )
     return tuple(curves)
 

@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from cs_heads.analysis.result import Record
 from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import baseline_too_low
+from cs_heads.record import Proportion, Record
 
 Scores = Float[np.ndarray, "_"]
 Interval = tuple[float, float]
@@ -56,9 +56,9 @@ class TaskDrop(Record):
 
     task: str
     n_examples: int
-    chance: float
-    baseline: float
-    score: float
+    chance: Proportion
+    baseline: Proportion
+    score: Proportion
     interval: Interval
     too_low: str | None = None
     relative_interval: Interval = UNKNOWN

@@ -11,7 +11,7 @@ from cs_heads.arguments import check_seed
 from cs_heads.designs import bernoulli
 from cs_heads.engine.plan import example_length
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.lens import describe, load_model
+from cs_heads.lens import load_model
 from cs_heads.lens.batches import default_tokens
 from cs_heads.lens.model import device_of, dtype_of, tokenizer_of, vocabularies
 from cs_heads.lens.timing import PARTS, Part, clocked, matrix_rate
@@ -125,7 +125,7 @@ def profile_model(model: Any, task: Task | None = None, *, seed: int = 0) -> Pro
     masks = bernoulli(experiment.grid, n_masks, max(DENSITY, 1 / experiment.grid.size), seed)
     with clocked(model) as clock:
         experiment(masks)
-    described = describe(model)
+    described = experiment.provenance()["model"]
     return Profile(
         model=described["name"],
         device=device_of(model).type,

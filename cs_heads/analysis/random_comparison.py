@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from scipy.special import bdtrc, logsumexp
 
 from cs_heads.analysis.random_heads import Mask
-from cs_heads.experiment.protocol import ExperimentLike
+from cs_heads.experiment.protocol import ExperimentLike, measured
 from cs_heads.experiment.together import Asked
 
 Scores = Float[np.ndarray, " example"]
@@ -122,7 +122,7 @@ def compare_with_random(
         for start, stop in np.unique(np.stack([has, wanted], axis=1)[wanted > has], axis=0).tolist():
             asking = np.flatnonzero((has == start) & (wanted == stop))
             examples = orders[asking, start:stop]
-            scores[asking[:, None], examples] = experiment(masks[asking], examples)
+            scores[asking[:, None], examples] = measured(experiment, masks[asking], examples)
         if not has.any():
             drop, p_examples = float(np.mean(intact - np.nanmean(scores, axis=0))), _paired_p(scores, ablated, rng)
         has = wanted.copy()

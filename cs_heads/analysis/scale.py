@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,10 @@ from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.analysis.verdict import is_localized
 from cs_heads.arguments import check_integer, check_mapping, check_path
 from cs_heads.drawable import Drawable
+from cs_heads.files import read_json
+from cs_heads.lens import check_weights
 from cs_heads.ranking import HeadRanking
+from cs_heads.record import read_as
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +159,7 @@ def scale_study(studies: Mapping[str, Study | HeadRanking | str | Path], *, k: i
 
     Args:
         studies: By the name of each model a ``Study``, a ranking alone, or the folder that ``cs-heads find --out``
-            wrote (``ranking.json``, ``result.json``; one without ``share_lost``, as older versions wrote it, has no
-            localization index).
+            wrote (``ranking.json``, ``result.json``, ``curve.json``).
         k: Heads of each ranking that profile and effective heads are of, where the rest is noise (None: all); shared
             heads never count.
 
@@ -171,57 +172,63 @@ def scale_study(studies: Mapping[str, Study | HeadRanking | str | Path], *, k: i
     """
     if not check_mapping("studies", studies, "a Study, a ranking or a folder by the name of each model"):
         raise ValueError("studies must hold one study or more")
-    return ScaleStudy(tuple(_model(name, *_read(study), k) for name, study in studies.items()), k)
+    return ScaleStudy(tuple(_model(name, _read(study), k) for name, study in studies.items()), k)
 
 
-def _read(study: Study | HeadRanking | str | Path) -> tuple[HeadRanking, dict[str, Any]]:
-    if isinstance(study, HeadRanking):
-        return study, {}
-    if isinstance(study, Study):
-        half = None if study.curve is None else study.curve.heads_for(0.5)
-        return study.ranking, {**({} if study.proof is None else study.proof.to_dict()), "half": half}
+def _read(study: Study | HeadRanking | str | Path) -> Study:
+    if isinstance(study, Study | HeadRanking):
+        study = study if isinstance(study, Study) else Study(study)
+        for part in (study.proof, study.curve):
+            if part is not None:
+                check_weights("parts of a study", *(each.provenance.get("model") for each in (study.ranking, part)))
+        return study
     folder = check_path("study", study)
     if not (folder / "ranking.json").is_file():
         raise ValueError(f"folder {str(folder)!r} holds no ranking.json, which cs-heads find --out writes")
-    record: dict[str, Any] = {}
-    if (folder / "result.json").is_file():
-        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        record = {**(result.get("confirm") or {}), "half": result.get("half")}
-    return HeadRanking.load(folder / "ranking.json"), record
+    result, curve = (
+        read_json(path, "path") if (path := folder / name).is_file() else None for name in ("result.json", "curve.json")
+    )
+    proof = result.get("confirm") if isinstance(result, dict) else result
+    return Study(
+        HeadRanking.load(folder / "ranking.json"),
+        read_as(f"confirm of {str(folder / 'result.json')!r}", proof, Confirmation | None),
+        read_as(f"path {str(folder / 'curve.json')!r}", curve, SparsityCurve | None),
+    )
 
 
-def _model(name: str, ranking: HeadRanking, record: dict[str, Any], k: int | None) -> ModelScale:
+def _model(name: str, study: Study, k: int | None) -> ModelScale:
+    ranking, proof, curve = study.ranking, study.proof, study.curve
     weights = np.where(ranking.grid.mask(ranking.shared), 0.0, np.maximum(ranking.importance, 0.0))
     if k is not None:
         check_integer("k", k, 1, ranking.grid.size, f"the heads of {name!r}")
         weights = np.where(ranking.grid.mask(ranking.top(k)), weights, 0.0)
     if not weights.any():
         raise ValueError(f"study {name!r} has no head of positive importance that is not shared")
-    localization, interval = _localization(record)
+    localization, interval = (None, None) if proof is None else _localization(proof)
     return ModelScale(
         name=name,
         ranking=ranking,
-        n_ablated=len(record["heads"]) if "heads" in record else None,
-        baseline=record.get("baseline"),
+        n_ablated=None if proof is None else len(proof.heads),
+        baseline=None if proof is None else proof.result.baseline,
         localization=localization,
         interval=interval,
-        verdict=record.get("verdict"),
-        half=record.get("half"),
+        verdict=None if proof is None else proof.verdict,
+        half=None if curve is None else curve.heads_for(0.5),
         effective=float(weights.sum() ** 2 / (weights**2).sum()),
         profile=weights.sum(axis=1) / weights.sum(),
     )
 
 
-def _localization(record: dict[str, Any]) -> tuple[float | None, tuple[float, float] | None]:
-    """The index and its interval; None where the record has no share lost, or no interval of it."""
-    lost = record.get("share_lost")
-    if lost is None:
+def _localization(proof: Confirmation) -> tuple[float | None, tuple[float, float] | None]:
+    """The index and its interval; None where no share lost is known, or no interval of it."""
+    lost, bounds = proof.result.share_lost, proof.result.share_interval
+    if np.isnan(lost):
         return None, None
-    above = record["baseline"] - record["chance"]
-    sets = np.array(record["random_drops"], dtype=float) / above
-    index = float(lost - record["random_drop"] / above)
-    if record["share_low"] is None or record["share_high"] is None:
+    above = proof.result.baseline - proof.result.chance
+    sets = np.array(proof.random_drops) / above
+    index = float(lost - proof.random_drop / above)
+    if np.isnan(bounds).any():
         return index, None
     apart = float(student.ppf(0.975, len(sets) - 1) * sets.std(ddof=1) / np.sqrt(len(sets))) if len(sets) > 1 else 0.0
-    below, beyond = (float(np.hypot(lost - record[bound], apart)) for bound in ("share_low", "share_high"))
+    below, beyond = (float(np.hypot(lost - bound, apart)) for bound in bounds)
     return index, (index - below, index + beyond)

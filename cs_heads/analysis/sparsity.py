@@ -11,7 +11,17 @@ import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Column, Found, Role, heads_of, measure_drops, other_tasks, unseen_columns
+from cs_heads.analysis.drops import (
+    Column,
+    Found,
+    Role,
+    heads_of,
+    measure_drops,
+    model_of,
+    other_tasks,
+    unseen_columns,
+    without_seen,
+)
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result
@@ -20,6 +30,7 @@ from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import fitting_k
+from cs_heads.experiment.protocol import measured
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
@@ -89,7 +100,7 @@ class SparsityCurve(Result, Drawable, picture="sparsity"):
 @one_bar("sparsity curve", outermost=True)
 def measure_sparsity(
     columns: Sequence[Column],
-    heads: Sequence[HeadLike],
+    heads: Found,
     seed: int = 0,
     n_random: int = 0,
     exclude: Sequence[HeadLike] = (),
@@ -114,23 +125,24 @@ def measure_sparsity(
     check_seed(seed)
     if not columns:
         raise ValueError("columns must hold the heads' own task, got none")
+    columns = without_seen(columns, heads)
     grid = columns[0].parts[0].grid
     named = heads_of(grid, heads, len(heads))
     nested = {str(k): named[:k] for k in range(len(named) + 1)}
     sizes = [sum(part.n_examples for part in column.parts) for column in columns]
     expect(len(nested) * sum(sizes) + n_random * len(named) * sizes[0])
-    measured = measure_drops(columns, nested, dict.fromkeys(nested, columns[0].name), seed)
+    found = measure_drops(columns, nested, dict.fromkeys(nested, columns[0].name), seed)
     orders, notes = random_orders(grid, named, exclude, n_random, np.random.default_rng(seed))
     step("random heads")
     random, spent = random_drops(columns[0], orders) if orders else (None, 0)
     return SparsityCurve(
         heads=named,
-        drops={c.name: tuple(measured.drops[k][c.name] for k in nested) for c in columns},
-        roles=measured.roles,
-        spent=measured.spent + spent,
-        provenance={**measured.provenance, "n_random": n_random},
+        drops={c.name: tuple(found.drops[k][c.name] for k in nested) for c in columns},
+        roles=found.roles,
+        spent=found.spent + spent,
+        provenance={**found.provenance, "n_random": n_random},
         random_drops=random,
-        notes=notes,
+        notes=(*notes, *found.notes),
     )
 
 
@@ -138,7 +150,8 @@ def random_drops(column: Column, orders: Sequence[Sequence[Unit]]) -> tuple[Floa
     """Drops of random heads in these orders, one more with each k, and the example-evaluations they take."""
     nested = [order[:k] for order in orders for k in range(len(order) + 1)]
     once, place = different(explicit(column.parts[0].grid, nested))
-    scores = np.mean([part(once).mean(axis=1) for part in column.parts], axis=0)[place].reshape(len(orders), -1)
+    means = [measured(part, once).mean(axis=1) for part in column.parts]
+    scores = np.mean(means, axis=0)[place].reshape(len(orders), -1)
     # The intact run is that of the curve.
     spent = (len(once) - 1) * sum(part.n_examples for part in column.parts)
     return scores[:, :1] - scores, spent
@@ -192,8 +205,9 @@ def sparsity_curve(
     check_integer("n_random", n_random, 0)
     others = other_tasks(siblings, controls or (), suites)
     exclude = heads.shared if isinstance(heads, HeadRanking) else ()
-    with unseen_columns(model, {task.name: task}, others, n=n, seed=seed, settings=settings) as columns:
+    with unseen_columns(model, {task.name: task}, others, heads, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid
         max_heads, notes = fitting_k(max_heads, grid, 10, "max_heads")
-        curve = measure_sparsity(columns, heads_of(grid, heads, max_heads)[:max_heads], seed, n_random, exclude)
+        chosen = heads_of(grid, heads, max_heads, model=model_of(columns[0].parts[0]))[:max_heads]
+        curve = measure_sparsity(columns, chosen, seed, n_random, exclude)
     return replace(curve, notes=(*notes, *curve.notes))

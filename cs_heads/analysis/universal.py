@@ -12,12 +12,20 @@ from jaxtyping import Float
 
 from cs_heads import designs
 from cs_heads.analysis.losses import paired_intervals
-from cs_heads.analysis.result import Result, json_ready
+from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import baseline_too_low, is_universal
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, check_is_experiment, preparation_of, provenance_of
+from cs_heads.experiment.protocol import (
+    ExperimentLike,
+    chance_of,
+    check_is_experiment,
+    measured,
+    preparation_of,
+    provenance_of,
+)
 from cs_heads.progress import expect, one_bar, step
+from cs_heads.record import json_ready
 from cs_heads.units import HeadLike, Unit, as_heads
 
 
@@ -124,7 +132,7 @@ def universal_heads(
     prepared, sizes = preparation_of(*every.values()), [each.n_examples for each in every.values()]
     expect(prepared + sum(size + min(size, n) * len(candidates) for size in sizes))
     step("intact")
-    intact = {name: experiment(designs.explicit(grid, [[]]))[0] for name, experiment in every.items()}
+    intact = {name: measured(experiment, designs.explicit(grid, [[]]))[0] for name, experiment in every.items()}
     for name, scores in intact.items():
         reason = baseline_too_low(every[name], scores)
         if reason:
@@ -135,7 +143,7 @@ def universal_heads(
     for column, (name, experiment) in enumerate(every.items()):
         step(f"on {name}")
         drawn = np.random.default_rng([seed, column]).permutation(experiment.n_examples)[:n]
-        ablated = experiment(off, np.tile(drawn, (len(off), 1)))
+        ablated = measured(experiment, off, np.tile(drawn, (len(off), 1)))
         before, chance = intact[name][drawn], chance_of(experiment)
         spent += ablated.size
         if before.mean() > chance:

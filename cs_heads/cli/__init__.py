@@ -45,10 +45,10 @@ from types import FrameType
 from typing import Any
 
 
-def _interrupted(kept: str = "") -> int:
+def _interrupted(kept: str = "", by: int = signal.SIGINT) -> int:
     """Say so, and what the store has; returns the exit status."""
-    print(f"cs-heads: interrupted{kept}", file=sys.stderr)
-    return 130
+    print(f"cs-heads: {'interrupted' if by == signal.SIGINT else 'terminated'}{kept}", file=sys.stderr)
+    return 128 + by
 
 
 try:
@@ -75,11 +75,12 @@ _COMMANDS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status.
 
-    It is 2 for bad input, 1 where a check of a model failed, 130 for Ctrl-C, 141 where nobody reads on.
+    It is 2 for bad input, 1 where a check of a model failed, 130 for Ctrl-C, 143 where it was
+    terminated (SIGTERM), 141 where nobody reads on.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = argparse.Namespace()
-    with _ending_soon(own=arguments is None), _collecting_seldom(), _noticing_ctrl_c() as pressed:
+    with _ending_soon(own=arguments is None), _collecting_seldom(), _noticing_signals() as noticed:
         try:
             parser = _parser()
             autocomplete(parser)
@@ -97,11 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
             return 141
         except KeyboardInterrupt:
-            return _interrupted(_kept(options))
+            return _interrupted(_kept(options), *noticed[:1])
         except Exception as error:
             # A library that is interrupted while it is imported may say so in an exception of its own.
-            if pressed:
-                return _interrupted(_kept(options))
+            if noticed:
+                return _interrupted(_kept(options), noticed[0])
             if not isinstance(error, ValueError | OSError | MemoryError | ImportError):
                 raise
             said = " ".join(str(error).split()) or type(error).__name__
@@ -150,23 +151,25 @@ def _collecting_seldom() -> Iterator[None]:
 
 
 @contextmanager
-def _noticing_ctrl_c() -> Iterator[list[int]]:
-    """A list that is not empty once Ctrl-C was pressed, whatever becomes of the exception."""
-    pressed: list[int] = []
+def _noticing_signals() -> Iterator[list[int]]:
+    """A list that has Ctrl-C and SIGTERM once they came, whatever becomes of the exception; both end the command."""
+    noticed: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
-        pressed.append(number)
+        noticed.append(number)
         raise KeyboardInterrupt
 
     # Only the main thread has signals, and a handler of others stays.
-    noticing = current_thread() is main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if noticing:
-        signal.signal(signal.SIGINT, note)
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    own = {number: was for number, was in usual.items() if signal.getsignal(number) is was}
+    own = own if current_thread() is main_thread() else {}
+    for number in own:
+        signal.signal(number, note)
     try:
-        yield pressed
+        yield noticed
     finally:
-        if noticing:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, was in own.items():
+            signal.signal(number, was)
 
 
 def _parser() -> Parser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -17,11 +18,11 @@ from cs_heads.cli.loading import check_numbers, make_folder, model_of, options_b
 from cs_heads.cli.options import ALLOW_CODE, REPEATED, add_loading, add_settings, names_of_tasks, settings_of
 from cs_heads.cli.parser import add_command, add_config
 from cs_heads.cli.printing import headed, verdict_colored
+from cs_heads.files import write_csv
 
 if TYPE_CHECKING:
     from cs_heads.analysis.atlas_result import Atlas
     from cs_heads.cli.parser import Commands
-    from cs_heads.report import AtlasFindings
     from cs_heads.tasks import Task
 
 N_UNSEEN = 100
@@ -111,7 +112,7 @@ def atlas(options: argparse.Namespace) -> None:
     # What takes seconds to import comes after what can be refused without it.
     from cs_heads.analysis.atlas import check_skills
     from cs_heads.experiment.baseline import MIN_CORRECT
-    from cs_heads.report import AtlasFindings
+    from cs_heads.record import json_text
     from cs_heads.report.findings import COMPARISON, RESULT, check_alone
 
     check_integer("n_unseen", options.n_unseen, MIN_CORRECT)
@@ -138,13 +139,13 @@ def atlas(options: argparse.Namespace) -> None:
             return
         start = perf_counter()
         found = call(**settings)
-    findings = AtlasFindings(found, options.command, round(perf_counter() - start, 3))
+    found = replace(found, command=options.command, seconds=round(perf_counter() - start, 3))
     if options.json:
-        print(findings.to_json())
+        print(json_text(found))
     else:
         _print_atlas(options.model, found)
     if options.out is not None:
-        _write(options, findings)
+        _write(options, found)
 
 
 def _tasks(options: argparse.Namespace) -> list[Task] | None:
@@ -188,16 +189,16 @@ def _print_atlas(model: str, found: Atlas) -> None:
     print(headed(f"cost: {search:,} example-evaluations to find, {found.spent - search:,} to prove"))
 
 
-def _write(options: argparse.Namespace, findings: AtlasFindings) -> None:
+def _write(options: argparse.Namespace, found: Atlas) -> None:
     from cs_heads.plot.style import draw_to
     from cs_heads.report import write_report
     from cs_heads.report.findings import ATLAS
 
-    folder, found, tables = options.out, findings.atlas, ("atlas.csv", "matrix.csv", "skills.csv")
-    (folder / ATLAS).write_text(findings.to_json() + "\n", encoding="utf-8")
-    found.heads_frame().to_csv(folder / tables[0], index=False)
-    found.matrix().to_csv(folder / tables[1], index_label="heads of")
-    found.to_frame().to_csv(folder / tables[2], index=False)
+    folder, tables = options.out, ("atlas.csv", "matrix.csv", "skills.csv")
+    found.save(folder / ATLAS)
+    write_csv(folder / tables[0], found.heads_frame(), index=False)
+    write_csv(folder / tables[1], found.matrix(), index_label="heads of")
+    write_csv(folder / tables[2], found.to_frame(), index=False)
     written = [write_config(options.parser, options, options.arguments)]
     written += [folder / name for name in (ATLAS, *tables)]
     written += draw_to(folder / "atlas.png", plot.atlas, found)

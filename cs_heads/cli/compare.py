@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -102,7 +101,7 @@ def compare(options: argparse.Namespace) -> None:
     names = DEFAULT if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
     given, settings = method_options(options, names), settings_of(options)
     shares = None if options.shares is None else check_shares([_number(share) for share in options.shares.split(",")])
-    with loaded(options) as (model, task, controls):
+    with loaded(options, settings) as (model, task, controls):
         call = partial(
             cs.compare,
             model,
@@ -132,7 +131,9 @@ def compare(options: argparse.Namespace) -> None:
     # By default what fits the grid.
     options.k, options.max_heads = result.k, result.random_drops.shape[1]
     if options.json:
-        print(json.dumps(result.to_dict()))
+        from cs_heads.record import json_text
+
+        print(json_text(result))
     else:
         _print_comparison(options, result)
     if options.out is not None:
@@ -188,12 +189,13 @@ def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
 
 def _write_comparison(options: argparse.Namespace, result: Comparison) -> None:
     from cs_heads.plot.style import draw_to
+    from cs_heads.record import write_json
     from cs_heads.report import write_report
-    from cs_heads.report.findings import COMPARISON, write_record
+    from cs_heads.report.findings import COMPARISON
 
     folder = options.out
     written = [write_config(options.parser, options, options.arguments)]
-    written.append(write_record(folder / COMPARISON, {**result.to_dict(), "command": options.command}))
+    written.append(write_json(folder / COMPARISON, {**result.to_dict(), "command": options.command}))
     for name, one in result.methods.items():
         written.append(folder / f"ranking-{name}.json")
         one.ranking.save(written[-1])

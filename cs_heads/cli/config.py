@@ -36,7 +36,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """What a file says; raises ``ValueError`` where it is no TOML, ``OSError`` where it is not there."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"--config {path}: no TOML: {error}") from None
 
 

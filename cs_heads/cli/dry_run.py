@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -167,6 +166,7 @@ def print_cost(options: argparse.Namespace, found: Estimate, model: Any) -> None
     from cs_heads.cluster import Cluster
     from cs_heads.engine.plan import peak_memory
     from cs_heads.lens.model import device_of
+    from cs_heads.record import json_text
 
     memory = where = None
     if not isinstance(model, Cluster):  # whose workers have memory of their own
@@ -175,9 +175,7 @@ def print_cost(options: argparse.Namespace, found: Estimate, model: Any) -> None
     if options.json:
         steps = {step: sum(by_task.values()) for step, by_task in found.evaluations.items()}
         seconds = {step: round(found.seconds(step), 1) for step in steps}
-        print(
-            json.dumps({"evaluations": steps, "seconds": seconds, "memory_bytes": memory, "command": options.command})
-        )
+        print(json_text({"evaluations": steps, "seconds": seconds, "memory_bytes": memory, "command": options.command}))
         return
     print_steps(found)
     if memory is not None:

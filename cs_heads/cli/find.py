@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -103,7 +102,7 @@ def find(options: argparse.Namespace) -> None:
     # What needs no model to be refused is refused before one is loaded, and what loads and runs it is imported.
     own = method_options(options, [options.method])[options.method]
     settings = settings_of(options)
-    with loaded(options) as (model, task, controls):
+    with loaded(options, settings) as (model, task, controls):
         from cs_heads.methods.registry import METHODS
 
         method = METHODS[options.method]
@@ -135,7 +134,7 @@ def find(options: argparse.Namespace) -> None:
         found = search(**settings)
         between = perf_counter()
         options.k = found.provenance["k"]  # by default what fits the grid
-        proof = judge(found.top(options.k), exclude=found.shared, **settings)
+        proof = judge(found, k=options.k, **settings)
         seconds = {"find": between - start, "confirm": perf_counter() - between}
         result = _result(options, task, found, proof, seconds)
         if unseen is None:
@@ -192,7 +191,9 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     from cs_heads.report.heads import interfering_note
 
     if options.json:
-        print(json.dumps(result))
+        from cs_heads.record import json_text
+
+        print(json_text(result))
         return
     print(f"model {result['model']}, task {result['task']}, method {result['method']}")
     off = f", with {', '.join(map(str, found.off))} off throughout" if found.off else ""
@@ -204,7 +205,8 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     how = f"{found.grid.word}s{where[found.provenance.get('positions', 'all')]}"
     if how != "heads":
         print(how)
-    print(f"{_prepended_line(result['prepend_bos'])}\n")
+    asked, chat = getattr(options, "prepend_bos", None), found.provenance["task"]["chat_template"] is not None
+    print(f"{_prepended_line(result['prepend_bos'], asked, chat)}\n")
     unit = "" if found.unit == "score lost" else f" ({found.unit})"
     print(f"{'unit' if found.grid.kind != 'heads' else 'head':<8}{'importance':>10}{unit}")
     for row in (*result["heads"], *({**row, "head": f"{row['head']} ✓"} for row in result["claimed"])):
@@ -227,12 +229,14 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     print(headed(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm"))
 
 
-def _prepended_line(prepended: bool | list[str] | None) -> str:
-    """What stands before every prompt; None where prompts are token ids."""
+def _prepended_line(prepended: bool | list[str] | None, asked: bool | None, chat: bool) -> str:
+    """What stands before every prompt, by whose will; None where prompts are token ids."""
     if prepended is None:
         return "prompts are token ids, as they are given"
     what = ("BOS" if prepended else "no BOS") if isinstance(prepended, bool) else " ".join(prepended)
-    return f"{what} prepended, as the tokenizer does by itself"
+    if asked is not None:
+        return f"{what} prepended, as {'--prepend-bos' if asked else '--no-prepend-bos'} says"
+    return f"{what} prepended, {'beside what the chat template writes' if chat else 'as the tokenizer does by itself'}"
 
 
 def _print_controls(proof: Confirmation) -> None:
@@ -251,11 +255,12 @@ def _print_controls(proof: Confirmation) -> None:
 
 def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking) -> list[Path]:
     from cs_heads.plot.style import draw_to
-    from cs_heads.report.findings import CURVE, RESULT, write_record
+    from cs_heads.record import write_json
+    from cs_heads.report.findings import CURVE, RESULT
 
     # Parts of an earlier run do not stay beside this one's.
     (folder / CURVE).unlink(missing_ok=True)
-    written = [write_record(folder / RESULT, result), folder / "ranking.json"]
+    written = [write_json(folder / RESULT, result), folder / "ranking.json"]
     found.save(written[-1])
     return written + draw_to(folder / "heads.png", plot.heads, found, k, verdict=result["confirm"]["verdict"])
 
@@ -276,16 +281,19 @@ def _measure_curve(
     folder: Path, unseen: Experiment, found: HeadRanking, result: dict[str, Any], seed: int
 ) -> list[Path]:
     """The score on unseen examples with 0, 1, ..., 10 heads off; how many take half goes into the result."""
-    from cs_heads.analysis.drops import Column
+    from cs_heads.analysis.drops import Column, without_seen
     from cs_heads.analysis.sparsity import measure_sparsity
-    from cs_heads.report.findings import CURVE, RESULT, write_record
+    from cs_heads.record import write_json
+    from cs_heads.report.findings import CURVE, RESULT
 
     heads = found.top(_heads_of_curve(found.grid.size))
-    spent = unseen.spent
-    curve = measure_sparsity([Column(unseen.task.name, "own", (unseen,))], heads, seed, N_RANDOM, found.shared)
-    written = [write_record(folder / CURVE, curve.to_dict())]
-    result |= {"half": curve.heads_for(0.5), "curve_spent": unseen.spent - spent}
-    write_record(folder / RESULT, result)
+    columns = without_seen([Column(unseen.task.name, "own", (unseen,))], found)
+    part: Any = columns[0].parts[0]
+    spent = part.spent
+    curve = measure_sparsity(columns, heads, seed, N_RANDOM, found.shared)
+    written = [write_json(folder / CURVE, curve.to_dict())]
+    result |= {"half": curve.heads_for(0.5), "curve_spent": part.spent - spent}
+    write_json(folder / RESULT, result)
     return written
 
 

@@ -63,10 +63,12 @@ def make_folder(out: Path, dry: bool = False) -> None:
 
 
 @contextmanager
-def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] | str | None]]:
+def loaded(
+    options: argparse.Namespace, settings: dict[str, Any]
+) -> Iterator[tuple[Any, Task, list[Task] | str | None]]:
     """The model or the cluster that holds it, the task and its controls, each read before anything is measured.
 
-    Controls are as ``find_heads`` takes them: tasks, "auto" or None.
+    Controls are as ``find_heads`` takes them: tasks, "auto" or None. They are read with the command's ``settings``.
     """
     import cs_heads as cs
     from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, read_task_file
@@ -92,7 +94,7 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[Any, Task, list[Task] 
     check_apart([task, *controls], [confirming_side(task), *sides])
     with model_of(options) as model:
         for side in sides:
-            cs.Experiment(model, side)
+            cs.Experiment(model, side, **{**settings, "store": None})
         yield model, task, None if options.no_control else controls or "auto"
 
 
@@ -161,6 +163,7 @@ def unseen_of(
     import cs_heads as cs
     from cs_heads.report.findings import ATLAS, check_alone, check_folder
     from cs_heads.tasks import confirming_side
+    from cs_heads.tasks.sides import distinct
 
     if options.out is None:
         return None
@@ -168,7 +171,7 @@ def unseen_of(
     with warnings.catch_warnings():
         # The same examples are measured later, and what is to be said of them is said then.
         warnings.simplefilter("ignore")
-        unseen = cs.Experiment(model, confirming_side(task).take(N_UNSEEN), **settings)
+        unseen = cs.Experiment(model, distinct(confirming_side(task))[0].take(N_UNSEEN), **settings)
     check_folder(options.out, beside, unseen.provenance())
     settings["store"] = unseen.store
     return unseen

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from pathlib import Path
 from textwrap import fill
@@ -65,7 +64,9 @@ def doctor(options: argparse.Namespace) -> int:
         profile = cs.profile_model(cs.load_model(options.model, **loading))
     if options.json:
         found = {"model": options.model, "ok": not count["fail"], "checks": [check.to_dict() for check in checks]}
-        print(json.dumps({**found, "profile": profile and profile.to_dict()} if options.profile else found))
+        from cs_heads.record import json_text
+
+        print(json_text({**found, "profile": profile and profile.to_dict()} if options.profile else found))
     else:
         for check in checks:
             print(status_colored(str(check)))
@@ -122,7 +123,9 @@ def store(options: argparse.Namespace) -> None:
     if options.parquet is not None:
         store.to_parquet(options.parquet)
     if options.json:
-        print(json.dumps(contents.to_dict()))
+        from cs_heads.record import json_text
+
+        print(json_text(contents.to_dict()))
     else:
         _print_contents(contents)
 
@@ -160,7 +163,9 @@ def tasks(options: argparse.Namespace) -> None:
     listed = builtin_tasks()
     if options.json:
         told = ("about", "needs", "leaves_out", "options")
-        print(json.dumps({name: {key: getattr(entry, key) for key in told} for name, entry in listed.items()}))
+        from cs_heads.record import json_text
+
+        print(json_text({name: {key: getattr(entry, key) for key in told} for name, entry in listed.items()}))
         return
     width = 2 + max(map(len, listed))
     margin = " " * (width + 2)

@@ -17,7 +17,7 @@ from cs_heads.cluster.pool import WorkerPool
 from cs_heads.cluster.session import Session, join, leave, ray_module, workers_for
 from cs_heads.cluster.worker import Report, Source, WorkerConfig, versions
 from cs_heads.engine.ablation import Ablation
-from cs_heads.lens import EncodedExample, check_ablatable, fingerprint, load_model
+from cs_heads.lens import EncodedExample, ModelState, check_ablatable, fingerprint, load_model
 from cs_heads.lens.model import HookedModel, ModelInfo, backend_of
 from cs_heads.lens.ship import packed_model, sample_logits
 from cs_heads.settings import Settings
@@ -99,6 +99,8 @@ class Cluster:
         self.workers = n
         self.info = self._pool.reports[0].info
         self.model_or_info: Any = self.info if isinstance(source, str | Path) or callable(source) else model
+        sent: Any = self.model_or_info
+        self._sent = ModelState.of(sent)
         self.batch_tokens = min(report.batch_tokens for report in self._pool.reports)
         try:
             self._check(None if self.model_or_info is self.info else model)
@@ -132,10 +134,11 @@ class Cluster:
             An engine whose calls are those of ``Engine``, each split over the workers.
 
         Raises:
-            ValueError: The cluster is closed.
+            ValueError: The cluster is closed, or your model was changed since it was sent.
         """
         if not self._end.alive:
             raise ValueError("the cluster is closed: its workers are gone")
+        self._sent.check(self.model_or_info, "it was sent to the workers")
         tokens = batch_tokens or self.batch_tokens
         return ClusterEngine(
             self._pool,

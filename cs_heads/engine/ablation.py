@@ -17,7 +17,7 @@ from cs_heads.lens.batches import TokenBudget, default_tokens, run_in_batches
 from cs_heads.lens.differentiate import replacement_gradients
 from cs_heads.lens.forward import pad
 from cs_heads.lens.gates import by_unit, reading
-from cs_heads.lens.logprobs import ANY_READ, token_logprobs
+from cs_heads.lens.logprobs import ANY_READ, check_numbers, token_logprobs
 from cs_heads.lens.model import HookedModel, hook_names
 from cs_heads.lens.transfer import Shared
 from cs_heads.settings import ABLATIONS
@@ -111,7 +111,7 @@ class Ablation:
                 places = Shared(position - torch.from_numpy(self._prompt[batch])[row] - self._lowest)
 
             def read(layer: int, value: Tensor) -> None:
-                z = by_unit(value, n_units, len(batch))[tuple(at.on(value.device))]
+                z = by_unit(value, n_units, len(batch), self.units)[tuple(at.on(value.device))]
                 if self.kind == "resample":
                     ids = torch.from_numpy(self._first[batch])[row] + position
                     self._given.setdefault(layer, torch.empty(int(self._length.sum()), *z.shape[1:], dtype=z.dtype))
@@ -136,6 +136,9 @@ class Ablation:
             self._given = {layer: total / self._n_tokens.to(total.device) for layer, total in self._given.items()}
         if self.kind == "optimal":
             self._learn(model, examples, batch_tokens, squares)
+        layers = list(self._given)
+        largest = np.array([float(given.abs().max()) for given in self._given.values()])
+        check_numbers(model, largest, lambda i: f"in what {self.units} of layer {layers[i]} give when intact")
         self.spent = self.preparation
 
     def replacement(

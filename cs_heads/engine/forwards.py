@@ -28,7 +28,7 @@ from cs_heads.lens.cache import Extension, KeyValues
 from cs_heads.lens.forward import Resumed, pad, recorded
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import tokens_gated
-from cs_heads.lens.logprobs import ANY_READ, Reads, TokenLogprobs, token_logprobs
+from cs_heads.lens.logprobs import ANY_READ, Reads, TokenLogprobs, check_numbers, row_of, token_logprobs
 from cs_heads.lens.model import HALF, HookedModel, context_length, device_of, dtype_of
 from cs_heads.lens.transfer import Shared, to_device
 
@@ -257,20 +257,24 @@ class Forwards:
         ideas: Abilities | None = None,
     ) -> None:
         self.model, self.ablation = model, ablation or Ablation()
-        self.able = abilities(model, ideas)
+        self._ideas = ideas
+        self._able = dict[bool, Abilities]()
+        self.look()
         self.budget = TokenBudget(batch_tokens or token_budget(model, self.able.fused))
         device = device_of(model)
         self._overhead = overhead(model)
         self._most_kept = _MAX_STORED.get(device.type, _MAX_STORED["cpu"])
         # What is joined is in memory twice for a moment.
         self._most_pooled = min(self._most_kept // 2, int(_SHARE * free_memory(device)))
-        self._fused = self.able.fused
         if not self.ablation.is_prepared:
-            self.ablation.prepare(model, examples, self.budget.tokens, self.fused())
+            self.ablation.prepare(model, examples, self.budget.tokens, self.able.fused)
 
-    def fused(self) -> bool:
-        """Whether attention may be fused now: hooks may have been added to it since."""
-        return self.able.fused and why_not_fused(self.model) is None
+    def look(self) -> None:
+        """See what is exact now: hooks may have been put inside attention, or taken out, since."""
+        fusable = why_not_fused(self.model) is None
+        if fusable not in self._able:
+            self._able[fusable] = abilities(self.model, self._ideas)
+        self.able = self._able[fusable]
 
     def run(
         self,
@@ -295,9 +299,8 @@ class Forwards:
 
         Raises:
             DoesNotFitError: A row does not fit into memory by itself; a batch that does not fit is halved.
+            NotFiniteError: What was read of a row is NaN or infinite; forwards before it were handed out.
         """
-        if stored is None:
-            self._fused = self.fused()
 
         def some(batch: Sequence[Row], keep: bool) -> Iterator[Done]:
             yield self._forward(list(batch), stored, residuals, layer, keep)
@@ -348,7 +351,7 @@ class Forwards:
             parents = None if stored is None else torch.tensor([row.parent for row in batch])
             extension = Extension(attention_mask, stored, parents, keep)
         places = [(row.piece.source, row.piece.start, len(row.piece.tokens)) for row in batch]
-        options: dict[str, Any] = {"extension": extension, "fused": self._fused}
+        options: dict[str, Any] = {"extension": extension, "fused": self.able.fused}
         if layer is None:
             assert residuals is not None
             with residuals.recording(self.model, places):
@@ -371,6 +374,13 @@ class Forwards:
             logprobs = token_logprobs(
                 self.model, tokens, attention_mask, reads, gates=torch.from_numpy(gates), **options
             )
+
+            def where(read: int) -> str:
+                row = batch[int(reads.row[read])]
+                text, example = row.layout.text_of(row.piece), row.piece.source[0]
+                return row_of(self.model, as_gates(row.mask), text, example, self.ablation.units)
+
+            check_numbers(self.model, logprobs.logprob, where)
         left = None
         if extension is not None and keep:
             left = extension.finish()

@@ -26,6 +26,7 @@ from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import TokenBudget, in_batches
 from cs_heads.lens.cache import KeyValues
 from cs_heads.lens.decode import Decoding, Finished
+from cs_heads.lens.logprobs import LIKELIEST, check_numbers, row_of
 from cs_heads.lens.model import context_length, device_of
 from cs_heads.text import TokenIds
 
@@ -43,8 +44,8 @@ _WINDOW = 4
 # Finished rows leave the batch together, once they are this share of it: leaving copies those that stay.
 _LEAVE = 0.25
 
-# What is scored after a prompt to learn which token is the most likely there: any token does.
-_ANY: tuple[TokenIds] = ((0,),)
+# What is read after a prompt.
+_ANY: tuple[TokenIds] = ((LIKELIEST,),)
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,7 @@ class Generation:
         batches of that run.
         """
         known = np.zeros(len(examples), dtype=bool) if known is None else known
+        self.forwards.look()
         rows = self._rows(masks, examples, drafts, known)
         needed = _asked_for if known.any() else None
         yield from self._run(rows, needed)
@@ -226,6 +228,7 @@ class Generation:
             # All but the last token of a draft: a forward says one token more than it is proposed.
             drafts = {r: pool.pairs[r].draft[:-1] for r in decoding.rows}
             decoding.advance({r: d[len(pool.texts[r]) : len(pool.texts[r]) + window] for r, d in drafts.items()})
+            self._check(decoding, pool, decoding.rows)
             ended += [r for r in decoding.rows if self.finished(pool.texts[r])]
             on = [r for r in decoding.rows if r not in ended and self._in_sync(pool.pairs[r], pool.texts[r])]
             off = [r for r in decoding.rows if r not in ended and r not in on and not pool.pairs[r].known]
@@ -256,12 +259,23 @@ class Generation:
                     decoding.keep(unfinished)
                 length = {r: len(pool.texts[r]) for r in decoding.rows}
                 decoding.advance()
+                self._check(decoding, pool, unfinished)
                 # A finished row that has not left yet runs on, and is not listened to.
                 for r in set(decoding.rows) - set(unfinished):
                     del pool.texts[r][length[r] :]
         elif pool.pairs:
             self._decode_whole(pool)
         return [(pair.number, tuple(text)) for pair, text in zip(pool.pairs, pool.texts, strict=True)]
+
+    def _check(self, decoding: Decoding, pool: _TextPool, rows: list[int]) -> None:
+        """Raise ``NotFiniteError`` where the tokens that some rows were given by the last step were chosen of none."""
+
+        def where(place: int) -> str:
+            pair = pool.pairs[rows[place]]
+            gates = as_gates(pair.mask)
+            return row_of(decoding.model, gates, self.prompts[pair.example], pair.example, decoding.units)
+
+        check_numbers(decoding.model, np.array([decoding.logits[r] for r in rows]), where)
 
     def _decoding(self, pool: _TextPool) -> Decoding:
         gates = torch.from_numpy(np.stack([as_gates(pair.mask).astype(np.float32) for pair in pool.pairs]))
@@ -275,7 +289,7 @@ class Generation:
             places = [((pool.pairs[r].example, 0), n + s, width) for r, n, s in zip(rows, prompts, start, strict=True)]
             return ablation.replacement(gates[rows].numpy(), places, prompts, width)
 
-        stored, fused = KeyValues.joined(pool.stored), self.forwards.fused()
+        stored, fused = KeyValues.joined(pool.stored), self.forwards.able.fused
         # What an ablated unit gives must be the same at every step.
         graphs = self.forwards.able.graphs and ablation.shares_examples
         return Decoding(self.forwards.model, stored, pool.texts, gates, replacement, fused, ablation.units, graphs)
@@ -286,7 +300,7 @@ class Generation:
             rows = []
             for i in unfinished:
                 pair = pool.pairs[i]
-                so_far = EncodedExample(self.prompts[pair.example], ((*pool.texts[i], 0),), False)
+                so_far = EncodedExample(self.prompts[pair.example], ((*pool.texts[i], LIKELIEST),), False)
                 rows += roots(i, pair.mask, lay_out({pair.example: so_far}, [pair.example], share=False))
             for done in self.forwards.run(rows):
                 for row, logprobs in done.by_row():

@@ -133,6 +133,11 @@ class Layout:
     prompts: dict[int, int]
     ends: dict[Source, int]
 
+    def text_of(self, piece: Piece) -> list[int]:
+        """All tokens of a text up to the end of a piece."""
+        before = [] if piece.parent is None else self.text_of(self.pieces[piece.parent])
+        return [*before, *piece.tokens.tolist()]
+
     def slots_of(self, local: int) -> slice:
         """The slots of the example at place ``local``."""
         first, last = np.searchsorted(self.local, [local, local + 1])

@@ -135,6 +135,7 @@ class Engine:
         known: Bool[np.ndarray, " pair"],
         tell: Callable[[float], None],
     ) -> Iterator[list[PairResult]]:
+        self.forwards.look()
         works = self._works(masks, examples, known)
         needed = _asked_for if known.any() else None
         residuals, groups = self._groups(works)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,9 +12,12 @@ from jaxtyping import Float, Int
 from scipy.special import bdtrc, stdtr
 
 from cs_heads.arguments import check_integer
+from cs_heads.experiment.inputs import as_shown
 from cs_heads.experiment.protocol import chance_of, name_of
 from cs_heads.ranking import DEFAULT_K
-from cs_heads.tasks import Task
+from cs_heads.tasks import Example, Task
+from cs_heads.tasks.sides import distinct
+from cs_heads.text import shown
 from cs_heads.units import Grid
 
 if TYPE_CHECKING:
@@ -36,16 +41,27 @@ CANNOT = "use a model that can do the task, or ask for it otherwise, as after wo
 """What to do where the intact model does not do a task."""
 
 
+_TRIED = 20
+"""Examples that are asked once more with one space before the answers, at most."""
+
+
 class BaselineTooLowError(ValueError):
     """The baseline is too low: the intact model cannot do the task well enough to show what a head does."""
 
 
-def check_size(task: Task) -> None:
-    """Raise ``ValueError`` where a side of a task is too small to say anything."""
-    if len(task) < MIN_CORRECT:
+def check_size(task: Task, left_out: Sequence[str] = ()) -> None:
+    """Raise ``ValueError`` where a side of a task asks too few questions to say anything.
+
+    Args:
+        task: The side.
+        left_out: What was said of examples that are no part of it any more.
+    """
+    side, repeated = distinct(task)
+    if len(side) < MIN_CORRECT:
+        why = "".join(f" ({note})" for note in (*left_out, *repeated))
         raise ValueError(
-            f"task {task.name!r} has {len(task)} {task.role} examples; {MIN_CORRECT} or more are needed on each side: "
-            "add examples"
+            f"task {task.name!r} has {len(side)} {task.role} examples{why}; {MIN_CORRECT} or more are needed on each "
+            "side: add examples"
         )
 
 
@@ -90,9 +106,64 @@ def check_baseline(experiment: Experiment | Without) -> tuple[str, ...]:
     scores = experiment.baseline()
     reason = baseline_too_low(experiment, scores)
     if reason:
-        what = "take fewer heads off" if _off(experiment) else CANNOT
-        raise BaselineTooLowError(f"task {name_of(experiment)!r}: {reason}; {what}")
+        raise BaselineTooLowError(f"task {name_of(experiment)!r}: {reason}; {remedy(experiment, scores)}")
     return () if is_continuous(scores, experiment) else few_correct(int(scores.sum()), experiment)
+
+
+def remedy(experiment: object, scores: Float[np.ndarray, " example"]) -> str:
+    """What to do where the baseline is too low.
+
+    Where prompts and answers are not joined by one space, the intact model is asked up to 20 examples as if they were;
+    these are not counted.
+
+    Args:
+        experiment: What was asked.
+        scores: Of each of its examples, with no further head off.
+    """
+    if _off(experiment):
+        return "take fewer heads off"
+    inner: Any = getattr(experiment, "experiment", experiment)
+    task = task_of(experiment)
+    spaced = _with_one_space(task) if isinstance(task, Task) and len(scores) == len(task) else None
+    if spaced is None or as_shown(inner.model, spaced) is not spaced:
+        return CANNOT
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of tokens: the task has said what is to be said
+        try:
+            better = as_answers(inner.on(spaced).baseline(), experiment)
+        except ValueError:  # two choices that a space alone tells apart
+            return CANNOT
+    n, before = len(better), as_answers(scores[: len(better)], experiment)
+    if better.sum() - before.sum() < n / 4:
+        return CANNOT
+    right = f"{better.sum():.0f} of the first {n} right, and as they are {before.sum():.0f}"
+    answer = f"{shown(spaced.examples[0].target)!r}, after a prompt that ends in no space"
+    return f"with one space between prompt and answer it answers {right}: write answers as {answer}"
+
+
+def _with_one_space(task: Task) -> Task | None:
+    """The first examples of a task with one space between prompt and answers; None where each has it, or has none."""
+
+    def joined(example: Example) -> Example:
+        prompt, *prompts = (shown(text).rstrip(" ") for text in (example.prompt, *example.prompts))
+        continuations = tuple(" " + shown(text).lstrip(" ") for text in example.continuations)
+        words = all(map(str.strip, continuations)) and not any(text[1].isspace() for text in continuations if text[1:])
+        ends = (text[-1:] for text in (prompt, *prompts))
+        if not words or not all(end and not end.isspace() for end in ends):
+            return example
+        made = replace(example, prompt=prompt, prompts=tuple(prompts), continuations=continuations)
+        return made if _whole(made) != _whole(example) else example
+
+    if task.over_token_ids or task.kind == "generation":
+        return None
+    first = task.examples[:_TRIED]
+    made = tuple(map(joined, first))
+    return None if made == first else replace(task, examples=made, held_out=None, role="whole")
+
+
+def _whole(example: Example) -> list[str]:
+    """What the model reads of an example."""
+    return [shown(example.prompt_of(i)) + shown(text) for i, text in enumerate(example.continuations)]
 
 
 def few_correct(n_correct: int, experiment: object = None) -> tuple[str, ...]:
@@ -119,7 +190,7 @@ def is_continuous(scores: Float[np.ndarray, " example"], experiment: object = No
     Those of a ``graded`` task always are, though the intact model may have full marks throughout. Of choices that tie
     each has a share of the point, so scores of a task without a scorer are right answers always.
     """
-    task = _task_of(experiment)
+    task = task_of(experiment)
     if isinstance(task, Task) and (task.scorer is None or task.graded):
         return task.graded
     return bool(((scores > 0) & (scores < 1)).any())
@@ -171,7 +242,7 @@ def shuffled_means(experiment: object, n_shuffles: int = N_SHUFFLES) -> Float[np
 
     This runs no model. None where that tells nothing: what is scored is no text, or the scorer does not read answers.
     """
-    task = _task_of(experiment)
+    task = task_of(experiment)
     if not isinstance(task, Task) or task.kind != "generation":
         return None
     inner: Any = getattr(experiment, "experiment", experiment)
@@ -193,7 +264,7 @@ def _off(experiment: Any) -> list[str]:
     return list(map(str, experiment.grid.units(experiment.off))) if hasattr(experiment, "off") else []
 
 
-def _task_of(experiment: object) -> object:
+def task_of(experiment: object) -> object:
     """The task of an experiment, or of that which it measures without some heads."""
     return getattr(getattr(experiment, "experiment", experiment), "task", None)
 

@@ -3,14 +3,63 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, cast
 
 from cs_heads.arguments import check_integer
-from cs_heads.experiment.baseline import MIN_CORRECT, check_size
+from cs_heads.experiment.baseline import MIN_CORRECT, check_size, task_of
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.lens.model import tokenizer_of
+from cs_heads.ranking import HeadRanking
 from cs_heads.store.store import BrokenStoreError
-from cs_heads.tasks import Task, confirming_side, control_side, default_controls, overlapping_controls
+from cs_heads.tasks import Task, confirming_side, default_controls, overlapping_controls
+from cs_heads.tasks.sides import distinct, unseen_control
+
+UNTOLD = (
+    "it is not known which examples these heads were found on, as it is of a ranking: that the unseen examples are "
+    "others could not be checked"
+)
+"""What a proof says of heads that carry no examples, such as those of a list."""
+
+
+def found_on(*sources: Any) -> tuple[str, ...]:
+    """Hashes of the questions that heads were found on, or that a search is about to see (``HeadRanking.examples``).
+
+    Args:
+        sources: Rankings, tasks, experiments, and lists and mappings of these; of anything else nothing is known.
+
+    >>> from cs_heads.simulate import planted_world
+    >>> found_on(planted_world("one_head", seed=0).task, ["L0H1"])
+    ()
+    """
+    known: set[str] = set()
+    for source in sources:
+        task = source if isinstance(source, Task) else task_of(source)
+        if isinstance(source, HeadRanking):
+            known.update(source.examples)
+        elif isinstance(task, Task):
+            known.update(*task.known)
+        elif isinstance(source, Mapping | list | tuple):
+            known.update(found_on(*(source.values() if isinstance(source, Mapping) else source)))
+    return tuple(sorted(known))
+
+
+def unseen_parts(
+    experiments: Sequence[ExperimentLike], seen: Collection[str]
+) -> tuple[list[ExperimentLike], tuple[str, ...]]:
+    """Experiments on one example of each question that is not ``seen``, and notes on what was left out.
+
+    One that has no task, as on a planted truth, stays as it is.
+    """
+    parts: list[ExperimentLike] = []
+    said: list[str] = []
+    for experiment in experiments:
+        task, given = task_of(experiment), cast(Any, experiment)
+        side, notes = distinct(task, seen) if isinstance(task, Task) else (None, ())
+        parts.append(given.on(side) if notes else given)
+        said += notes
+    return parts, tuple(said)
 
 
 def defaults_of(experiment: Experiment, task: Task, seed: int) -> tuple[Task, ...]:
@@ -51,25 +100,37 @@ def experiments_on(experiment: Experiment, tasks: Sequence[Task], *, chosen: boo
     return made
 
 
-def unseen_side(task: Task, n: int) -> Task:
-    """Up to ``n`` examples that heads were not found with; ``ValueError`` where they are too few, or ``n`` is."""
+def unseen_side(task: Task, n: int, seen: Collection[str] = ()) -> tuple[Task, tuple[str, ...]]:
+    """Up to ``n`` examples of different questions that heads were not found with, and notes on what was left out.
+
+    Args:
+        task: Either side of a task.
+        n: Examples at most.
+        seen: What heads were found on (``found_on``).
+
+    Raises:
+        ValueError: They are too few, or ``n`` is.
+    """
     check_integer("n", n, MIN_CORRECT)
-    unseen = confirming_side(task)
-    check_size(unseen)
-    return unseen.take(n)
+    unseen, notes = distinct(confirming_side(task), seen)
+    check_size(unseen, notes)
+    return unseen.take(n), notes
 
 
-def judged_sides(task: Task, controls: Sequence[Task], n: int, seed: int) -> list[Task]:
-    """Up to ``n`` unseen examples of a task and of each control, none of which another was searched with."""
-    sides = [unseen_side(task, n), *(control_side(control, n, seed) for control in controls)]
+def judged_sides(
+    task: Task, controls: Sequence[Task], n: int, seed: int, seen: Collection[str]
+) -> tuple[list[Task], tuple[str, ...]]:
+    """Up to ``n`` unseen examples of a task and of each control, none of which another was searched with, and notes."""
+    judged = [unseen_side(task, n, seen), *(unseen_control(control, n, seed, seen) for control in controls)]
+    sides = [side for side, _ in judged]
     check_apart([task, *controls], sides)
-    return sides
+    return sides, tuple(note for _, notes in judged for note in notes)
 
 
 def control_experiments(
-    experiment: Experiment, task: Task, given: Sequence[Task] | None, n: int, seed: int
-) -> tuple[list[Experiment], list[str]]:
-    """Experiments on the controls of a task, and the names of all controls, also of those that cannot be measured.
+    experiment: Experiment, task: Task, given: Sequence[Task] | None, *, n: int, seed: int, seen: Collection[str]
+) -> tuple[list[Experiment], list[str], tuple[str, ...]]:
+    """Experiments on the controls of a task, the names of all, also of those that cannot be measured, and notes.
 
     Args:
         experiment: That of the task.
@@ -78,12 +139,22 @@ def control_experiments(
             control, 20 at least.
         n: Examples of the task.
         seed: Splits the default controls.
+        seen: What heads were found on (``found_on``).
     """
-    sides = given
-    if sides is None:
-        size = max(n // 2, MIN_CORRECT)
-        sides = [control_side(control, size, seed) for control in defaults_of(experiment, task, seed)]
-    return experiments_on(experiment, sides, chosen=given is not None), [side.name for side in sides]
+    if given is not None:
+        return experiments_on(experiment, given, chosen=True), [side.name for side in given], ()
+    size, controls = max(n // 2, MIN_CORRECT), defaults_of(experiment, task, seed)
+    sides: list[Task] = []
+    notes: list[str] = []
+    for control in controls:
+        try:
+            side, left_out = unseen_control(control, size, seed, seen)
+        except ValueError as error:
+            notes.append(str(error))
+        else:
+            sides.append(side)
+            notes += left_out
+    return experiments_on(experiment, sides, chosen=False), [control.name for control in controls], tuple(notes)
 
 
 def check_apart(tasks: Sequence[Task], judged: Sequence[Task]) -> None:
@@ -91,15 +162,19 @@ def check_apart(tasks: Sequence[Task], judged: Sequence[Task]) -> None:
 
     ``judged`` has the side of each of ``tasks``, in their order.
     """
-    asked = [{example.question for example in side.examples} for side in judged]
+    asked = [{key for keys in _asked(side) for key in keys} for side in judged]
     for place, task in enumerate(tasks):
         if task.role != "finding":
             continue
-        searched = {example.question for example in task.examples}
         for other, side in enumerate(judged):
-            shared = searched & asked[other]
+            shared = sum(not asked[other].isdisjoint(keys) for keys in _asked(task))
             if shared and other != place:
                 raise ValueError(
-                    f"task {side.name!r} shares {len(shared)} examples with the finding side of {task.name!r}: heads "
+                    f"task {side.name!r} shares {shared} examples with the finding side of {task.name!r}: heads "
                     "are judged on examples that none were found with"
                 )
+
+
+def _asked(task: Task) -> Sequence[Collection[str]]:
+    """What each example asks: of two tasks the same prompt may ask different things, and their targets tell which."""
+    return task.known if task.over_token_ids else [(example.text,) for example in task.examples]

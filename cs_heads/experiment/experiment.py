@@ -29,15 +29,17 @@ from cs_heads.experiment.protocol import check_examples, responding
 from cs_heads.experiment.results import LOGPROB, MARGIN, SCORE, CachedResults, Request, ResultTable, requests
 from cs_heads.experiment.texts import Texts
 from cs_heads.experiment.together import Part, measure
-from cs_heads.lens import EncodedExample, describe, prepended
+from cs_heads.lens import EncodedExample, ModelState, describe, prepended
+from cs_heads.lens.abilities import check_forward, why_no_gradients
 from cs_heads.lens.batches import TokenBudget, token_budget_for
 from cs_heads.lens.differentiate import Asked, gate_gradients, probability_gradients
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import ModelDescription, check_units, device_of, tokenizer_of
 from cs_heads.lens.quantized import quantization_of
+from cs_heads.lens.turns import alone
 from cs_heads.progress import apart, calling, counting
 from cs_heads.settings import Settings, SettingsArguments
-from cs_heads.store.identity import example_identities, refuse_hooks, study_of
+from cs_heads.store.identity import example_identities, study_of
 from cs_heads.store.kept_work import KeptWork, filled
 from cs_heads.store.store import Store
 from cs_heads.store.stored_results import StoredResults
@@ -62,9 +64,11 @@ _LITTLE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class _Checked:
-    """What another experiment runs on: all its weights were read when that was made."""
+    """What another experiment runs on: the model, as it was when that was made."""
 
     source: Any
+    state: ModelState
+    description: ModelDescription
 
 
 class TaskDescription(Scoring):
@@ -75,6 +79,7 @@ class TaskDescription(Scoring):
     n_examples: int
     identity: str
     chat_template: str | None
+    merged: int
 
 
 class Provenance(TypedDict):
@@ -105,14 +110,20 @@ class Experiment:
     it ends as that of a call never interrupted, ``ran`` what the model ran here; what mean and resample need of the
     intact model, as much as one mask, is run again by each process.
 
+    It is of the model as it was when this was made: a call refuses one whose weights, modules or hooks are others by
+    now. Hooks that stood before are named in ``provenance``, and refused with a store. Threads that share a model, an
+    experiment or a store take turns.
+
     Args:
         model: Your own TransformerLens model, a name that ``load_model`` takes, or a ``Cluster`` that holds one.
         task: What is measured.
         settings: How, see ``SettingsArguments``. Workers that these start end with the experiment, with ``close``, or
-            with its ``with`` block; without any the numbers are the same to rounding.
+            with its ``with`` block, and a store that it opened by its path is closed; without workers the numbers are
+            the same to rounding.
 
     Raises:
-        ValueError: A setting that is not allowed, or an example that does not fit into the model's context.
+        ValueError: A setting that is not allowed, an example that does not fit into the model's context, or hooks on a
+            model whose results go into a store.
 
     Example:
         with cs.Experiment("gpt2", task, store="run.sqlite") as experiment:
@@ -133,11 +144,16 @@ class Experiment:
         check_units(self.model, self.settings.units)
         self.task = task
         self._scoring = task.scoring
-        self.store = None
+        self.store: Store | None = None
+        self._opened: Store | None = None
         batch_tokens, prepend_bos = self.settings.batch_tokens, self.settings.prepend_bos
+        self._state = given.state if checked else ModelState.of(self.model)
         if self.settings.store is not None:
-            self.store = Store.of(self.settings.store, study_of(self.model, self.settings))
+            kept: Any = self.settings.store
+            self.store = kept if checked else Store.of(kept, study_of(self.model, self.settings))
+            self._opened = None if self.store is kept else self.store
             batch_tokens = self._first_batch_tokens(self.store) if batch_tokens is None else batch_tokens
+        self._description = given.description if checked else describe(self.model)
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
         self.encoded: Sequence[EncodedExample] = encode_task(self.model, task, prepend_bos)
         self._engine: EngineLike = start(self.encoded, batch_tokens, ablation, compute_dtype=how.compute_dtype)
@@ -162,7 +178,7 @@ class Experiment:
         Raises:
             ValueError: The task does not fit the model: see ``Experiment``.
         """
-        other = Experiment(cast(Any, _Checked(self.source)), task, **self.shared_settings())
+        other = Experiment(self._checked, task, **self.shared_settings())
         # What units give without being zero is of one task's examples.
         if self.settings.ablation == "zero" and not self._writes and not other._writes:
             other._engine, other._first = self._engine, self._engine.add(other.encoded)
@@ -187,7 +203,7 @@ class Experiment:
         settings = self.shared_settings()
         settings["compute_dtype"] = find() if said is None else json.loads(said)
         same = settings["compute_dtype"] is None
-        return self if same else Experiment(cast(Any, _Checked(self.source)), self.task, **settings)
+        return self if same else Experiment(self._checked, self.task, **settings)
 
     @cached_property
     def held_out(self) -> Experiment:
@@ -200,9 +216,11 @@ class Experiment:
         return cast(SettingsArguments, {**vars(self.settings), **placed, "store": self.store})
 
     def close(self) -> None:
-        """Stop the workers that this experiment started, if it did."""
+        """Stop the workers that this experiment started, and close the store that it opened, if it did."""
         if self._own is not None:
             self._own.close()
+        if self._opened is not None:
+            self._opened.close()
 
     def __enter__(self) -> Experiment:
         return self
@@ -222,7 +240,13 @@ class Experiment:
     @property
     def compute_dtype(self) -> str:
         """What forwards run in."""
-        return self.settings.compute_dtype or describe(self.model)["dtype"]
+        return self.settings.compute_dtype or self._description["dtype"]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader of a result must know of the model: the hooks of others that stood on it."""
+        hooks = ", ".join(self._description.get("hooks", ()))
+        return (f"the model was measured with hooks of yours on it: {hooks}",) if hooks else ()
 
     @property
     def n_examples(self) -> int:
@@ -379,8 +403,7 @@ class Experiment:
             max_new_tokens = self.task.max_new_tokens or text_length(self.model, self.task, self.settings.prepend_bos)
         stop = self.task.stop if stop is None else stop
         check_writing(max_new_tokens, stop)
-        refuse_hooks(self.model, self.store)
-        with calling(self.task.name, outermost=True):
+        with self._state.kept(self.model), calling(self.task.name, outermost=True):
             return self._texts_of(max_new_tokens, tuple(stop))(masks, examples)
 
     def gradients(
@@ -415,7 +438,8 @@ class Experiment:
         answers, found = self.answers.take(examples), np.full_like(gates, np.nan)
         kept = None if keep is None else self.kept_work(keep, {"examples": examples.tolist()})
         passes = counting(self.task.name, 2 * len(examples), self.settings.progress)
-        with passes as bar, filled(kept, 0, found, lambda more: bar.add(2 * more)) as done:
+        measuring = self._state.kept(self.model)
+        with measuring, passes as bar, filled(kept, 0, found, lambda more: bar.add(2 * more)) as done:
             run = (answers.prompts, answers.targets, gates, self._gradient_tokens)
             loss, _ = gate_gradients(
                 local_model(self.source),
@@ -480,12 +504,14 @@ class Experiment:
         ran: Bool[np.ndarray, " row"] = np.zeros(len(gates), dtype=bool)
         passes = counting(self.task.name, n, self.settings.progress)
         with (
+            self._state.kept(self.model),
             passes as bar,
             apart(n) as runs,
             filled(kept, 0, found, lambda rows: bar.add(2 * rows * examples.shape[1])) as done,
         ):
             if runs:
                 ran = np.asarray(np.isnan(found).any(axis=(1, 2)))
+                extend = engine is not None and engine.forwards.able.extend and self._extends_gradients
                 with in_dtype or nullcontext():
                     probability_gradients(
                         local_model(self.source),
@@ -494,7 +520,7 @@ class Experiment:
                         self._gradient_tokens,
                         done=done,
                         measured=found,
-                        extend=engine is not None and engine.forwards.able.extend,
+                        extend=extend,
                         units=self.settings.units,
                         off_at=self.settings.positions,
                     )
@@ -533,8 +559,15 @@ class Experiment:
 
     @cached_property
     def _gradient_tokens(self) -> TokenBudget:
-        # Of all calls: what does not fit into memory is found out once.
-        return token_budget_for(local_model(self.source), self.settings.batch_tokens, "gradient")
+        # Of all calls: what does not fit into memory is found out once, and whether the model is run rightly.
+        model = local_model(self.source)
+        check_forward(model)
+        return token_budget_for(model, self.settings.batch_tokens, "gradient")
+
+    @cached_property
+    def _extends_gradients(self) -> bool:
+        """Whether gradients are taken through stored keys and values."""
+        return why_no_gradients(self.model) is None
 
     def kept_work(self, kind: str, work: Mapping[str, Any], *others: Experiment) -> KeptWork | None:
         """Where work on the right answers of this experiment, and of others, is kept; None without a store.
@@ -566,23 +599,33 @@ class Experiment:
 
     def provenance(self) -> Provenance:
         """What a result of this experiment must say of its origin; JSON-ready."""
+        tokenizer, prepend_bos = tokenizer_of(self.model), self.settings.prepend_bos
+        template = template_identity(tokenizer, self.task)
+        if template is not None and prepend_bos is None:
+            prepend_bos = False  # the template writes the tokens it wants
         return {
-            "model": describe(self.model),
+            "model": self._description.copy(),
             "task": {
                 "name": self.task.name,
                 **self.task.scoring,
                 "role": self.task.role,
                 "n_examples": self.n_examples,
                 "identity": self.task.identity,
-                "chat_template": template_identity(tokenizer_of(self.model), self.task),
+                "chat_template": template,
+                "merged": sum(tokens.merged for tokens in self.encoded),
             },
             "ablation": self.settings.ablation,
             "units": self.settings.units,
             "positions": self.settings.positions,
             "compute_dtype": self.compute_dtype,
-            "prepend_bos": prepended(getattr(self.model, "tokenizer", None), self.settings.prepend_bos),
+            "prepend_bos": prepended(tokenizer, prepend_bos),
             "cs_heads": version("cs-heads"),
         }
+
+    @property
+    def _checked(self) -> Any:
+        """The model of this experiment, for another."""
+        return _Checked(self.source, self._state, self._description)
 
     @property
     def _own_texts(self) -> Texts:
@@ -624,7 +667,7 @@ class Experiment:
             return None
         template = template_identity(tokenizer_of(self.model), self.task)
         put: dict[str, Any] = {} if template is None else {"chat_template": template}
-        if self.compute_dtype != describe(self.model)["dtype"]:
+        if self.compute_dtype != self._description["dtype"]:
             put["compute_dtype"] = self.compute_dtype
         return StoredResults.of_task(self.store, self.model, self.task, self._identities, what, **settings, **put)
 
@@ -647,19 +690,23 @@ class Experiment:
         if not self._writes or cached is not self._scores:
             measure([part])
         else:
-            [request] = requests([(cached, part.looked_up)])
-            if len(request.examples):
-                with calling(self.task.name, outermost=True):
-                    for batch in self._score_texts(request):
-                        cached.keep(request, batch)
-                        part.show_baseline()
-                cached.end(request)
-            # Scores that the store had stand for texts.
-            texts, masks = self._own_texts, part.looked_up.masks
-            texts.use(masks, examples)
-            if self.task.relative:
-                texts.use(self._nothing_off, np.unique(examples)[None])
+            with alone(self.model):
+                self._measure_texts(cached, part, examples)
         return np.stack([entry[chosen] for entry, chosen in zip(part.entries, examples, strict=True)])
+
+    def _measure_texts(self, cached: CachedResults, part: Part, examples: Int[np.ndarray, "row k"]) -> None:
+        [request] = requests([(cached, part.looked_up)])
+        if len(request.examples):
+            with calling(self.task.name, outermost=True):
+                for batch in self._score_texts(request):
+                    cached.keep(request, batch)
+                    part.show_baseline()
+            cached.end(request)
+        # Scores that the store had stand for texts.
+        texts, masks = self._own_texts, part.looked_up.masks
+        texts.use(masks, examples)
+        if self.task.relative:
+            texts.use(self._nothing_off, np.unique(examples)[None])
 
     def _part(
         self,
@@ -670,8 +717,8 @@ class Experiment:
     ) -> Part:
         masks = check_masks(self.grid, masks)
         examples = check_examples(self.n_examples, len(masks), examples)
-        refuse_hooks(self.model, self.store)
-        looked_up = cached.look_up(masks, examples, column)
+        with self._state.kept(self.model):
+            looked_up = cached.look_up(masks, examples, column)
         told = self.task.name, self.settings.progress, self.task.scorer is None
         return Part(self._engine, self._first, cached, looked_up, self._scored, *told)
 

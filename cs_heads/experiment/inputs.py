@@ -113,10 +113,10 @@ class _AllAtOnce:
 
 
 def _texts(example: Example) -> list[str]:
-    """What ``encode_example`` reads of an example; of one without continuations its prompt as it is."""
+    """What ``encode_example`` reads of an example."""
     prompts = [shown(example.prompt_of(i)) for i in range(max(1, len(example.continuations)))]
     joined = map("".join, zip(prompts, map(shown, example.continuations), strict=False))
-    return [*dict.fromkeys(p.rstrip() if example.continuations else p for p in prompts), *joined]
+    return [*dict.fromkeys(prompts), *joined]
 
 
 def _unread(tokenizer: Any, task: Task) -> dict[str, str]:

@@ -13,7 +13,8 @@ from typing_extensions import Unpack
 
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.cost import check_budget
-from cs_heads.lens import check_ablatable, describe
+from cs_heads.lens import ModelState, check_ablatable, describe
+from cs_heads.lens.abilities import check_forward
 from cs_heads.lens.batches import token_budget_for
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.patch import PatchPoint, encode_point, patch_gradients, patched_effects, record_z
@@ -64,8 +65,18 @@ class PatchingExperiment:
         chosen = pairs if budget is None else pairs[: budget // each]
         self.clean, self.corrupted = points_of(self.model, chosen, self.settings.prepend_bos, least)
         self.store = None
+        self._state = ModelState.of(self.model)
         if self.settings.store is not None:
             self.store = Store.of(self.settings.store, study_of(self.model, self.settings))
+        self._description = describe(self.model)
+
+    def __enter__(self) -> PatchingExperiment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the store that it opened, if it did."""
+        if self.store is not None and self.store is not self.settings.store:
+            self.store.close()
 
     @property
     def unit(self) -> str:
@@ -102,7 +113,8 @@ class PatchingExperiment:
             return found
 
         effects = np.empty((n, *grid.shape))
-        with counting("patching", n * (grid.size + 2), self.settings.progress) as bar:
+        counted = counting("patching", n * (grid.size + 2), self.settings.progress)
+        with self._state.kept(self.model), counted as bar:
             without = measure(grid.n_layers, bar, np.arange(n), np.zeros((n, *grid.shape), dtype=np.float32))
             pair, head = np.repeat(np.arange(n), grid.n_units), np.tile(np.arange(grid.n_units), n)
             # A layer at a time: all other layers go without a hook.
@@ -116,18 +128,20 @@ class PatchingExperiment:
     def gradients(self) -> Float[np.ndarray, "pair layer head"]:
         """First-order estimate of each effect: two forwards and one backward pass a pair."""
         batch_tokens, passes = self.settings.batch_tokens, 3 * len(self.clean)
-        with counting("attribution patching", passes, self.settings.progress) as bar:
+        counted = counting("attribution patching", passes, self.settings.progress)
+        with self._state.kept(self.model), counted as bar:
             found = patch_gradients(self.model, self.corrupted, self._source, batch_tokens).double().numpy()
             bar.add(passes)
         return found
 
     def provenance(self) -> dict[str, Any]:
         """Of what model, and how many pairs; JSON-ready."""
-        return {"model": describe(self.model), "pairs": len(self.clean)}
+        return {"model": self._description.copy(), "pairs": len(self.clean)}
 
     @cached_property
     def _tokens(self) -> Any:
-        # Of all runs: what does not fit into memory is found out once.
+        # Of all runs: what does not fit into memory is found out once, and whether the model is run rightly.
+        check_forward(self.model)
         return token_budget_for(self.model, self.settings.batch_tokens, "patching")
 
     @cached_property

@@ -66,7 +66,9 @@ def check_is_experiment(name: str, experiment: Any) -> None:
 
 
 def measured(
-    experiment: ExperimentLike, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None
+    experiment: ExperimentLike,
+    masks: Shaped[np.ndarray, "row layer head"],
+    examples: Int[np.ndarray, "row k"] | None = None,
 ) -> Float[np.ndarray, "row k"]:
     """What an experiment answers; anything else than a score in [0, 1] for each example of each row is refused."""
     return _checked(experiment, experiment(masks, examples), "scores", masks, examples)
@@ -119,9 +121,12 @@ def _checked(
         raise ValueError(f"the experiment must answer with {kind} [row, k] = {wanted}, got shape {numbers.shape}")
     bounded = kind != "margins"
     low, high = (-_ROUNDING, 1 + _ROUNDING) if bounded else (-np.finfo(float).max, np.finfo(float).max)
-    if numbers.size and not (numbers.min() >= low and numbers.max() <= high):
+    if (wrong := np.argwhere(~((numbers >= low) & (numbers <= high)))).size:
+        row, place = wrong[0]
         allowed = "in 0..1" if bounded else "that are finite"
-        raise ValueError(f"the experiment must answer with {kind} {allowed}, got {numbers.min()}..{numbers.max()}")
+        example = place if examples is None else examples[row, place]
+        of = f"for example {example} of {name_of(experiment)!r}"
+        raise ValueError(f"the experiment must answer with {kind} {allowed}, got {numbers[row, place]} {of}")
     return numbers
 
 

@@ -15,6 +15,7 @@ from cs_heads.engine.forwards import Mask
 from cs_heads.engine.protocol import EngineLike, PairMasks
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.experiment.results import SCORE, CachedResults, Entry, LookedUp, Request, requests
+from cs_heads.lens.turns import alone
 from cs_heads.progress import counting, is_shown, show_baseline
 from cs_heads.trial import left_out
 
@@ -145,9 +146,15 @@ def _part(asked: Asked) -> Part | None:
 
 
 def measure(parts: Sequence[Part]) -> None:
-    """Run what is missing of parts that share an engine, and keep it as it comes."""
+    """Run what is missing of parts that share an engine, and keep it as it comes; other threads wait meanwhile."""
+    with alone(parts[0].engine.model):
+        _measure(parts)
+
+
+def _measure(parts: Sequence[Part]) -> None:
     asked = requests([(part.cached, part.looked_up) for part in parts])
-    if all(part.is_intact for part in parts) and left_out(sum(len(request.examples) for request in asked)):
+    may = all(part.is_intact and part.cached.trial is not None for part in parts)
+    if may and left_out(sum(len(request.examples) for request in asked)):
         # What is tried is masks, which run otherwise; so that they are soon reached, every answer counts as right.
         for part, request in zip(parts, asked, strict=True):
             part.cached.keep(request, [(pair, _RIGHT) for pair in range(len(request.examples))])

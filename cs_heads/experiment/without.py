@@ -10,6 +10,7 @@ from jaxtyping import Float, Int, Shaped
 
 from cs_heads.designs import check_masks, with_off
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of, preparation_of, provenance_of, responding
+from cs_heads.tasks import Task
 from cs_heads.units import HeadLike
 
 
@@ -54,6 +55,11 @@ class Without:
     ) -> Float[np.ndarray, "row k"]:
         """Continuous responses (``responding``) with the row's heads off, and these."""
         return responding(self.experiment, response)(with_off(check_masks(self.grid, masks), self.off), examples)
+
+    def on(self, task: Task) -> Without:
+        """The same on another task."""
+        inner: Any = self.experiment
+        return Without(inner.on(task), self.grid.units(self.off))
 
     @property
     def has_gradients(self) -> bool:

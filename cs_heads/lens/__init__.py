@@ -20,7 +20,9 @@ from cs_heads.lens.model import FoldedValueBiasesError as FoldedValueBiasesError
 from cs_heads.lens.model import HookedModel as HookedModel
 from cs_heads.lens.model import ModelInfo as ModelInfo
 from cs_heads.lens.model import check_ablatable as check_ablatable
-from cs_heads.lens.model import describe as describe
+from cs_heads.lens.state import ModelState as ModelState
+from cs_heads.lens.state import check_weights as check_weights
+from cs_heads.lens.state import describe as describe
 from cs_heads.lens.tokens import EncodedExample as EncodedExample
 from cs_heads.lens.tokens import encode_example as encode_example
 from cs_heads.lens.tokens import prepended as prepended

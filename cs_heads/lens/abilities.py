@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from time import perf_counter
 from typing import Any
@@ -14,12 +14,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cs_heads.lens.cache import Extension
+from cs_heads.lens.cache import Extension, KeyValues
 from cs_heads.lens.captured import REPLAYS, CapturedStep, why_not_capturable
+from cs_heads.lens.casts import InDtype
+from cs_heads.lens.differentiate import differentiable
+from cs_heads.lens.differentiate import gate_hooks as gate_hooks_of_leaf
 from cs_heads.lens.forward import Resumed, logits_at, pad, recorded
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.gates import gate_hooks
-from cs_heads.lens.model import HookedModel, context_length, dtype_of, evaluating
+from cs_heads.lens.gates import gate_hooks, gated, hooked
+from cs_heads.lens.model import HALF, HookedModel, backend_of, context_length, device_of, dtype_of, evaluating
 from cs_heads.trial import is_tried
 from cs_heads.units import Grid
 
@@ -29,25 +32,40 @@ _log = logging.getLogger(__name__)
 _TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-5}
 _HALF_TOLERANCE = 3e-2
 
+# How many times ``tolerance`` a difference is that is a fault, and no rounding; in half precision float32 tells.
+_FAULT = 100
+
 
 def tolerance(dtype: torch.dtype) -> float:
     """The largest difference of a logit that rounding makes in a dtype, as a share of the largest."""
     return _TOLERANCE.get(dtype, _HALF_TOLERANCE)
 
 
+def fault(dtype: torch.dtype) -> float:
+    """The difference of a logit beyond which the computation is another, as a share of the largest."""
+    return tolerance(dtype) if dtype in HALF else _FAULT * tolerance(dtype)
+
+
+def _difference(found: Tensor, wanted: Tensor) -> float:
+    """The largest, as a share of the largest that is wanted."""
+    found, wanted = found.float(), wanted.float()
+    return float((found - wanted).abs().max() / wanted.abs().max())
+
+
 @dataclass(frozen=True)
 class Abilities:
     """What a model can be run with, with the numbers of the plain forward.
 
-    ``fused`` attention (``lens.fused``), ``extend`` from stored keys and values (``lens.cache``),
-    ``resume`` at a later layer (``lens.forward``); on a GPU, where it is faster, ``graphs`` of steps of decoding
-    (``lens.captured``).
+    ``fused`` attention (``lens.fused``), ``extend`` from stored keys and values (``lens.cache``), ``resume`` at a later
+    layer (``lens.forward``); on a GPU, where it is faster, ``graphs`` of steps of decoding (``lens.captured``).
+    ``why_not`` says it of what was tried in vain.
     """
 
     fused: bool = True
     extend: bool = True
     resume: bool = True
     graphs: bool = False
+    why_not: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 PLAIN = Abilities(fused=False, extend=False, resume=False)
@@ -66,7 +84,11 @@ def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
     """The shortcuts among ``wanted`` (all by default, graphs too) whose logits equal those of the plain forward.
 
     Three rows of up to nine random tokens (fewer where the context is shorter), padded, with random heads off, run
-    with and without each. A shortcut that fails or differs is left out, and the log says so.
+    with and without each, in every way in which it is used. A shortcut that fails or differs is left out, and the log
+    says so.
+
+    Raises:
+        ValueError: The plain forward is not the model: see ``check_forward``.
     """
     wanted = wanted or _EVERY
     if not is_tried():
@@ -77,32 +99,62 @@ def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
     return known[key]
 
 
+def beside_others(model: HookedModel) -> dict[str, tuple[Float[Tensor, "n vocab"], Float[Tensor, "n vocab"]]]:
+    """Pairs of logits that are equal where our own call, in which texts stand beside others, is the model.
+
+    ``"later tokens"``: at the first tokens of some texts, which go on in two ways. ``"padding"``: of a text beside
+    longer ones, and of the model called on it alone, without an attention mask.
+    """
+    with evaluating(model):
+        return _Trial(model).beside_others()
+
+
+def check_forward(model: HookedModel) -> None:
+    """Raise ``ValueError`` where our own call is not the model.
+
+    A later token moves an earlier logit, or a text has other logits beside others, padded, than it has alone: by more
+    than rounding does. In half precision a difference counts where it is there in float32, too.
+    """
+    with evaluating(model):
+        _Trial(model).check()
+
+
 def _exact(model: HookedModel, wanted: Abilities) -> Abilities:
     trial = _Trial(model)
     with evaluating(model):
-        reason = why_not_fused(model)
-        if wanted.fused and reason is not None:
-            _log.info("fused attention is not used on %s: %s", model.cfg.model_name, reason)
-        fused = wanted.fused and reason is None
-        can_resume = wanted.resume and model.cfg.n_layers > 1
-        # What is recorded before a layer and resumed at it has run fused attention in all of them.
-        both = fused and can_resume and trial.agrees("resuming with fused attention", lambda: trial.resumed(fused=True))
-        fused = both or (fused and trial.agrees("fused attention", lambda: trial.logits(gates=trial.gates, fused=True)))
-        resume = both or (
-            can_resume and not fused and trial.agrees("resuming at a later layer", lambda: trial.resumed(fused=False))
+        trial.check()
+        reason = why_not_fused(model) if wanted.fused else None
+        if reason is not None:
+            trial.leave_out("fused attention", reason)
+        fused = wanted.fused and reason is None and trial.agrees("fused attention", lambda: trial.logits(fused=True))
+        resume = (wanted.resume and model.cfg.n_layers > 1) and trial.agrees(
+            "resuming at a later layer", lambda: trial.resumed(fused)
         )
-        extend = (
-            wanted.extend and trial.width > 1 and trial.agrees("stored keys and values", lambda: trial.extended(fused))
+        extend = (wanted.extend and trial.width > 1) and trial.agrees(
+            "stored keys and values", lambda: trial.extended(fused)
         )
+        if resume and extend:
+            # Both are used together, too.
+            both = "resuming from stored keys and values"
+            resume = trial.agrees(both, lambda: trial.extended(fused, resumed=True))
         against = why_no_graphs(model, fused) if extend and wanted.graphs else None
         if against is not None:
-            _log.info("graphs are not used on %s: %s", model.cfg.model_name, against)
-        return Abilities(
-            fused=fused,
-            extend=extend,
-            graphs=extend and wanted.graphs and against is None,
-            resume=resume,
-        )
+            trial.leave_out("graphs", against)
+        graphs = extend and wanted.graphs and against is None
+        return Abilities(fused, extend, resume, graphs, trial.why_not)
+
+
+def why_no_gradients(model: HookedModel) -> str | None:
+    """Why gradients are not taken through stored keys and values (``lens.differentiate``); None where that is exact.
+
+    Attention is then not fused, whatever it is where nothing is differentiated.
+    """
+    trial, name = _Trial(model), "gradients through stored keys and values"
+    if trial.width == 1:
+        return "its context has 1 token"
+    with evaluating(model):
+        trial.agrees(name, lambda: trial.gradients(extended=True), trial.gradients)
+    return trial.why_not.get(name)
 
 
 def why_no_graphs(model: HookedModel, fused: bool) -> str | None:
@@ -126,7 +178,7 @@ def why_no_graphs(model: HookedModel, fused: bool) -> str | None:
             found, seconds = trial.steps(fused, captured=True)
         except Exception as error:
             return repr(error)
-    difference = float((found - plain).abs().max() / plain.abs().max())
+    difference = _difference(found, plain)
     if not difference <= tolerance(dtype_of(model)):
         return f"logits differ by {difference:.1e}"
     if seconds >= plain_seconds:
@@ -139,69 +191,156 @@ class _Trial:
 
     def __init__(self, model: HookedModel) -> None:
         self.model = model
+        self.why_not: dict[str, str] = {}
         generator = torch.Generator().manual_seed(0)
         self.width = min(9, context_length(model) or 9)
-        # Two at least, where there are, so that each row can be extended from its beginning.
-        lengths = torch.tensor([min(self.width, max(2, self.width - less)) for less in (0, 3, 1)])
+        # Three at least, where there are, so that each row can be cut into a beginning, what follows, and a last token.
+        self.lengths = [min(self.width, max(3, self.width - less)) for less in (0, 3, 1)]
         self.tokens = torch.randint(model.cfg.d_vocab, (3, self.width), generator=generator)
-        self.mask = (torch.arange(self.width) < lengths[:, None]).long()
+        self.mask = (torch.arange(self.width) < torch.tensor(self.lengths)[:, None]).long()
         self.gates = (torch.rand(3, *Grid.from_model(model).shape, generator=generator) > 0.3).float()
         self.layer = model.cfg.n_layers // 2
 
     @cached_property
     def plain(self) -> Float[Tensor, "n vocab"]:
         """The plain logits."""
-        return self.logits(gates=self.gates).float()
+        return self.logits().float()
 
-    def agrees(self, name: str, shortcut: Callable[[], Tensor]) -> bool:
-        plain = self.plain  # what fails here is no fault of the shortcut
+    def beside_others(self) -> dict[str, tuple[Float[Tensor, "n vocab"], Float[Tensor, "n vocab"]]]:
+        """See ``beside_others``."""
+        half, short = (min(self.lengths) + 1) // 2, self.plain.split(self.lengths)[1]
+        other = torch.cat([self.tokens[:, :half], (self.tokens[:, half:] + 1) % self.model.cfg.d_vocab], dim=1)
+        early = torch.cat([torch.arange(n) < half for n in self.lengths])
+        return {
+            "later tokens": (self.plain[early], self.logits(tokens=other).float()[early]),
+            "padding": (short, self._alone(1, len(short))),
+        }
+
+    def _alone(self, row: int, n: int) -> Float[Tensor, "n vocab"]:
+        """The logits of the first tokens of a row, as the model gives them to a single text."""
+        tokens = self.tokens[row : row + 1, :n].to(device_of(self.model))
+        # HookedTransformer may take tokens for padding unless it is told that they are none.
+        on_bridge = backend_of(self.model) == "bridge"
+        given = {"use_cache": False} if on_bridge else {"attention_mask": torch.ones_like(tokens)}
+        with gated(self.model, self.gates[row : row + 1]):
+            return self.model(tokens, **given)[0].float()
+
+    def check(self) -> None:
+        """See ``check_forward``."""
+        away = {what: _difference(*both) for what, both in self.beside_others().items()}
+        # Of what is no number nothing is told here: it is refused where it is scored.
+        wrong = [what for what, difference in away.items() if difference > fault(dtype_of(self.model))]
+        if not wrong:
+            return
+        if dtype_of(self.model) in HALF:
+            with InDtype(self.model, torch.float32):
+                if dtype_of(self.model) not in HALF:
+                    _Trial(self.model).check()
+                    return
+        said = {
+            "later tokens": "a later token moves an earlier logit",
+            "padding": "a text beside longer ones has other logits than alone",
+        }
+        raise ValueError(
+            f"model {self.model.cfg.model_name} cannot be measured: {said[wrong[0]]} (by {away[wrong[0]]:.1e} of the "
+            "largest); TransformerLens, or a hook that stands on it, runs it wrongly"
+        )
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Say why a shortcut is not used."""
+        self.why_not[name] = why
+        _log.info("without %s on %s: %s", name, self.model.cfg.model_name, why)
+
+    def agrees(self, name: str, shortcut: Callable[[], Tensor], plain: Callable[[], Tensor] | None = None) -> bool:
+        """Whether a shortcut gives what the plain forward does: its logits, or what ``plain`` gives."""
         try:
-            logits = shortcut().float()
+            difference = _difference(shortcut(), self.plain if plain is None else plain())
         except Exception as error:
-            _log.info("%s is not used on %s: %r", name, self.model.cfg.model_name, error)
+            self.leave_out(name, repr(error))
             return False
-        difference = float((logits - plain).abs().max() / plain.abs().max())
         if not difference <= tolerance(dtype_of(self.model)):
-            _log.info("%s is not used on %s: logits differ by %.1e", name, self.model.cfg.model_name, difference)
+            self.leave_out(name, f"{'logits' if plain is None else 'they'} differ by {difference:.1e}")
             return False
         return True
 
     def logits(self, **options: Any) -> Float[Tensor, "n vocab"]:
         """At all tokens of the rows; ``options`` are those of ``logits_at``."""
         row, position = self.mask.nonzero(as_tuple=True)
-        return logits_at(self.model, self.tokens, self.mask, row=row, position=position, **options)
+        options = {"tokens": self.tokens, "gates": self.gates} | options
+        return logits_at(self.model, attention_mask=self.mask, row=row, position=position, **options)
 
-    def extended(self, fused: bool) -> Float[Tensor, "n vocab"]:
-        """The first tokens of each row, unequally many, then the others from what was stored, rows in another order."""
-        texts = [row[:n] for row, n in zip(self.tokens.tolist(), self.mask.sum(dim=1).tolist(), strict=True)]
-        cuts, order = [(len(text) + 1) // 2 for text in texts], [2, 0, 1]
+    def extended(
+        self, fused: bool, resumed: bool = False, gates: Float[Tensor, "row layer unit"] | None = None
+    ) -> Float[Tensor, "n vocab"]:
+        """By pieces: a beginning of each row, unequally long; what follows, rows in another order; a step of one token.
 
-        def run(parts: list[list[int]], rows: list[int], **past: Any) -> tuple[Extension, list[Tensor]]:
-            tokens, mask = pad(parts)
+        Args:
+            fused: Whether attention runs through the fused kernel.
+            resumed: Whether all pieces start at a later layer, where no steps are taken.
+            gates: Gates with a gradient, through which no steps are taken; None is those of the trial.
+        """
+        texts = [row[:n] for row, n in zip(self.tokens.tolist(), self.lengths, strict=True)]
+        steps = self.width > 2 and not resumed and gates is None
+        cuts = [[0, n // 2, *([n - 1] if steps else []), n] for n in self.lengths]
+        residual = self._residual(fused) if resumed else None
+        stored: KeyValues | None = None
+        order, pieces = [0, 1, 2], dict[tuple[int, int], Tensor]()
+        for piece in range(len(cuts[0]) - 1):
+            parents, options = None, dict[str, Any]()
+            if piece == 1:
+                parents = torch.tensor([2, 0, 1])
+                order = [order[parent] for parent in parents]
+            at = [range(*cuts[row][piece : piece + 2]) for row in order]
+            tokens, mask = pad([[texts[row][i] for i in places] for row, places in zip(order, at, strict=True)])
+            if residual is not None:
+                whose, where = (each.to(residual.device) for each in (torch.tensor(order)[:, None], pad(at)[0]))
+                options["start"] = Resumed(self.layer, residual[whose, where])
+            extension = Extension(mask, stored, parents, keep=parents is not None or stored is None)
             row, position = mask.nonzero(as_tuple=True)
-            extension = Extension(mask, **past)
-            options: dict[str, Any] = {"gates": self.gates[rows], "extension": extension, "fused": fused}
-            logits = logits_at(self.model, tokens, mask, row=row, position=position, **options)
-            return extension, list(logits.split([len(part) for part in parts]))
+            with hooked(self.model, {} if gates is None else gate_hooks_of_leaf(self.model, gates[order])):
+                off = self.gates[order] if gates is None else None
+                logits = logits_at(
+                    self.model,
+                    tokens,
+                    mask,
+                    row=row,
+                    position=position,
+                    gates=off,
+                    extension=extension,
+                    fused=fused,
+                    **options,
+                )
+            if extension.n_layers_extended != self.model.cfg.n_layers - (self.layer if resumed else 0):
+                raise ValueError("not every layer stores keys and values")
+            pieces |= {(row, piece): part for row, part in zip(order, logits.split([len(i) for i in at]), strict=True)}
+            stored = extension.finish()
+            stored.compact()
+        return torch.cat([pieces[place] for place in sorted(pieces)])
 
-        first, early = run([text[:cut] for text, cut in zip(texts, cuts, strict=True)], [0, 1, 2], keep=True)
-        stored = first.finish()
-        stored.compact()
-        parents = torch.tensor(order)
-        second, late = run([texts[row][cuts[row] :] for row in order], order, past=stored, parents=parents)
-        if not first.n_layers_extended == second.n_layers_extended == self.model.cfg.n_layers:
-            raise ValueError("not every layer stores keys and values")
-        return torch.cat([part for row in range(3) for part in (early[row], late[order.index(row)])])
+    def gradients(self, extended: bool = False) -> Float[Tensor, "row layer unit"]:
+        """Of the summed log-partition at all tokens in the gates, as ``lens.differentiate`` takes them."""
+        with differentiable(self.model):
+            leaf = self.gates.to(device_of(self.model)).requires_grad_()
+            if extended:
+                logits = self.extended(fused=False, gates=leaf)
+            else:
+                with hooked(self.model, gate_hooks_of_leaf(self.model, leaf)):
+                    logits = self.logits(gates=None)
+            return torch.autograd.grad(logits.float().logsumexp(dim=1).sum(), leaf)[0]
 
     def resumed(self, fused: bool) -> Float[Tensor, "n vocab"]:
+        """From what enters a later layer."""
+        return self.logits(start=Resumed(self.layer, self._residual(fused)), fused=fused)
+
+    def _residual(self, fused: bool) -> Float[Tensor, "batch pos d_model"]:
         residuals: dict[int, Tensor] = {}
         with recorded(self.model, [self.layer], lambda layer, residual: residuals.update({layer: residual.clone()})):
-            self.logits(gates=self.gates, fused=fused)
-        return self.logits(gates=self.gates, start=Resumed(self.layer, residuals[self.layer]), fused=fused)
+            self.logits(fused=fused)
+        return residuals[self.layer]
 
     def steps(self, fused: bool, captured: bool = False) -> tuple[Float[Tensor, "n vocab"], float]:
         """The logits of steps of one token after the beginnings of the rows, and the seconds of the fastest."""
-        texts = [row[:n] for row, n in zip(self.tokens.tolist(), self.mask.sum(dim=1).tolist(), strict=True)]
+        texts = [row[:n] for row, n in zip(self.tokens.tolist(), self.lengths, strict=True)]
         beginnings = [text[: max(1, len(text) - _STEPS)] for text in texts]
         tokens, mask = pad(beginnings)
         first = Extension(mask, keep=True)

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cs_heads.lens.gates import gated, reading
+from cs_heads.lens.logprobs import check_numbers, row_of
 from cs_heads.lens.model import HookedModel, device_of, evaluating
 from cs_heads.units import Grid, Unit
 
@@ -31,6 +32,7 @@ def attention_patterns(
 
     Raises:
         ValueError: An empty prompt, or a model that has no such hook or does not run it.
+        NotFiniteError: Attention is NaN.
     """
     grid = Grid.from_model(model)
     if not tokens:
@@ -52,7 +54,10 @@ def attention_patterns(
     silent = [names[layer] for layer in names if layer not in seen]
     if silent:
         raise ValueError(f"model does not run {', '.join(silent)}: its attention patterns cannot be read")
-    return np.stack([seen[head.layer][head.index] for head in wanted])
+    patterns = np.stack([seen[head.layer][head.index] for head in wanted])
+    off = None if gates is None else gates[0]
+    check_numbers(model, patterns, lambda i: f"in attention of {wanted[i]} {row_of(model, off, tokens)}")
+    return patterns
 
 
 def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:

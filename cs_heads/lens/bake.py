@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ def without_units(model: HookedModel, heads: Sequence[Unit], units: Units = "hea
     refused = f"{named} cannot be taken out of the weights of model {model.cfg.model_name}"
     if units not in _BAKED:
         raise ValueError(f"{refused}: units must be one of {', '.join(_BAKED)}, got {units!r}")
-    _check_hooks(model, refused, in_place)
+    _check_hooks(model, refused)
     grid = Grid.from_model(model, units)
     changed = {layer: [head.index for head in heads if head.layer == layer] for layer in {h.layer for h in heads}}
     # Read first, so that nothing is copied or run for weights that cannot be changed.
@@ -64,8 +65,7 @@ def without_units(model: HookedModel, heads: Sequence[Unit], units: Units = "hea
     for layer, indices in changed.items():
         off[:, layer, indices] = 0
     wanted = _sample_logits(model, off, units)
-    tokenizer = getattr(model, "tokenizer", None)
-    made = model if in_place else copy.deepcopy(model, {id(tokenizer): tokenizer})
+    made = model if in_place else _copied(model)
     before = []
     with torch.no_grad():
         for layer, indices in changed.items():
@@ -87,14 +87,46 @@ def without_units(model: HookedModel, heads: Sequence[Unit], units: Units = "hea
     return made
 
 
-def _check_hooks(model: HookedModel, refused: str, in_place: bool) -> None:
-    """Raise ``ValueError`` for hooks that would be baked in, or that a copy would not have on modules of its own."""
-    standing = [(name, handle) for name, point in model.hook_dict.items() for handle in point.fwd_hooks]
-    passing = [name for name, handle in standing if not handle.is_permanent]
-    if passing:
-        raise ValueError(f"{refused}: hooks stand on it ({passing[0]}); leave their with block, or model.reset_hooks()")
-    if standing and not in_place:
-        raise ValueError(f"{refused} with copy=True: permanent hooks stand on it ({standing[0][0]}); say copy=False")
+def _check_hooks(model: HookedModel, refused: str) -> None:
+    """Raise ``ValueError`` for hooks that would be baked in; permanent ones belong to the model."""
+    standing = [name for name, point in model.hook_dict.items() if not all(h.is_permanent for h in point.fwd_hooks)]
+    if standing:
+        raise ValueError(
+            f"{refused}: hooks stand on it ({standing[0]}); leave their with block, or model.reset_hooks()"
+        )
+
+
+def _copied(model: HookedModel) -> Any:
+    """A copy that shares nothing but the tokenizer: what its modules call works on modules of its own."""
+    tokenizer = getattr(model, "tokenizer", None)
+    memo: dict[int, Any] = {id(tokenizer): tokenizer}
+    made: Any = copy.deepcopy(model, memo)
+    # Functions are not copied: hooks, TransformerLens's own among them, would go on with modules of the model.
+    for module in made.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, FunctionType):
+                vars(module)[name] = _rebound(value, memo)
+            elif isinstance(value, dict):
+                value.update(
+                    {key: _rebound(each, memo) for key, each in value.items() if isinstance(each, FunctionType)}
+                )
+    return made
+
+
+def _rebound(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
+    """A function on the copies of what it has closed over, by ``memo`` of ``deepcopy``."""
+    if not function.__closure__:
+        return function
+    cells = []
+    for cell in function.__closure__:
+        held = cell.cell_contents
+        held = _rebound(held, memo) if isinstance(held, FunctionType) else memo.get(id(held), held)
+        cells.append(CellType(held))
+    rebound = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, tuple(cells)
+    )
+    rebound.__kwdefaults__, rebound.__dict__ = function.__kwdefaults__, dict(vars(function))
+    return rebound
 
 
 def check_can_save(model: HookedModel, path: Path) -> None:
@@ -158,10 +190,10 @@ def _output_weights(model: Any, layer: int, units: Units, refused: str) -> tuple
         linear = getattr(component, "original_component", None)
         weight = getattr(linear, "weight", None)
         bias = getattr(linear, "bias", None)
-        # Other classes hold quantized weights, or add to them as adapters do.
-        plain = type(linear) is torch.nn.Linear or type(linear).__name__ == "Conv1D"
+        # Quantized weights are no numbers to be zeroed; what adds to them, as adapters do, shows when the model is run.
+        plain = isinstance(linear, torch.nn.Linear) or type(linear).__name__ == "Conv1D"
         # GPT-2's linear maps have their weights the other way round.
-        rows = weight.T if type(linear) is torch.nn.Linear else weight
+        rows = weight.T if isinstance(linear, torch.nn.Linear) else weight
     if not plain or not weight.is_floating_point() or weight.device.type == "meta":
         raise ValueError(f"{refused}: the output weights of layer {layer} are no plain matrix in memory")
     return rows, bias

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from cs_heads.lens.model import HALF
+from cs_heads.lens.turns import alone
 
 
 def can_be_cast(model: Any) -> bool:
@@ -49,14 +50,15 @@ class InDtype:
 
     def _enter(self, unchanged: bool) -> None:
         if not self._depth:
-            values = [value for value, _ in self._cast] if unchanged else self._values()
-            versions = [(value.data_ptr(), value._version) for value in values]
-            if versions != self._versions:
-                # Memory first: the weights of before are of no use any more.
-                self._cast, self._versions = [], []
-                self._cast, self._versions = [(value, value.data.to(self.dtype)) for value in values], versions
             # Whatever happens before all is cast, what was cast is put back.
             with ExitStack() as stack:
+                stack.enter_context(alone(self.model))
+                values = [value for value, _ in self._cast] if unchanged else self._values()
+                versions = [(value.data_ptr(), value._version) for value in values]
+                if versions != self._versions:
+                    # Memory first: the weights of before are of no use any more.
+                    self._cast, self._versions = [], []
+                    self._cast, self._versions = [(value, value.data.to(self.dtype)) for value in values], versions
                 self._put(stack)
                 self._stack = stack.pop_all()
         self._depth += 1

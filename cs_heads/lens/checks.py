@@ -14,12 +14,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.lens.abilities import Abilities, abilities, tolerance, why_no_graphs
+from cs_heads.lens.abilities import Abilities, abilities, beside_others, tolerance, why_no_gradients, why_no_graphs
 from cs_heads.lens.captured import captures_on
 from cs_heads.lens.casts import InDtype
-from cs_heads.lens.forward import last_logits, logits_at
+from cs_heads.lens.forward import check_runs, last_logits, logits_at
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gated, reading
+from cs_heads.lens.logprobs import NotFiniteError, check_numbers, row_of
 from cs_heads.lens.model import (
     HALF,
     FoldedValueBiasesError,
@@ -29,7 +30,6 @@ from cs_heads.lens.model import (
     device_of,
     dtype_of,
     evaluating,
-    hook_names,
 )
 from cs_heads.lens.plain import PlainModel
 from cs_heads.lens.quantized import quantization_of
@@ -55,6 +55,7 @@ _SLOWER = 1.5
 
 _PLAIN = "plain Hugging Face"
 _IN_FLOAT32 = "check the model with dtype='float32' (--dtype float32)"
+_UNABLATABLE = "heads of this model cannot be ablated: report its architecture to TransformerLens"
 _WRONGLY = "TransformerLens runs this model wrongly: do not measure it"
 _NO_REFERENCE = "give the folder or name that the model is of, as cs-heads doctor does (check_model(model, reference=))"
 
@@ -89,10 +90,32 @@ def checks_of(model: HookedModel, plain: PlainModel | None) -> list[Check]:
         return [tried(name, partial(check, model, plain)) for name, check in checks.items()]
 
 
+def not_run(model: HookedModel) -> list[Check]:
+    """Nothing of a model that runs; else the line that says why it does not, and what else is wrong with it."""
+    try:
+        check_runs(model)
+        with evaluating(model):
+            _logprobs(model, _tokens(model, 1))
+        return []
+    except NotFiniteError as error:
+        first, others = _not_finite("logits", error), ["weights", "folded biases"]
+    except ValueError as error:
+        first, others = Check("hook_z", "fail", str(error), _UNABLATABLE), ["weights", "folded biases", "dtype"]
+    still = [tried(name, partial(_CHECKS[name], model, None)) for name in others]
+    return [first, *(line for line in still if line.status != "ok")]
+
+
+def _not_finite(name: str, error: NotFiniteError) -> Check:
+    found, _, remedy = str(error).partition(". ")
+    return Check(name, "fail", found, remedy)
+
+
 def tried(name: str, check: Callable[[], Check]) -> Check:
     """A check, which has failed where it cannot be made because the model fails under it."""
     try:
         return check()
+    except NotFiniteError as error:
+        return _not_finite(name, error)
     except Exception as error:  # whatever a broken model raises when it is run
         reason = " ".join(str(error).split()) or type(error).__name__
         return Check(name, "fail", f"could not be checked: {reason[:300]}", "mend this first: the model does not run")
@@ -104,14 +127,19 @@ def _weights(model: HookedModel, plain: PlainModel | None) -> Check:
         check_finite(model)
     except WeightsError as error:
         return faulty(error)
+    code = getattr(plain.model.config, "auto_map", None) if plain else None
+    if code:
+        found = f"the model's own code ({', '.join(map(str, code.values()))}) is not run: its class of transformers is"
+        return Check("weights", "warn", found, "compare its outputs with those of its own code")
     n = sum(1 for _ in (plain.model if plain else model).parameters())
     return Check("weights", "ok", f"{n} tensors, finite{', none missing and none left over' if plain else ''}")
 
 
 def faulty(error: ValueError) -> Check:
     """Of weights of which something is wrong."""
-    remedy = "fetch the model's files again, or mend its config.json: what is missing is drawn at random"
-    return Check("weights", "fail", str(error), remedy)
+    found, _, remedy = str(error).partition(". ")
+    again = "fetch the model's files again, or mend its config.json: what is missing is drawn at random"
+    return Check("weights", "fail", found, remedy or again)
 
 
 def _bos(model: HookedModel, plain: PlainModel | None) -> Check:
@@ -143,11 +171,18 @@ def _bos(model: HookedModel, plain: PlainModel | None) -> Check:
 
 
 def _dtype(model: HookedModel, plain: PlainModel | None) -> Check:
-    """One dtype, as fine as that of the files, in which the device multiplies."""
+    """One dtype, as fine as that of the files, in which the device multiplies, and which does not overflow."""
     kinds = Counter(str(p.dtype).removeprefix("torch.") for p in model.parameters() if p.is_floating_point())
     own = str(dtype_of(model)).removeprefix("torch.")
     if len(kinds) > 1:
         return Check("dtype", "warn", f"weights of {', '.join(kinds)}", "load the model with one dtype=")
+    if dtype_of(model) == torch.float16:
+        grid, tokens = Grid.from_model(model), _tokens(model, 1)
+        for layer in range(grid.n_layers):
+            # Each head of the layer off, in a row of its own.
+            gates = torch.ones(grid.n_units, *grid.shape)
+            gates[:, layer] -= torch.eye(grid.n_units)
+            _logprobs(model, tokens.expand(grid.n_units, -1), gates)
     stored = plain.stored if plain is not None else None
     if own in ("bfloat16", "float16") and stored not in (None, own):
         found = f"{own}, coarser than the files, {stored}: scores near a tie may turn"
@@ -178,11 +213,24 @@ def folded(error: FoldedValueBiasesError) -> Check:
 
 def _fused_attention(model: HookedModel, plain: PlainModel | None) -> Check:
     """PyTorch's kernel with hook_z still firing, whose memory is not quadratic in length."""
-    if abilities(model, Abilities(fused=True, extend=False, resume=False)).fused:
+    if abilities(model, Abilities(extend=False, resume=False)).fused:
         return Check("fused attention", "ok", "usable, with the same logits")
     reason = why_not_fused(model) or "its logits differ from those of the plain forward"
     remedy = "memory grows with the square of the length: keep prompts short, or batch_tokens small"
     return Check("fused attention", "warn", f"not usable: {reason}", remedy)
+
+
+def _shortcuts(model: HookedModel, plain: PlainModel | None) -> Check:
+    """What forwards share, in every way in which they do: numbers are right either way."""
+    able = abilities(model, Abilities())
+    lost = [f"{name} not used: {why}" for name, why in able.why_not.items() if name != "fused attention"]
+    reason = why_no_gradients(model) if able.extend else None
+    if reason is not None:
+        lost.append(f"gradients through stored keys and values not used: {reason}")
+    if not lost:
+        return Check("shortcuts", "ok", "stored keys and values, later layers and gradients: the same logits")
+    remedy = "numbers are right without, and take longer; see that transformers is of a version cs-heads asks for"
+    return Check("shortcuts", "warn", "; ".join(lost), remedy)
 
 
 def _graphs(model: HookedModel, plain: PlainModel | None) -> Check:
@@ -243,17 +291,8 @@ def _hook_z(model: HookedModel, plain: PlainModel | None) -> Check:
 
 def _hook_z_in_float32(model: HookedModel, plain: PlainModel | None) -> Check:
     grid = Grid.from_model(model)
-    remedy = "heads of this model cannot be ablated: report its architecture to TransformerLens"
-    absent = [name for name in hook_names(model) if name not in model.hook_dict]
-    if absent:
-        return Check("hook_z", "fail", f"no hook point {', '.join(absent[:3])}", remedy)
     tokens = _tokens(model, grid.n_layers + 1)
-    seen: Counter[int] = Counter()
-    with reading(model, lambda layer, z: seen.update([layer] * (z.shape[2] == grid.n_units and z.ndim == 4))):
-        intact = _logprobs(model, tokens[:1])
-    silent = [str(layer) for layer in range(grid.n_layers) if seen[layer] != 1]
-    if silent:
-        return Check("hook_z", "fail", f"does not fire once, head by head, in layer {', '.join(silent[:3])}", remedy)
+    intact = _logprobs(model, tokens[:1])
     heads = [Head(layer, layer % grid.n_units) for layer in range(grid.n_layers)]
     gates = torch.ones(len(heads), *grid.shape)
     for row, head in enumerate(heads):
@@ -311,16 +350,16 @@ def _logits(model: HookedModel, plain: PlainModel | None) -> Check:
     return Check("logits", "warn", f"cannot be told in {name}, which rounds as much: {found}", _IN_FLOAT32)
 
 
-def _padding(model: HookedModel, plain: PlainModel | None) -> Check:
-    """A short text scores the same beside a long one."""
-    long, short = _tokens(model, 2).tolist()
-    short = short[: max(1, len(short) // 3)]
+def _later_tokens(model: HookedModel, plain: PlainModel | None) -> Check:
+    """A text reads from left to right."""
     return _unchanged(
-        "padding",
-        model,
-        "a short text beside a long one",
-        lambda: (_last(model, [short, long])[:1], _last(model, [short])),
+        "later tokens", model, "a text that goes on in another way, up to there", partial(_beside_others, model)
     )
+
+
+def _padding(model: HookedModel, plain: PlainModel | None) -> Check:
+    """A short text scores the same beside a long one as alone, without padding and attention mask."""
+    return _unchanged("padding", model, "a short text beside a long one", partial(_beside_others, model))
 
 
 def _batch(model: HookedModel, plain: PlainModel | None) -> Check:
@@ -330,23 +369,27 @@ def _batch(model: HookedModel, plain: PlainModel | None) -> Check:
         "batch",
         model,
         "a text among seven others",
-        lambda: (_last(model, rows), torch.cat([_last(model, [row]) for row in rows])),
+        lambda _: (_last(model, rows), torch.cat([_last(model, [row]) for row in rows])),
     )
 
 
-def _unchanged(name: str, model: HookedModel, what: str, both: Callable[[], tuple[Tensor, Tensor]]) -> Check:
+def _beside_others(model: HookedModel, name: str) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of ``beside_others``."""
+    ours, wanted = beside_others(model)[name]
+    return ours.log_softmax(dim=-1), wanted.log_softmax(dim=-1)
+
+
+def _unchanged(name: str, model: HookedModel, what: str, both: Callable[[str], tuple[Tensor, Tensor]]) -> Check:
     """In the model's own dtype, and in float32 too, where rounding hides nothing."""
-    ours, alone = both()
+    ours, alone = both(name)
     same = _difference(ours, alone) <= tolerance(dtype_of(model))
     found = f"{what}: log-probabilities within {_nats(ours, alone)}"
     if same and dtype_of(model) in HALF:
         with InDtype(model, torch.float32):
-            ours, alone = both()
+            ours, alone = both(name)
             same = _difference(ours, alone) <= tolerance(dtype_of(model))
         found += f", in float32 {_nats(ours, alone)}"
-    if same:
-        return Check(name, "ok", found)
-    return Check(name, "fail", found, "give batch_tokens=1, so that each text has a forward of its own")
+    return Check(name, "ok", found) if same else Check(name, "fail", found, _WRONGLY)
 
 
 @contextmanager
@@ -403,13 +446,17 @@ def _logprobs(
 ) -> Float[Tensor, "row pos vocab"]:
     mask = torch.ones(tokens.shape, dtype=torch.long)
     row, position = mask.nonzero(as_tuple=True)
-    flat = logits_at(model, tokens, mask, row=row, position=position, gates=gates)
-    return flat.float().log_softmax(dim=-1).reshape(*tokens.shape, -1)
+    flat = logits_at(model, tokens, mask, row=row, position=position, gates=gates).float()
+    texts = tokens[row].tolist()
+    check_numbers(model, flat.amax(dim=1), lambda i: row_of(model, None if gates is None else gates[row[i]], texts[i]))
+    return flat.log_softmax(dim=-1).reshape(*tokens.shape, -1)
 
 
 def _last(model: HookedModel, rows: Sequence[list[int]]) -> Float[Tensor, "row vocab"]:
     """Log-probabilities after each row's last token."""
-    return last_logits(model, rows).float().log_softmax(dim=-1)
+    logits = last_logits(model, rows).float()
+    check_numbers(model, logits.amax(dim=1), lambda i: row_of(model, None, rows[i]))
+    return logits.log_softmax(dim=-1)
 
 
 def _difference(ours: Tensor, theirs: Tensor) -> float:
@@ -431,11 +478,13 @@ _CHECKS = {
     "hook_z": _hook_z,
     "logits": _logits,
     "BOS": _bos,
+    "later tokens": _later_tokens,
     "padding": _padding,
     "batch": _batch,
     "dtype": _dtype,
     "folded biases": _folded_biases,
     "fused attention": _fused_attention,
+    "shortcuts": _shortcuts,
     "heads": _heads,
     "context length": _context,
 }

@@ -59,6 +59,8 @@ class Decoding:
         self.rows = list(range(len(self.texts)))
         self._steps = 0
         self._captured: CapturedStep | None = None
+        # By row, the summed logits of the tokens that the last step gave it: NaN or infinite where one of them is.
+        self.logits: dict[int, float] = {}
 
     def keep(self, rows: list[int]) -> None:
         """Let all rows but ``rows`` leave the batch."""
@@ -92,12 +94,17 @@ class Decoding:
                 self._captured = None
                 self._steps = self._steps if width == 1 else 0
                 logits = self._logits(tokens, attention_mask, row, position)
-        best = torch.zeros(tokens.shape, dtype=torch.long)
-        best[row, position] = logits.argmax(dim=1).cpu()
+        likeliest = logits.argmax(dim=1)
+        # In one transfer, for which the device is waited for once.
+        top = logits.gather(1, likeliest[:, None])[:, 0].float()
+        both = torch.zeros(2, *tokens.shape, dtype=torch.int32)
+        both[:, row, position] = torch.stack([likeliest.int(), top.view(torch.int32)]).cpu()
+        best, tops = both[0].tolist(), both[1].view(torch.float32)
         taken = []
-        for r, proposal, said in zip(self.rows, proposed, best.tolist(), strict=True):
+        for r, proposal, said, given in zip(self.rows, proposed, best, tops, strict=True):
             taken.append(common_prefix(proposal, said))
             self.texts[r] += said[: taken[-1] + 1]
+            self.logits[r] = float(given[: taken[-1] + 1].sum())
         # What was fed and not taken is forgotten.
         kept = torch.tensor([n + 1 for n in taken])
         self.stored.valid[:, -width:] &= torch.arange(width) < kept[:, None]

@@ -17,7 +17,7 @@ from cs_heads.lens.batches import TokenBudget, run_in_batches, token_budget_for
 from cs_heads.lens.cache import Extension
 from cs_heads.lens.forward import Tokens, logits_at, pad
 from cs_heads.lens.gates import by_unit, gated, hooked, per_token, tokens_gated
-from cs_heads.lens.logprobs import with_targets
+from cs_heads.lens.logprobs import check_numbers, row_of, with_targets
 from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
 from cs_heads.lens.tokens import EncodedExample
 from cs_heads.lens.transfer import Shared, to_device
@@ -68,6 +68,7 @@ def gate_gradients(
 
     Raises:
         ValueError: An empty prompt or target.
+        NotFiniteError: A loss or gradient is NaN or infinite.
     """
     for name, rows in (("prompts", prompts), ("targets", targets)):
         if len(rows) != len(gates) or not all(map(len, rows)):
@@ -92,6 +93,7 @@ def gate_gradients(
         slopes = torch.autograd.grad(loss.sum(), leaf)[0]
         # In one transfer, for which the device is waited for once.
         both = torch.cat([loss.detach().to(slopes.device)[:, None], slopes.flatten(1)], dim=1).to(gates.device)
+        check_numbers(model, both, lambda i: row_of(model, gates[batch[i]], prompts[batch[i]], int(batch[i]), units))
         nll[batch], gradient[batch] = both[:, 0].to(nll), both[:, 1:].reshape(slopes.shape).to(gradient)
         done(new)
 
@@ -147,6 +149,9 @@ def probability_gradients(
 
     Returns:
         The gradients.
+
+    Raises:
+        NotFiniteError: A gradient is NaN or infinite.
     """
     gates = torch.as_tensor(gates)
     gradient = np.full(tuple(gates.shape), np.nan, dtype=np.float32) if measured is None else measured
@@ -160,7 +165,9 @@ def probability_gradients(
             return
         leaf = to_device(gates[batch], device).requires_grad_()
         mean = _mean_probability(model, [texts[i] for i in batch], leaf, units, off_at)
-        gradient[batch] = torch.autograd.grad(mean, leaf)[0].float().cpu().numpy()
+        slopes = torch.autograd.grad(mean, leaf)[0].float().cpu().numpy()
+        check_numbers(model, slopes, lambda i: row_of(model, gates[batch[i]], texts[batch[i]].texts[0], None, units))
+        gradient[batch] = slopes
         done(len(batch))
 
     with differentiable(model):
@@ -300,6 +307,7 @@ def replacement_gradients(
         read_at = None if positions is None else [positions[i] for i in batch]
         with gated(model, gates[batch], given, units, where):
             loss = target_nll(model, [prompts[i] for i in batch], [targets[i] for i in batch], read_at)
+        check_numbers(model, loss.detach(), lambda i: row_of(model, gates[batch[i]], prompts[batch[i]], None, units))
         found = torch.autograd.grad(loss.sum() / len(prompts), list(leaves.values()), allow_unused=True)
         for layer, gradient in zip(leaves, found, strict=True):
             # A layer in which no row has a unit off has none.
@@ -332,7 +340,7 @@ def gate_hooks(
 
     def gate(layer: int, value: Tensor, hook: Any) -> Tensor:
         # Half-precision z and float32 gates multiply in float32; a layer may lie on another device.
-        z = by_unit(value, gates.shape[2], len(gates))
+        z = by_unit(value, gates.shape[2], len(gates), units)
         mixed = z * per_token(gates[:, layer].to(z.device), None if at is None else at.on(z.device))
         return mixed.to(z.dtype).reshape(value.shape)
 

@@ -148,6 +148,11 @@ def _plain(value: Any) -> Any:
     return None
 
 
+def is_stretched(module: torch.nn.Module, buffer: str) -> bool:
+    """Whether a buffer of a module is a rotary table that is stretched as longer texts come."""
+    return buffer == "inv_freq" and getattr(module, "rope_type", None) in _STRETCHED
+
+
 def _buffers(model: HookedModel) -> str:
     """A hash of the buffers by name, shape and values; those computed from the configuration to bfloat16's precision.
 
@@ -156,8 +161,7 @@ def _buffers(model: HookedModel) -> str:
     found = {}
     for path, module in model.named_modules():
         for name, buffer in module._buffers.items():
-            stretched = name == "inv_freq" and getattr(module, "rope_type", None) in _STRETCHED
-            if buffer is not None and not stretched:
+            if buffer is not None and not is_stretched(module, name):
                 computed = name in module._non_persistent_buffers_set and buffer.is_floating_point()
                 found[f"{path}.{name}"] = buffer.to(torch.bfloat16) if computed else buffer
     digest = hashlib.sha256()

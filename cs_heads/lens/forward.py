@@ -16,15 +16,30 @@ from torch import Tensor
 
 from cs_heads.lens.cache import Extension, HookedCache, bridge_cache
 from cs_heads.lens.fused import fused_attention
-from cs_heads.lens.gates import gated
-from cs_heads.lens.model import HookedModel, backend_of, device_of, replaced_forwards
+from cs_heads.lens.gates import gated, hooked, reading
+from cs_heads.lens.model import (
+    HookedModel,
+    backend_of,
+    config_of,
+    context_length,
+    device_of,
+    dtype_of,
+    evaluating,
+    hook_name,
+    replaced_forwards,
+)
 from cs_heads.lens.timing import timed
 from cs_heads.lens.transfer import to_device
-from cs_heads.units import Units
+from cs_heads.lens.turns import alone
+from cs_heads.text import first_line
+from cs_heads.units import Grid, Units
 
 Tokens = Sequence[int] | Int[np.ndarray, "_"]
 
-# Blocks of some architectures return a tensor (0 here), those of others so long a tuple; seen when recording.
+# Of transformers, whose mask is one of padding alone: a bridge takes it for a whole one, and later tokens are seen.
+_MASKED_BY_PADDING_ALONE = ("OpenAIGPTLMHeadModel",)
+
+# Blocks of some architectures return a tensor (0 here), those of others so long a tuple or list; seen when recording.
 _TUPLE_LENGTH: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
@@ -85,6 +100,9 @@ def logits_at(
         # A bridge takes the mask of old and new tokens, HookedTransformer that of the new ones. Without positions it
         # would ask the device for gaps in the mask, and the host would wait.
         arguments = {"use_cache": False, "attention_mask": placed.mask(tokens)}
+        if type(model.original_model).__name__ in _MASKED_BY_PADDING_ALONE and extension is None:  # type: ignore[attr-defined]
+            # Padding at the right is later than every token.
+            del arguments["attention_mask"]
         if model._accepts_derived_position_ids():  # type: ignore[attr-defined]  # of a bridge, which asks it, too
             arguments["position_ids"] = placed.positions(device)
         if extension is not None:
@@ -94,11 +112,12 @@ def logits_at(
         if extension is not None:
             n_kv_heads = model.cfg.n_key_value_heads or model.cfg.n_heads
             arguments["past_kv_cache"] = HookedCache(extension, n_kv_heads, model.cfg.d_head)
-    with timed("hooks and gates"), ExitStack() as stack:
+    with alone(model), timed("hooks and gates"), ExitStack() as stack:
         # Gates last: a hook on hook_z must stand where fused attention looks for it.
         if fused:
             stack.enter_context(fused_attention(model, padded=placed.padded))
         stack.enter_context(resumed(model, start))
+        stack.enter_context(_nan_of_attention(model))
         stack.enter_context(gated(model, gates, replacement, units, where))
         stack.callback(model.unembed.register_forward_pre_hook(gather).remove)
         with timed("rest of the model"):
@@ -109,6 +128,57 @@ def logits_at(
             f"(logits of shape {list(logits.shape)})"
         )
     return logits[0]
+
+
+@contextmanager
+def _nan_of_attention(model: HookedModel) -> Iterator[None]:
+    """Let z be NaN where attention is, inside the ``with`` block: TransformerLens lets such a head attend to nothing.
+
+    ``HookedTransformer`` does, and a bridge in compatibility mode. In float16, where queries and keys overflow.
+    """
+    scrubbed = backend_of(model) == "hooked" or getattr(model, "compatibility_mode", False)
+    if not scrubbed or dtype_of(model) != torch.float16:
+        yield
+        return
+    seen: dict[int, Tensor] = {}
+
+    def see(layer: int, scores: Float[Tensor, "batch head query key"], hook: Any) -> Tensor:
+        # Masked keys are at minus infinity.
+        seen[layer] = (scores.isnan() | scores.isposinf()).any(dim=3).transpose(1, 2)
+        return scores
+
+    def mark(layer: int, z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Tensor:
+        return z.masked_fill(seen.pop(layer)[..., None], torch.nan) if layer in seen else z
+
+    points = range(model.cfg.n_layers)
+    hooks: dict[str, Callable[..., Tensor]] = {hook_name(layer): partial(mark, layer) for layer in points}
+    hooks |= {f"blocks.{layer}.attn.hook_attn_scores": partial(see, layer) for layer in points}
+    with hooked(model, hooks):
+        yield
+
+
+def check_runs(model: HookedModel) -> None:
+    """Run a few tokens; a model that TransformerLens cannot run, or not show z of head by head, is a ``ValueError``."""
+    grid, seen = Grid.from_model(model), dict[int, list[tuple[int, ...]]]()
+    inside = getattr(model, "original_model", model)
+    refused = f"model {model.cfg.model_name} is not supported: TransformerLens"
+    tokens = (torch.arange(1, min(4, context_length(model) or 4) + 1)) % model.cfg.d_vocab
+    try:
+        with evaluating(model), reading(model, lambda layer, z: seen.setdefault(layer, []).append(tuple(z.shape[2:]))):
+            last_logits(model, [tokens.numpy()])
+    except Exception as error:  # whatever a bridge of other classes raises
+        reason = f"{type(error).__name__}: {first_line(error)[:300]}"
+        raise ValueError(f"{refused} cannot run its {type(inside).__name__} ({reason})") from error
+    # Each layer by itself: others may be as they should.
+    latent = " (multi-head latent attention)" if getattr(config_of(model), "kv_lora_rank", None) else ""
+    for layer in range(grid.n_layers):
+        shapes = seen.get(layer, [])
+        if len(shapes) != 1 or len(shapes[0]) != 2 or shapes[0][0] != grid.n_units:
+            found = " and ".join(" × ".join(map(str, shape)) for shape in shapes) or "no"
+            raise ValueError(
+                f"{refused} does not show z of its {type(inside).__name__}{latent} head by head: at "
+                f"{hook_name(layer)} are {found} numbers a token, for {grid.n_units} heads"
+            )
 
 
 def last_logits(model: HookedModel, rows: Sequence[Tokens]) -> Float[Tensor, "batch vocab"]:
@@ -158,12 +228,12 @@ def recorded(model: HookedModel, layers: Sequence[int], record: Callable[[int, T
     """
 
     def see_form(block: Any, arguments: Any, output: Any) -> None:
-        _TUPLE_LENGTH[model] = len(output) if isinstance(output, tuple) else 0
+        _TUPLE_LENGTH[model] = len(output) if isinstance(output, tuple | list) else 0
 
     def hand_over(layer: int, block: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         record(layer, _residual(arguments, keywords))
 
-    with ExitStack() as stack:
+    with alone(model), ExitStack() as stack:
         for layer in layers:
             stack.callback(
                 model.blocks[layer].register_forward_pre_hook(partial(hand_over, layer), with_kwargs=True).remove

@@ -15,6 +15,7 @@ from torch import Tensor
 from cs_heads.lens.model import HookedModel, hook_name, hook_names
 from cs_heads.lens.timing import timed
 from cs_heads.lens.transfer import Shared, to_device
+from cs_heads.lens.turns import alone
 from cs_heads.units import Grid, Positions, Unit, Units
 
 
@@ -72,7 +73,7 @@ def gate_hooks(
     shared, at = Shared(gates), None if where is None else Shared(where)
     # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
     return {
-        hook_name(layer, units): partial(_mix, (shared, layer), _on_device(replacement, layer), at)
+        hook_name(layer, units): partial(_mix, (shared, layer, units), _on_device(replacement, layer), at)
         for layer in range(len(touched))
         if touched[layer]
     }
@@ -116,16 +117,17 @@ def hooked(model: HookedModel, hooks: Mapping[str, Callable[..., Tensor]]) -> It
     if unknown:
         raise ValueError(f"model has no hook point {', '.join(unknown)}")
     added = []
-    try:
-        for name, hook in hooks.items():
-            point = points[name]
-            point.add_hook(hook)
-            added.append((point, point.fwd_hooks[-1]))
-        yield
-    finally:
-        for point, handle in added:
-            handle.hook.remove()
-            point.fwd_hooks[:] = [other for other in point.fwd_hooks if other is not handle]
+    with alone(model):
+        try:
+            for name, hook in hooks.items():
+                point = points[name]
+                point.add_hook(hook)
+                added.append((point, point.fwd_hooks[-1]))
+            yield
+        finally:
+            for point, handle in added:
+                handle.hook.remove()
+                point.fwd_hooks[:] = [other for other in point.fwd_hooks if other is not handle]
 
 
 @contextmanager
@@ -149,13 +151,16 @@ def reading(
         yield
 
 
-def by_unit(value: Float[Tensor, "*any"], n_units: int, n_rows: int) -> Float[Tensor, "row pos unit width"]:
+def by_unit(
+    value: Float[Tensor, "*any"], n_units: int, n_rows: int, units: Units
+) -> Float[Tensor, "row pos unit width"]:
     """What is at the hook point of a layer, cut into its units: each has as many numbers, one after another.
 
     Args:
         value: ``[row, pos, ...]``, or ``[token, unit]`` at a router, which takes the rows' tokens one after another.
         n_units: Units of the layer.
         n_rows: Rows of the batch.
+        units: Their kind.
 
     Raises:
         ValueError: Another number of units, or of rows, at the hook point.
@@ -166,8 +171,12 @@ def by_unit(value: Float[Tensor, "*any"], n_units: int, n_rows: int) -> Float[Te
         raise ValueError(f"gates have {n_rows} rows, the batch has {len(value)}")
     here = value.shape[2:]
     # z has an axis of heads, of which each key/value group has as many; else a unit is one number, or all of them.
-    if here[0] % n_units or (len(here) == 1 and n_units not in (1, here[0])):
-        raise ValueError(f"the model has {here[0]} numbers where {n_units} units of a layer are gated")
+    fits = here[0] % n_units == 0 if units == "kv" else n_units in ((1, here[0]) if len(here) == 1 else (here[0],))
+    if not fits:
+        raise ValueError(
+            f"gates are of a model with {n_units} {units} in a layer, and this one has {here[0]} of what they gate: "
+            "give it heads of its own grid"
+        )
     return value.reshape(*value.shape[:2], n_units, -1)
 
 
@@ -197,17 +206,17 @@ def per_token(
 
 
 def _mix(
-    of_layer: tuple[Shared, int],
+    of_layer: tuple[Shared, int, Units],
     replacement: Callable[[torch.device], Tensor] | None,
     where: Shared | None,
     value: Tensor,
     hook: Any,
 ) -> Tensor:
-    shared, layer = of_layer
+    shared, layer, units = of_layer
     with timed("hooks and gates"):
         # Of gates of every row there are as many as the value has; a router takes the tokens of all one after another.
         n_rows = len(shared.tensor) if shared.tensor.ndim > 2 else len(value) if value.ndim > 2 else 1
-        z = by_unit(value, shared.tensor.shape[-1], n_rows)
+        z = by_unit(value, shared.tensor.shape[-1], n_rows, units)
         # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
         gates = shared.on(z.device)[..., layer, :].to(z.dtype)
         gate = per_token(gates if gates.ndim > 1 else gates[None], None if where is None else where.on(z.device))

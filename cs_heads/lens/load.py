@@ -10,15 +10,17 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
 from cs_heads.arguments import check_one_of, did_you_mean
+from cs_heads.lens.forward import check_runs
 from cs_heads.lens.gguf import GgufFile, gguf_in
 from cs_heads.lens.model import ModelInfo, check_ablatable
 from cs_heads.lens.quantized import why_not_readable
 from cs_heads.lens.tokens import keep_leading_tokens
-from cs_heads.lens.weights import Reader, check_finite, quietly, read_model
+from cs_heads.lens.weights import Reader, check_files, check_finite, quietly, read_model, refuse_adapters
 from cs_heads.settings import BACKENDS, COMPUTE_DTYPES
 from cs_heads.text import first_line
 
@@ -27,6 +29,9 @@ DEMO = Path(__file__).parents[1] / "demo" / "weights"
 Read = Callable[..., Any]
 """``weights.read_model``, or what does as much for another form of files."""
 _TOKENIZERS = ("tokenizer*", "vocab.*", "merges.txt", "*.model", "*.tiktoken", "tekken.json")
+
+# Models that have been run once: each experiment on a model loads it.
+_RUN: WeakSet[Any] = WeakSet()
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in COMPUTE_DTYPES}
 
@@ -63,13 +68,17 @@ def load_model(
 
     Raises:
         ValueError: An unknown model, device, dtype or backend; a device map beside a device, or not for a bridge;
-            weights that are missing, unexpected, of another shape, NaN or infinite; a model whose heads cannot be
-            ablated.
+            weights that are missing, unexpected, of another shape, NaN or infinite; files of a folder that would
+            change its model and are not read, as an adapter's; a model that TransformerLens cannot run, or whose heads
+            cannot be ablated.
     """
     if not isinstance(name_or_path, str | Path):
         check_ablatable(name_or_path, unfolded)
         if not isinstance(name_or_path, ModelInfo):
             check_finite(name_or_path)
+            if name_or_path not in _RUN:
+                check_runs(name_or_path)
+                _RUN.add(name_or_path)
         return name_or_path
     check_one_of("backend", backend, BACKENDS)
     if device_map is not None and (device is not None or backend == "hooked"):
@@ -82,10 +91,6 @@ def load_model(
     gguf = gguf_in(folder)
     if device_map is not None and gguf is not None:
         raise ValueError(f"device_map must be None for a GGUF file, got {device_map!r} for {name!r}")
-    if folder.exists() and gguf is None and not (folder / "config.json").is_file():
-        raise ValueError(
-            f"model folder {name!r} has no config.json: it must be in Hugging Face form, or hold one GGUF file"
-        )
     if folder.is_dir() and gguf is None:
         unread = why_not_readable(_configuration(folder), backend)
         if unread is not None:
@@ -105,6 +110,9 @@ def load_model(
     except Exception as error:  # whatever a loader makes of a broken file
         # TransformerLens names all that it knows.
         reason = first_line(error).partition(" Available architectures")[0]
+        if not isinstance(error, ValueError | OSError):
+            named = " ".join(map(str, _configuration(folder).get("architectures") or ["a model without architectures"]))
+            reason = f"{named} raises {type(error).__name__}: {reason}"
         raise ValueError(
             f"model {name!r} could not be loaded: it is no folder here, and as a Hugging Face name: {reason[:600]}"
             f"{did_you_mean(name, _names_near(folder))}"
@@ -113,6 +121,8 @@ def load_model(
         ) from error
     # Nothing was folded on the way here.
     check_ablatable(model, unfolded=True)
+    check_runs(model)
+    _RUN.add(model)
     return model
 
 
@@ -144,9 +154,16 @@ def folder_of(name: str) -> Path:
 
 @contextmanager
 def source_of(name: str, gguf: Path | None) -> Iterator[tuple[str, Read]]:
-    """Where configuration and tokenizer of a model are read from, and what reads the weights."""
+    """Where configuration and tokenizer of a model are read from, and what reads the weights.
+
+    Of a folder, files that would change its model and are not read are refused.
+    """
+    folder = folder_of(name)
+    if folder.is_dir():
+        refuse_adapters(folder)
     if gguf is None:
-        folder = folder_of(name)
+        if folder.exists():
+            check_files(folder)
         yield str(folder) if folder.exists() else name, read_model
         return
     file = GgufFile(gguf)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -13,6 +12,7 @@ import torch
 from typing_extensions import NotRequired, TypedDict
 
 from cs_heads.lens.quantized import why_not_ablatable
+from cs_heads.lens.turns import alone
 from cs_heads.units import Grid, Units
 
 Backend = Literal["bridge", "hooked"]
@@ -81,11 +81,17 @@ ModelDescription = TypedDict(
         "class": str,
         "grid": list[int],
         "key_value_heads": int,
+        "weights": str | None,
         "versions": dict[str, str],
         "without": NotRequired[list[str]],
+        "hooks": NotRequired[list[str]],
     },
 )
-"""The model's part of the provenance of a result; ``without`` are units that were taken out of its weights."""
+"""The model's part of the provenance of a result.
+
+``weights`` is their fingerprint (None: not all are in memory), ``without`` are units that were taken out of them, and
+``hooks`` the places where hooks of others stood.
+"""
 
 
 class ModelSettings(TypedDict, total=False):
@@ -113,7 +119,7 @@ class InfoConfig:
     model_name: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ModelInfo:
     """A model that is in another process: it takes the model's place where texts are tokenized and results labeled.
 
@@ -292,10 +298,9 @@ def dtype_of(model: HookedModel) -> torch.dtype:
     return next(p.dtype for p in model.parameters() if p.is_floating_point())
 
 
-def hooked_points(model: HookedModel | ModelInfo) -> tuple[str, ...]:
-    """Names of the hook points on which hooks stand now; none for a model that is not in this process."""
-    points = getattr(model, "hook_dict", {})
-    return tuple(name for name, point in points.items() if point.fwd_hooks)
+def largest_number(model: HookedModel) -> float:
+    """The largest finite number of the dtype of the weights."""
+    return float(torch.finfo(dtype_of(model)).max)
 
 
 def context_length(model: HookedModel | ModelInfo) -> int | None:
@@ -345,24 +350,6 @@ def without_place(name: str) -> str:
     return name.rstrip("/").rsplit("/", 1)[-1]
 
 
-def describe(model: HookedModel | ModelInfo) -> ModelDescription:
-    """Name, revision, dtype, class and library versions: the model's part of a provenance."""
-    if isinstance(model, ModelInfo):
-        return model.description.copy()
-    config = getattr(getattr(model, "original_model", None), "config", None)
-    without = getattr(config_of(model), WITHOUT, None)
-    return {
-        "name": str(model.cfg.model_name),
-        "revision": getattr(config, "_commit_hash", None),
-        "dtype": str(dtype_of(model)).removeprefix("torch."),
-        "class": {"bridge": "TransformerBridge", "hooked": "HookedTransformer"}[backend_of(model)],
-        "grid": list(Grid.from_model(model).shape),
-        "key_value_heads": getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads,
-        "versions": {name: version(name) for name in ("transformer-lens", "transformers", "torch")},
-        **({"without": list(without)} if without else {}),  # type: ignore[typeddict-item]  # one key, or none
-    }
-
-
 def config_of(model: HookedModel) -> Any:
     """The configuration of the Hugging Face model inside, which goes where its weights go; else TransformerLens's."""
     config = getattr(getattr(model, "original_model", None), "config", None)
@@ -372,15 +359,15 @@ def config_of(model: HookedModel) -> Any:
 @contextmanager
 def evaluating(model: HookedModel) -> Iterator[None]:
     """Run the model without dropout and gradients; modules in train mode are put back into it."""
-    training = [module for module in model.modules() if module.training]
-    if training:
-        model.eval()
-    try:
-        with torch.no_grad():
+    with alone(model), torch.no_grad():
+        training = [module for module in model.modules() if module.training]
+        if training:
+            model.eval()
+        try:
             yield
-    finally:
-        for module in training:
-            module.training = True
+        finally:
+            for module in training:
+                module.training = True
 
 
 @contextmanager
@@ -413,7 +400,7 @@ def _value_biases_are_folded(model: HookedModel) -> bool:
     )
     if unprocessed_neo:
         return False
-    biases = [getattr(block.attn, "b_V", None) for block in model.blocks]
+    biases = [_value_bias(block.attn) for block in model.blocks]
     if any(value is None or bool(value.any()) for value in biases):
         return False
     output = _output_biases(model)
@@ -421,6 +408,14 @@ def _value_biases_are_folded(model: HookedModel) -> bool:
         return False
     own = model.__dict__.get(_OWN_OUTPUT_BIASES, [])
     return len(own) != len(output) or not all(map(_is_cast, output, own))
+
+
+def _value_bias(attention: Any) -> torch.Tensor | None:
+    """None where there is none."""
+    try:
+        return getattr(attention, "b_V", None)
+    except NotImplementedError:  # of a bridge whose attention has no value matrix
+        return None
 
 
 def _output_biases(model: HookedModel) -> list[torch.Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,8 +18,9 @@ from cs_heads.lens.batches import TokenBudget, run_in_batches, token_budget_for
 from cs_heads.lens.differentiate import differentiable
 from cs_heads.lens.forward import last_logits
 from cs_heads.lens.gates import hooked, reading
+from cs_heads.lens.logprobs import check_numbers, row_of
 from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
-from cs_heads.lens.tokens import EncodedExample, encode_example, leading_tokens
+from cs_heads.lens.tokens import encode_example, leading_tokens
 from cs_heads.lens.transfer import Shared, to_device
 from cs_heads.text import Text
 from cs_heads.units import Grid
@@ -46,27 +47,13 @@ def encode_point(
     A place is the last token of the text up to there; without any it is the last token of the prompt.
     Raises ``ValueError`` where answers begin with the same token, or where a place lies inside a token.
     """
-    encoded = encode_answers(tokenizer, prompt, answers, prepend_bos)
+    encoded = encode_example(tokenizer, prompt, answers, prepend_bos)
     first = tuple(continuation[0] for continuation in encoded.continuations)
     if len(set(first)) < len(first):
         raise ValueError(f"answers {', '.join(map(repr, answers))} begin with the same token")
     if not ends:
         return PatchPoint(encoded.prompt, (len(encoded.prompt) - 1,), first)
     return PatchPoint(encoded.prompt, tuple(_place(tokenizer, prompt, end, encoded.prompt) for end in ends), first)
-
-
-def encode_answers(
-    tokenizer: Any, prompt: Text, answers: Sequence[Text], prepend_bos: bool | None = None
-) -> EncodedExample:
-    """``encode_example``, but white space at the end of the prompt that all answers share as a token stays with it."""
-    encoded = encode_example(tokenizer, prompt, answers, prepend_bos)
-    while len({tokens[0] for tokens in encoded.continuations}) == 1 and min(map(len, encoded.continuations)) > 1:
-        shared = encoded.continuations[0][0]
-        if not isinstance(prompt, str) or tokenizer.decode([shared]).strip():
-            break
-        rest = tuple(tokens[1:] for tokens in encoded.continuations)
-        encoded = replace(encoded, prompt=(*encoded.prompt, shared), continuations=rest)
-    return encoded
 
 
 def record_z(
@@ -123,7 +110,12 @@ def patched_effects(
         chosen = [points[i] for i in pair[batch]]
         taken = source[to_device(torch.from_numpy(pair[batch]), source.device)]
         with patched(model, chosen, taken, strength[batch]):
-            measured[batch] = _measure(model, chosen).cpu()
+            logprobs = _logprobs(model, chosen).cpu()
+        left = 1 - strength[batch]
+        check_numbers(
+            model, logprobs, lambda i: row_of(model, left[i], chosen[i].prompt, int(pair[batch[i]]), how="patched")
+        )
+        measured[batch] = _measure(logprobs)
         done(new)
 
     with evaluating(model):
@@ -147,8 +139,10 @@ def patch_gradients(
         chosen = [points[i] for i in batch]
         strength = torch.zeros(len(batch), *gradient.shape[1:], device=device_of(model), requires_grad=True)
         with patched(model, chosen, source[to_device(torch.from_numpy(batch), source.device)], strength):
-            total = _measure(model, chosen).sum()
-        gradient[batch] = torch.autograd.grad(total, strength)[0].to(gradient)
+            total = _measure(_logprobs(model, chosen)).sum()
+        slopes = torch.autograd.grad(total, strength)[0].to(gradient)
+        check_numbers(model, slopes, lambda i: row_of(model, None, chosen[i].prompt, int(batch[i])))
+        gradient[batch] = slopes
 
     with differentiable(model):
         room = TokenBudget(token_budget_for(model, batch_tokens, "patching").tokens // 4)
@@ -180,12 +174,15 @@ def patched(
         yield
 
 
-def _measure(model: HookedModel, points: Sequence[PatchPoint]) -> Float[Tensor, " batch"]:
+def _logprobs(model: HookedModel, points: Sequence[PatchPoint]) -> Float[Tensor, "batch answer"]:
+    """Log-probabilities of the answers."""
     logits = last_logits(model, [point.prompt for point in points])
     logprob = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=1)
-    answers = to_device(torch.tensor([point.answers for point in points]), logits.device)
-    of_answers = logprob.gather(1, answers)
-    return of_answers[:, 0].exp() if answers.shape[1] == 1 else of_answers[:, 0] - of_answers[:, 1]
+    return logprob.gather(1, to_device(torch.tensor([point.answers for point in points]), logits.device))
+
+
+def _measure(logprobs: Float[Tensor, "batch answer"]) -> Float[Tensor, " batch"]:
+    return logprobs[:, 0].exp() if logprobs.shape[1] == 1 else logprobs[:, 0] - logprobs[:, 1]
 
 
 def _place(tokenizer: Any, prompt: Text, end: int, tokens: tuple[int, ...]) -> int:

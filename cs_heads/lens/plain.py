@@ -21,7 +21,7 @@ from cs_heads.text import first_line
 from cs_heads.units import Unit
 
 # Names of the module that takes the heads' concatenated z, inside a module of attention.
-_PROJECTIONS = ("o_proj", "c_proj", "out_proj", "dense", "wo", "out")
+_PROJECTIONS = ("o_proj", "c_proj", "out_proj", "dense", "wo", "Wo", "out")
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,13 @@ from cs_heads.lens.model import (
     InfoConfig,
     ModelInfo,
     context_length,
-    describe,
     device_of,
     devices_of,
     end_tokens,
     evaluating,
     vocabularies,
 )
+from cs_heads.lens.state import describe
 from cs_heads.lens.tokens import leading_tokens
 
 # Whose context variables may hang on a model; searching all modules would wake the sleeping ones.

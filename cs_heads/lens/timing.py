@@ -15,6 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from cs_heads.lens.model import HookedModel, device_of
+from cs_heads.lens.turns import alone
 
 Part = Literal["attention", "MLP", "unembedding", "rest of the model", "hooks and gates", "outside forwards"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -146,7 +147,7 @@ def clocked(model: HookedModel) -> Iterator[Clock]:
         clock.flops += 2 * d_model * logits.numel()
         clock.leave()
 
-    with ExitStack() as stack:
+    with alone(model), ExitStack() as stack:
         for block in model.blocks:
             parts: dict[Part, Any] = {"attention": getattr(block, "attn", None), "MLP": getattr(block, "mlp", None)}
             for part, module in parts.items():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unicodedata import category
 
-from cs_heads.text import MADE_UP_BOS, Text, first_line, has_made_up_bos
+from cs_heads.text import MADE_UP_BOS, ChatPrompt, Text, first_line, has_made_up_bos
 
 # Kept on the tokenizer, so that it goes where the tokenizer goes, to another process too.
 _KEPT = "cs_heads_leading_tokens"
@@ -108,7 +108,7 @@ _NO_CHARACTER = "\U0010ffff"
 class EncodedExample:
     """Token ids of a prompt (never empty) and of each continuation after it (none empty).
 
-    ``merged`` says that some continuation shares a token with the end of the prompt; that token is
+    ``merged`` says that some continuation shares a token with the end of the prompt, be it a space; that token is
     then scored with the continuation, for every continuation alike. ``prompts`` has one prompt for each continuation
     where they differ; ``prompt`` is then the first of them. With ``positions`` the tokens of the one continuation are
     not read after the prompt but at these places in it.
@@ -146,19 +146,20 @@ def encode_example(
     prepend_bos: bool | None = None,
     positions: tuple[int, ...] = (),
 ) -> EncodedExample:
-    """Tokenize prompt + continuation in one piece and cut it where the prompt ends, as lm-eval does.
+    """Tokenize prompt + continuation in one piece and cut it where the prompt ends; a chat and its answer apart.
 
-    Spaces at the end of the prompt go with the continuation. The cut lies where the tokens of the
-    prompt alone and those of every joined text last agree, so a token that spans the border is
-    neither lost nor split. Token ids need no tokenizer and stay as they are given.
+    The tokens before the cut are those of the prompt, whatever it ends in, so that the last of them predicts the first
+    of the continuation. Where a token spans the border, it is neither lost nor split: the cut lies before it. Token
+    ids need no tokenizer and stay as they are given.
 
     Args:
         tokenizer: The model's tokenizer.
         prompt: Text, or token ids.
         continuations: Texts, or token ids, after the prompt.
         prepend_bos: Whether to prepend a beginning-of-sequence token; None does as the tokenizer itself when asked to
-            add special tokens: those of Llama and Gemma prepend one, those of GPT-2 and Qwen none. A prompt that begins
-            with this token gets no second one; an empty prompt always gets one, or else the end-of-sequence token.
+            add special tokens: those of Llama and Gemma prepend one, those of GPT-2 and Qwen none; before a chat none
+            stands that its template does not write. A prompt that begins with this token gets no second one; an empty
+            prompt always gets one, or else the end-of-sequence token.
         positions: Those of ``EncodedExample``.
 
     Raises:
@@ -166,18 +167,45 @@ def encode_example(
     """
     if not isinstance(prompt, str):
         return EncodedExample(encode_prompt(tokenizer, prompt, prepend_bos), _ids(continuations), False, (), positions)
-    context = _encode(tokenizer, prompt.rstrip())
-    joined = [_encode(tokenizer, prompt + text) for text in continuations if isinstance(text, str)]
-    border = min(common_prefix(context, tokens) for tokens in joined)
-    for text, tokens in zip(continuations, joined, strict=True):
+    alone, texts = _encode(tokenizer, prompt), [text for text in continuations if isinstance(text, str)]
+    if isinstance(prompt, ChatPrompt):
+        joined = [alone + _encode(tokenizer, text) for text in texts]
+        ends: list[int | None] = [len(alone)]
+    else:
+        joined = [_encode(tokenizer, prompt + text) for text in texts]
+        ends = [_end_of(tokenizer, prompt, *each, alone) for each in zip(texts, joined, strict=True)]
+    agreed = min(common_prefix(joined[0], tokens) for tokens in joined)
+    if None in ends:
+        agreed = min(agreed, *(common_prefix(alone, tokens) for tokens in joined))
+    border = min([agreed, *(end for end in ends if end is not None)])
+    for text, tokens in zip(texts, joined, strict=True):
         if len(tokens) <= border:
             raise ValueError(f"continuation {text!r} has no token of its own after prompt {prompt[-40:]!r}")
-    prefix = _prefix(tokenizer, prepend_bos, context[:border])
+    own = joined[0][:border]
     return EncodedExample(
-        prompt=(*prefix, *context[:border]),
+        prompt=(*_prefix(tokenizer, prompt, own, prepend_bos), *own),
         continuations=tuple(tuple(tokens[border:]) for tokens in joined),
-        merged=border < len(context),
+        merged=any(end != border for end in ends),
     )
+
+
+def _end_of(tokenizer: Any, prompt: str, text: str, joined: list[int], alone: list[int]) -> int | None:
+    """How many first tokens of a prompt with its continuation are the prompt's; None where a token is of both.
+
+    They may be others than those of the prompt ``alone``: of two line ends that are one token at the end of a text,
+    GPT-2's tokenizer makes two before a word, and some tokenizers drop white space at the end.
+    """
+    shared = common_prefix(alone, joined)
+    kept = shared == len(alone)
+    if kept and prompt == prompt.rstrip():
+        return shared
+    before = _spelled(tokenizer, joined).removesuffix(text)
+    ends = (n for n in range(shared, len(joined)) if _spelled(tokenizer, joined[:n]) == before)
+    return next(ends, shared if kept else None)
+
+
+def _spelled(tokenizer: Any, tokens: list[int]) -> str:
+    return str(tokenizer.decode(tokens))
 
 
 def encode_prompt(tokenizer: Any, prompt: Text, prepend_bos: bool | None = None) -> tuple[int, ...]:
@@ -187,7 +215,7 @@ def encode_prompt(tokenizer: Any, prompt: Text, prepend_bos: bool | None = None)
             raise ValueError("prepend_bos must be left out for prompts of token ids: they are given with all they need")
         return prompt
     tokens = _encode(tokenizer, prompt)
-    return (*_prefix(tokenizer, prepend_bos, tokens), *tokens)
+    return (*_prefix(tokenizer, prompt, tokens, prepend_bos), *tokens)
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int], start: int = 0) -> int:
@@ -264,11 +292,12 @@ def _read(tokenizer: Any, text: str, **more: Any) -> Any:
         raise ValueError(f"the tokenizer cannot read {text[-40:]!r}: {error}") from error
 
 
-def _prefix(tokenizer: Any, prepend_bos: bool | None, tokens: list[int]) -> tuple[int, ...]:
+def _prefix(tokenizer: Any, prompt: str, tokens: list[int], prepend_bos: bool | None) -> tuple[int, ...]:
     bos, eos = bos_id(tokenizer), tokenizer.eos_token_id
     if prepend_bos and bos is None:
         raise ValueError("prepend_bos is True, but the tokenizer has no beginning-of-sequence token")
-    wanted = leading_tokens(tokenizer) if prepend_bos is None else (bos,) if prepend_bos and bos is not None else ()
+    by_itself = () if isinstance(prompt, ChatPrompt) else leading_tokens(tokenizer)
+    wanted = by_itself if prepend_bos is None else (bos,) if prepend_bos and bos is not None else ()
     # A text that writes the token out, as chat templates do, has it already.
     if tokens and tokens[0] in (bos, *wanted[:1]):
         return ()

@@ -1,12 +1,15 @@
-"""Weights as transformers reads them: all of them, each of the right shape, and finite."""
+"""Weights as transformers reads them: all of them, each of the right shape, finite, and nothing beside them."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,12 +20,26 @@ _BUFFER = re.compile(r"(^|\.)(masked_bias|causal_mask|(attn|attention)\.bias|pos
 # Logs a table of the weights that are missing: ``refuse_weights`` says it in one line.
 _REPORT = "transformers.modeling_utils"
 
+# Names of files of adapters, which are for weights that they do not have.
+_ADAPTER = re.compile(
+    r"adapter_config\.json|(.*[^a-z])?(lora|adapters?)([^a-z].*)?\.(safetensors|bin|pt|pth|npz)|.*\.lora"
+)
+
+# Weights by the names that transformers knows, those first that it takes where there are several.
+_FORMS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+# Numbers of a weight that are compared, spread over all of it.
+_COMPARED = 64
+
 # How many weights a message names before it counts the rest.
 _NAMED = 3
 
 
 class WeightsError(ValueError):
-    """Weights that are not those of the model that a configuration describes, or no numbers."""
+    """Weights that are not those of the model that a configuration describes, or not all, or no numbers.
+
+    What follows the first full stop is what to do about it.
+    """
 
 
 class Reader:
@@ -62,6 +79,68 @@ def read_model(auto_class: Any, **options: Any) -> Any:
     refuse_weights([name for name in missing if name not in mismatched], unexpected, shapes)
     check_finite(model)
     return model
+
+
+def refuse_adapters(folder: Path) -> None:
+    """Raise a ``WeightsError`` for a folder with files of an adapter, which transformers leaves out: it names them."""
+    names = sorted(file.name for file in folder.iterdir() if _ADAPTER.fullmatch(file.name.lower()))
+    if names:
+        base = _base_of(folder / "adapter_config.json")
+        raise WeightsError(
+            f"it has an adapter ({', '.join(names[:_NAMED])}{base and f', for {base}'}), which would be left out. "
+            "Merge it into its base (with peft: merge_and_unload()), save_pretrained to a new folder, and load that"
+        )
+
+
+def check_files(folder: Path) -> None:
+    """Raise ``ValueError`` for a folder without a configuration, or with two sets of weights that are not the same.
+
+    The latter is a ``WeightsError`` that names the files.
+    """
+    if not (folder / "config.json").is_file():
+        raise ValueError("it has no config.json: it must be in Hugging Face form, or hold one GGUF file")
+    for read, other in pairwise(form for form in _FORMS if (folder / form).is_file()):
+        theirs = dict(_samples(folder, other))
+        for name, ours in _samples(folder, read):
+            if name in theirs and not _same(ours, theirs[name]):
+                raise WeightsError(
+                    f"it has {read}, which would be read, and {other}, which differs in {name}. "
+                    "Take the weights that are not meant out of the folder"
+                )
+
+
+def _base_of(config: Path) -> str:
+    """The model that an adapter says it is for, or nothing."""
+    try:
+        found = json.loads(config.read_text(encoding="utf-8"))
+    except (ValueError, OSError):
+        return ""
+    base = found.get("base_model_name_or_path") if isinstance(found, dict) else None
+    return "" if base is None else repr(base)
+
+
+def _same(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+    """Whether samples of a weight are the same, as far as a cast leaves it."""
+    if ours.dtype == theirs.dtype:
+        return torch.equal(ours, theirs)
+    return ours.shape == theirs.shape and torch.allclose(ours.float(), theirs.float(), rtol=2**-7, atol=1e-7)
+
+
+def _samples(folder: Path, form: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """By name, some numbers of each weight; files are mapped into memory, not read."""
+    from safetensors import safe_open
+
+    whole = form.removesuffix(".index.json")
+    stem, suffix = whole.rsplit(".", 1)
+    for file in [folder / whole] if form == whole else sorted(folder.glob(f"{stem}-*.{suffix}")):
+        if suffix == "bin":
+            for name, value in torch.load(file, map_location="cpu", weights_only=True, mmap=True).items():
+                yield name, value.flatten()[:: max(1, value.numel() // _COMPARED)]
+        else:
+            with safe_open(file, framework="pt") as opened:
+                for name in opened.keys():  # noqa: SIM118  # no mapping
+                    value = opened.get_tensor(name)
+                    yield name, value.flatten()[:: max(1, value.numel() // _COMPARED)]
 
 
 def refuse_weights(missing: Iterable[str] = (), unexpected: Iterable[str] = (), shapes: Iterable[str] = ()) -> None:

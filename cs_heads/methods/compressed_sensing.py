@@ -18,7 +18,7 @@ from cs_heads.arguments import check_integer, check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.controls import PLENTY, Contrast, Controls, check_experiments
+from cs_heads.methods.controls import PLENTY, Contrast, Controls, check_experiments, remembers_examples
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 
@@ -32,6 +32,7 @@ _FEW_TIMES_OFF = 5
 
 
 @one_bar("compressed sensing", outermost=True)
+@remembers_examples
 def compressed_sensing(
     experiment: ExperimentLike,
     *,

@@ -7,9 +7,10 @@ heads, a model that breaks) cancels in it, without anybody naming those heads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, ParamSpec
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -24,9 +25,10 @@ from cs_heads.experiment.baseline import (
     few_correct,
     is_continuous,
 )
+from cs_heads.experiment.controls import found_on
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured, name_of, preparation_of, responding
 from cs_heads.experiment.together import Asked, measure_together
-from cs_heads.ranking import normal_interval
+from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.tasks.controls import NO_CONTROLS
 
 N_ASKED = 240
@@ -47,6 +49,17 @@ TOGETHER = 4
 """Examples of one control a row: under one mask, what they begin with alike is run once."""
 
 Places = Int[np.ndarray, "row k"]
+P = ParamSpec("P")
+
+
+def remembers_examples(method: Callable[P, HeadRanking]) -> Callable[P, HeadRanking]:
+    """A method whose ranking carries the examples of all that it was given: experiments, tasks and rankings."""
+
+    @wraps(method)
+    def run(*args: P.args, **kwargs: P.kwargs) -> HeadRanking:
+        return replace(method(*args, **kwargs), examples=found_on(args, kwargs))
+
+    return run
 
 
 @dataclass(frozen=True, eq=False)

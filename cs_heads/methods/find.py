@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.baseline import check_baseline, check_size, fitting_k
-from cs_heads.experiment.controls import defaults_of, experiments_on, left_out_note
+from cs_heads.experiment.controls import defaults_of, experiments_on, found_on, left_out_note
 from cs_heads.experiment.cost import BudgetTooSmallError, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.without import Without
@@ -23,6 +23,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.settings import Settings, check_method_options
 from cs_heads.tasks import Task, check_controls, finding_side, search_control
 from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS, NO_CONTROLS
+from cs_heads.tasks.sides import distinct
 from cs_heads.units import Grid, HeadLike, as_heads
 
 
@@ -42,9 +43,10 @@ def find_heads(
     """Rank the heads of ``model`` by how much ``task`` rests on them.
 
     Measures on the finding side of a task that is split (``load_task``, ``Task.split``), so that ``confirm`` has unseen
-    examples. The intact model runs before any mask. With a ``store`` an interrupted call resumes when it is repeated,
-    and ends with the same ranking, ``spent`` included. For methods that use the model itself the store has the intact
-    run and what takes long (gates, gradients, effects), saved every few seconds.
+    examples: on one example of each question, which the ranking names (``HeadRanking.examples``). The intact model runs
+    before any mask. With a ``store`` an interrupted call resumes when it is repeated, and ends with the same ranking,
+    ``spent`` included. For methods that use the model itself the store has the intact run and what takes long (gates,
+    gradients, effects), saved every few seconds.
 
     Methods that ablate by mask run a large float32 model in bfloat16 where that is faster and decides alike
     (``Experiment.in_faster_dtype``), unless ``compute_dtype`` says otherwise; the provenance says which it was.
@@ -85,7 +87,7 @@ def find_heads(
     given = {name: options.pop(name) for name in Settings.kinds() if name in options}
     settings = Settings.of(given)
     chosen = _chosen(method, options, settings)
-    off = as_heads("off", off)
+    off, seen = as_heads("off", off), found_on(off)
     if off and chosen.uses == "model":
         named = ", ".join(map(str, off))
         raise ValueError(f"off must be left out for method {method!r}, which does not ablate by mask; got {named}")
@@ -96,8 +98,8 @@ def find_heads(
         if settings.workers is not None or settings.address is not None:
             warnings.warn(f"method {method!r} uses the model itself: it runs here, not on workers", stacklevel=2)
         model, given = local_model(model), {**given, "workers": None, "address": None}
-    side = finding_side(task)
-    check_size(side)
+    side, repeated = distinct(finding_side(task))
+    check_size(side, repeated)
     with Experiment(model, side, **given) as made:
         experiment = made if chosen.uses == "model" else made.in_faster_dtype()
         k, fitted = fitting_k(k, experiment.grid, n_off=int(experiment.grid.mask(off).sum()))
@@ -111,7 +113,7 @@ def find_heads(
         put = {**denser, **options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
         automatic = controls == AUTO and chosen.default_controls
         others = defaults_of(experiment, side, seed) if automatic else [search_control(each, seed) for each in asked]
-        left_out = left_out_note(experiment, side, seed) if automatic else ()
+        left_out = (*experiment.notes, *(left_out_note(experiment, side, seed) if automatic else ()))
         beside = experiments_on(experiment, others, chosen=not automatic)
         if beside:
             put["controls"] = beside
@@ -140,7 +142,8 @@ def find_heads(
         ranking,
         off=tuple(ranking.grid.resolve(head) for head in off),
         provenance={**provenance, "k": k, "seed": seed, "budget": budget},
-        notes=(*fitted, *dense, *notes, *left_out),
+        notes=(*repeated, *fitted, *dense, *notes, *left_out),
+        examples=tuple(sorted({*ranking.examples, *seen})),
     )
 
 

@@ -15,7 +15,7 @@ from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.patching import PatchingExperiment
-from cs_heads.methods.controls import Controls, check_differentiable, contrasted, controls_notes
+from cs_heads.methods.controls import Controls, check_differentiable, contrasted, controls_notes, remembers_examples
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
@@ -23,6 +23,7 @@ from cs_heads.tasks.pairs import PromptPair
 
 
 @one_bar("gradient", outermost=True)
+@remembers_examples
 def gradient_importance(
     experiment: Experiment,
     *,
@@ -143,4 +144,5 @@ def attribution_patching(
     Raises:
         ValueError: No pairs, pairs of two kinds, or something else than a TransformerLens model.
     """
-    return PatchingExperiment(model, pairs, least=1, **settings).gradients()
+    with PatchingExperiment(model, pairs, least=1, **settings) as experiment:
+        return experiment.gradients()

@@ -15,7 +15,7 @@ from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.controls import Contrast, check_experiments
+from cs_heads.methods.controls import Contrast, check_experiments, remembers_examples
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid, Unit
@@ -28,6 +28,7 @@ _MAX_ENTRIES = 2**25
 
 
 @one_bar("greedy", outermost=True)
+@remembers_examples
 def greedy(
     experiment: ExperimentLike,
     *,

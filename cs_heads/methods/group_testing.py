@@ -29,6 +29,7 @@ from cs_heads.methods.controls import (
     TaskLoss,
     check_experiments,
     controls_notes,
+    remembers_examples,
 )
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
@@ -339,6 +340,7 @@ _TIE = 1e-6
 
 
 @one_bar("group testing", outermost=True)
+@remembers_examples
 def group_testing(
     experiment: ExperimentLike,
     *,

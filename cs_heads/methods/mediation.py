@@ -23,9 +23,9 @@ from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.inputs import as_shown
 from cs_heads.experiment.patching import PatchingExperiment
+from cs_heads.lens import encode_example
 from cs_heads.lens.model import HookedModel, tokenizer_of
-from cs_heads.lens.patch import encode_answers
-from cs_heads.methods.controls import check_differentiable
+from cs_heads.methods.controls import check_differentiable, remembers_examples
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.settings import SettingsArguments
@@ -117,6 +117,7 @@ class Mediation:
 
 
 @one_bar("mediation", outermost=True)
+@remembers_examples
 def mediation(
     experiment: Experiment,
     *,
@@ -170,7 +171,7 @@ def task_pairs(model: HookedModel, task: Task, n: int, seed: int = 0) -> tuple[P
     drawn = counterparts(as_shown(model, task), len(task), seed)
     differing = []
     for pair in drawn:
-        encoded = encode_answers(tokenizer_of(model), pair.corrupted, [pair.target, pair.instead or ""])
+        encoded = encode_example(tokenizer_of(model), pair.corrupted, [pair.target, pair.instead or ""])
         if len({continuation[0] for continuation in encoded.continuations}) == 2:
             differing.append(pair)
     return tuple(differing[:n])
@@ -205,7 +206,8 @@ def indirect_effects(
         ValueError: Fewer than two pairs, pairs with and without ``instead`` together, or different numbers of places,
             before the model runs.
     """
-    return _mediation(PatchingExperiment(model, pairs, budget=budget, **settings), average_source)
+    with PatchingExperiment(model, pairs, budget=budget, **settings) as experiment:
+        return _mediation(experiment, average_source)
 
 
 def function_vector_effects(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from base64 import b64encode
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -23,6 +22,7 @@ from cs_heads.arguments import check_integer, check_path
 from cs_heads.plot import style
 from cs_heads.plot.looks import head_looks, same_looks
 from cs_heads.plot.marks import name_heads
+from cs_heads.record import json_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,14 +119,14 @@ def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int 
             "attentionHeadNames": [str(head) for head in patterns.heads],
         }
         # No "<" stands in the script, whatever the prompt is: it could end it.
-        given = json.dumps(props).replace("<", "\\u003c")
+        given = json_text(props).replace("<", "\\u003c")
         views.append(
             f'<section style="flex: 1 1 20rem; min-width: 18rem"><h4>{escape(title)}</h4><div id="{name}"></div>'
             "</section><script>(window.csHeadsCircuitsVis || Promise.reject(Error('the bundle is missing')))"
             f'.then(() => CircuitsVis.render("{name}", CircuitsVis.AttentionHeads, {given}))</script>'
         )
     looks = head_looks(patterns.heads)
-    told = json.dumps({str(head): [look.color, style.letter_on(look.color)] for head, look in looks.items()})
+    told = json_text({str(head): [look.color, style.letter_on(look.color)] for head, look in looks.items()})
     ready = (
         "<script>{const view = document.currentScript.previousElementSibling;"
         "(window.csHeadsCircuitsVis || Promise.resolve()).then(() => window.csHeadsViews(view))}</script>"

@@ -14,19 +14,17 @@ from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.plot.atlas import SPLITS
 from cs_heads.plot.skills import UNIVERSAL, SkillLook, skill_looks
 from cs_heads.plot.style import letter_on
-from cs_heads.report.findings import AtlasFindings
 from cs_heads.report.heads import interfering_note
 from cs_heads.report.parts import COST, Part, cells_of, facts_of, note_of, picture_of, render, section_of, table_of
 from cs_heads.units import Unit
 
 
-def atlas_page(findings: AtlasFindings) -> str:
+def atlas_page(found: Atlas) -> str:
     """The page of an atlas.
 
     Args:
-        findings: the atlas, and how it was made.
+        found: the atlas.
     """
-    found = findings.atlas
     word = next(iter(found.rankings.values())).grid.word
     model = found.provenance.get("model", {}).get("name", "a model")
     return render(
@@ -44,9 +42,9 @@ def atlas_page(findings: AtlasFindings) -> str:
             _tree(found, word),
             *_left_out(found),
         ],
-        cost=table_of(COST, [], _cost(findings), 2),
+        cost=table_of(COST, [], _cost(found), 2),
         provenance=_provenance(found),
-        command=findings.command,
+        command=found.command,
     )
 
 
@@ -304,11 +302,11 @@ def _left_out(found: Atlas) -> Iterable[Part]:
         yield section_of("Left out", table=table_of("", ["skill", "why"], map(list, found.left_out.items()), 2))
 
 
-def _cost(findings: AtlasFindings) -> list[tuple[str, str]]:
-    found, spent = findings.atlas, "{:,} example-evaluations".format
+def _cost(found: Atlas) -> list[tuple[str, str]]:
+    spent = "{:,} example-evaluations".format
     search = found.provenance.get("search", {}).get("spent")
     lines = [] if search is None else [("to search", spent(search)), ("to prove", spent(found.spent - search))]
-    took = "" if findings.seconds is None else f", {findings.seconds:.1f} s"
+    took = "" if found.seconds is None else f", {found.seconds:.1f} s"
     return [*lines, ("in all", f"{spent(found.spent)}{took}")]
 
 

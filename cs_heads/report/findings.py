@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -12,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.compare import Compared, Comparison
-from cs_heads.analysis.losses import TaskDrop
+from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.arguments import check_path
+from cs_heads.files import read_json
+from cs_heads.lens import check_weights
 from cs_heads.lens.model import without_place
 from cs_heads.ranking import HeadRanking
+from cs_heads.record import read_as
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +87,7 @@ class Findings:
         if self.ranking is None and self.comparison is None:
             raise ValueError("ranking or comparison must be given: a report needs one of them")
         parts = [None if self.ranking is None else self.ranking.provenance, (self.proof or {}).get("provenance")]
-        parts += [None if part is None else part.provenance for part in (self.curve, self.comparison)]
+        parts += [None if part is None else part.provenance for part in (self.curve, self.comparison, self.attention)]
         check_same(*(part for part in parts if part))
 
     @property
@@ -115,14 +117,15 @@ class Findings:
         try:
             comparison = None if compared is None else _comparison(folder, compared)
             told = result or {}
+            proof = read_as(f"confirm of {str(folder / RESULT)!r}", told.get("confirm"), Confirmation | None)
             attention = folder / ATTENTION
             return cls(
                 ranking=None if result is None else HeadRanking.load(folder / "ranking.json"),
-                proof=told.get("confirm"),
+                proof=None if proof is None else proof.to_dict(),
                 comparison=comparison,
                 attention=HeadAttention.load(attention) if attention.is_file() else None,
-                curve=None if curve is None else SparsityCurve.from_dict(curve),
-                seconds=told.get("seconds") or {},
+                curve=read_as(f"path {str(folder / CURVE)!r}", curve, SparsityCurve | None),
+                seconds=read_as(f"seconds of {str(folder / RESULT)!r}", told.get("seconds") or {}, dict[str, float]),
                 command="\n".join(each["command"] for each in (result, compared) if each and each.get("command")),
                 k=len((told if "heads" in told else told["confirm"])["heads"]) if comparison is None else comparison.k,
             )
@@ -130,36 +133,11 @@ class Findings:
             raise broken_folder(folder, error) from error
 
 
-@dataclass(frozen=True, eq=False)
-class AtlasFindings:
-    """An atlas, and how it was made.
-
-    Attributes:
-        atlas: the atlas.
-        command: the shell line that made it.
-        seconds: what it took; None: not known.
-    """
-
-    atlas: Atlas
-    command: str = ""
-    seconds: float | None = None
-
-    def to_json(self) -> str:
-        """Everything as one line of JSON, which ``Atlas.load`` reads, too."""
-        return json.dumps({**self.atlas.to_dict(), "command": self.command, "seconds": self.seconds})
-
-    @classmethod
-    def load(cls, folder: str | Path) -> AtlasFindings:
-        """Read a folder that ``cs-heads atlas --out`` wrote; one with other results or none raises ``ValueError``."""
-        folder = check_path("folder", folder)
-        record = _read(folder / ATLAS)
-        if record is None:
-            raise ValueError(_no_findings(folder))
-        check_alone(folder, RESULT, COMPARISON)
-        seconds = record.get("seconds")
-        return cls(
-            Atlas.load(folder / ATLAS), str(record.get("command") or ""), None if seconds is None else float(seconds)
-        )
+def load_atlas(folder: str | Path) -> Atlas:
+    """The atlas of a folder that ``cs-heads atlas --out`` wrote; one with other results raises ``ValueError``."""
+    folder = check_path("folder", folder)
+    check_alone(folder, RESULT, COMPARISON)
+    return Atlas.load(folder / ATLAS)
 
 
 def check_alone(folder: Path, *names: str) -> None:
@@ -182,12 +160,13 @@ def broken_folder(folder: str | Path, error: Exception) -> ValueError:
 def check_same(*origins: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` where results' provenances are of different models, BOS or tasks, as far as they say.
 
-    A model is told by its name without the folder it lies in, revision, dtype and grid; as many examples of one side of
-    a split by their identity, others by the task's name alone.
+    A model is told by its name without the folder it lies in, revision, dtype, grid and weights; as many examples of
+    one side of a split by their identity, others by the task's name alone.
     """
     for first, second in pairwise(origins):
         models = [_unplaced(origin.get("model") or {}) for origin in (first, second)]
         _check_alike("model", ("name", "revision", "dtype", "grid"), *models)
+        check_weights("parts of a report", *models)
         _check_alike("setting", ("prepend_bos",), first, second)
         one, other = (origin.get("task") or {} for origin in (first, second))
         same_side = all(one.get(name) == other.get(name) for name in ("role", "n_examples"))
@@ -245,29 +224,17 @@ def _read(path: Path) -> dict[str, Any] | None:
     """What a JSON file holds; None where there is none."""
     if not path.is_file():
         return None
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"path {str(path)!r} is no JSON: {error}") from error
+    record = read_json(path, "path")
     if not isinstance(record, dict):
         raise ValueError(f"path {str(path)!r} holds no result")
     return record
 
 
 def _comparison(folder: Path, record: dict[str, Any]) -> Comparison:
-    methods = {
-        name: Compared(
-            ranking=HeadRanking.load(folder / f"ranking-{name}.json"),
-            seconds=float(one["seconds"]),
-            curve=tuple(map(TaskDrop.from_dict, one["curve"])),
-            control_drops={task: TaskDrop.from_dict(drop) for task, drop in one["control_drops"].items()},
-        )
-        for name, one in record["methods"].items()
-    }
-    return Comparison.from_dict({**record, "methods": methods})
-
-
-def write_record(path: Path, record: Mapping[str, Any]) -> Path:
-    """Write a result as JSON; returns the path."""
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return path
+    methods = {}
+    for name, one in record["methods"].items():
+        kept = {key: one[key] for key in ("seconds", "curve", "control_drops")}
+        ranking = HeadRanking.load(folder / f"ranking-{name}.json")
+        methods[name] = read_as(f"methods[{name!r}]", {**kept, "ranking": ranking}, Compared)
+    given = {key: value for key, value in record.items() if key != "command"}
+    return read_as(f"path {str(folder / COMPARISON)!r}", {**given, "methods": methods}, Comparison)

@@ -19,7 +19,7 @@ from cs_heads.plot.style import offscreen
 from cs_heads.ranking import HeadRanking
 from cs_heads.report.atlas_page import atlas_page
 from cs_heads.report.comparison import comparison_of
-from cs_heads.report.findings import ATLAS, BROKEN, AtlasFindings, Findings, Section, broken_folder
+from cs_heads.report.findings import ATLAS, BROKEN, Findings, Section, broken_folder, load_atlas
 from cs_heads.report.heads import chip_of, chip_terms, heads_table, interfering_note, shown_heads, told_of
 from cs_heads.report.parts import (
     CONTROL,
@@ -59,12 +59,9 @@ _LOSSES = {
     "95 % interval": "of the loss; below zero where the task may do better",
 }
 
-_UNREAD = "On unseen examples these heads do more harm than random heads of the same layers: the task rests on them."
-"""What *localized* means in older results, whose verdicts did not read the controls."""
-
 
 def write_report(
-    findings: HeadRanking | Findings | AtlasFindings | Atlas | str | Path,
+    findings: HeadRanking | Findings | Atlas | str | Path,
     path: str | Path,
     *,
     proof: Confirmation | None = None,
@@ -100,15 +97,13 @@ def write_report(
         findings = _findings_of(findings, proof, curve, attention)
     elif (proof, curve, attention) != (None, None, None):
         raise ValueError(f"proof, curve and attention go beside a ranking, got findings {in_line(findings)}")
-    if isinstance(findings, Atlas):
-        findings = AtlasFindings(findings)
-    if isinstance(findings, Findings | AtlasFindings):
+    if isinstance(findings, Findings | Atlas):
         page = _page(findings)
     else:
         if not isinstance(findings, str | Path):
             raise ValueError(f"findings must be a ranking, an atlas, or the path of a folder, got {in_line(findings)}")
         folder = Path(findings)
-        read = (AtlasFindings if (folder / ATLAS).is_file() else Findings).load(folder)
+        read = load_atlas(folder) if (folder / ATLAS).is_file() else Findings.load(folder)
         try:
             page = _page(read)
         except (*BROKEN, TemplateError) as error:
@@ -139,9 +134,9 @@ def _findings_of(
     return Findings(ranking, proof=told, curve=curve, attention=attention, k=k)
 
 
-def _page(findings: Findings | AtlasFindings) -> str:
+def _page(findings: Findings | Atlas) -> str:
     with offscreen():
-        return atlas_page(findings) if isinstance(findings, AtlasFindings) else _findings_page(findings)
+        return atlas_page(findings) if isinstance(findings, Atlas) else _findings_page(findings)
 
 
 def _findings_page(findings: Findings) -> str:
@@ -176,7 +171,7 @@ def _rendered(findings: Findings) -> str:
         chip_terms={} if ranking is None else chip_terms(ranking),
         shared=[] if ranking is None else list(map(shared_line, ranking.shared_effects)),
         proof=proof,
-        meaning=None if proof is None else _meaning(proof),
+        meaning=None if proof is None else _MEANING[proof["verdict"]],
         broke=[] if proof is None else _proof_tables(proof),
         notes=list(map(note_of, dict.fromkeys(notes))),
         maps=_maps(findings),
@@ -197,10 +192,6 @@ def _grid(findings: Findings) -> Grid:
         return findings.ranking.grid
     compared = () if findings.comparison is None else findings.comparison.methods.values()
     return next((one.ranking.grid for one in compared), HeadGrid(1, 1))
-
-
-def _meaning(proof: dict[str, Any]) -> str:
-    return _UNREAD if proof["verdict"] == "localized" and "specificity" not in proof else _MEANING[proof["verdict"]]
 
 
 def _proof_tables(proof: dict[str, Any]) -> list[Part]:

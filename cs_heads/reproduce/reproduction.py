@@ -18,12 +18,14 @@ from cs_heads.arguments import check_seed
 from cs_heads.cluster import local_model
 from cs_heads.experiment.baseline import BaselineTooLowError, check_baseline, check_k
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.files import write_csv
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.gating.fit import fit_gates
 from cs_heads.methods.gating.result import HeadGates
 from cs_heads.plot.style import draw_to, figure_of
 from cs_heads.ranking import HeadRanking
-from cs_heads.report.findings import CURVE, RESULT, write_record
+from cs_heads.record import write_json
+from cs_heads.report.findings import CURVE, RESULT
 from cs_heads.reproduce.papers import SETTINGS, Paper, PaperSettings
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
@@ -51,7 +53,7 @@ class Output:
     def write(self, folder: Path) -> list[str]:
         """Write the table as CSV and Markdown and the figure as PNG and SVG; returns the names of the files."""
         files = [f"{self.name}.{ending}" for ending in ("csv", "md", "png", "svg")]
-        (folder / files[0]).write_text(self.frame.to_csv(index=False), encoding="utf-8")
+        write_csv(folder / files[0], self.frame, index=False)
         known = self.frame.astype(object).where(self.frame.notna(), "")
         table = known.to_markdown(index=False, floatfmt=".3f")
         (folder / files[1]).write_text(f"{self.about}\n\n{table}\n", encoding="utf-8")
@@ -170,8 +172,8 @@ class Reproduction:
         folder.mkdir(parents=True, exist_ok=True)
         self.rankings[heads].save(folder / "ranking.json")
         result = {"task": self.finding[heads], "confirm": proof.to_dict(), "half": curve.heads_for(0.5)}
-        write_record(folder / RESULT, result)
-        write_record(folder / CURVE, curve.to_dict())
+        write_json(folder / RESULT, result)
+        write_json(folder / CURVE, curve.to_dict())
 
     def folder(self, heads: str) -> Path:
         """The folder with the ranking and the proof of the heads of a name.

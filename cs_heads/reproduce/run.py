@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.experiment.baseline import BaselineTooLowError
+from cs_heads.files import read_json
 from cs_heads.progress import one_bar
 from cs_heads.progress import step as show_step
+from cs_heads.record import json_text
 from cs_heads.reproduce import gating, localization
 from cs_heads.reproduce.reproduction import Reproduction, Step
 from cs_heads.settings import Settings
@@ -93,7 +95,7 @@ def reproduce(
         left_out |= repro.left_out
         about = {output.name: output.about for output in outputs}
         done[step.name] = {"key": key, "files": files, "outputs": about, "left_out": dict(repro.left_out)}
-        _replace(repro.out / DONE, json.dumps(done, indent=1) + "\n")
+        _replace(repro.out / DONE, json_text(done, indent=1) + "\n")
         _replace(repro.out / "index.md", _index(repro, done, left_out))
     _replace(repro.out / "index.md", _index(repro, done, left_out))
     return left_out
@@ -147,7 +149,7 @@ def _index(repro: Reproduction, done: dict[str, Any], left_out: dict[str, str]) 
 
 def _read_done(repro: Reproduction) -> dict[str, Any]:
     path = repro.out / DONE
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    found: dict[str, Any] = read_json(path, "path") if path.is_file() else {}
     return {_STEP_READ.get(step, step): each for step, each in found.items()}
 
 

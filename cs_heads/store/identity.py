@@ -9,8 +9,8 @@ from typing import Any, TypedDict
 
 from typing_extensions import NotRequired
 
-from cs_heads.lens import EncodedExample, describe, fingerprint, prepended, settings_of
-from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings, hooked_points, without_place
+from cs_heads.lens import EncodedExample, describe, prepended, settings_of
+from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings, without_place
 from cs_heads.settings import Settings
 from cs_heads.store.store import UNSAID
 from cs_heads.tasks import Task
@@ -40,24 +40,27 @@ Study = TypedDict(
 """What all results of one store have in common."""
 
 
-def refuse_hooks(model: HookedModel | ModelInfo, store: object) -> None:
-    """Raise ``ValueError`` where there is a store, and hooks stand on the model: no key holds what they do."""
-    hooked = hooked_points(model) if store is not None else ()
-    if hooked:
-        raise ValueError(
-            f"store must be None while hooks stand on the model ({', '.join(hooked[:3])}): results under them are of "
-            "another ablation; remove them, or measure without a store"
-        )
-
-
 def study_of(model: HookedModel | ModelInfo, settings: Settings) -> Study:
     """What all results of one store have in common, JSON-ready; the model's part without its folder's place.
 
     In the order in which differences are reported: a model of another dtype has other weights, too. ``revision`` is
     None for a folder, and for a HookedTransformer, which does not keep it; those differ by ``weights``, bit by bit.
+
+    Raises:
+        ValueError: Hooks stand on the model, and no key holds what they do, or some of its weights are not in memory.
     """
-    refuse_hooks(model, "store")
-    described = describe(model)
+    described = describe(model, anew=True)
+    hooks, weights = described.get("hooks", []), described["weights"]
+    if hooks:
+        raise ValueError(
+            f"store must be None while hooks stand on the model ({', '.join(hooks[:3])}): results under them are of "
+            "another ablation; remove them, or measure without a store"
+        )
+    if weights is None:
+        raise ValueError(
+            f"store must be None for model {described['name']}, some of whose weights are not in memory: they cannot "
+            "be distinguished from others"
+        )
     study: Study = {
         # The weights say whether it is the same model.
         "model": without_place(described["name"]),
@@ -65,7 +68,7 @@ def study_of(model: HookedModel | ModelInfo, settings: Settings) -> Study:
         "class": described["class"],
         "grid": list(Grid.from_model(model, settings.units).shape),
         "dtype": described["dtype"],
-        "weights": fingerprint(model),
+        "weights": weights,
         "settings": settings_of(model),
         "hook": "blocks.{layer}.attn.hook_z",
         "ablation": settings.ablation,

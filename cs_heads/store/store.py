@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.util import find_spec
 from pathlib import Path
+from threading import RLock
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,8 @@ class Store:
         """Use ``Store.open``, or give a path to ``Experiment``."""
         self.path = Path(path)
         self._connection = connection
+        # Of threads that share this object: a connection is in one transaction at a time.
+        self._turn = RLock()
         # Closing folds the log into the file; Python 3.13 warns of a connection that was not closed.
         self.close = weakref.finalize(self, connection.close)
 
@@ -140,8 +143,10 @@ class Store:
         path = check_path("path", path)
         if not path.is_file():
             raise ValueError(f"store {str(path)!r} does not exist")
+        # The last to close a file that it may write takes the log away, of which reading makes one beside it.
+        writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
         try:
-            store = cls(path, _connect(path, "mode=ro"))
+            store = cls(path, _connect(path, "mode=rw" if writable else "mode=ro"))
             with store._errors("read"):
                 store.format()
         except StoreError as error:
@@ -156,6 +161,7 @@ class Store:
                 ) from error
             store = cls(path, _connect(path, "immutable=1"))
         store._check_format(upgrade=False)
+        store.query("PRAGMA query_only = ON")
         return store
 
     @classmethod
@@ -338,7 +344,7 @@ class Store:
             BrokenStoreError: The file is no store, or no longer a whole one.
             StoreError: It cannot be read.
         """
-        with self._errors("read"):
+        with self._turn, self._errors("read"):
             return self._connection.execute(sql, values).fetchall()
 
     def __fspath__(self) -> str:
@@ -352,7 +358,7 @@ class Store:
             StoreError: The store cannot be written.
             BrokenStoreError: The file is no store, or no longer a whole one.
         """
-        with self._errors("written"):
+        with self._turn, self._errors("written"):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -466,6 +472,8 @@ class Store:
             yield
         except sqlite3.OperationalError as error:
             raise StoreError(f"store {str(self.path)!r} cannot be {doing}: {error}; what it holds is kept") from error
+        except sqlite3.ProgrammingError as error:
+            raise ValueError(f"store {str(self.path)!r} is closed: open it, or make its experiment, again") from error
         except sqlite3.DatabaseError as error:
             raise BrokenStoreError(
                 f"store {str(self.path)!r} is no store of cs-heads, or a broken one: {error}"

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int
 
 from cs_heads.lens.model import HookedModel, ModelInfo, end_tokens
 from cs_heads.store.identity import scoring_identity
-from cs_heads.store.store import Store
+from cs_heads.store.store import BrokenStoreError, Store
 from cs_heads.tasks import Task
 from cs_heads.text import shown
 
@@ -79,7 +79,7 @@ class StoredResults:
         *,
         columns: Columns = SCORES,
     ) -> None:
-        self.store, self.columns = store, columns
+        self.store, self.task, self.columns = store, task, columns
         with store.transaction() as connection:
             rows = list(dict.fromkeys(zip(examples, prompts, strict=True)))
             connection.executemany("INSERT OR IGNORE INTO examples (identity, prompt) VALUES (?, ?)", rows)
@@ -136,7 +136,17 @@ class StoredResults:
             f"SELECT example, {self.columns.names} FROM results WHERE scoring = ? AND mask = ?",
             (self._scoring, number),
         )
-        return [(place, tuple(values)) for example, *values in rows for place in self._places.get(example, ())]
+        found = [(place, tuple(values)) for example, *values in rows for place in self._places.get(example, ())]
+        if self.columns is SCORES:
+            for place, (score, *others) in found:
+                # None is what was not measured.
+                known = all(isinstance(each, float | None) for each in (score, *others))
+                if not known or (score is not None and not 0 <= score <= 1):
+                    raise BrokenStoreError(
+                        f"store {str(self.store.path)!r} is broken: the score of example {place} of task {self.task!r} "
+                        f"is {score!r}, and must be in 0..1; what else it holds is kept"
+                    )
+        return found
 
     def begin(
         self, masks: Sequence[bytes], examples: Int[np.ndarray, " pair"], missing: Bool[np.ndarray, " pair"]

@@ -89,11 +89,13 @@ def load(
         raise ValueError(f"task 'bigbench/{name}' mixes questions with choices and without; give it parts of one kind")
     prompts = with_worked_examples(questions, "", few_shot, POOL, few_shot_seed, shared=shared)
     if kinds == {False}:
-        examples = tuple(Example(prompt, (f" {question.answer}",)) for prompt, question in prompts)
+        examples = tuple(Example(prompt, (f" {each.answer}",), asked=each.bare) for prompt, each in prompts)
         return Task(f"bigbench/{name}", "completion", examples).split(n, seed)[0]
     examples = tuple(
-        Example(prompt, tuple(f" {letter}" for letter in _letters(question)), _letters(question).index(question.answer))
-        for prompt, question in prompts
+        Example(
+            prompt, tuple(f" {letter}" for letter in _letters(each)), _letters(each).index(each.answer), asked=each.bare
+        )
+        for prompt, each in prompts
     )
     return Task(f"bigbench/{name}", "choice", examples).split(n, seed)[0]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.task import Task
-from cs_heads.text import has_made_up_bos, shown
+from cs_heads.text import ChatPrompt, has_made_up_bos, shown
 
 _DATE = datetime(2024, 7, 26)
 
@@ -53,7 +53,7 @@ class ChatTemplate:
     """Messages to text by a tokenizer's own template, in the form that lm-eval calls.
 
     A beginning-of-sequence token that the template writes stays in the text; ``encode_prompt`` and ``encode_example``
-    then add no other.
+    then add no other. lm-eval joins the text with an answer as any prompt: only ``chat_prompt`` is tokenized apart.
     """
 
     tokenizer: Any
@@ -90,14 +90,17 @@ def lm_eval_template(tokenizer: Any) -> ChatTemplate | None:
     return ChatTemplate(tokenizer)
 
 
-def chat_prompt(tokenizer: Any, prompt: str) -> str:
-    """A prompt as a user's message, followed by what opens the answer; without a template ``ValueError`` is raised."""
+def chat_prompt(tokenizer: Any, prompt: str) -> ChatPrompt:
+    """A prompt as a user's message, followed by what opens the answer; without a template ``ValueError`` is raised.
+
+    Its tokens are those of ``apply_chat_template``, and what answers it is tokenized apart.
+    """
     if chat_template(tokenizer) is None:
         raise ValueError(
             "the tokenizer has no chat template: load an instruction-tuned model, set tokenizer.chat_template, "
             'or leave prompts as they are (chat="off", or chat="auto")'
         )
-    return ChatTemplate(tokenizer)([{"role": "user", "content": prompt}])
+    return ChatPrompt(ChatTemplate(tokenizer)([{"role": "user", "content": prompt}]))
 
 
 def template_identity(tokenizer: Any, task: Task | None = None) -> str | None:
@@ -119,7 +122,8 @@ def in_template(tokenizer: Any, task: Task) -> Task:
 
     def changed(example: Example) -> Example:
         prompts = tuple(chat_prompt(tokenizer, shown(prompt)) for prompt in example.prompts)
-        continuations = tuple(shown(text).lstrip() for text in example.continuations)
+        # An answer that is white space is all there is.
+        continuations = tuple(shown(text).lstrip() or shown(text) for text in example.continuations)
         prompt = chat_prompt(tokenizer, shown(example.prompt))
         return replace(example, prompt=prompt, continuations=continuations, prompts=prompts)
 

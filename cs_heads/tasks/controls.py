@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any
 
 from cs_heads.arguments import check_seed
-from cs_heads.tasks.example import Example
+from cs_heads.tasks.example import Example, questions_of
 from cs_heads.tasks.load import load_task, names_of
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.tasks.task import Task
@@ -193,7 +193,8 @@ class _Asking:
     @cached_property
     def asked(self) -> list[tuple[Any, ...]]:
         """Of each example what it asks."""
-        return [_asked(example) for example in self.examples]
+        known = zip(self.examples, questions_of(self.examples), strict=True)
+        return [keys if one.over_token_ids else _asked(one) for one, keys in known]
 
     @cached_property
     def all(self) -> frozenset[Any]:
@@ -285,10 +286,8 @@ def _ending_alike(longer: list[_Question], shorter: list[_Question], written: bo
 
 
 def _asked(example: Example) -> tuple[Any, ...]:
-    """The question, and what is asked with the right answer alone, whatever the form."""
-    if example.over_token_ids:
-        return (example.question,)
+    """The whole text, and what is asked with the right answer alone, whatever the form."""
     right = example.target if example.continuations else example.reference
     before = example.prompts or (example.prompt if example.asked is None else example.asked,)
     plain = tuple(" ".join(str(text).split()).casefold() for text in before)
-    return example.question, (plain, " ".join(str(right).split()))
+    return example.text, (plain, " ".join(str(right).split()))

@@ -9,7 +9,6 @@ import bz2
 import csv
 import gzip
 import io
-import json
 import logging
 import zipfile
 import zlib
@@ -20,6 +19,8 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from cs_heads.files import parse_json, read_text, text_of
 
 Row = dict[str, Any]
 DataFiles = str | Path | Sequence[str | Path] | Mapping[str, Any]
@@ -32,42 +33,9 @@ FORMATS = (".jsonl", ".json", ".csv", ".parquet", ".txt")
 # Texts, and what they say, by the name of the file or place.
 
 
-def read_text(path: str | Path, what: str) -> str:
-    """The text of a file; a missing file or another encoding than UTF-8 raises ``ValueError`` naming ``what``."""
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(
-            f"{what} {str(path)!r} does not exist" if not path.exists() else f"{what} {str(path)!r} is no file"
-        )
-    return text_of(path.read_bytes(), f"{what} {str(path)!r}")
-
-
-def text_of(content: bytes, place: str) -> str:
-    """Bytes as text, without a mark of their order; another encoding than UTF-8 raises ``ValueError``."""
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{place} is not UTF-8 text: {error}") from error
-
-
 def lines_of(path: str | Path, what: str) -> list[str]:
     """The lines of a text file without white space at their ends, empty ones left out; errors as of ``read_text``."""
     return [line.strip() for line in read_text(path, what).splitlines() if line.strip()]
-
-
-def read_json(path: str | Path, what: str) -> Any:
-    """The content of a JSON file; a missing file, another encoding or no JSON raises ``ValueError`` naming ``what``."""
-    return json_of(read_text(path, what), f"{what} {str(path)!r}")
-
-
-def json_of(text: str, place: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """What JSON text says; any other raises ``ValueError`` naming ``place``. ``pairs`` makes what an object is."""
-    try:
-        return json.loads(text, object_pairs_hook=pairs)
-    except KeyError as error:
-        raise ValueError(f"{place}: key {error} stands twice in one record, which would be read once") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{place}: not JSON ({error})") from error
 
 
 def json_lines(text: str, place: str) -> Iterator[tuple[str, Any]]:
@@ -79,17 +47,7 @@ def json_lines(text: str, place: str) -> Iterator[tuple[str, Any]]:
     # Not splitlines: a JSON text may hold other line separators unescaped.
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            yield f"line {number}", json_of(line, f"{place}, line {number}", _once_each)
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs; a key that is there twice raises ``KeyError``, of which JSON keeps the last."""
-    made: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in made:
-            raise KeyError(key)
-        made[key] = value
-    return made
+            yield f"line {number}", parse_json(line, f"{place}, line {number}")
 
 
 def csv_lines(
@@ -102,13 +60,23 @@ def csv_lines(
         place: What errors begin with.
         columns: Names of the columns; None reads them from the first line.
         complete: Refuse a row with fewer fields than columns; otherwise its last fields are None.
+
+    Raises:
+        ValueError: Text that is no CSV, as with a quote that is not closed or other signs between columns than commas,
+            or a row of another number of fields.
     """
-    reader = csv.DictReader(io.StringIO(text, newline=""), columns)
+    reader = csv.DictReader(io.StringIO(text, newline=""), columns, strict=True)
+    read = 0
     try:
         names = list(reader.fieldnames or ())
         check_columns(names, f"{place}, line 1")
+        first = text.splitlines()[:1] if columns is None or len(names) > 1 else []
+        for sign in ("\t", ";") if first and "," not in first[0] else ():
+            if sign in first[0]:
+                raise ValueError(f"{place}, line 1: columns are separated by {sign!r}; a CSV file has commas there")
+        read = reader.line_num
         for row in reader:
-            line = f"line {reader.line_num}"
+            read, line = reader.line_num, f"line {reader.line_num}"
             if None in row:
                 raise ValueError(
                     f"{place}, {line}: more fields than the {len(names)} columns of the header; "
@@ -119,7 +87,13 @@ def csv_lines(
                 raise ValueError(f"{place}, {line}: {found} fields, expected {len(names)} ({', '.join(names)})")
             yield line, row
     except csv.Error as error:
-        raise ValueError(f"{place}, line {reader.line_num + 1}: not CSV ({error})") from error
+        # Of the reader inside: the one around it counts what it has given.
+        last = reader.reader.line_num
+        until = f"..{last}" if last > read + 1 else ""
+        raise ValueError(
+            f"{place}, line {read + 1}{until}: not CSV ({error}): a double quote that opens a text must close it, and "
+            "one inside it stands twice"
+        ) from error
 
 
 def check_columns(columns: Sequence[str], place: str) -> None:
@@ -248,7 +222,7 @@ def _text_rows(file: File, suffix: str, content: bytes, columns: Sequence[str] |
 
 
 def _json_records(text: str, place: str) -> Iterator[tuple[str, Any]]:
-    content = json_of(text, place)
+    content = parse_json(text, place)
     if isinstance(content, Mapping):
         lists = [value for value in content.values() if isinstance(value, list)]
         content = content["examples"] if "examples" in content else lists[0] if len(lists) == 1 else [content]

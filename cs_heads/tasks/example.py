@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property
 
 import numpy as np
 
@@ -120,18 +120,39 @@ class Example:
         more = [part for part in (self.reference, self.prompts, self.positions) if part]
         return hash_of([self.prompt, self.continuations, self.answer, *more])
 
-    @property
+    @cached_property
     def question(self) -> str:
-        """A hash of what is asked (by default what continuations follow) and of these, whatever their order.
+        """A hash of what is asked: the bare question, or what continuations follow, less the white space about it.
 
-        Over token ids it is what continuations follow alone, wherever answers are read and whatever they are: two texts
-        may begin alike and ask different things, a sequence is one.
+        Another cut of the same text gives white space at the end to the continuation. Where nothing is asked, ``text``.
         """
-        before = sorted(self.prompts, key=_order) or self.prompt
-        if self.over_token_ids:
-            return hash_of(before)
-        asked = tuple(before) if isinstance(before, list) else before
-        return _question(asked if self.asked is None else self.asked, self.continuations)
+        asked = sorted(map(_bare, self._before), key=_order)
+        return hash_of(asked) if any(asked) else self.text
+
+    @cached_property
+    def text(self) -> str:
+        """A hash of all that may be read, wherever it is cut into prompt and continuation, and in whatever order."""
+        if self.positions or not self.continuations:
+            return hash_of(["text", *map(_bare, self._before)])
+        before = self._before * (len(self.continuations) // len(self._before))
+        whole = [_joined(one, each) for one, each in zip(before, self.continuations, strict=True)]
+        return hash_of(["text", *sorted(whole, key=_order)])
+
+    @property
+    def _before(self) -> tuple[Text, ...]:
+        """The bare question, or what continuations follow: one for each where they follow different ones."""
+        return (self.prompts or (self.prompt,)) if self.asked is None else (self.asked,)
+
+
+def questions_of(examples: Sequence[Example]) -> list[tuple[str, ...]]:
+    """By which hashes each example is known: examples with one of these in common ask the same question.
+
+    They are those of what is asked and of the whole text: the same prompt with another target is the same question, and
+    so is another cut of the same text. A prompt before all choices of all examples says nothing: the choices alone do.
+    """
+    chosen = len(examples) > 1 and all(len(example.continuations) > 1 for example in examples)
+    constant = chosen and len({example.question for example in examples}) == 1
+    return [(example.text,) if constant else (example.question, example.text) for example in examples]
 
 
 def groups_of(examples: Sequence[Example]) -> list[list[Example]]:
@@ -143,13 +164,14 @@ def groups_of(examples: Sequence[Example]) -> list[list[Example]]:
             key = leads[key]
         return key
 
-    for example in examples:
-        asked = lead((example.question,))
-        if example.sequence is not None:
-            leads[asked] = lead(("sequence", example.sequence))
+    known = questions_of(examples)
+    for example, (first, *others) in zip(examples, known, strict=True):
+        linked = [(other,) for other in others]
+        for key in linked if example.sequence is None else [*linked, ("sequence", example.sequence)]:
+            leads[lead((first,))] = lead(key)
     groups: dict[tuple[str, ...], list[Example]] = {}
-    for example in examples:
-        groups.setdefault(lead((example.question,)), []).append(example)
+    for example, (first, *_) in zip(examples, known, strict=True):
+        groups.setdefault(lead((first,)), []).append(example)
     return list(groups.values())
 
 
@@ -165,12 +187,6 @@ def parted(examples: Sequence[Example], n: int, seed: int) -> tuple[list[Example
     return first, others
 
 
-@lru_cache(maxsize=32_768)
-def _question(asked: Text | tuple[Text, ...], continuations: tuple[Text, ...]) -> str:
-    """Kept, since each task is held against many others."""
-    return hash_of([asked, sorted(continuations, key=_order)])
-
-
 def hash_of(content: object) -> str:
     """A short hash of JSON-ready content."""
     # Surrogates that JSON lets through have no UTF-8: hashed as they stand.
@@ -181,3 +197,14 @@ def hash_of(content: object) -> str:
 def _order(text: Text) -> tuple[str, TokenIds]:
     """By which texts, or token ids, are sorted."""
     return (text, ()) if isinstance(text, str) else ("", text)
+
+
+def _bare(text: Text) -> Text:
+    """A text without white space about it; token ids as they are."""
+    return text.strip() if isinstance(text, str) else text
+
+
+def _joined(prompt: Text, continuation: Text) -> Text:
+    if isinstance(prompt, str) or isinstance(continuation, str):
+        return _bare(f"{prompt}{continuation}")
+    return (*prompt, *continuation)

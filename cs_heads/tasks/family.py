@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Any, TypeAlias, TypeVar
@@ -236,12 +236,17 @@ def _question(record: Record) -> tuple[str, ...]:
 
 def _two_sides(name: str, finding: Sequence[Record], unseen: Sequence[Record]) -> Task:
     """A finding task and its held-out examples; ``asked`` of a record is what it asks beside worked examples."""
-    sides = []
-    for records in (finding, unseen):
-        task = Task.from_records(records, name)
-        examples = zip(task.examples, records, strict=True)
-        sides.append(replace(task, examples=tuple(replace(e, asked=record.get("asked")) for e, record in examples)))
-    return sides[0].with_holdout(sides[1])
+    found, judged = (
+        asking(Task.from_records(records, name), [record.get("asked") for record in records])
+        for records in (finding, unseen)
+    )
+    return found.with_holdout(judged)
+
+
+def asking(task: Task, asked: Iterable[str | None]) -> Task:
+    """The task with the bare question of each example, which it asks whatever worked examples stand before it."""
+    examples = zip(task.examples, asked, strict=True)
+    return replace(task, examples=tuple(replace(example, asked=bare) for example, bare in examples))
 
 
 def choice_record(rng: random.Random, prompt: str, choices: Sequence[str], right: str) -> dict[str, Any]:
@@ -287,6 +292,11 @@ class Question:
     text: str
     answer: str
     choices: tuple[str, ...] = ()
+
+    @property
+    def bare(self) -> str:
+        """The question with its choices in whatever order: what is asked, whatever worked examples stand before it."""
+        return "\n".join([self.text.strip(), *sorted(self.choices)])
 
     @property
     def asked(self) -> str:

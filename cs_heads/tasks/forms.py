@@ -58,7 +58,7 @@ def letter_form(
         named = tuple(f" {letter}" for letter in letters[: len(example.continuations)])
         prompt = template.format(prompt=example.prompt, options=options)
         # Letters no longer tell one question's choices from another's.
-        asked = None if example.asked is None else example.question
+        asked = None if example.asked is None else example.text
         return replace(example, prompt=prompt, continuations=named, asked=asked)
 
     return _changed(task, "letters", changed, length_normalized=False, scorer=None)

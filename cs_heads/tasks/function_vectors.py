@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from cs_heads.arguments import check_integer, check_one_of, check_seed
-from cs_heads.tasks.data_files import input_output_pairs, read_json
-from cs_heads.tasks.family import Entry, Record, goes_with_format, with_distractors
+from cs_heads.files import read_json
+from cs_heads.tasks.data_files import input_output_pairs
+from cs_heads.tasks.family import Entry, Record, asking, goes_with_format, with_distractors
 from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import nouns, word_pairs
@@ -87,7 +88,8 @@ def load(
         else:
             prompt = f"{INSTRUCTIONS[name]}\nWord: {word}\nAnswer:"
         records.append(with_distractors(rng, prompt, output, outputs, choices))
-    task = Task.from_records(records, f"function_vectors/{name}").split(n, seed)[0]
+    whole = Task.from_records(records, f"function_vectors/{name}")
+    task = asking(whole, (f"{INSTRUCTIONS[name]}\nWord: {word}" for word, _ in asked)).split(n, seed)[0]
     return task.with_chat_template("auto") if format == "instruction" else task
 
 

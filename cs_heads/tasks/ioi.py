@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.arguments import check_integer, check_one_of, check_seed
-from cs_heads.tasks.data_files import one_file, read_json
+from cs_heads.files import read_json
+from cs_heads.tasks.data_files import one_file
 from cs_heads.tasks.family import Entry, choice_record, drawn
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.task import Task

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -10,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.arguments import check_options, check_seed, check_within, did_you_mean
-from cs_heads.tasks.data_files import csv_lines, json_lines, read_text
+from cs_heads.files import parse_json, read_text
+from cs_heads.tasks.data_files import csv_lines, json_lines
 from cs_heads.tasks.family import Entry
 from cs_heads.tasks.task import Task
 
@@ -174,8 +174,8 @@ def _csv_records(text: str, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for line, record in csv_lines(text, place):
         if "choices" in record:
             try:
-                record["choices"] = json.loads(record["choices"] or "")
-            except (ValueError, RecursionError) as error:
+                record["choices"] = parse_json(record["choices"] or "", place)
+            except ValueError as error:
                 raise ValueError(
                     f'{place}, {line}: "choices" must be a JSON list like ["a", "b"], got {record["choices"]!r:.80}'
                 ) from error

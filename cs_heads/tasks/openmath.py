@@ -147,7 +147,8 @@ def load(
     questions = list({question.text: question for question in reversed(questions)}.values())[::-1]
     prompts = with_worked_examples(questions, _INSTRUCTION, few_shot, POOL, few_shot_seed, shared=shared)
     examples = tuple(
-        Example(prompt, (f" {question.answer.strip()}",), 0, answers[question.text]) for prompt, question in prompts
+        Example(prompt, (f" {question.answer.strip()}",), 0, answers[question.text], question.bare)
+        for prompt, question in prompts
     )
     task = Task(
         "openmathinstruct2",

@@ -206,7 +206,12 @@ def load(
                 f"data_files of {form} hold none of the tasks {MBPP_TEST[0]} to {MBPP_TEST[-1]} of its test split"
             )
     examples = tuple(
-        Example(shots + made.prompt(record), (made.target(record),), reference=json.dumps(record, sort_keys=True))
+        Example(
+            shots + made.prompt(record),
+            (made.target(record),),
+            reference=json.dumps(record, sort_keys=True),
+            asked=made.prompt(record),
+        )
         for record in records
     )
     length, stop = made.max_new_tokens, made.stop

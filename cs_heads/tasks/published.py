@@ -112,10 +112,18 @@ def commonsense_qa(row: Row) -> Row:
 
 
 def boolq(rows: list[Row]) -> list[Row]:
-    """``{"question", "passage", "answer": true}``, as its authors publish it; ``label`` is 1 for yes."""
-    if "label" in rows[0] or "answer" not in rows[0]:
-        return rows
-    return [{**row, "idx": i} for i, row in enumerate(_labeled(rows))]
+    """``{"question", "passage", "answer": true}``, as its authors publish it; ``label`` is 1 or true for yes."""
+    if "label" in rows[0]:
+        return _numbered_labels(rows)
+    return rows if "answer" not in rows[0] else [{**row, "idx": i} for i, row in enumerate(_labeled(rows))]
+
+
+@_row_by_row
+def _numbered_labels(row: Row) -> Row:
+    label = row.get("label")
+    if isinstance(label, str):
+        raise ValueError(f'"label" must be 0, 1, true or false, got the text {label!r:.60}')
+    return {**row, "label": int(label)} if isinstance(label, bool) else row
 
 
 @_row_by_row

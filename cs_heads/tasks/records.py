@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +12,7 @@ import numpy as np
 from cs_heads.arguments import in_line
 from cs_heads.tasks.data_files import check_columns
 from cs_heads.tasks.example import Example
-from cs_heads.text import Text, is_token_ids
+from cs_heads.text import Text, is_token_ids, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +23,9 @@ IDS = "a list of token ids (integers of 0 or more, one at least)"
 FORMS = '{"prompt", "choices", "answer"} or {"prompt", "target"}'
 GENERATED = '{"prompt", "target", "reference"}, the last two optional'
 _FIELDS = ("prompt", "choices", "answer", "target", "positions", "reference", "sequence")
+
+# Contradictions that a warning names, and answers of each.
+_TOLD = 3
 
 # How alike a mistyped name is: "position" is near "positions", "options" is not.
 _NEAR = 0.88
@@ -46,17 +50,39 @@ def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def read_records(
     records: Iterable[tuple[str, Any]], name: str, generated: bool = False
 ) -> tuple[Kind, tuple[Example, ...]]:
-    """Kind and examples of a task's records, each with its place; a mixture of kinds raises ``ValueError``."""
+    """Kind and examples of a task's records, each with its place; a mixture of kinds raises ``ValueError``.
+
+    A warning names records that ask the same and have another answer.
+    """
     examples: list[Example] = []
     kinds: dict[Kind, str] = {}
+    answered: dict[Any, dict[Any, str]] = {}
     for place, record in records:
         kind, example = read_record(record, f"task {name!r}, {place}", generated)
         kinds.setdefault(kind, place)
         examples.append(example)
+        # Choices that differ are another question.
+        asked = (example.prompt, example.positions, frozenset(example.continuations) if kind == "choice" else None)
+        right = example.target if example.continuations else example.reference
+        answered.setdefault(asked, {}).setdefault((right, example.reference), place)
     if len(kinds) > 1:
         places = " and ".join(f"a {kind} record ({place})" for kind, place in kinds.items())
         raise ValueError(f"task {name!r} mixes two forms: {places}; a task has one")
+    twice = [(asked[0], places) for asked, places in answered.items() if len(places) > 1]
+    if twice:
+        warnings.warn(_contradictions(name, twice), stacklevel=3)
     return next(iter(kinds), "completion"), tuple(examples)
+
+
+def _contradictions(name: str, twice: list[tuple[Text, dict[Any, str]]]) -> str:
+    """Of prompts, each with the places of its answers, what a warning says."""
+    told = []
+    for prompt, places in twice[:_TOLD]:
+        answers = [f"{shown(right)!r:.40} ({place})" for (right, _), place in places.items()][:_TOLD]
+        told.append(f"{shown(prompt)[-60:]!r} is {' and '.join(answers)}")
+    more = [f"{len(twice) - _TOLD} more"] if len(twice) > _TOLD else []
+    said = "the same question has different answers, and a model gives one"
+    return f"task {name!r}: {said}: {'; '.join(told + more)}"
 
 
 def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind, Example]:
@@ -86,7 +112,7 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
         choices, answer = _choices(record, place, isinstance(prompt, str))
         return "choice", _example(place, prompt, choices, answer, sequence=sequence)
     target = _token_ids(record.get("target"))
-    if isinstance(prompt, str) and (not isinstance(target, str) or not target.strip()):
+    if isinstance(prompt, str) and (not isinstance(target, str) or not target):
         raise ValueError(
             f'{place}: "target" must be a text that is not empty, got {target!r:.200}; records are {FORMS}'
             f"{_instead_of('target', record)}"
@@ -141,7 +167,7 @@ def _generated(record: Mapping[str, Any], prompt: str, sequence: str | None, pla
     for name, text in texts.items():
         if text is not None and (not isinstance(text, str) or not text.strip()):
             raise ValueError(
-                f'{place}: "{name}" must be a text that is not empty, got {text!r}; records are {GENERATED}'
+                f'{place}: "{name}" must be a text of more than white space, got {text!r}; records are {GENERATED}'
             )
     target, reference = texts["target"], texts["reference"]
     continuations = () if target is None else (target,)
@@ -161,7 +187,7 @@ def _choices(record: Mapping[str, Any], place: str, texts: bool) -> tuple[tuple[
         choices = choices.tolist()
     listed = isinstance(choices, list | tuple)
     choices = [_token_ids(choice) for choice in choices] if listed else []
-    good = (isinstance(choice, str) and choice.strip() if texts else is_token_ids(choice) for choice in choices)
+    good = (isinstance(choice, str) and choice if texts else is_token_ids(choice) for choice in choices)
     if not listed or not all(good):
         allowed = "texts, none empty" if texts else f"choices that are each {IDS}, as the prompt is"
         raise ValueError(f'{place}: "choices" must be a list of {allowed}, got {record["choices"]!r:.200}')

@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Literal
 
 from cs_heads.arguments import check_integer, check_one_of, check_seed
-from cs_heads.tasks.data_files import input_output_pairs, lines_of, one_file, read_json
+from cs_heads.files import read_json
+from cs_heads.tasks.data_files import input_output_pairs, lines_of, one_file
 from cs_heads.tasks.example import Example
-from cs_heads.tasks.family import Entry, first_to_find, goes_with_format, with_distractors
+from cs_heads.tasks.family import Entry, asking, first_to_find, goes_with_format, with_distractors
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows
 
@@ -201,6 +202,7 @@ def load(
     else:
         stop = ["\n"] if worked else []
         task = Task.from_records(records, "rhyming", scorer=RhymeScorer(), max_new_tokens=max_new_tokens, stop=stop)
+    task = asking(task, (f"a rhyme with {word}" for word in questions))
     finding = first_to_find(task, len(rows("rhyming-paper")[0]), n, seed) if by_paper else task.split(n, seed)[0]
     return finding.with_chat_template("auto") if format == "instruction" else finding
 

@@ -258,14 +258,21 @@ def as_scorer(scorer: AnyScorer | Callable[[Example, str], float]) -> AnyScorer:
     return made
 
 
-def check_scores(scorer: AnyScorer, scores: Any, n: int) -> Float[np.ndarray, " score"]:
-    """A scorer's ``n`` scores as numbers; anything else than so many in [0, 1] raises ``ValueError`` naming it."""
+def check_scores(scorer: AnyScorer, scores: Any, of: Sequence[int]) -> Float[np.ndarray, " score"]:
+    """A scorer's scores ``of`` examples as numbers; others than one in [0, 1] for each raise ``ValueError``.
+
+    Its message names the scorer, and the first example with the score that it got.
+    """
     try:
         checked = np.asarray(scores, dtype=float)
     except (TypeError, ValueError, OverflowError):
         checked = np.empty(0)
-    if checked.shape != (n,) or not ((checked >= 0) & (checked <= 1)).all():
-        raise ValueError(f"scorer {scorer.identity!r} must give {n} numbers in 0..1, got {_written(scores)}"[:300])
+    wrong = np.flatnonzero(~((checked >= 0) & (checked <= 1)))
+    if checked.shape != (len(of),) or wrong.size:
+        said, which = _written(scores)[:100], ""
+        if checked.shape == (len(of),):
+            said, which = _written(scores[wrong[0]])[:80], f" for example {of[wrong[0]]}"
+        raise ValueError(f"scorer {scorer.identity!r:.80} must give {len(of)} numbers in 0..1, got {said}{which}")
     return checked
 
 
@@ -283,9 +290,9 @@ def compared(
 
 
 def characters(example: Example) -> Int[np.ndarray, " continuation"]:
-    """The characters of each continuation, one at least, without the space it begins with."""
+    """The characters of each continuation, one at least, without the one space it may begin with, as in lm-eval."""
     # No task over token ids is length-normalized.
-    return np.maximum([len(text.lstrip()) for text in example.continuations if isinstance(text, str)], 1)
+    return np.maximum([len(text.removeprefix(" ")) for text in example.continuations if isinstance(text, str)], 1)
 
 
 def margin_of_choice(compared: Float[np.ndarray, " continuation"], answer: int) -> float:

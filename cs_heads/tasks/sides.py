@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from cs_heads.arguments import check_list, check_seed, in_line
-from cs_heads.tasks.example import groups_of
+from cs_heads.tasks.example import groups_of, questions_of
 from cs_heads.tasks.task import Task
 
 
@@ -50,11 +51,48 @@ def confirming_side(task: Task) -> Task:
     return task.held_out
 
 
+def distinct(task: Task, seen: Collection[str] = ()) -> tuple[Task, tuple[str, ...]]:
+    """One example of each question, the first, of those that are not ``seen``: what counts as evidence.
+
+    Args:
+        task: A task, whole or one of its sides.
+        seen: Hashes of the questions of other examples (``HeadRanking.examples``).
+
+    Returns:
+        The task with these examples, and notes that say how many others were left out, if any.
+
+    Raises:
+        ValueError: No example is left.
+
+    >>> asked = [{"prompt": "One, two,", "target": " three"}, {"prompt": "One, two, ", "target": "three"}]
+    >>> task, notes = distinct(Task.from_records(asked, "counting"))
+    >>> len(task), notes
+    (1, ("task 'counting' asks 1 different question in 2 examples: one example of each counts",))
+    """
+    kept, known, n_seen, hidden = [], set[str](), 0, {*seen}
+    for example, keys, others in zip(task.examples, questions_of(task.examples), task.known, strict=True):
+        if not hidden.isdisjoint(others):
+            n_seen += 1
+        elif known.isdisjoint(keys):
+            kept.append(example)
+        known.update(keys)
+    n, word = len(task), {"whole": "", "finding": "finding ", "confirming": "unseen "}[task.role]
+    notes = []
+    if n_seen:
+        notes.append(f"{n_seen} of {n} {word}examples of task {task.name!r} are left out: heads were found on them")
+    if n_seen + len(kept) < n:
+        questions = f"{len(kept)} different question{'' if len(kept) == 1 else 's'}"
+        notes.append(f"task {task.name!r} asks {questions} in {n - n_seen} examples: one example of each counts")
+    if not kept:
+        raise ValueError(f"task {task.name!r} has no examples to judge on: {notes[0]}")
+    return (replace(task, examples=tuple(kept)) if notes else task), tuple(notes)
+
+
 def control_side(task: Task, n: int, seed: int) -> Task:
     """Up to ``n`` examples of a control to judge with: the unseen ones, or of a whole task some drawn with ``seed``.
 
-    Of a whole task they come from the half that ``search_control`` leaves with the same seed; one that is a single
-    question has no halves, and all of it serves both.
+    They are one of each question. Of a whole task they come from the half that ``search_control`` leaves with the same
+    seed.
 
     Args:
         task: The control, split or whole.
@@ -65,41 +103,51 @@ def control_side(task: Task, n: int, seed: int) -> Task:
         A task of up to ``n`` examples: a confirming side, or of a whole task one of role ``"whole"``.
 
     Raises:
-        ValueError: A finding side without held-out examples, or what is no task.
+        ValueError: A finding side without held-out examples, a whole task of one question, or what is no task.
     """
     check_seed(seed)
     check_is_task(task)
+    return unseen_control(task, n, seed, ())[0]
+
+
+def unseen_control(task: Task, n: int, seed: int, seen: Collection[str]) -> tuple[Task, tuple[str, ...]]:
+    """``control_side`` without what is ``seen``, and notes on what was left out (``distinct``)."""
     if task.role != "whole":
-        return confirming_side(task).take(n)
-    half = _halves(task, seed)[1]
+        side, notes = distinct(confirming_side(task), seen)
+        return side.take(n), notes
+    half, notes = distinct(_halves(task, seed)[1], seen)
     order = np.random.default_rng(seed).permutation(len(half))[:n]
-    return replace(half, examples=tuple(half.examples[index] for index in sorted(order)))
+    return replace(half, examples=tuple(half.examples[index] for index in sorted(order))), notes
 
 
 def search_control(task: Task, seed: int) -> Task:
-    """The examples of a control that a search may use: the finding side, or half of a whole task.
+    """The examples of a control that a search may use, one of each question: the finding side, or half of a whole task.
 
-    ``control_side`` draws from the other half with the same ``seed``; a task that is a single question has none.
+    ``control_side`` draws from the other half with the same ``seed``.
 
     Args:
         task: The control, split or whole.
         seed: Halves a whole task.
 
     Returns:
-        A task that shares no example with ``control_side`` of the same seed, but for one that is a single question.
+        A task that shares no question with ``control_side`` of the same seed.
 
     Raises:
-        ValueError: A confirming side, whose examples are kept for the proof, or what is no task.
+        ValueError: A confirming side, whose examples are kept for the proof, a whole task of one question, or what is
+            no task.
     """
     check_seed(seed)
     check_is_task(task)
-    return _halves(task, seed)[0] if task.role == "whole" else finding_side(task)
+    return distinct(_halves(task, seed)[0] if task.role == "whole" else finding_side(task))[0]
 
 
 def _halves(task: Task, seed: int) -> tuple[Task, Task]:
-    """A whole task's halves, to search and to judge with; twice the task where it is one question, with no halves."""
+    """A whole task's halves, to search and to judge with."""
     if len(groups_of(task.examples)) < 2:
-        return task, task
+        raise ValueError(
+            f"control {task.name!r} must ask two questions or more, some to search and some to judge with; all of its "
+            f"{len(task)} examples are of one question or sequence"
+        )
     searched, judged = (replace(half, role="whole", held_out=None) for half in task.split(len(task) // 2, seed))
     return searched, judged
 

@@ -25,7 +25,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from cs_heads.arguments import check_integer
-from cs_heads.tasks.data_files import csv_lines, lines_of, one_file, read_text
+from cs_heads.files import read_text
+from cs_heads.tasks.data_files import csv_lines, lines_of, one_file
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.family import Entry, first_to_find
 from cs_heads.tasks.task import Task

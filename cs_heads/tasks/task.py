@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.arguments import check_integer, check_one_of, check_seed
-from cs_heads.tasks.example import Example, groups_of, hash_of, parted
+from cs_heads.tasks.example import Example, groups_of, hash_of, parted, questions_of
 from cs_heads.tasks.records import Kind, numbered, read_records, records_of
 from cs_heads.tasks.scorer import (
     AnyScorer,
@@ -66,7 +66,7 @@ class Task:
 
     - ``choice`` (``acc``): 1 when the right continuation has the highest summed log-probability;
       with ``length_normalized=True`` (``acc_norm``) each sum is divided by the continuation's
-      length in characters, its leading space not counted.
+      length in characters, the one space that it may begin with not counted.
     - ``completion``: 1 when every target token is the argmax, which is greedy exact match without
       decoding; over token ids with ``accuracy="token"`` the share of target tokens that are the argmax.
     - ``generation``: what ``scorer`` says of the text that the model writes after the prompt, greedily, up to
@@ -92,7 +92,8 @@ class Task:
         held_out: The unseen examples of a finding task (None: there are none).
 
     Raises:
-        ValueError: No example, examples of another kind, texts beside token ids, or fields that do not fit together.
+        ValueError: No example, examples of another kind, texts beside token ids, fields that do not fit together, or
+            unseen examples that ask what the task asks.
     """
 
     name: str
@@ -110,6 +111,8 @@ class Task:
 
     def __post_init__(self) -> None:
         _check_task(self)
+        if self.held_out is not None:
+            _check_unseen(self, self.held_out)
 
     @classmethod
     def from_records(
@@ -235,6 +238,15 @@ class Task:
             return 0.0
         return float(np.mean([1 / len(example.continuations) for example in self.examples]))
 
+    @cached_property
+    def known(self) -> list[frozenset[str]]:
+        """By which hashes each example is known: those of its question (``questions_of``) and of its sequence."""
+        asked = zip(self.examples, questions_of(self.examples), strict=True)
+        return [
+            frozenset(keys if one.sequence is None else (*keys, hash_of(["sequence", self.name, one.sequence])))
+            for one, keys in asked
+        ]
+
     @property
     def identity(self) -> str:
         """A hash of the examples, in order, and of ``scoring``."""
@@ -289,7 +301,7 @@ class Task:
         """
         if isinstance(self.scorer, LogprobScorer):
             scored = self.scorer.score_logprobs(self.examples[example], logprobs, [share == 1 for share in hits])
-            return float(check_scores(self.scorer, [scored], 1)[0])
+            return float(check_scores(self.scorer, [scored], [example])[0])
         if self.kind == "completion":
             return float(hits[0] if self.accuracy == "token" else hits[0] == 1)
         logprobs = compared(self.examples[example], logprobs, self.length_normalized)
@@ -336,11 +348,11 @@ class Task:
         """
         chosen = [self.examples[index] for index in examples]
         if intact is not None and hasattr(self.scorer, "against") and isinstance(self.scorer, RelativeScorer):
-            return check_scores(self.scorer, self.scorer.against(chosen, texts, intact), len(texts))
+            return check_scores(self.scorer, self.scorer.against(chosen, texts, intact), examples)
         if not isinstance(self.scorer, FunctionScorer | Scorer):
             wants = "needs the intact model's texts" if self.relative else "is not scored by texts"
             raise ValueError(f"task {self.name!r} is a {self.kind} task: it {wants}")
-        return check_scores(self.scorer, self.scorer(chosen, texts), len(texts))
+        return check_scores(self.scorer, self.scorer(chosen, texts), examples)
 
     def generated(self, max_new_tokens: int, stop: Sequence[str] = ()) -> Task:
         """The completion task with the model writing its answer: 1 where the text is the target, white space aside.
@@ -404,8 +416,9 @@ class Task:
     def split(self, n: int | None = None, seed: int = 0) -> tuple[Task, Task]:
         """Disjoint finding and confirming tasks: ``n`` examples to find heads with, all others to confirm.
 
-        Examples of one question and continuations (of one prompt of token ids), or of one sequence, stay on one side,
-        so the finding side may have fewer than ``n``.
+        Examples of one question or of one sequence stay on one side, so the finding side may have fewer than ``n``. The
+        same prompt with another target is the same question, and so is another cut of the same text into both. Where
+        prompts say nothing, since they are empty or before all choices the same, the continuations are the question.
 
         Args:
             n: By default 100, or half of the task where it has fewer than 200 examples.
@@ -439,9 +452,8 @@ class Task:
             unseen: The unseen examples, scored in the same way.
 
         Raises:
-            ValueError: Both share examples, or are scored in different ways.
+            ValueError: Both share questions or sequences, or are scored in different ways.
         """
-        _check_unseen(self, unseen)
         for name, value in ({"accuracy": self.accuracy} | self.scoring).items():
             if (other := unseen.scoring.get(name, unseen.accuracy)) != value:
                 raise ValueError(f"unseen must be scored as task {self.name!r} is ({name} {value}), got {other}")
@@ -493,11 +505,13 @@ def _check_task(task: Task) -> None:
 
 def _check_unseen(task: Task, unseen: Task) -> None:
     """Raise ``ValueError`` where unseen examples ask what a task asks, or are of its sequences."""
-    for each, what in (("example", "question"), ("sequence", "sequence")):
-        own, others = ({getattr(example, what) for example in side.examples} - {None} for side in (task, unseen))
-        if shared := own & others:
+    n, examples = len(task), (*task.examples, *unseen.examples)
+    sequences = [() if one.sequence is None else (one.sequence,) for one in examples]
+    for each, keys in (("question", questions_of(examples)), ("sequence", sequences)):
+        own = {key for known in keys[:n] for key in known}
+        if shared := sum(not own.isdisjoint(known) for known in keys[n:]):
             raise ValueError(
-                f"unseen must share no {each} with task {task.name!r}; {len(shared)} of its {each}s are in both"
+                f"unseen examples (held_out) must share no {each} with task {task.name!r}; {shared} of {len(unseen)} do"
             )
 
 

@@ -30,7 +30,7 @@ _log = logging.getLogger("mkdocs.hooks.files")
 
 def outside() -> dict[str, str]:
     """Files of the repository outside docs/ that are part of the site: path from its root -> place in the site."""
-    found = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern))
+    found = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern) if path.is_file())
     return PAGES | {name: name for name in (path.relative_to(ROOT).as_posix() for path in found)}
 
 

@@ -11,8 +11,8 @@ import torch
 import transformers
 
 import cs_heads as cs
+from cs_heads.lens import describe
 from cs_heads.lens.forward import logits_at
-from cs_heads.lens.model import describe
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid, Head, Unit
 from tests.plain import output_projections, units_replaced
@@ -326,7 +326,16 @@ def test_folded_value_biases_are_refused(folders, backend):
         pass
 
 
-@pytest.mark.parametrize("factor", [float("nan"), float("inf"), "half", None, True])
+def test_a_factor_that_the_dtype_of_the_model_has_not_is_refused_with_the_largest_that_it_has(folders):
+    model = cs.load_model(folders("llama"), device="cpu", dtype="float16")
+    said = r"got 70000\.0 for L0H0; the largest of the model's dtype is 6\.55e\+04"
+    with pytest.raises(ValueError, match=said), cs.scale(model, {"L0H0": 70000.0}):
+        pass
+    with cs.scale(model, {"L0H0": 60000.0}):
+        pass
+
+
+@pytest.mark.parametrize("factor", [float("nan"), float("inf"), 1e39, -1e39, 10**400, "half", None, True])
 def test_a_factor_is_a_finite_number(load, factor):
     scale = contextmanager(untyped(cs.scale))
     with pytest.raises(ValueError, match="factors must be finite numbers, got"), scale(load("llama"), {"L0H0": factor}):
@@ -431,12 +440,62 @@ def test_hooks_are_not_baked_in(load, backend):
         ),
     ):
         cs.bake(model, "L1H2")
-    model.hook_dict["blocks.0.attn.hook_z"].add_hook(lambda z, hook: z, is_permanent=True)
-    try:
-        with pytest.raises(ValueError, match=r"with copy=True: permanent hooks stand on it .*; say copy=False"):
-            cs.bake(model, "L1H2")
-    finally:
-        model.reset_hooks(including_permanent=True)
+
+
+def test_a_permanent_hook_works_on_the_copy_alone(load, backend):
+    """It belongs to the model, and what it calls of the model is the copy's own there."""
+    model = copy.deepcopy(load("llama", backend))
+    other = model.hook_dict["blocks.2.hook_mlp_out"]
+    model.hook_dict["blocks.0.attn.hook_z"].add_hook(lambda z, hook: 2 * other(z), is_permanent=True)
+    with cs.ablated(model, OFF):
+        off = run(model)
+    baked = cs.bake(model, OFF)
+    assert torch.equal(run(baked), off)
+    called = []
+    other.register_forward_hook(lambda *arguments: called.append(arguments))
+    run(baked)
+    assert not called
+
+
+FALCON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 23}
+OPT = FALCON | {"ffn_dim": 48, "max_position_embeddings": 64, "word_embed_proj_dim": 32}
+XGLM = {"d_model": 32, "num_layers": 2, "attention_heads": 4, "vocab_size": 23, "ffn_dim": 48}
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("Falcon", FALCON), ("OPT", OPT), ("XGLM", XGLM)])
+def test_models_with_hooks_and_linear_maps_of_their_libraries_are_baked(name, sizes, tmp_path):
+    """TransformerLens puts hooks on MLPs of OPT and XGLM; transformers has a linear map of its own for Falcon."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**sizes, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    hf = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for parameter in hf.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    hf.save_pretrained(tmp_path)
+    model = cs.load_model(tmp_path, "cpu")
+    tokens = torch.tensor([[1, 5, 7, 9, 4]])
+    intact = model(tokens)
+    baked = cs.bake(model, ["L0H1", "L1H3"])
+    assert torch.equal(model(tokens), intact)
+    ends = ("self_attn.out_proj", "self_attention.dense")
+    projections = [module for path, module in hf.named_modules() if path.endswith(ends)]
+    for projection, head in zip(projections, (1, 3), strict=True):
+        kept = torch.arange(32) // 8 != head
+        projection.register_forward_pre_hook(lambda _, given, kept=kept: (given[0] * kept,))
+    with torch.no_grad():
+        off = hf(tokens).logits
+        torch.testing.assert_close(baked(tokens), off, rtol=0, atol=1e-5)
+    assert (intact - off).abs().max() > 0.1
+    # The same hook points fire when the copy runs: all of them its own.
+    fired = {model: set(), baked: set()}
+    for of, places in fired.items():
+        for place, point in of.hook_dict.items():
+            point.register_forward_hook(lambda *_, places=places, place=place: places.add(place))
+    model(tokens)
+    of_model = set(fired[model])
+    fired[model].clear()
+    baked(tokens)
+    assert fired == {model: set(), baked: of_model}
 
 
 def test_a_model_that_would_run_otherwise_is_refused_and_left_as_it_was(load):
@@ -453,12 +512,25 @@ def test_a_model_that_would_run_otherwise_is_refused_and_left_as_it_was(load):
     assert "without" not in describe(model)
 
 
-def test_weights_that_are_no_plain_matrix_are_refused(load):
+def test_a_linear_map_that_adds_to_its_weights_is_refused(load):
     class Adapter(torch.nn.Linear):
         """What a library of adapters puts in a linear map's place."""
 
+        def forward(self, z):
+            return super().forward(z) + z.mean(dim=-1, keepdim=True)
+
     model = copy.deepcopy(load("llama"))
     model.blocks[1].attn.o.original_component.__class__ = Adapter
+    with pytest.raises(ValueError, match=r"L1H2 cannot be taken out .*: without these weights it does not run as with"):
+        cs.bake(model, "L1H2")
+
+
+def test_weights_that_are_no_plain_matrix_are_refused(load):
+    class Packed(torch.nn.Module):
+        """What a library of packed weights puts in a linear map's place."""
+
+    model = copy.deepcopy(load("llama"))
+    model.blocks[1].attn.o.original_component.__class__ = Packed
     with pytest.raises(
         ValueError, match=r"L1H2 cannot be taken out .*: the output weights of layer 1 are no plain matrix"
     ):

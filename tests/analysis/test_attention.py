@@ -71,7 +71,7 @@ def test_saved_attention_is_read_back_to_four_decimals(model, tmp_path):
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": "cs-heads attention", "version": 2}'])
 def test_another_file_is_no_saved_attention(tmp_path, text):
     (tmp_path / "other.json").write_text(text)
-    with pytest.raises(ValueError, match="holds no saved attention"):
+    with pytest.raises(ValueError, match=r"is no saved attention|has attention format 2"):
         HeadAttention.load(tmp_path / "other.json")
 
 

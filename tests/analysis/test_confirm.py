@@ -194,8 +194,9 @@ def test_controls_show_what_the_heads_do_to_other_tasks_and_count_in_the_verdict
     # Every answer of this model hangs on these heads; the coins cannot tell.
     assert proof.verdict == "shared"
     assert proof.specificity.shared_with == ("others",)
-    (note,) = proof.notes
+    note, unknown = proof.notes
     assert note.startswith("control coins does not count: the intact model")
+    assert unknown.startswith("it is not known which examples these heads were found on")
 
 
 def test_by_default_everyday_skills_are_the_controls(model, task, measured, few_skills):

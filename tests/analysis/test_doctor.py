@@ -1,6 +1,7 @@
 """What ``cs-heads doctor`` says of models as they should be, and of models made wrong on purpose."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -14,10 +15,11 @@ from cs_heads.analysis import doctor
 from cs_heads.cli import main
 from cs_heads.lens import checks
 from cs_heads.lens.checks import Check
+from tests.lens.test_abilities import forget_what_is_stored
 from tests.tiny import load_tokenizer, make_tokenizer, skip_unless_loaded
 
-NAMES = ["weights", "hook_z", "logits", "BOS", "padding", "batch", "dtype", "folded biases", "fused attention"]
-NAMES += ["heads", "context length", "speed"]
+NAMES = ["weights", "hook_z", "logits", "BOS", "later tokens", "padding", "batch", "dtype", "folded biases"]
+NAMES += ["fused attention", "shortcuts", "heads", "context length", "speed"]
 
 
 @pytest.fixture
@@ -187,7 +189,8 @@ def test_a_hook_that_does_not_fire_fails(model, examine, put_hooks):
     unused = type(model.hook_dict["blocks.1.attn.hook_z"])()
     put_hooks({**model.hook_dict, "blocks.1.attn.hook_z": unused})
     lines = examine()
-    assert (lines["hook_z"].status, "in layer 1" in lines["hook_z"].found) == ("fail", True)
+    assert wrong(lines) == {"hook_z"}
+    assert "head by head: at blocks.1.attn.hook_z are no numbers a token, for 4 heads" in lines["hook_z"].found
 
 
 GATES = {"another head is off": lambda gate: gate.roll(1, dims=2), "no head is ever off": torch.ones_like}
@@ -196,13 +199,13 @@ GATES = {"another head is off": lambda gate: gate.roll(1, dims=2), "no head is e
 @pytest.fixture
 def exchange_gates(monkeypatch):
     """Puts other gates in place of those that are asked for."""
-    from cs_heads.lens import checks, forward, gates
+    from cs_heads.lens import abilities, checks, forward, gates
 
     def exchange(other):
         def gated(model, gate, *replacement):
             return gates.gated(model, None if gate is None else other(gate), *replacement)
 
-        for module in (forward, checks):
+        for module in (abilities, checks, forward):
             monkeypatch.setattr(module, "gated", gated)
 
     return exchange
@@ -316,13 +319,13 @@ def test_another_tokenizer_fails(model, examine, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("axis", "failed"), [(1, {"padding"}), (0, {"padding", "batch"})])
+@pytest.mark.parametrize(("axis", "failed"), [(1, {"later tokens", "padding"}), (0, {"padding", "batch"})])
 def test_scores_that_depend_on_padding_or_on_the_batch_fail(folders, backend, dtype, axis, failed):
     """A layer that takes a little of a mean over positions, or over the texts of a batch."""
     model = cs.load_model(folders("llama"), device="cpu", dtype=dtype, backend=backend)
     model.hook_dict["blocks.0.hook_resid_pre"].add_hook(lambda x, hook: x + 0.01 * x.mean(axis, keepdim=True))
     lines = by_name(cs.check_model(model))
-    assert wrong(lines) - {"hook_z"} == failed
+    assert wrong(lines) - {"hook_z", "fused attention", "shortcuts"} == failed
 
 
 def test_a_model_coarser_than_its_files_is_warned_of(folders, backend):
@@ -346,6 +349,16 @@ def test_fused_attention_that_a_hook_forbids_is_warned_of(load, backend):
     point.remove_hooks("fwd")
     reason = "a hook listens inside attention" if backend == "bridge" else "the model is no bridge"
     assert (line.status, line.found) == ("warn", f"not usable: {reason}")
+
+
+def test_a_bridge_that_stores_no_keys_and_values_is_warned_of(load, monkeypatch):
+    forget_what_is_stored(monkeypatch)
+    line = by_name(cs.check_model(load("llama")))["shortcuts"]
+    assert line.status == "warn"
+    assert line.found.startswith(
+        "gradients through stored keys and values not used: ValueError('not every layer stores"
+    )
+    assert "transformers" in line.remedy
 
 
 def test_heads_that_are_not_those_of_the_configuration_fail(model, examine):
@@ -387,15 +400,15 @@ def test_a_search_that_takes_days_is_warned_of(load, monkeypatch):
     assert "takes about 6 days with examples of 32 tokens" in line.found
 
 
-def test_a_model_that_does_not_run_is_told_line_by_line(model, examine):
+def test_a_model_that_does_not_run_is_told_in_one_line(model, examine):
     def fail(module, arguments):
         raise RuntimeError("out\nof order")
 
     model.unembed.register_forward_pre_hook(fail)
     lines = examine()
-    assert list(lines) == NAMES
-    assert wrong(lines) - {"fused attention"} == {"hook_z", "logits", "padding", "batch", "speed"}
-    assert lines["logits"].found == "could not be checked: out of order"
+    assert list(lines) == ["hook_z"]
+    assert re.search(r"TransformerLens cannot run its \w+ \(RuntimeError: out\b", lines["hook_z"].found)
+    assert "\n" not in str(lines["hook_z"])
 
 
 def test_too_little_memory_for_the_plain_model_is_said(load, folders, monkeypatch):
@@ -438,7 +451,7 @@ def test_from_a_shell_it_prints_lines_and_tells_by_its_status(folders, broken, c
     out, err = capsys.readouterr()
     assert err == ""
     assert [line[6:22].strip() for line in out.splitlines()[:-2]] == NAMES
-    assert out.splitlines()[-1] == f"model {folders('llama')}: 12 ok, 0 warn, 0 fail"
+    assert out.splitlines()[-1] == f"model {folders('llama')}: 14 ok, 0 warn, 0 fail"
     assert main(["doctor", str(broken(drop)), "--device", "cpu", "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert said["ok"] is False

@@ -1,13 +1,16 @@
 """What heads take from tasks, on planted truths: the numbers against the plants."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.drops import Column, heads_of, measure_drops
 from cs_heads.analysis.losses import TaskDrop, task_drop
+from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.ranking import HeadRanking
 from cs_heads.simulate import planted_world
 from cs_heads.units import Head, HeadGrid
@@ -184,3 +187,23 @@ def test_chance_is_that_of_the_task_of_each_part():
     part.task = SimpleNamespace(chance=0.5)
     found = measure_drops([Column("two", "suite", (part, Planted(GRID, {})))], {"h": [MATHS]}, {})
     assert found.drops["h"]["two"].chance == 0.25
+
+
+@pytest.mark.parametrize("score", [7.0, -1.0, float("inf"), float("nan")])
+def test_what_is_no_score_is_refused_by_example_and_value(score):
+    """An experiment of another's making: a verdict on a score of 7 would read like any other."""
+
+    class Wrong(Planted):
+        def __call__(self, masks, examples=None):
+            scores = super().__call__(masks, examples)
+            scores[0, 5] = score
+            return scores
+
+    wrong, said = Wrong(GRID, {MATHS: 0.5}), f"must answer with scores in 0..1, got {score} for example 5 of 'control'"
+    for ask in (
+        lambda: measure_drops([Column("maths", "own", (wrong,))], {"maths": [MATHS]}, {"maths": "maths"}),
+        lambda: measure_proof(wrong, [MATHS]),
+        lambda: measure_sparsity([Column("maths", "own", (wrong,))], [MATHS], n_random=2),
+    ):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            ask()

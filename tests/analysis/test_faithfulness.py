@@ -231,9 +231,13 @@ def test_where_there_is_nothing_to_keep_no_ratio_is_given(experiment, response, 
         (
             {"a": ranking(), "b": ranking(grid=Grid(4, 5, "neurons"))},
             {},
-            "ranked on the grid of the model, 3 × 4 heads; got 'a' on 4 × 5 heads",
+            r"found\['a'\] must be ranked on the grid of the model, 3 × 4 heads, got 4 × 5 heads",
         ),
-        (ranking(grid=Grid(3, 48, "neurons")), {}, "got 'made' on 3 × 48 neurons"),
+        (
+            ranking(grid=Grid(3, 48, "neurons")),
+            {},
+            r"found\['made'\] must be ranked .*, got 3 × 48 neurons: give units='neurons'",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused_before_the_model_runs(model, task, given, options, message):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,8 @@ from jaxtyping import Float
 
 from cs_heads import analysis
 from cs_heads.analysis.atlas_result import Atlas
-from cs_heads.analysis.result import Record, Result
+from cs_heads.analysis.result import Result
+from cs_heads.record import Record
 from cs_heads.units import Head
 
 
@@ -27,7 +29,7 @@ class Whole(Result):
     parts: dict[str, tuple[Part, ...]]
     numbers: Float[np.ndarray, "a b"] | None
     notes: tuple[str, ...] = ()
-    provenance: dict = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
 
     def to_frame(self):
         return pd.DataFrame([part.to_dict() for parts in self.parts.values() for part in parts])
@@ -53,17 +55,33 @@ def test_what_was_written_is_read_back():
     assert (again.numbers == np.eye(2)).all()
 
 
-def test_what_an_older_version_did_not_write_is_as_by_default():
+def test_what_is_not_written_is_as_by_default():
     record = {name: value for name, value in made().to_dict().items() if name not in ("notes", "provenance")}
-    again = Whole.from_dict({**record, "numbers": None, "unknown": 5})
+    again = Whole.from_dict({**record, "numbers": None})
     assert (again.notes, again.provenance, again.numbers) == ((), {}, None)
 
 
 @pytest.mark.parametrize("missing", ["name", "share_low"])
 def test_a_field_without_a_default_must_be_there(missing):
     record = {name: value for name, value in made().parts["some"][0].to_dict().items() if name != missing}
-    with pytest.raises(KeyError, match=missing):
+    with pytest.raises(ValueError, match=f"{missing} is missing"):
         Part.from_dict(record)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"heads": ["L0H1", 5]}, r"heads\[1\]: text 5 is no head"),
+        ({"parts": {"some": [{"name": "one", "share": None}]}}, r"parts\['some'\]\[0\]: share_low is missing"),
+        ({"parts": {"some": [5]}}, r"parts\['some'\]\[0\] must be an object, got 5"),
+        ({"numbers": [[1.0, 2.0], [3.0]]}, r"numbers\[0\] must be a number in .*, got \[1.0, 2.0\]"),
+        ({"provenance": [1]}, r"provenance must be an object, got \[1\]"),
+        ({"note": ["one"]}, "'note' is no field of it; did you mean 'notes'"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_its_place(changed, message):
+    with pytest.raises(ValueError, match=message):
+        Whole.from_dict(made().to_dict() | changed)
 
 
 def test_a_notebook_shows_the_table_without_row_numbers_and_the_notes_below():

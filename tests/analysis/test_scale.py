@@ -125,20 +125,24 @@ def test_a_folder_is_read_as_the_command_line_writes_it(tmp_path):
     curve = measure_sparsity([Column("own", "own", (experiment,))], list(DROPS))
     found = ranking(provenance={"task": {"name": "sums"}})
     found.save(tmp_path / "ranking.json")
-    record = {"confirm": proof.to_dict(), "half": curve.heads_for(0.5)}
-    (tmp_path / "result.json").write_text(json.dumps(record))
+    (tmp_path / "result.json").write_text(json.dumps({"confirm": proof.to_dict()}))
+    (tmp_path / "curve.json").write_text(json.dumps(curve.to_dict()))
     by_folder, by_hand = (scale_study({"m": study}).to_frame() for study in (tmp_path, Study(found, proof, curve)))
     assert by_folder.equals(by_hand)
     assert by_folder["task"].item() == "sums"
     assert by_folder["heads for half"].item() == 2
 
 
-def test_a_folder_of_an_older_version_has_a_profile_and_no_index(tmp_path):
+def test_a_folder_without_a_curve_or_with_a_broken_proof(tmp_path):
     ranking().save(tmp_path / "ranking.json")
-    record = {"confirm": {"heads": ["L1H0"], "baseline": 0.9, "drop": 0.5, "interval": [0.4, 0.6], "random_drop": 0.0}}
+    record = {"confirm": measure_proof(Planted(GRID, DROPS), list(DROPS)).to_dict()}
     (tmp_path / "result.json").write_text(json.dumps(record))
     (model,) = scale_study({"m": tmp_path}).models
-    assert (model.localization, model.half, model.n_ablated) == (None, None, 1)
+    assert (model.half, model.n_ablated) == (None, 2)
+    record["confirm"]["baseline"] = 7
+    (tmp_path / "result.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"result\.json': result: baseline must be a number in 0\.\.1, got 7"):
+        scale_study({"m": tmp_path})
 
 
 def test_the_result_is_json_with_one_row_a_model_and_part():

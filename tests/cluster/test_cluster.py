@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -24,6 +25,7 @@ from cs_heads.cli import main
 from cs_heads.cluster import placed, pool
 from cs_heads.cluster.pool import WorkersLostError
 from cs_heads.cluster.session import join, leave
+from cs_heads.lens import ModelState
 from tests.analysis.test_taxonomy import formats
 from tests.conftest import BACKENDS
 from tests.known_heads import WORKING, choice_of_own_answers, own_answers, rows_run
@@ -153,6 +155,14 @@ def test_what_heads_become_is_prepared_once(cluster_of, load, kind):
     assert two.spent == here.spent == 7 * 8
 
 
+def test_a_model_that_was_changed_since_it_was_sent_is_refused(load):
+    """The workers have it as it was: what is measured of it would pass for the changed one's."""
+    model = load("gpt2")
+    cluster = SimpleNamespace(_end=SimpleNamespace(alive=True), _sent=ModelState.of(model), model_or_info=model)
+    with cs.ablated(model, ["L0H1"]), pytest.raises(ValueError, match="when it was sent to the workers: hooks stand"):
+        Cluster.engine(cluster, [])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ones_own_model_is_sent_to_the_workers(ray, load, backend):
@@ -164,6 +174,9 @@ def test_ones_own_model_is_sent_to_the_workers(ray, load, backend):
         np.testing.assert_allclose(there.logprob(off(4)), here.logprob(off(4)), atol=1e-5)
         assert there.model is model
         assert there.provenance() == here.provenance()
+        changed = "must be what it was when it was sent to the workers: hooks stand on"
+        with cs.ablated(model, ["L0H1"]), pytest.raises(ValueError, match=changed):
+            Experiment(cluster, choices())
 
 
 @pytest.mark.slow

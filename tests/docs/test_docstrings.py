@@ -68,7 +68,7 @@ def refuses(code):
     caught = {node for part in tried for node in ast.walk(part)}
     asked = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call) and node not in caught]
     raises = any(isinstance(node, ast.Raise) for node in ast.walk(tree))
-    return raises or any(re.search(r"(^|[._])(check|read_saved)", name) for name in asked)
+    return raises or any(re.search(r"(^|[._])(check|read_text)", name) for name in asked)
 
 
 def test_what_is_shown_is_found_with_its_arguments():

@@ -4,6 +4,7 @@ import ast
 import re
 import shlex
 from fnmatch import fnmatch
+from importlib import util
 
 import pytest
 from sybil import Document
@@ -27,6 +28,7 @@ from tests.docs.pages import (
     text_of,
     words,
 )
+from tests.waiting import run_program
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 START = ROOT / "docs" / "start.md"
@@ -212,6 +214,26 @@ def test_every_file_measured_on_a_real_model_has_the_script_that_makes_it():
     files = {each.relative_to(folder).as_posix() for each in folder.rglob("*.*") if each.is_file()} - {"README.md"}
     assert {name for name in files if not any(fnmatch(name, pattern) for pattern in made)} == set()
     assert {pattern for pattern in made if not any(fnmatch(name, pattern) for name in files)} == set()
+
+
+def test_the_site_takes_files_alone_from_outside_its_folder(tmp_path, monkeypatch):
+    """A folder may be named as a file is, with a dot."""
+    spec = util.spec_from_file_location("files", ROOT / "docs" / "_hooks" / "files.py")
+    files = util.module_from_spec(spec)
+    spec.loader.exec_module(files)
+    (tmp_path / "benchmarks" / "real" / "model-2.5").mkdir(parents=True)
+    (tmp_path / "benchmarks" / "real" / "model-2.5" / "heads.csv").touch()
+    monkeypatch.setattr(files, "ROOT", tmp_path)
+    found = {file for file in files.outside() if file not in files.PAGES}
+    assert found == {"benchmarks/real/model-2.5/heads.csv"}
+
+
+def test_what_every_change_must_pass_builds_the_site_once():
+    planned = run_program(["make", "--dry-run", "--always-make", "test"], cwd=ROOT).stdout.splitlines()
+    built = [i for i, line in enumerate(planned) if "-m mkdocs build --strict" in line]
+    installed = [i for i, line in enumerate(planned) if re.search(r"-e '\.\[.*docs.*\]'", line)]
+    assert len(built) == len(installed) == 1
+    assert installed < built
 
 
 def test_what_is_cited_is_this_version():

@@ -8,7 +8,6 @@ from transformers.utils import chat_template_utils
 
 from cs_heads import Experiment, Task, load_task
 from cs_heads.experiment.inputs import as_shown
-from cs_heads.lens.patch import encode_answers
 from cs_heads.lens.tokens import encode_example, encode_prompt
 from cs_heads.tasks.chat import ChatTemplate, chat_prompt, template_identity
 from tests.tiny import WORDS, make_tokenizer
@@ -50,13 +49,14 @@ def test_the_beginning_of_sequence_token_comes_once(template):
     tokenizer.chat_template = template
     shown = chat_prompt(tokenizer, "the cat")
     assert shown.startswith("<s>") == (template is TEMPLATE)
-    expected = ids(tokenizer, "<s> , king the cat . dog")
-    assert encode_prompt(tokenizer, shown) == expected
+    with_bos = ids(tokenizer, "<s> , king the cat . dog")
+    expected = with_bos if template is TEMPLATE else with_bos[1:]
+    assert encode_prompt(tokenizer, shown) == encode_prompt(tokenizer, shown, prepend_bos=False) == expected
     assert encode_example(tokenizer, shown, ["runs", "sees"]).prompt == expected
-    assert encode_prompt(tokenizer, shown, prepend_bos=True) == expected
+    assert encode_prompt(tokenizer, shown, prepend_bos=True) == with_bos
     assert tokenizer.apply_chat_template(
         [{"role": "user", "content": "the cat"}], add_generation_prompt=True, date_string="x", return_dict=False
-    ) == list(ids(tokenizer, shown))
+    ) == list(expected)
 
 
 def test_a_text_that_writes_the_token_out_keeps_it_where_none_is_prepended():
@@ -113,7 +113,7 @@ def test_methods_that_start_from_a_model_see_the_template_too(chatty):
     assert all(example.prompt.startswith("<s>") for example in as_shown(chatty, task).examples)
 
 
-def test_a_template_that_ends_in_a_line_break_leaves_mediation_its_answers():
+def test_a_prompt_that_ends_in_a_line_break_leaves_mediation_its_answers():
     class Lines:
         """One token a character."""
 
@@ -125,9 +125,9 @@ def test_a_template_that_ends_in_a_line_break_leaves_mediation_its_answers():
         def decode(self, tokens):
             return "".join(map(chr, tokens))
 
-    encoded = encode_answers(Lines(), "a:\n", ["bc", "d"])
+    encoded = encode_example(Lines(), "a:\n", ["bc", "d"])
     assert (encoded.prompt, encoded.continuations) == (tuple(map(ord, "a:\n")), ((ord("b"), ord("c")), (ord("d"),)))
-    shared = encode_answers(Lines(), "a:", ["bc", "bd"])
+    shared = encode_example(Lines(), "a:", ["bc", "bd"])
     assert shared.continuations[0][0] == shared.continuations[1][0] == ord("b")
 
 

@@ -100,5 +100,5 @@ def test_a_score_beyond_what_is_allowed_is_refused(load):
             return [2.0] * len(texts)
 
     wrong = Task.from_records(PROMPTS, scorer=Twice(), max_new_tokens=2)
-    with pytest.raises(ValueError, match=r"scorer 'twice/1' must give \d numbers in 0\.\.1, got \[2\.0"):
+    with pytest.raises(ValueError, match=r"scorer 'twice/1' must give \d numbers in 0\.\.1, got 2.0 for example \d"):
         Experiment(load("llama"), wrong).baseline()

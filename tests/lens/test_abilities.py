@@ -1,11 +1,18 @@
 """Short cuts are tried on the model before they are taken."""
 
+import numpy as np
 import pytest
 import torch
+from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
-from cs_heads.lens.abilities import PLAIN, Abilities, abilities
+import cs_heads as cs
+from cs_heads.engine.forwards import Forwards
+from cs_heads.lens import forward
+from cs_heads.lens.abilities import PLAIN, Abilities, abilities, why_no_gradients
 from cs_heads.lens.cache import Extension
-from tests.tiny import make_native_bridge
+from cs_heads.tasks.pairs import PromptPair
+from tests.plain import plain_score
+from tests.tiny import N_HEADS, N_LAYERS, completion_records, make_native_bridge, make_tokenizer
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2", "neo"])
@@ -27,7 +34,7 @@ def test_a_native_bridge_ignores_stored_keys_and_values(caplog):
     able = abilities(make_native_bridge())
     assert not able.extend
     assert not able.fused
-    assert "stored keys and values is not used" in caplog.text
+    assert "without stored keys and values on" in caplog.text
 
 
 def test_a_short_cut_whose_logits_are_no_numbers_is_not_taken(load, backend, monkeypatch):
@@ -74,3 +81,128 @@ def test_nothing_is_tried_twice(load, backend, monkeypatch):
     assert abilities(load("llama", backend)) == PLAIN
     assert len(tried) == len({*tried})
     assert tried[-2:] == ["resuming at a later layer", "stored keys and values"]
+
+
+def forget_what_is_stored(monkeypatch):
+    """As transformers 5.24 does under TransformerLens 4.3: its own attention stores, and that of a bridge does not."""
+    from transformer_lens.model_bridge.generalized_components.attention import AttentionBridge
+
+    monkeypatch.setattr(AttentionBridge, "_update_kv_cache", lambda self, keys, values, **_: (keys, values))
+
+
+def test_a_bridge_that_stores_nothing_is_seen_in_the_way_in_which_gradients_are_taken(load, monkeypatch, caplog):
+    """Fused attention stores all the same: it alone does not tell of the others."""
+    caplog.set_level("INFO", "cs_heads")
+    model = load("llama")
+    assert why_no_gradients(model) is None
+    forget_what_is_stored(monkeypatch)
+    assert abilities(model).extend
+    assert why_no_gradients(model) == "ValueError('not every layer stores keys and values')"
+    assert not abilities(model, Abilities(fused=False)).extend
+    assert "without gradients through stored keys and values on" in caplog.text
+
+
+def test_gradients_are_right_where_a_bridge_stores_nothing(load, monkeypatch):
+    """As those of whole texts, of which what prompts begin with alike is most."""
+    begun, choices = "the cat sees the dog , the ", [" runs", " sees", " one"]
+    records = [{"prompt": begun + word, "choices": choices, "answer": 0} for word in ("bird", "king", "big dog")]
+    task = cs.Task.from_records(records)
+    gates, rows = np.full((1, N_LAYERS, N_HEADS), 0.7, dtype=np.float32), np.array([[0, 1, 2]])
+
+    def found():
+        return cs.Experiment(load("llama"), task, progress=False).probability_gradients(gates, rows, keep="gradients")
+
+    right = found()
+    forget_what_is_stored(monkeypatch)
+    assert np.abs(found() - right).max() <= 1e-5 * np.abs(right).max()
+
+
+def test_a_hook_that_is_put_inside_attention_later_has_what_is_then_used_tried(load, monkeypatch):
+    """What was exact with fused attention need not be without."""
+    forget_what_is_stored(monkeypatch)
+    model = load("llama")
+    forwards = Forwards(model, [])
+    assert (forwards.able.fused, forwards.able.extend) == (True, True)
+    model.hook_dict["blocks.1.attn.hook_pattern"].add_hook(lambda pattern, hook: pattern)
+    try:
+        forwards.look()
+        assert (forwards.able.fused, forwards.able.extend) == (False, False)
+    finally:
+        model.reset_hooks()
+    forwards.look()
+    assert forwards.able.extend
+
+
+@pytest.fixture
+def gpt1(tmp_path):
+    """A folder of a tiny GPT-1, whose mask in transformers is one of padding alone."""
+    torch.manual_seed(0)
+    model = OpenAIGPTLMHeadModel(
+        OpenAIGPTConfig(n_layer=3, n_head=4, n_embd=32, vocab_size=len(make_tokenizer()), n_positions=64)
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_gpt1_is_as_in_plain_hugging_face_with_each_head_off(gpt1):
+    from transformers import AutoModelForCausalLM
+
+    plain = AutoModelForCausalLM.from_pretrained(gpt1, attn_implementation="eager").eval()
+    experiment = cs.Experiment(cs.load_model(gpt1, device="cpu", backend="bridge"), ragged(), progress=False)
+    masks = cs.designs.single(experiment.grid)
+    for mask, row in zip(masks, experiment.logprob(masks), strict=True):
+        for example, logprob in zip(experiment.encoded, row, strict=True):
+            (target,) = example.continuations
+            wanted, _ = plain_score(plain, example.prompt, target, mask)
+            assert logprob * len(target) == pytest.approx(wanted, abs=1e-4)
+
+
+def ragged():
+    """Prompts of unequal length."""
+    return cs.Task.from_records(completion_records(np.random.default_rng(0), 5))
+
+
+def looks_ahead(x, hook):
+    """Takes a little of what comes after each token."""
+    return x + 0.1 * (x.flip(1).cumsum(1).flip(1) - x)
+
+
+def looks_at_its_neighbors(x, hook):
+    """Takes a little of the same token of other rows."""
+    return x + 0.1 * x.mean(0, keepdim=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (looks_ahead, "a later token moves an earlier logit"),
+        (looks_at_its_neighbors, "a text beside longer ones has other logits than alone"),
+    ],
+)
+def test_no_experiment_measures_a_model_that_is_run_wrongly(folders, backend, fault, said, dtype):
+    model = cs.load_model(folders("llama"), device="cpu", backend=backend, dtype=dtype)
+    model.hook_dict["blocks.1.hook_resid_pre"].add_hook(fault)
+    experiment = cs.Experiment(model, ragged(), progress=False)
+    ones, rows = np.ones((1, N_LAYERS, N_HEADS), dtype=np.float32), np.array([0])
+    for measured in (
+        experiment.baseline,
+        lambda: experiment.gradients(ones, rows),
+        lambda: experiment.probability_gradients(ones, rows[None], keep="gradients"),
+        experiment.patching([PromptPair("the cat", "a dog", " runs"), PromptPair("one", "two", " sees")]).effects,
+    ):
+        with pytest.raises(ValueError, match=rf"model .*llama.* cannot be measured: {said}") as error:
+            measured()
+        assert "\n" not in str(error.value)
+
+
+def test_a_mask_of_padding_alone_that_is_taken_for_a_whole_one_is_refused(gpt1, monkeypatch):
+    monkeypatch.setattr(forward, "_MASKED_BY_PADDING_ALONE", ())
+    model = cs.load_model(gpt1, device="cpu", backend="bridge")
+    with pytest.raises(ValueError, match="a later token moves an earlier logit"):
+        cs.Experiment(model, ragged(), progress=False).baseline()
+    assert next(line for line in cs.check_model(model) if line.name == "later tokens").status == "fail"

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cs_heads import HeadGrid
+from cs_heads import HeadGrid, Task, check_model, find_heads
 from cs_heads.lens import FoldedValueBiasesError, HookedModel, check_ablatable, describe, load_model
 from cs_heads.lens.model import backend_of, context_length, dtype_of, hook_names
 from cs_heads.lens.ship import packed_model, unpacked_model
@@ -290,3 +290,44 @@ def test_models_of_both_classes_have_all_that_is_asked_of_a_hooked_model(load, b
     asked = ("cfg", "tokenizer", "blocks", "unembed", "hook_dict", "eval")
     asked += ("parameters", "named_parameters", "modules", "named_modules")
     assert all(hasattr(model, name) for name in asked)
+
+
+LATENT = LIKE_LLAMA | {
+    "num_key_value_heads": 4,
+    "head_dim": 4,
+    "kv_lora_rank": 8,
+    "q_lora_rank": 16,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "first_k_dense_replace": 2,
+}
+# Bridges whose rotary embedding, or last norm, TransformerLens leaves without what it stands for.
+WITHOUT_ROTARY = LIKE_LLAMA | {"layer_types": ["full_attention", "full_attention"], "shared_intermediate_size": 16}
+WITHOUT_ROTARY |= {"mamba_n_heads": 8, "mamba_d_head": 8}
+WITHOUT_NORM = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32, "ffn_dim": 48, "vocab_size": 23}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "sizes", "said"),
+    [
+        (
+            "DeepseekV2",
+            LATENT | {"topk_method": "greedy"},
+            r"show z of its DeepseekV2\w+ \(multi-head latent attention\)",
+        ),
+        ("DeepseekV3", LATENT, r"show z of its DeepseekV3\w+ \(multi-head latent attention\) head by head: .* 4 heads"),
+        ("GraniteMoeHybrid", WITHOUT_ROTARY, r"cannot run its GraniteMoeHybridForCausalLM \(RuntimeError: .*rotary"),
+        ("OPT", WITHOUT_NORM | {"do_layer_norm_before": False, "word_embed_proj_dim": 32}, r"cannot run its OPT"),
+    ],
+)
+def test_a_bridge_that_cannot_be_run_or_gated_is_refused_in_one_line(architecture, sizes, said, tmp_path):
+    import transformers
+
+    config = getattr(transformers, f"{architecture}Config")(**sizes, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    getattr(transformers, f"{architecture}ForCausalLM")(config).save_pretrained(tmp_path)
+    task, _ = Task.from_records([{"prompt": [n % 7, n // 7, 3], "target": [7]} for n in range(45)]).split(n=20, seed=0)
+    for refused in (load_model, check_model, lambda path: find_heads(path, task, budget=10)):
+        with pytest.raises(ValueError, match=rf"^model .* is not supported: TransformerLens .*{said}.*$") as error:
+            refused(tmp_path)
+        assert "\n" not in str(error.value)

@@ -4,7 +4,7 @@ import pickle
 import shutil
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from cs_heads import Experiment, Task, check_model
@@ -38,13 +38,61 @@ def lm_eval_pair(tokenizer, context, continuation):
 
 @pytest.mark.parametrize(
     ("prompt", "continuation"),
-    [("the cat", " dogs"), ("the cat ", "dogs"), ("the  ", " dog"), ("cat", " the dog cannot"), ("the", "\ncat")],
+    [("the cat", " dogs"), ("cat", " the dog cannot"), ("the", "\ncat")],
 )
 def test_clean_borders_are_cut_as_lm_eval_cuts_them(bpe, prompt, continuation):
     encoded = encode_example(bpe, prompt, [continuation])
     expected = lm_eval_pair(bpe, prompt, continuation)
     assert (list(encoded.prompt), list(encoded.continuations[0])) == expected
     assert not encoded.merged
+
+
+@pytest.mark.parametrize(("prompt", "continuation"), [("the cat ", "dogs"), ("the cat can ", "dog")])
+def test_a_space_that_begins_the_answers_first_token_goes_with_it_as_in_lm_eval(bpe, prompt, continuation):
+    encoded = encode_example(bpe, prompt, [continuation])
+    assert (list(encoded.prompt), list(encoded.continuations[0])) == lm_eval_pair(bpe, prompt, continuation)
+    assert encoded.merged
+
+
+@pytest.mark.parametrize("end", ["\n", "\t", "\n\n", " \n", "\n\n\n"])
+@pytest.mark.parametrize("answers", [["cat"], [" cat"], ["cat", "dogs"]])
+def test_white_space_that_ends_a_prompt_is_its_own_and_the_last_token_predicts_the_answer(bpe, end, answers):
+    """Byte-level BPE reads two line ends as one token where nothing follows, and as two before a letter."""
+    encoded = encode_example(bpe, "the cat" + end, answers)
+    assert not encoded.merged
+    assert bpe.decode(encoded.prompt) == "the cat" + end
+    assert [bpe.decode(tokens) for tokens in encoded.continuations] == answers
+    joined = [bpe(f"the cat{end}{answer}", add_special_tokens=False)["input_ids"] for answer in answers]
+    assert [[*encoded.prompt, *tokens] for tokens in encoded.continuations] == joined
+    if len(end) == 1:
+        assert encode_prompt(bpe, "the cat" + end) == encoded.prompt
+
+
+def metaspace(normalizer=None):
+    """A tokenizer in the manner of sentencepiece: a space begins a word's token, a line end is a byte."""
+    pieces = ["<unk>", "<0x0A>", "▁", "▁the", "▁cat", "cat", "▁dog", "c", "a", "t", ":"]
+    inner = Tokenizer(models.Unigram([(piece, -1.0 - (len(piece) == 1)) for piece in pieces], 0, byte_fallback=True))
+    inner.normalizer = normalizer
+    inner.pre_tokenizer = pre_tokenizers.Metaspace()
+    inner.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    return PreTrainedTokenizerFast(tokenizer_object=inner)
+
+
+@pytest.mark.parametrize("normalizer", [None, normalizers.Strip()], ids=["as it is", "strips"])
+def test_a_line_end_stays_with_the_prompt_where_the_tokenizer_drops_it_at_the_end_of_a_text(normalizer):
+    """Some tokenizers strip a text, so that a prompt alone lacks the token that predicts its answer."""
+    encoded = encode_example(metaspace(normalizer), "the cat:\n", ["cat"])
+    assert [metaspace().convert_ids_to_tokens(list(ids)) for ids in (encoded.prompt, *encoded.continuations)] == [
+        ["▁the", "▁cat", ":", "<0x0A>"],
+        ["cat"],
+    ]
+    assert not encoded.merged
+    spaced = encode_example(metaspace(normalizer), "the cat ", ["cat", "dog"])
+    assert [metaspace().convert_ids_to_tokens(list(ids)) for ids in (spaced.prompt, *spaced.continuations)] == [
+        ["▁the", "▁cat"],
+        ["▁cat"],
+        ["▁dog"],
+    ]
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -150,7 +150,8 @@ def test_a_step_of_decoding_is_waited_for_once(on_gpu, counted):
         counted.clear()
         experiment.generate(masks(4)[1:], max_new_tokens=6)
     assert counted["steps"] >= 4
-    runs = counted["forwards"] + counted["steps"]
+    # And once for the whole call, to see that the model is what it was.
+    runs = counted["forwards"] + counted["steps"] + 1
     assert all_of(devices.seen) == {"downloads": runs, "waits": 0, "blocking uploads": 0, "float64": 0}
 
 
@@ -173,6 +174,7 @@ def test_a_step_of_gating_is_waited_for_once_a_batch(on_gpu, monkeypatch):
         return gradients(*arguments, done=lambda n: batches.append(n) or done(n), **options)
 
     monkeypatch.setattr(experiment_module, "gate_gradients", counting)
+    monkeypatch.setattr(experiment_module, "check_forward", lambda model: None)  # once an experiment
     with WatchedDevices() as devices:
         prompts = [(3 + n % 17, 3 + n // 17) for n in range(24)]
         with evaluating(model):
@@ -183,7 +185,8 @@ def test_a_step_of_gating_is_waited_for_once_a_batch(on_gpu, monkeypatch):
         devices.seen.clear()
         fit_gates(experiment, n_seeds=2, steps=20, batch_size=3)
     assert len(batches) > 20
-    assert all_of(devices.seen) == {"downloads": len(batches), "waits": 0, "blocking uploads": 0, "float64": 0}
+    # And once a step, and for the baseline and the end, to see that the model is what it was.
+    assert all_of(devices.seen) == {"downloads": 2 * len(batches) + 2, "waits": 0, "blocking uploads": 0, "float64": 0}
 
 
 def test_patches_of_a_batch_are_waited_for_once(on_gpu):

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from cs_heads import check_model
 from cs_heads.cli import main
 from cs_heads.lens import fingerprint, load_model
 from tests.tiny import WORDS, make_hf_model
@@ -208,3 +209,84 @@ def test_eight_bit_floats_are_checked_too():
     model.model.norm.weight.data[3] = torch.nan
     with pytest.raises(ValueError, match=r"model\.norm\.weight"):
         check_finite(model)
+
+
+ADAPTER = {"peft_type": "LORA", "base_model_name_or_path": "someone/base", "r": 2, "target_modules": ["q_proj"]}
+
+
+def said_by_everyone(folder, capsys):
+    """What load_model says, which the doctor says in one line, and a search from a shell in another."""
+    said = refusal(folder)
+    line = check_model(folder)[0]
+    assert (line.name, line.status) == ("weights", "fail")
+    assert f"could not be loaded: {line.found}. {line.remedy}" in said
+    assert main(["find", "--model", str(folder), "--task", "demo/capitals"]) != 0
+    assert said in capsys.readouterr().err
+    return said
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"adapter_config.json": json.dumps(ADAPTER), "adapter_model.safetensors": ""},
+        {"adapter_config.json": json.dumps(ADAPTER)},
+        {"adapter_model.bin": ""},
+        {"adapters.safetensors": ""},
+        {"style-lora.safetensors": ""},
+        {"style.lora": ""},
+    ],
+    ids=",".join,
+)
+@pytest.mark.parametrize("alone", [False, True], ids=["beside weights", "alone"])
+def test_an_adapter_is_refused_by_name_and_not_left_out(written, files, alone, tmp_path, capsys):
+    folder = tmp_path / "adapter" if alone else written()
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    said = said_by_everyone(folder, capsys)
+    base = ", for 'someone/base'" if "adapter_config.json" in files else ""
+    assert f"it has an adapter ({', '.join(sorted(files))}{base}), which would be left out. Merge it" in said
+    assert "merge_and_unload" in said
+
+
+def test_files_that_only_sound_like_an_adapter_change_nothing(written):
+    folder = written()
+    for name in ("explorator.bin.txt", "adapter.md", "lora.txt", "modules.json", "florabel.pt"):
+        (folder / name).write_text("")
+    load_model(folder, device="cpu")
+
+
+def form(folder, name, tensors):
+    """Write weights in a form that transformers reads."""
+    if name == "pytorch_model.bin":
+        torch.save(tensors, folder / name)
+    elif name == "model.safetensors":
+        save_file(tensors, folder / name, metadata={"format": "pt"})
+    else:
+        shard = "model-00001-of-00001.safetensors"
+        save_file(tensors, folder / shard, metadata={"format": "pt"})
+        index = {"metadata": {}, "weight_map": dict.fromkeys(tensors, shard)}
+        (folder / name).write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors.index.json"])
+def test_two_sets_of_weights_are_refused_where_they_differ(written, name, capsys):
+    folder = written()
+    tensors = load_file(folder / "model.safetensors")
+    form(folder, name, {key: value.bfloat16() for key, value in tensors.items()})
+    # The same in a coarser dtype.
+    assert fingerprint(load_model(folder, device="cpu"))
+    tensors["model.layers.1.mlp.up_proj.weight"] *= 1.1
+    form(folder, name, tensors)
+    said = said_by_everyone(folder, capsys)
+    assert (
+        f"it has model.safetensors, which would be read, and {name}, which differs in model.layers.1.mlp.up_proj"
+        in said
+    )
+
+
+def test_code_of_its_own_that_is_not_run_is_warned_of(written):
+    folder = written(auto_map={"AutoModelForCausalLM": "modeling_mine.MineForCausalLM"})
+    line = check_model(folder)[0]
+    assert (line.name, line.status) == ("weights", "warn")
+    assert "the model's own code (modeling_mine.MineForCausalLM) is not run" in line.found

@@ -308,9 +308,14 @@ def test_examples_that_find_heads_never_confirm_them(model, answered):
     finding, confirming = twice.split()
     assert not set(finding.examples) & set(confirming.examples)
     ranking = find_heads(model, finding, k=2, **FEW)
-    proof = confirm(model, finding, ranking.top(2), n=len(confirming), n_random=1, controls=None)
-    assert ranking.provenance["task"]["identity"] == finding.identity
-    assert proof.provenance["task"]["identity"] == confirming.identity
+    proof = confirm(model, finding, ranking, n=len(confirming), n_random=1, controls=None)
+    for side, result in ((finding, ranking), (confirming, proof)):
+        once = replace(side, examples=tuple(dict.fromkeys(side.examples)))
+        assert result.provenance["task"]["identity"] == once.identity
+        n = len(once)
+        assert (
+            f"task 'twice' asks {n} different questions in {2 * n} examples: one example of each counts" in result.notes
+        )
 
 
 def test_a_side_that_was_split_by_the_user_is_taken_as_it_is(model, answered):

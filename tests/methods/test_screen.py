@@ -317,7 +317,7 @@ def test_a_store_has_the_gradients_of_an_interrupted_search(load_known, task, tm
         assert store.execute("SELECT count(*) FROM progress WHERE identity LIKE 'screen/%'").fetchone() == (1,)
     with rows_run(model) as rows:
         second = find_heads(model, task, store=tmp_path / "run.sqlite", **given)
-    assert sum(rows) <= 40  # what the abilities of the model are tried with
+    assert sum(rows) <= 50  # what the abilities of the model are tried with
     assert (fresh.importance == first.importance).all()
     assert (second.importance == first.importance).all()
     assert second.spent == first.spent

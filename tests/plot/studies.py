@@ -5,6 +5,7 @@ import numpy as np
 from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
 from cs_heads.analysis.compare import Compared, Comparison
+from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.ranking import HeadRanking
@@ -50,32 +51,11 @@ def made_ranking(task="capitals", model="tiny") -> HeadRanking:
 
 
 def made_proof(verdict="localized", control="code") -> dict:
-    return {
-        "heads": ["L0H1", "L1H2"],
-        "task": "capitals",
-        "baseline": 1.0,
-        "score": 0.04,
-        "drop": 0.96,
-        "low": 0.92,
-        "high": 0.99,
-        "random_drop": 0.01,
-        "random_drops": [0.0, 0.02],
-        "p": 0.0001,
-        "verdict": verdict,
-        "reasons": ["on 100 unseen examples the score falls from 1.000 to 0.040", "p = 0.0001 (below 0.01)"],
-        "controls": [
-            {
-                "task": control,
-                "baseline": 0.97,
-                "score": 0.9,
-                "drop": 0.07,
-                "low": 0.01,
-                "high": 0.13,
-                "too_low": "it guesses",
-            }
-        ],
-        "spent": 1200,
-    }
+    own = TaskDrop("capitals", 100, 0.0, 1.0, 0.04, (0.92, 0.99))
+    other = TaskDrop(control, 100, 0.0, 0.97, 0.9, (0.01, 0.13), too_low="it guesses")
+    reasons = ("on 100 unseen examples the score falls from 1.000 to 0.040", "p = 0.0001 (below 0.01)")
+    heads = (Head(0, 1), Head(1, 2))
+    return Confirmation(heads, own, (0.0, 0.02), 0.0001, verdict, reasons, (other,), spent=1200).to_dict()
 
 
 def made_drops(drops) -> tuple[TaskDrop, ...]:

@@ -9,25 +9,28 @@ from matplotlib import pyplot as plt
 
 import cs_heads as cs
 from cs_heads.plot.skills import skill_looks
-from cs_heads.report import AtlasFindings, write_report
+from cs_heads.report import write_report
 from tests.plot.studies import HOSTILE, made_proof, made_ranking
 from tests.report.atlases import OWN, made_atlas
 from tests.report.test_report import Page, read
 
 
+def told_atlas():
+    """As the command line makes it."""
+    return replace(made_atlas(), command="cs-heads atlas --model tiny", seconds=12.34)
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Page:
     plt.close("all")
-    findings = AtlasFindings(made_atlas(), "cs-heads atlas --model tiny", 12.34)
-    page = read(findings, tmp_path_factory.mktemp("atlas") / "report.html")
+    page = read(told_atlas(), tmp_path_factory.mktemp("atlas") / "report.html")
     assert plt.get_fignums() == []
     return page
 
 
 @pytest.fixture
 def folder(tmp_path):
-    findings = AtlasFindings(made_atlas(), "cs-heads atlas --model tiny", 12.34)
-    (tmp_path / "atlas.json").write_text(findings.to_json(), encoding="utf-8")
+    told_atlas().save(tmp_path / "atlas.json")
     return tmp_path
 
 
@@ -147,7 +150,7 @@ def test_names_of_skills_and_models_are_shown_as_texts(tmp_path):
 def test_a_folder_gives_the_page_of_the_atlas_it_holds(folder, page):
     assert read(folder, folder / "again.html").html == page.html
     loaded = cs.Atlas.load(folder / "atlas.json")
-    assert loaded.to_dict() == json.loads(json.dumps(made_atlas().to_dict()))
+    assert loaded.to_dict() == json.loads(json.dumps(told_atlas().to_dict()))
 
 
 def test_an_atlas_alone_has_a_page_without_a_command(folder, page):
@@ -170,10 +173,10 @@ def test_an_atlas_does_not_share_its_folder(folder):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is no JSON"),
-        ("[]", "holds no result"),
+        ("{", "not JSON"),
+        ("[]", "is no saved atlas"),
         ("{}", "is no saved atlas"),
-        ('{"format": "cs-heads atlas"}', "is a broken atlas: 'rankings'"),
+        ('{"format": "cs-heads atlas", "version": 1}', "is a broken atlas: rankings is missing"),
     ],
 )
 def test_a_folder_with_a_broken_atlas_is_refused(folder, text, message):

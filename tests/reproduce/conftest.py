@@ -37,8 +37,8 @@ def data(load_known, tmp_path_factory):
         write(folder / f"{name}.jsonl", own_answers(load_known(), 70, seed))
     write(folder / "mbpp.jsonl", hopeless_records(70))
     (folder / "function_vectors").mkdir()
-    for name in WORDS:
-        write(folder / f"{name}.jsonl", word_records(load_known(), 70, INSTRUCTIONS[name.rpartition("/")[2]]))
+    for seed, name in enumerate(WORDS):
+        write(folder / f"{name}.jsonl", word_records(load_known(), 70, INSTRUCTIONS[name.rpartition("/")[2]], seed))
     return folder
 
 

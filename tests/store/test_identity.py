@@ -273,6 +273,12 @@ def as_completion(task):
     return replace(task, kind="completion", examples=examples)
 
 
+def unseen_beside(task):
+    """Other questions, made of those of the task."""
+    others = tuple(replace(example, prompt=f"{example.prompt} and") for example in task.examples)
+    return replace(task, examples=others, role="confirming")
+
+
 CHANGES = {
     "prompt": (lambda t: first(t, prompt="the dog sees"), 1),
     "prompts": (with_prompts, 1),
@@ -291,7 +297,7 @@ CHANGES = {
     "name": (lambda t: replace(t, name="another name"), 0),
     "too_long": (lambda t: replace(t, too_long="truncate"), 6),
     "role": (lambda t: replace(t, role="confirming"), 0),
-    "held_out": (lambda t: replace(t, role="finding", held_out=replace(t, role="confirming")), 0),
+    "held_out": (lambda t: replace(t, role="finding", held_out=unseen_beside(t)), 0),
 }
 
 

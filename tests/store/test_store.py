@@ -65,8 +65,8 @@ def interrupted_at(monkeypatch, n_batches):
 
     with monkeypatch.context() as patch:
         patch.setattr(Engine, "run", stops)
-        with pytest.raises(KeyboardInterrupt):
-            yield
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            yield stopped
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def test_nothing_is_read_or_written_while_hooks_of_others_stand_on_the_model(loa
     model.hook_dict["blocks.1.hook_mlp_out"].add_hook(lambda value, hook: 0 * value)
     try:
         for measures in (experiment, experiment.logprob, partial(experiment.generate, max_new_tokens=3)):
-            with pytest.raises(ValueError, match=message):
+            with pytest.raises(ValueError, match="must be what it was when the experiment was made: hooks stand on"):
                 measures(off)
         with pytest.raises(ValueError, match=message):
             Experiment(model, completion_task(), store=path)
@@ -887,3 +887,60 @@ def test_what_another_process_has_measured_meanwhile_is_not_measured_again(load,
     assert other.ran == 2 * 9
     mine(some_masks(4))
     assert mine.ran == 2 * 9
+
+
+@pytest.mark.parametrize("score", [7.0, -0.5, float("inf"), "right"])
+def test_a_stored_score_that_is_none_is_refused_by_file_example_and_value(folders, path, score):
+    """Whoever wrote it there: a mean over it would be a number like any other."""
+    model, task = load_model(folders("llama"), device="cpu"), choice_task()
+    nothing_off = np.zeros((1, *SHAPE), dtype=bool)
+    with Experiment(model, task, store=path) as experiment:
+        right = experiment(nothing_off)
+    with closing(sqlite3.connect(path)) as connection:
+        kept = connection.execute("SELECT score FROM results WHERE example = 3").fetchone()
+        connection.execute("UPDATE results SET score = ? WHERE example = 3", (score,))
+        connection.commit()
+    said = (
+        rf"store '.*run\.sqlite' is broken: the score of example 2 of task 'choice' is {score!r}, and must be in 0\.\.1"
+    )
+    with Experiment(model, task, store=path) as experiment, pytest.raises(ValueError, match=said):
+        experiment(nothing_off)
+    # Nothing measured is lost.
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE results SET score = ? WHERE example = 3", kept)
+        connection.commit()
+    with Experiment(model, task, store=path) as experiment:
+        assert np.array_equal(experiment(nothing_off), right)
+        assert experiment.ran == 0
+
+
+def test_ctrl_c_in_a_notebook_leaves_the_store_alone_in_its_folder(folders, path, monkeypatch):
+    """The shell keeps the traceback, and with it all that the call had: the store is closed all the same."""
+    model = load_model(folders("llama"), device="cpu")
+    settings = {"store": path, "batch_tokens": 64}
+    with interrupted_at(monkeypatch, 2) as stopped, Experiment(model, choice_task(), **settings) as experiment:
+        experiment(some_masks(20))
+    assert stopped.traceback
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as connection:
+        assert connection.execute("SELECT count(*) FROM results").fetchone()[0] > 0
+
+
+def test_a_closed_store_says_so(folders, path):
+    with Experiment(load_model(folders("llama"), device="cpu"), choice_task(), store=path) as experiment:
+        pass
+    with pytest.raises(ValueError, match=r"store '.*run\.sqlite' is closed: open it, or make its experiment, again"):
+        experiment.baseline()
+
+
+def test_a_store_that_was_read_has_nothing_beside_it(folders, path):
+    with Experiment(load_model(folders("llama"), device="cpu"), choice_task(), store=path) as experiment:
+        experiment(some_masks(2))
+    before = path.read_bytes()
+    store = Store.open(path)
+    assert len(store.to_frame()) == 18
+    with pytest.raises(StoreError, match="readonly"), store.transaction() as connection:
+        connection.execute("DELETE FROM results")
+    store.close()
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == before

@@ -202,3 +202,22 @@ def test_options_out_of_range_are_named():
         load_task("induction", length=1)
     with pytest.raises(ValueError, match=r"choices must be an integer in 2\.\.5, got 6"):
         load_task("induction", length=5, choices=6)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [("function_vectors/antonym", "Q: ", "\nA:"), ("everyday/plural", "\n", ""), ("rhyming", "\n", "")],
+)
+def test_a_word_is_the_same_question_after_other_worked_examples(name, before, after):
+    """Another seed draws others: what one search has seen, the proof of another must know again."""
+    options = {"format": "few_shot", "choices": 4} if name == "rhyming" else {}
+    first, second = (load_task(name, seed=seed, **options) for seed in (0, 1))
+
+    def words(task):
+        return [example.prompt.rpartition(before)[2].removesuffix(after) for example in task.examples]
+
+    searched, known = {*words(first)}, {key for keys in first.known for key in keys}
+    again = [word in searched for word in words(second.held_out)]
+    assert 0 < sum(again) < len(again)
+    assert [not known.isdisjoint(keys) for keys in second.held_out.known] == again
+    assert not {example.prompt for example in first.examples} & {e.prompt for e in second.held_out.examples}

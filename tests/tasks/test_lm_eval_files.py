@@ -196,6 +196,11 @@ def test_arc_and_commonsense_qa_come_into_the_columns_of_the_hub():
 def test_boolq_says_yes_by_a_one():
     rows = [{"question": "is it", "passage": "It is.", "answer": answer} for answer in (True, False)]
     assert [row["label"] for row in boolq(rows)] == [1, 0]
+    # A file may have true and false in the hub's column, too.
+    labels = [{"question": "is it", "passage": "It is.", "label": label} for label in (True, False, 1, 0)]
+    assert [(row["label"], type(row["label"])) for row in boolq(labels)] == [(1, int), (0, int), (1, int), (0, int)]
+    with pytest.raises(ValueError, match="record 0: \"label\" must be 0, 1, true or false, got the text 'true'"):
+        boolq([labels[0] | {"label": "true"}])
     with pytest.raises(ValueError, match='record 0: "answer" must be true or false, got 1'):
         boolq([{"question": "is it", "passage": "It is.", "answer": 1}])
 

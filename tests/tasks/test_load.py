@@ -163,6 +163,46 @@ def test_a_malformed_csv_row_is_named_by_its_line(tmp_path, row, fault):
         load_task(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            'prompt,target\none, two\nup and,"down\nthe, cat\n',
+            r"line 3\.\.4: not CSV \(.*\): a double quote that opens",
+        ),
+        ('prompt,target\nup and,"down\n"one", two\n', r"line 2\.\.3: not CSV \(.*\): a double quote that opens"),
+        ("prompt;target\none; two\n", "line 1: columns are separated by ';'; a CSV file has commas there"),
+        ("prompt\ttarget\none\t two\n", r"line 1: columns are separated by '\\t'; a CSV file has commas there"),
+    ],
+)
+def test_what_is_wrong_with_a_csv_file_is_named(tmp_path, text, fault):
+    """An open quote takes the rest of the file for one answer, and another separator makes one column."""
+    path = tmp_path / "mine.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"^task 'mine', {fault}"):
+        load_task(path)
+
+
+def test_lines_that_contradict_each_other_are_named(tmp_path):
+    """Of one question with two answers a model can have one right at most."""
+    lines = [
+        *({"prompt": "The capital of France is", "target": target} for target in (" Paris", " Rome", " Paris")),
+        {"prompt": "The capital of Italy is", "target": " Rome"},
+    ]
+    told = r"'The capital of France is' is ' Paris' \(line 1\) and ' Rome' \(line 2\)$"
+    with pytest.warns(UserWarning, match=f"^task 'mine': the same question has different answers.*: {told}"):
+        assert len(read_task_file(write_jsonl(tmp_path / "mine.jsonl", lines))) == 4
+    turned = [
+        {"prompt": "a", "choices": [" b", " c"], "answer": 0},
+        {"prompt": "a", "choices": [" c", " b"], "answer": 0},
+    ]
+    with pytest.warns(UserWarning, match=r"'a' is ' b' \(record 0\) and ' c' \(record 1\)"):
+        Task.from_records(turned)
+    # Other choices are another question, and so are other places of a sequence.
+    Task.from_records([turned[0], {"prompt": "a", "choices": [" c", " d"], "answer": 0}])
+    Task.from_records([{"prompt": [1, 2], "target": [3], "positions": [at]} for at in (0, 1)])
+
+
 def test_a_csv_file_without_the_columns_of_a_record_is_refused(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("question,reply\na,b\n", encoding="utf-8")

@@ -18,7 +18,6 @@ MALFORMED = {
     "a prompt that is a number": ({"prompt": 3, "target": " x"}, r'"prompt" must be a text, got 3'),
     "a prompt alone": ({"prompt": "a"}, r'"target" must be a text that is not empty, got None'),
     "an empty target": ({"prompt": "a", "target": ""}, r"not empty, got ''"),
-    "a blank target": ({"prompt": "a", "target": "  "}, r"not empty, got '  '"),
     "a target that is a number": ({"prompt": "a", "target": 7}, r"not empty, got 7"),
     "both forms": (GOOD | {"target": " x"}, r'has both "choices" and "target"'),
     "choices in a text": (GOOD | {"choices": "runs"}, r'"choices" must be a list of texts, none empty, got \'runs\''),

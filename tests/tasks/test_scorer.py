@@ -272,8 +272,8 @@ def test_settings_that_do_not_fit_the_kind_are_refused(options, message):
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"prompt": "a", "target": " "}, '"target" must be a text that is not empty'),
-        ({"prompt": "a", "reference": 4}, '"reference" must be a text that is not empty, got 4'),
+        ({"prompt": "a", "target": " "}, '"target" must be a text of more than white space'),
+        ({"prompt": "a", "reference": 4}, '"reference" must be a text of more than white space, got 4'),
         ({"target": "a"}, '"prompt" must be a text, got None'),
     ],
 )

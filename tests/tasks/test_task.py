@@ -7,6 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cs_heads.tasks import Example, Task, confirming_side, control_side, finding_side, search_control
+from cs_heads.tasks.scorer import characters
+from cs_heads.tasks.sides import distinct
 
 CHOICE = {"prompt": "The king", "choices": [" aa", " bbbb bbbb"], "answer": 1}
 
@@ -74,6 +76,13 @@ def test_the_identity_changes_with_anything_that_changes_a_score():
 
 
 # How an answer is scored
+
+
+def test_acc_norm_leaves_out_one_space_before_a_choice_and_nothing_else():
+    """lm-eval divides by the length of the choice, and its delimiter of one space is no part of that."""
+    records = [{"prompt": "a", "choices": [" bb", "\n\nbb", "  bb", "bb"], "answer": 0}]
+    (example,) = Task.from_records(records, length_normalized=True).examples
+    assert characters(example).tolist() == [2, 4, 3, 2]
 
 
 def test_acc_takes_the_likeliest_choice_and_acc_norm_the_likeliest_a_character():
@@ -191,9 +200,11 @@ def test_no_example_of_a_control_both_searches_and_judges(seed):
         search_control(confirming, seed)
 
 
-def test_a_control_of_one_question_serves_both_ways():
-    task = counting(1)
-    assert search_control(task, 0) == control_side(task, 10, 0) == task
+def test_a_control_of_one_question_is_refused_since_what_finds_heads_never_judges_them():
+    task = completions(("One, two,", " three"), ("One, two, ", "three"))
+    for side in (lambda: search_control(task, 0), lambda: control_side(task, 10, 0)):
+        with pytest.raises(ValueError, match=r"control 'pairs' must ask two questions or more.* all of its 2 examples"):
+            side()
 
 
 def test_one_question_in_two_orders_stays_on_one_side():
@@ -210,7 +221,7 @@ def test_one_question_in_two_orders_stays_on_one_side():
 def test_sides_that_share_an_example_are_refused():
     task = counting(10)
     assert counting(5).with_holdout(replace(task, examples=task.examples[5:])).role == "finding"
-    with pytest.raises(ValueError, match=r"unseen must share no example with task .*; 5 of its examples are in both"):
+    with pytest.raises(ValueError, match=r"unseen examples .* must share no question with task .*; 5 of 5 do"):
         task.with_holdout(counting(5))
 
 
@@ -266,7 +277,7 @@ def test_unseen_examples_may_be_given_if_none_is_shared_and_all_are_scored_alike
     finding = task.with_holdout(unseen)
     assert (finding.role, finding.examples) == ("finding", task.examples)
     assert confirming_side(finding) == replace(unseen, role="confirming")
-    with pytest.raises(ValueError, match=r"unseen must share no example with task 'counting'; 2 of its examples are"):
+    with pytest.raises(ValueError, match=r"must share no question with task 'counting'; 2 of 2 do"):
         task.with_holdout(counting(2))
     with pytest.raises(
         ValueError, match=r"unseen must be scored as task 'counting' is \(kind completion\), got choice"
@@ -288,3 +299,98 @@ def test_a_shell_shows_a_task_in_one_line_however_many_examples_it_has():
     finding, confirming = whole.split(100)
     assert repr(finding) == "Task('counting': completion, 100 finding examples, 900 held out)"
     assert repr(confirming) == "Task('counting': completion, 900 confirming examples)"
+
+
+# One question, however it is written
+
+
+def completions(*pairs):
+    return Task.from_records([{"prompt": prompt, "target": target} for prompt, target in pairs], "pairs")
+
+
+def asked_alike(task):
+    """Which examples no split puts on two sides: the groups that stay together under forty seeds."""
+    places = {id(example): place for place, example in enumerate(task.examples)}
+    sides = [{places[id(example)] for example in task.split(seed=seed)[0].examples} for seed in range(40)]
+    return {frozenset(j for j in places.values() if all((i in s) == (j in s) for s in sides)) for i in places.values()}
+
+
+CAPITALS = [(f"The capital of {country} is", f" {city}") for country, city in (("Peru", "Lima"), ("Mali", "Bamako"))]
+
+
+@pytest.mark.filterwarnings("ignore:task .* the same question has different answers")
+@pytest.mark.parametrize(
+    "same",
+    [
+        [("The capital of France is ", "Paris"), ("The capital of France is", " Paris")],
+        [("The capital of France is\n", "Paris"), ("The capital of France is", "\nParis")],
+        [("The capital of France", " is Paris"), ("The capital of France is", " Paris")],
+        [("The capital of France is", " Paris"), ("The capital of France is", " Rome")],
+        [("The capital of France is", " Paris")] * 3,
+        [("", "The capital of France is Paris"), ("The capital of France is", " Paris")],
+    ],
+    ids=["white space", "line break", "words", "other target", "thrice", "no prompt"],
+)
+def test_one_question_written_in_two_ways_is_on_one_side_of_every_split_and_counts_once(same):
+    task = completions(*same, *CAPITALS, ("The capital of Fiji is", " Suva"))
+    one = frozenset(range(len(same)))
+    assert asked_alike(task) == {one, *(frozenset([place]) for place in range(len(same), len(task)))}
+    assert len(distinct(task)[0]) == 4
+    with pytest.raises(
+        ValueError, match=r"unseen examples \(held_out\) must share no question with task 'pairs'; \d of"
+    ):
+        Task(
+            "pairs", "completion", task.examples[:1], role="finding", held_out=replace(task, examples=task.examples[1:])
+        )
+
+
+@pytest.mark.filterwarnings("ignore:task .* the same question has different answers")
+def test_the_same_tokens_under_another_cut_and_with_other_targets_are_one_question():
+    ids = [((1, 2, 3), (4, 5)), ((1, 2, 3, 4), (5,)), ((1, 2, 3), (6,)), ((7, 2, 3), (4, 5)), ((8, 2, 3), (4,))]
+    task = completions(*((list(prompt), list(target)) for prompt, target in ids))
+    assert asked_alike(task) == {frozenset([0, 1, 2]), frozenset([3]), frozenset([4])}
+
+
+@pytest.mark.filterwarnings("ignore:task .* the same question has different answers")
+@pytest.mark.parametrize("prompt", ["", "Which is right?"])
+def test_where_prompts_say_nothing_the_choices_are_the_question(prompt):
+    """As in minimal pairs: BLiMP has an empty prompt before all of its sentences."""
+    pairs = [[f" {name} sleeps.", f" {name} sleep."] for name in ("Ada", "Bo", "Cleo", "Dan")]
+    again = [pairs[0][::-1]]
+    records = [{"prompt": prompt, "choices": each, "answer": 0} for each in pairs + again]
+    assert asked_alike(Task.from_records(records)) == {frozenset([0, 4]), *map(frozenset, ([1], [2], [3]))}
+
+
+def test_choices_with_prompts_of_their_own_are_the_question():
+    schemas = [[f"{one} thanked {two} as {each}" for each in (one, two)] for one, two in ("AB", "CD", "EF")]
+    examples = [
+        Example(prompts[answer], (" left.", " left."), answer, prompts=tuple(prompts))
+        for prompts, answer in ((schemas[0], 0), (schemas[0][::-1], 1), (schemas[1], 0), (schemas[2], 1))
+    ]
+    assert asked_alike(Task("schemas", "choice", tuple(examples))) == {
+        frozenset([0, 1]),
+        frozenset([2]),
+        frozenset([3]),
+    }
+
+
+def test_finding_examples_are_refused_as_unseen_ones_however_the_task_is_made():
+    task = counting(30)
+    for unseen in (task, replace(task, examples=task.examples[::2]), counting(40)):
+        with pytest.raises(
+            ValueError, match=r"unseen examples \(held_out\) must share no question with task 'counting'"
+        ):
+            replace(task, role="finding", held_out=replace(unseen, role="confirming"))
+
+
+def test_what_was_seen_is_left_out_with_its_sequence():
+    records = [
+        {"prompt": f"{i} and {j} make", "target": f" {i + j}", "sequence": i} for i in range(4) for j in range(3)
+    ]
+    task = Task.from_records(records, "sums")
+    seen = replace(task, examples=task.examples[:1]).known[0]
+    side, (note,) = distinct(task, seen)
+    assert [example.sequence for example in side.examples] == [example.sequence for example in task.examples[3:]]
+    assert note == "3 of 12 examples of task 'sums' are left out: heads were found on them"
+    with pytest.raises(ValueError, match="task 'sums' has no examples to judge on: 12 of 12 examples"):
+        distinct(task, {key for keys in task.known for key in keys})

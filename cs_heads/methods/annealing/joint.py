@@ -27,6 +27,7 @@ from cs_heads.arguments import (
     check_weight,
 )
 from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
+from cs_heads.experiment.controls import found_on
 from cs_heads.experiment.cost import Budget, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of, preparation_of, responding
 from cs_heads.experiment.together import Asked, measure_together
@@ -428,6 +429,7 @@ def annealed_jointly(
             method="annealed jointly",
             notes=(*fitted, *search.sensor.task.notes, *ranking.notes),
             provenance={**ranking.provenance, "design": settings, "controls": names},
+            examples=found_on(experiments),
         )
     losses, errors = (each.reshape(-1, *grid.shape) for each in joint.taken_alone())
     return Joint(rankings, losses, errors, left_out, spending.spent)

@@ -44,6 +44,7 @@ from cs_heads.methods.controls import (
     TaskLoss,
     check_experiments,
     controls_notes,
+    remembers_examples,
 )
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
@@ -91,6 +92,7 @@ FIXED = {
 
 
 @one_bar("annealed", outermost=True)
+@remembers_examples
 def annealed(
     experiment: ExperimentLike,
     *,

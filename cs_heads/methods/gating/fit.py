@@ -9,9 +9,10 @@ import numpy as np
 
 from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import baseline_too_low, check_baseline
+from cs_heads.experiment.controls import found_on
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.methods.controls import check_differentiable, controls_notes
+from cs_heads.methods.controls import check_differentiable, controls_notes, remembers_examples
 from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, target_loss
 from cs_heads.methods.gating.result import HeadGates, range_over_seeds
 from cs_heads.progress import expect, one_bar, step
@@ -86,10 +87,12 @@ def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
         cost=plan.cost(experiment.n_examples, phases=3, sides=1),
         provenance=plan.provenance(experiment, seed),
         grid=experiment.grid,
+        examples=found_on(experiment),
     )
 
 
 @one_bar("gates", outermost=True)
+@remembers_examples
 def causal_head_gating(
     experiment: Experiment,
     *,
@@ -158,6 +161,7 @@ def _fitted_beside(
 
 
 @one_bar("contrastive gates", outermost=True)
+@remembers_examples
 def contrastive_gating(
     experiment: Experiment,
     *,

@@ -43,6 +43,7 @@ class HeadGates(Drawable, picture="roles"):
         provenance: How the gates were fitted, JSON-ready.
         notes: What weakens them.
         grid: Of the gates (None: of heads).
+        examples: Hashes of the questions that they were fitted to, as of ``HeadRanking``.
     """
 
     free: Float[np.ndarray, "seed layer head"]
@@ -55,6 +56,7 @@ class HeadGates(Drawable, picture="roles"):
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     grid: Grid | None = None
+    examples: tuple[str, ...] = field(default=(), repr=False)
 
     def score(self, name: str) -> Float[np.ndarray, "seed layer head"]:
         """Facilitation G⁻, interference 1 - G⁺ or irrelevance G⁺(1 - G⁻), in [0, 1], of every seed.
@@ -147,4 +149,5 @@ class HeadGates(Drawable, picture="roles"):
             notes=self.notes,
             unit=unit,
             grid=HeadGrid(*self.free.shape[1:]) if self.grid is None else self.grid,
+            examples=tuple(sorted({key for gates in (self, *controls) for key in gates.examples})),
         )

@@ -249,10 +249,16 @@ def _example(task: Any, kind: Kind, doc: Row, n_shots: int, options: Options) ->
         return Example(context, _target(task, doc), 0, reference, asked)
     made = task.construct_requests(doc=doc, ctx=context, metadata=(name, 0, 1), **chat)
     requests = made if isinstance(made, list) else [made]
-    prompts, continuations = zip(*((str(request.args[0]), str(request.args[1])) for request in requests), strict=True)
+    prompts, continuations = zip(*(_moved(*map(str, request.args[:2])) for request in requests), strict=True)
     right = _right(task, doc) if kind == "choice" else 0
     own = prompts if len(set(prompts)) > 1 else ()
     return Example(prompts[right], continuations, right, reference, asked, own)
+
+
+def _moved(context: str, continuation: str) -> tuple[str, str]:
+    """Context and continuation as lm-eval's models tokenize them: white space between them is the continuation's."""
+    kept = context.rstrip()
+    return kept, context[len(kept) :] + continuation
 
 
 def _asked(task: Any, doc: Row, text: Any = None, choice: Any = None) -> str:

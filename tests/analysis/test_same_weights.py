@@ -1,0 +1,153 @@
+"""Results and models meet where their weights are the same; heads of another model are given as a list."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import cs_heads as cs
+from cs_heads.analysis.scale import Study
+from cs_heads.lens import load_model
+from cs_heads.lens.gates import by_unit
+from tests.known_heads import WORKING, own_answers
+from tests.tiny import make_native_bridge
+
+OTHER_WEIGHTS = (
+    r"must be of the same weights, got {} of '.*' and {} of '.*': .*give a list of them, as found\.top\(5\)$"
+)
+FEW = {"controls": None, "n": 20, "n_random": 2}
+
+
+def changed(folder):
+    """The model of a folder with some weights moved a little: another model of the same name."""
+    model = load_model(folder, device="cpu")
+    with torch.no_grad():
+        model.blocks[0].attn.o.original_component.weight.mul_(1.001)
+    return model
+
+
+def ranking(model, task):
+    importance = cs.Experiment(model, task).grid.mask(WORKING).astype(float)
+    return cs.HeadRanking("by hand", importance, 1, provenance={**cs.Experiment(model, task).provenance(), "k": 2})
+
+
+@pytest.fixture(scope="module")
+def met(load_known, known_folder):
+    """A model, another of its name with other weights, a task of both, a ranking and a proof on each."""
+    model, other = load_known(), changed(known_folder)
+    task = cs.Task.from_records(own_answers(model, 100), "own answers").split()[0]
+    both = [ranking(each, task) for each in (model, other)]
+    proofs = [cs.confirm(each, task, list(WORKING), **FEW) for each in (model, other)]
+    return SimpleNamespace(model=model, other=other, task=task, found=both[0], foreign=both[1], proofs=proofs)
+
+
+def weights_of(result):
+    return result.provenance["model"]["weights"]
+
+
+USES = {
+    "confirm": lambda met, found: cs.confirm(met.model, met.task, found, **FEW),
+    "specificity": lambda met, found: cs.specificity(met.model, met.task, found, n=20),
+    "several": lambda met, found: cs.specificity(met.model, met.task, {"one": found}, n=20),
+    "sparsity_curve": lambda met, found: cs.sparsity_curve(met.model, met.task, found, max_heads=2, n=20),
+    "failures": lambda met, found: cs.failures(met.model, met.task, found, n=20, max_new_tokens=1),
+    "attention": lambda met, found: cs.attention(met.model, ["the cat"], found),
+    "bake": lambda met, found: cs.bake(met.model, found),
+    "ablated": lambda met, found: cs.ablated(met.model, found).__enter__(),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_ranking_of_other_weights_is_refused_and_its_heads_as_a_list_are_taken(met, use, monkeypatch):
+    said = OTHER_WEIGHTS.format(weights_of(met.foreign), weights_of(met.found))
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.nn.Linear, "forward", lambda *_: pytest.fail("the model ran"))
+        with pytest.raises(ValueError, match=f"^heads and the model {said}"):
+            USES[use](met, met.foreign)
+    if use != "ablated":
+        USES[use](met, met.found)
+        USES[use](met, met.foreign.top(2))
+
+
+def test_faithfulness_of_a_ranking_of_other_weights_is_refused(met):
+    with pytest.raises(ValueError, match=r"^found\['foreign'\] and the model must be of the same weights"):
+        cs.faithfulness(met.model, met.task, {"own": met.found, "foreign": met.foreign}, n=20, shares=(0.5,))
+
+
+def test_a_report_takes_no_proof_of_the_same_name_and_other_weights(met, tmp_path):
+    own, foreign = met.proofs
+    assert own.provenance["model"]["name"] == foreign.provenance["model"]["name"]
+    cs.write_report(met.found, tmp_path / "own.html", proof=own)
+    with pytest.raises(ValueError, match=r"^parts of a report must be of the same weights"):
+        cs.write_report(met.found, tmp_path / "foreign.html", proof=foreign)
+    attention = cs.attention(met.other, ["the cat"], list(WORKING))
+    with pytest.raises(ValueError, match=r"^parts of a report must be of the same weights"):
+        cs.write_report(met.found, tmp_path / "foreign.html", proof=own, attention=attention)
+    assert not (tmp_path / "foreign.html").exists()
+
+
+def test_a_study_is_of_one_model(met):
+    own, foreign = met.proofs
+    cs.scale_study({"tiny": Study(met.found, own)})
+    with pytest.raises(ValueError, match=r"^parts of a study must be of the same weights"):
+        cs.scale_study({"tiny": Study(met.found, foreign)})
+
+
+def test_heads_of_two_models_are_compared_and_those_of_two_states_of_one_are_not(met):
+    with pytest.raises(ValueError, match=r"^found\['a'\] and found\['b'\] must be of the same weights"):
+        cs.head_overlap({"a": met.found, "b": met.foreign})
+    tuned = {**met.foreign.provenance, "model": {**met.foreign.provenance["model"], "name": "tuned"}}
+    assert cs.head_overlap({"a": met.found, "b": replace(met.foreign, provenance=tuned)}).pairs[0].heads == 2
+    assert cs.head_overlap({"a": met.found, "b": met.foreign.top(2)}).pairs[0].heads == 2
+
+
+def test_heads_found_and_proved_with_another_head_off_say_that_hooks_stood(met):
+    off = "L0H3"
+    with cs.ablated(met.model, [off]):
+        found = cs.find_heads(met.model, met.task, method="css", n_masks=30, density=0.2, controls=None)
+        proof = cs.confirm(met.model, met.task, found, **FEW)
+    for result in (found, proof):
+        assert result.provenance["model"]["hooks"] == ["blocks.0.attn.hook_z"]
+        assert "the model was measured with hooks of yours on it: blocks.0.attn.hook_z" in result.notes
+    without = cs.confirm(met.model, met.task, found, **FEW)
+    assert "hooks" not in without.provenance["model"]
+
+
+def test_hooks_of_a_ranking_run_on_models_with_as_many_heads_alone(load):
+    model = load("llama")
+    narrow = cs.HeadRanking("by hand", np.eye(3, 2), 1)
+    tokens = torch.arange(3, 8)[None]
+    with pytest.raises(ValueError, match="gates are of a model with 2 heads in a layer, and this one has 4"):
+        model.run_with_hooks(tokens, fwd_hooks=narrow.hooks(1))
+    # Two groups of two heads each are off as groups.
+    groups = cs.HeadRanking("by hand", np.eye(3, 2), 1, grid=cs.units.Grid(3, 2, "kv"))
+    right = cs.HeadRanking("by hand", np.kron(np.eye(3, 2), [[1, 1]]), 1)
+    found = model.run_with_hooks(tokens, fwd_hooks=groups.hooks(1))
+    assert torch.equal(found, model.run_with_hooks(tokens, fwd_hooks=right.hooks(2)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "n", "units", "fits"),
+    [
+        ((1, 5, 16, 8), 8, "heads", False),
+        ((1, 5, 8, 8), 8, "heads", True),
+        ((1, 5, 8, 8), 4, "kv", True),
+        ((1, 5, 8, 8), 3, "kv", False),
+        ((1, 5, 32), 1, "mlp", True),
+        ((1, 5, 32), 16, "neurons", False),
+        ((5, 8), 4, "experts", False),
+        ((5, 8), 8, "experts", True),
+    ],
+)
+def test_units_are_gated_where_there_are_as_many(shape, n, units, fits):
+    if fits:
+        assert by_unit(torch.zeros(shape), n, 1, units).shape[2] == n
+    else:
+        with pytest.raises(ValueError, match=f"gates are of a model with {n} {units} in a layer, and this one has"):
+            by_unit(torch.zeros(shape), n, 1, units)
+
+
+def test_a_model_that_transformer_lens_built_itself_has_weights_too():
+    assert cs.lens.describe(make_native_bridge())["weights"]

@@ -1,0 +1,248 @@
+"""Examples that were searched prove nothing, and a question asked twice counts once."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cs_heads import Experiment, atlas
+from cs_heads.analysis.compare import compare
+from cs_heads.analysis.confirm import confirm, measure_proof
+from cs_heads.analysis.drops import Column, measure_drops, specificity
+from cs_heads.analysis.failures import failures
+from cs_heads.analysis.faithfulness import faithfulness, measure_faithfulness
+from cs_heads.analysis.formats import format_heads
+from cs_heads.analysis.sparsity import sparsity_curve
+from cs_heads.methods import compressed_sensing, fit_gates
+from cs_heads.methods.find import find_heads
+from cs_heads.methods.registry import METHODS
+from cs_heads.ranking import HeadRanking
+from cs_heads.simulate import planted_world
+from cs_heads.tasks import Task
+from tests.known_heads import WORKING, own_answers, rows_run
+
+SEARCH = {"method": "css", "k": 2, "n_masks": 5, "density": 0.17, "progress": False}
+QUIET = {"progress": False}
+
+
+@pytest.fixture(scope="module")
+def model(load_known):
+    return load_known()
+
+
+@pytest.fixture(scope="module")
+def whole(model):
+    return Task.from_records(own_answers(model, 120), "own answers")
+
+
+@pytest.fixture(scope="module")
+def other(model):
+    return Task.from_records(own_answers(model, 80, seed=5), "other answers")
+
+
+@pytest.fixture(scope="module")
+def found(model, whole):
+    return find_heads(model, whole.split(60, seed=0)[0], controls=None, **SEARCH)
+
+
+@pytest.fixture(scope="module")
+def again(whole):
+    """The same examples, split by another seed."""
+    return whole.split(60, seed=1)[0]
+
+
+@pytest.fixture(scope="module")
+def seen(whole, again):
+    """How many of the unseen examples were searched, by their prompts."""
+    searched = {example.prompt for example in whole.split(60, seed=0)[0].examples}
+    n = sum(example.prompt in searched for example in again.held_out.examples)
+    assert 20 < n < 40
+    return n
+
+
+def left_out(n: int, of: int, name: str) -> str:
+    return f"{n} of {of} unseen examples of task '{name}' are left out: heads were found on them"
+
+
+# What proves leaves out what was searched
+
+
+def test_examples_that_a_ranking_was_found_on_by_another_seed_are_no_proof(model, whole, again, found, seen, tmp_path):
+    found.save(tmp_path / "ranking.json")
+    for ranking in (found, HeadRanking.load(tmp_path / "ranking.json")):
+        proof = confirm(model, again, ranking, controls=None, n_random=1, **QUIET)
+        assert proof.result.n_examples == 60 - seen
+        assert left_out(seen, 60, "own answers") in proof.notes
+    searched = {example.prompt for example in whole.split(60, seed=0)[0].examples}
+    unseen = tuple(example for example in again.held_out.examples if example.prompt not in searched)
+    assert proof.provenance["task"]["identity"] == replace(again.held_out, examples=unseen).identity
+
+
+def test_unseen_examples_that_none_was_found_on_are_all_used_without_a_word(model, whole, found):
+    task = whole.split(60, seed=0)[0]
+    proof = confirm(model, task, found, controls=None, n_random=1, **QUIET)
+    assert proof.provenance["task"]["identity"] == task.held_out.identity
+    assert not [note for note in proof.notes if "left out" in note or "known" in note]
+
+
+def test_a_list_of_heads_carries_no_examples_and_the_proof_says_so(model, again, found):
+    proof = confirm(model, again, found.top(2), controls=None, n_random=1, **QUIET)
+    assert proof.result.n_examples == 60
+    assert "it is not known which examples these heads were found on" in " ".join(proof.notes)
+
+
+@pytest.mark.parametrize(
+    "judge",
+    [
+        lambda model, task, found: specificity(model, task, found, **QUIET),
+        lambda model, task, found: specificity(model, [task], {"own answers": found}, **QUIET),
+        lambda model, task, found: sparsity_curve(model, task, found, max_heads=2, n_random=1, **QUIET),
+        lambda model, task, found: faithfulness(model, task, found, shares=[0.5], n_random=0, **QUIET),
+        lambda model, task, found: failures(model, task, found, n=100, **QUIET),
+        lambda model, task, found: measure_proof(Experiment(model, task.held_out, **QUIET), found, n_random=1),
+        lambda model, task, found: measure_drops(
+            [Column("own answers", "own", (Experiment(model, task.held_out, **QUIET),))], {"a": found}, {}
+        ),
+        lambda model, task, found: measure_faithfulness(
+            Experiment(model, task.held_out, **QUIET), found, shares=[0.5], n_random=0
+        ),
+    ],
+    ids=["specificity", "matrix", "curve", "faithfulness", "failures", "proof", "drops", "measured faithfulness"],
+)
+def test_every_analysis_of_a_ranking_leaves_out_what_it_was_found_on(model, again, found, seen, judge):
+    result = judge(model, again, found)
+    assert left_out(seen, 60, "own answers") in result.notes
+    assert result.provenance.get("task", {}).get("n_examples") == 60 - seen
+
+
+def test_other_choices_after_the_same_prompts_are_the_same_questions(model, again, found, seen):
+    def choices(name, n_wrong):
+        def records(side):
+            wrong = ([word for word in (" cat", " dog", " king") if word != e.target][:n_wrong] for e in side.examples)
+            pairs = zip(side.examples, wrong, strict=True)
+            return [{"prompt": e.prompt, "choices": [e.target, *others], "answer": 0} for e, others in pairs]
+
+        return Task.from_records(records(again), name).with_holdout(Task.from_records(records(again.held_out), name))
+
+    measured = format_heads(model, [choices("letters", 1)], [choices("full", 2)], {"one": found}, **QUIET)
+    assert {drop.n_examples for drop in measured.drops.drops["one"].values()} == {60 - seen}
+
+
+def test_too_few_that_are_left_are_refused_before_the_model_runs(model, whole, found):
+    """Of 25 unseen examples the search has seen most."""
+    finding, unseen = whole.split(60, seed=0)
+    judged = replace(unseen, examples=(*finding.examples[:15], *unseen.examples[:10]))
+    for judge in (confirm, specificity):
+        with rows_run(model) as rows, pytest.raises(ValueError, match=r"has 10 confirming examples \(15 of 25 unseen"):
+            judge(model, judged, found, controls=None, **QUIET)
+        assert rows == []
+
+
+def test_examples_of_controls_that_the_search_has_used_are_left_out(model, whole, other):
+    """Another seed of the proof halves a whole control otherwise."""
+    task = whole.split(60, seed=0)[0]
+    found = find_heads(model, task, controls=[other], seed=0, **SEARCH)
+    same, differing = (confirm(model, task, found, controls=[other], seed=seed, n_random=1, **QUIET) for seed in (0, 1))
+    assert same.controls[0].n_examples == 40
+    n = differing.controls[0].n_examples
+    assert 10 < n < 30
+    assert f"{40 - n} of 40 examples of task 'other answers' are left out: heads were found on them" in differing.notes
+    assert differing.result.n_examples == 60
+
+
+def test_what_a_prior_was_found_on_is_no_proof_of_what_it_helped_to_find(model, whole, again, found, seen):
+    options = {"n_bootstraps": 0, "budget": 1500, "prior": found}
+    helped = find_heads(model, again, method="annealed", k=2, controls=None, **options, **QUIET)
+    assert {*found.examples} < {*helped.examples}
+    compared = compare(
+        model, again, methods=["annealed"], options={"annealed": options}, controls=None, k=2, n_random=1, **QUIET
+    )
+    assert left_out(seen, 60, "own answers") in compared.notes
+
+
+# Rankings carry what they were found on
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_ranking_of_every_method_carries_the_examples_of_its_task_and_controls(model, whole, other, name):
+    """Also where the method is called by itself."""
+    method, task = METHODS[name], whole.split(30, seed=0)[0]
+    experiment = Experiment(model, task, **QUIET)
+    options = {"annealed": {"n_bootstraps": 0}, "chg": {"steps": 20}, "contrastive": {"steps": 20}}.get(name, {})
+    others = []
+    if name == "contrastive":
+        others = [replace(other.take(30), name="forgotten")]
+        options |= {"forget": others[0]}
+    elif method.takes_controls:
+        others = [other.take(30)]
+        options |= {"controls": [experiment.on(others[0])]}
+    if name in ("css", "csb"):
+        options |= {"n_masks": 5, "density": 0.17}
+    ranking = method.run(experiment, **options)
+    assert {*ranking.examples} == {key for each in (task, *others) for keys in each.known for key in keys}
+    again = HeadRanking.from_dict(ranking.to_dict())
+    assert (again.examples, again) == (ranking.examples, ranking)
+
+
+def test_gates_carry_the_examples_that_they_were_fitted_to(model, whole):
+    task = whole.split(30, seed=0)[0]
+    gates = fit_gates(Experiment(model, task, **QUIET), steps=20)
+    assert {*gates.ranking().examples} == {key for keys in task.known for key in keys}
+
+
+def test_rankings_of_an_atlas_carry_the_examples_of_all_skills(model, whole, other):
+    skills = [whole.split(60)[0], other.split(40)[0]]
+    skills = [replace(skill, held_out=replace(skill.held_out, name=skill.name)) for skill in skills]
+    made = atlas(model, skills, budget=1200, n=20, n_random=1, k=2, **QUIET)
+    for ranking in made.rankings.values():
+        assert {*ranking.examples} == {key for skill in skills for keys in skill.known for key in keys}
+
+
+def test_what_is_found_on_a_planted_truth_carries_no_examples():
+    world = planted_world("one_head", seed=0)
+    assert compressed_sensing(world.task, n_masks=5, density=0.1).examples == ()
+
+
+# A question counts once
+
+
+def repeated(questions: Task, times: int, name: str = "repeated") -> Task:
+    return replace(questions, name=name, examples=questions.examples * times)
+
+
+def test_four_questions_asked_twenty_times_are_no_evidence(model, whole, found):
+    task = repeated(whole.take(4), 20, "four").split(40)[0]
+    assert (len(task), len(task.held_out)) == (40, 40)
+    message = "has 2 {} examples .*asks 2 different questions in 40 examples.*; 20 or more are needed on each side"
+    with rows_run(model) as rows:
+        with pytest.raises(ValueError, match=message.format("finding")):
+            find_heads(model, task, controls=None, **SEARCH)
+        with pytest.raises(ValueError, match=message.format("confirming")):
+            confirm(model, task, WORKING, controls=None, **QUIET)
+    assert rows == []
+    proof = measure_proof(Experiment(model, task.held_out, **QUIET), WORKING)
+    assert (proof.verdict, proof.result.n_examples) == ("baseline too low", 2)
+    assert proof.reasons == ("the intact model answers 2 of 2 examples right, fewer than 20",)
+
+
+def test_a_control_that_asks_two_questions_twenty_times_cannot_tell(model, whole, other):
+    control = repeated(other.take(4), 20, "two in each half")
+    proof = confirm(model, whole.split(60)[0], WORKING, controls=[control], n_random=1, **QUIET)
+    assert (proof.controls[0].n_examples, proof.specificity) == (2, None)
+    assert proof.verdict == "localized"
+    assert (
+        "task 'two in each half' asks 2 different questions in 40 examples: one example of each counts" in proof.notes
+    )
+
+
+def test_intervals_and_p_values_are_those_of_the_questions_asked_once(model, whole):
+    once = whole.split(60)[0]
+    thrice = replace(
+        once, examples=once.examples * 3, held_out=replace(once.held_out, examples=once.held_out.examples * 3)
+    )
+    one, three = (confirm(model, task, WORKING[:1], controls=None, n_random=2, **QUIET) for task in (once, thrice))
+    assert three.result == one.result
+    assert (three.p, three.verdict, three.spent) == (one.p, one.verdict, one.spent)
+    ranks = [find_heads(model, task, controls=None, **SEARCH) for task in (once, thrice)]
+    np.testing.assert_array_equal(ranks[0].importance, ranks[1].importance)
+    assert ranks[0].examples == ranks[1].examples

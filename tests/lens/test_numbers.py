@@ -1,0 +1,224 @@
+"""NaN or infinity is no score, no token and no gradient: one error names the dtype, the units off and the example."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import cs_heads as cs
+from cs_heads.lens import EncodedExample
+from cs_heads.lens.attention import attention_patterns
+from cs_heads.lens.differentiate import Asked, gate_gradients, probability_gradients
+from cs_heads.lens.logprobs import NotFiniteError
+from cs_heads.lens.patch import PatchPoint, patch_gradients, patched_effects, record_z
+from cs_heads.units import Head, HeadGrid
+from tests.known_heads import own_answers
+from tests.plain import output_projections, plain_score
+from tests.tiny import make_hf_model, make_tokenizer
+
+GRID = HeadGrid(3, 4)
+RECORDS = [
+    {"prompt": "the cat", "target": " runs"},
+    {"prompt": "a big red dog sees", "target": " the king"},
+    {"prompt": "one , two", "target": " three"},
+]
+L0H1_OFF = (
+    r"gives NaN or infinity in float16 with L0H1 off, on example \d, the text that begins '<s> [a-z ,]+', which is"
+)
+
+
+@pytest.fixture(scope="module")
+def overflowing(tmp_path_factory):
+    """A Llama whose heads L0H0 and L0H1 write numbers near the largest of float16 that cancel: with one off, too large.
+
+    The two heads see and say the same, and have output weights of opposite signs.
+    """
+    folder, plain = tmp_path_factory.mktemp("overflowing"), make_hf_model("llama")
+    attention = plain.model.layers[0].self_attn
+    with torch.no_grad():
+        attention.q_proj.weight[:8] = attention.q_proj.weight[8:16]
+        signs = torch.where(torch.rand(32, 8, generator=torch.Generator().manual_seed(0)) < 0.5, -1.0, 1.0)
+        attention.o_proj.weight[:, :16] = torch.cat([signs, -signs], dim=1) * 60_000
+    plain.save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder, plain
+
+
+@pytest.fixture(scope="module")
+def too_large(tmp_path_factory):
+    """A Llama whose weights are finite in float16, and whose logits are not."""
+    folder, plain = tmp_path_factory.mktemp("too_large"), make_hf_model("llama")
+    with torch.no_grad():
+        plain.lm_head.weight.sign_().mul_(60_000)
+    plain.save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder, plain
+
+
+@pytest.fixture
+def half(overflowing, backend):
+    return cs.load_model(overflowing[0], "cpu", "float16", backend)
+
+
+def masks(*off):
+    return np.stack([GRID.mask([]), *(GRID.mask([head]) for head in off)])
+
+
+def test_what_float16_cannot_say_is_refused_and_float32_says_what_plain_hugging_face_says(
+    overflowing, half, backend, monkeypatch
+):
+    folder, plain = overflowing
+    task = cs.Task.from_records(RECORDS)
+    experiment = cs.Experiment(half, task)
+    assert np.isfinite(experiment.logprob(masks("L1H1"))).all()
+    with pytest.raises(NotFiniteError, match=L0H1_OFF) as error:
+        experiment(masks("L0H1"))
+    assert re.search(r"^[^\n]*Load it in float32 or bfloat16[^\n]*$", str(error.value))
+    # Intact, 60,000 less 60,000 leaves what float32 rounds, and no two ways to run that agree.
+    monkeypatch.setattr("cs_heads.lens.abilities._Trial.check", lambda trial: None)
+    right = cs.Experiment(cs.load_model(folder, "cpu", "float32", backend), task)
+    found = right.logprob(masks("L0H1"))
+    for example, tokens in enumerate(right.encoded):
+        for row, mask in enumerate(masks("L0H1")):
+            wanted, _ = plain_score(plain, tokens.prompt, tokens.continuations[0], mask)
+            within = 1e-4 if mask.any() else 0.05
+            assert found[row, example] == pytest.approx(wanted / len(tokens.continuations[0]), abs=within)
+
+
+def test_a_search_and_a_proof_end_in_that_error_and_not_in_a_head(half):
+    finding, unseen = cs.Task.from_records(own_answers(half, 50)).split(n=25, seed=0)
+    for call in (
+        lambda: cs.find_heads(half, finding, method="greedy", budget=2000, controls=[]),
+        lambda: cs.confirm(half, unseen, ["L0H1"], controls=[]),
+    ):
+        with pytest.raises(NotFiniteError, match=r"in float16 with (L\dH\d, )*L0H[01](, L\dH\d)* off, on example \d+"):
+            call()
+
+
+def test_no_token_is_the_likeliest_of_nan(too_large, backend):
+    """The argmax of NaN is token 0: a target of it was right, and texts were of it alone."""
+    model = cs.load_model(too_large[0], "cpu", "float16", backend)
+    intact = r"in float16 with nothing off, on example 0, the text that begins '<s> <s> a dog', which is"
+    record = {"prompt": [1, 1, 4, 5], "target": [0]}
+    task = cs.Task.from_records([record])
+    for ask in (lambda e: e(masks()), lambda e: e.generate(masks(), max_new_tokens=3)):
+        with pytest.raises(NotFiniteError, match=intact.replace("a dog", r"\w+ \w+")):
+            ask(cs.Experiment(model, task))
+    choices = cs.Task.from_records([{"prompt": [1, 1, 4, 5], "choices": [[0], [7]], "answer": 0}])
+    with pytest.raises(NotFiniteError, match="with nothing off"):
+        cs.Experiment(model, choices)(masks())
+
+
+def test_a_text_ends_in_that_error_where_a_later_token_overflows(load, folders, backend, monkeypatch):
+    """The first tokens are right; what is read in a later step is not."""
+    from cs_heads.lens import decode
+
+    model, read, steps = load("llama", backend), decode.logits_at, []
+
+    def overflow(*arguments, **options):
+        logits = read(*arguments, **options)
+        steps.append(len(logits))
+        return torch.where(torch.arange(len(logits))[:, None] == 1, logits * torch.inf, logits) if steps[2:] else logits
+
+    monkeypatch.setattr(decode, "logits_at", overflow)
+    with pytest.raises(
+        NotFiniteError, match="in float32 with L2H3 off, on example 0, the text that begins '<s> the cat'"
+    ):
+        cs.Experiment(model, cs.Task.from_records(RECORDS[:1])).generate(masks("L2H3"), max_new_tokens=6)
+
+
+def test_gradients_patches_and_attention_are_numbers_too(half, too_large, backend):
+    broken = cs.load_model(too_large[0], "cpu", "float16", backend)
+    prompt, target = (1, 4, 5), (6,)
+    gates = torch.from_numpy(1.0 - masks("L0H1")[1:]).float()
+    with pytest.raises(NotFiniteError, match=r"with L0H1 off, on example 0, the text that begins '<s>"):
+        gate_gradients(half, [prompt], [target], gates)
+    asked = [[Asked(EncodedExample(prompt, (target, (7,)), merged=False), 0, (1.0, 1.0))]]
+    with pytest.raises(NotFiniteError, match=r"with L0H1 off, on the text that begins '<s>"):
+        probability_gradients(half, asked, gates)
+    points = [PatchPoint((1, 4, 5), (2,), (6,)), PatchPoint((1, 4, 7), (2,), (6,))]
+    strength = np.zeros((2, 3, 4), dtype=np.float32)
+    strength[1, 2, 3] = 1
+    source = record_z(broken, points)
+    with pytest.raises(NotFiniteError, match=r"with nothing off, on example 0, the text that begins '<s>"):
+        patched_effects(broken, points, source, np.arange(2), strength)
+    with pytest.raises(NotFiniteError, match=r"with L2H3 patched, on example 1, the text that begins '<s>"):
+        patched_effects(broken, points, source, np.arange(1, 2), strength[1:])
+    with pytest.raises(NotFiniteError, match=r"with nothing off, on example 0"):
+        patch_gradients(broken, points, source)
+    if backend == "bridge":
+        # HookedTransformer shows zeros in their place.
+        with pytest.raises(NotFiniteError, match=r"in attention of L2H3 with L0H1 off, on the text that begins '<s>"):
+            attention_patterns(half, prompt, [Head(0, 0), Head(2, 3)], GRID.mask(["L0H1"]))
+
+
+def test_a_head_whose_attention_is_nan_does_not_attend_to_nothing(tmp_path, backend):
+    """HookedTransformer puts zero for attention that is NaN, and goes on."""
+    plain = make_hf_model("llama")
+    with torch.no_grad():
+        plain.model.layers[1].self_attn.q_proj.weight[8:16].sign_().mul_(60_000)
+    plain.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    task = cs.Task.from_records(RECORDS)
+    with pytest.raises(NotFiniteError, match="in float16 with nothing off, on example"):
+        cs.Experiment(cs.load_model(tmp_path, "cpu", "float16", backend), task).logprob(masks("L2H0"))
+    right = cs.Experiment(cs.load_model(tmp_path, "cpu", "float32", backend), task)
+    for example, tokens in enumerate(right.encoded):
+        wanted, _ = plain_score(plain, tokens.prompt, tokens.continuations[0], GRID.mask([]))
+        assert right.logprob(masks())[0, example] == pytest.approx(wanted / len(tokens.continuations[0]), abs=1e-3)
+
+
+def test_the_mean_of_nan_is_put_in_no_head_s_place(half):
+    """Resample, mean and optimal ablation take what heads give when intact."""
+    point = half.hook_dict["blocks.1.attn.hook_z"]
+    point.add_hook(lambda z, hook: z * torch.inf, is_permanent=True)
+    task = cs.Task.from_records(RECORDS)
+    for ablation in ("mean", "resample"):
+        with pytest.raises(
+            NotFiniteError, match=r"float16 (in what heads of layer 1 give when intact|with nothing off)"
+        ):
+            cs.Experiment(half, task, ablation=ablation)(masks("L1H1"))
+
+
+def test_what_was_measured_before_stays_in_the_store(half, tmp_path):
+    task = cs.Task.from_records(RECORDS)
+    path = tmp_path / "run.sqlite"
+    with pytest.raises(NotFiniteError):
+        cs.Experiment(half, task, store=path, batch_tokens=1)(masks("L2H3", "L0H1"))
+    again = cs.Experiment(half, task, store=path, batch_tokens=1)
+    assert np.isfinite(again(masks("L2H3"))).all()
+    # Of six pairs.
+    assert again.ran < 6
+
+
+def test_tokens_that_a_model_never_says_are_no_fault(load, folders, backend):
+    """Logits of minus infinity, as of a padded vocabulary, leave the others what they are; to score them is refused."""
+    model = load("llama", backend)
+    task = cs.Task.from_records(RECORDS)
+    wanted = cs.Experiment(model, task).logprob(masks("L1H1"))
+    biased = model.unembed.register_forward_hook(
+        lambda module, given, logits: logits.index_fill(-1, torch.tensor([0, 2]), -torch.inf)
+    )
+    try:
+        found = cs.Experiment(model, task).logprob(masks("L1H1"))
+        assert (found > wanted).all()
+        assert np.isfinite(found).all()
+        texts = cs.Experiment(model, task).generate(masks("L1H1"), max_new_tokens=3)
+        assert texts.shape == (2, 3)
+        with pytest.raises(NotFiniteError, match="in float32 with nothing off, on example 0"):
+            cs.Experiment(model, cs.Task.from_records([{"prompt": [1, 4], "target": [2]}]))(masks())
+    finally:
+        biased.remove()
+
+
+def test_the_doctor_says_it_too(overflowing, too_large, half, backend):
+    lines = {line.name: line for line in cs.check_model(half)}
+    assert lines["dtype"].status == "fail"
+    assert "gives NaN or infinity in float16 with L0H0 off" in lines["dtype"].found
+    assert lines["dtype"].remedy == "Load it in float32 or bfloat16, whose numbers go farther"
+    (line,) = cs.check_model(cs.load_model(too_large[0], "cpu", "float16", backend))
+    assert (line.name, line.status) == ("logits", "fail")
+    assert "gives NaN or infinity in float16 with nothing off" in line.found
+    # The weights are finite in float16.
+    assert output_projections(overflowing[1])[0].weight.abs().max() < torch.finfo(torch.float16).max

@@ -1,0 +1,241 @@
+"""What a model is at a moment: what users change is seen, and what libraries put there by themselves is not."""
+
+from functools import partial, wraps
+
+import pytest
+import torch
+import transformers
+from torch.nn.modules.module import register_module_forward_hook
+
+from cs_heads.lens import ModelState, check_weights, describe, fingerprint, load_model
+from cs_heads.lens import state as state_module
+from cs_heads.lens.gates import hooked
+from tests.tiny import load_tokenizer, make_hf_model, make_tokenizer
+
+TOKENS = torch.arange(3, 8)[None]
+SIZES = {"vocab_size": len(make_tokenizer()), "num_hidden_layers": 3, "num_attention_heads": 4}
+
+# Of these TransformerLens hooks the modules, or puts other forwards in their place, when it loads them.
+MEDDLED_WITH = {
+    "opt": lambda: transformers.OPTForCausalLM(
+        transformers.OPTConfig(**SIZES, hidden_size=32, word_embed_proj_dim=32, ffn_dim=48, max_position_embeddings=64)
+    ),
+    "xglm": lambda: transformers.XGLMForCausalLM(
+        transformers.XGLMConfig(
+            vocab_size=SIZES["vocab_size"], num_layers=3, attention_heads=4, d_model=32, ffn_dim=48,
+            max_position_embeddings=64,
+        )
+    ),
+    "falcon": lambda: transformers.FalconForCausalLM(transformers.FalconConfig(**SIZES, hidden_size=32)),
+}  # fmt: skip
+
+
+@pytest.fixture
+def model(folders, backend):
+    """One of its own: tests change it."""
+    return load_model(folders("llama"), device="cpu", backend=backend)
+
+
+def run(model):
+    with torch.no_grad():
+        return model(TOKENS)
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2"])
+def test_a_forward_leaves_a_model_as_it_was(folders, backend, architecture):
+    if (architecture, backend) == ("gemma2", "hooked"):
+        pytest.skip("HookedTransformer loads no Gemma 2 from a folder")
+    model = load_model(folders(architecture), device="cpu", backend=backend)
+    before = ModelState.of(model)
+    run(model)
+    before.check(model)
+    assert ModelState.of(model).hooks == ()
+    if backend == "bridge":
+        # The libraries' own: on the layers of Llama and GPT-2 transformers listens to what they give.
+        assert any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("architecture", MEDDLED_WITH)
+def test_what_transformer_lens_does_to_modules_at_loading_is_the_model(tmp_path, architecture):
+    MEDDLED_WITH[architecture]().eval().save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    model = load_model(tmp_path, device="cpu", backend="bridge")
+    before = ModelState.of(model)
+    run(model)
+    before.check(model)
+    assert before.hooks == ()
+    assert "hooks" not in describe(model)
+
+
+def test_what_accelerate_does_to_modules_that_lie_on_devices_is_the_model(folders):
+    accelerate = pytest.importorskip("accelerate")
+    from transformer_lens.model_bridge import TransformerBridge
+
+    plain = make_hf_model("llama")
+    accelerate.dispatch_model(plain, dict.fromkeys(("model", "lm_head"), "cpu"), main_device="cpu", force_hooks=True)
+    tokenizer = load_tokenizer(folders("llama"))
+    model = TransformerBridge.boot_transformers(str(folders("llama")), hf_model=plain, tokenizer=tokenizer)
+    assert any("forward" in vars(module) for module in plain.modules())
+    before = ModelState.of(model)
+    run(model)
+    before.check(model)
+    assert before.hooks == ()
+
+
+def nothing(*_):
+    """A hook that changes nothing."""
+
+
+def test_hooks_of_users_are_seen_wherever_they_stand(model, backend):
+    attn, point = model.blocks[1].attn, model.hook_dict["blocks.1.attn.hook_z"]
+    before = ModelState.of(model)
+    places = {
+        "hook_z": (lambda: hooked(model, {"blocks.1.attn.hook_z": lambda z, hook: z}), "blocks.1.attn.hook_z"),
+        "torch": (lambda: attn.register_forward_hook(nothing), "blocks.1"),
+        "torch before": (lambda: attn.register_forward_pre_hook(partial(nothing, 1)), "blocks.1"),
+        "backward": (lambda: attn.register_full_backward_hook(nothing), "blocks.1"),
+        "on a hook point": (lambda: point.register_forward_hook(nothing), "blocks.1.attn.hook_z"),
+        "on all modules": (lambda: register_module_forward_hook(nothing), "every module"),
+    }
+    if backend == "bridge":
+        inside = model.original_model
+        places["inside"] = lambda: inside.register_forward_hook(nothing), type(inside).__name__
+    for kind, (put, place) in places.items():
+        handle = put()
+        with handle:
+            stand = ModelState.of(model).places
+            assert [each.startswith(place) for each in stand] == [True], kind
+            assert describe(model)["hooks"] == stand
+            with pytest.raises(ValueError, match=f"^model .* must be what it was when .*: hooks stand on {place}"):
+                before.check(model)
+        before.check(model)
+
+
+def test_a_forward_that_was_replaced_is_seen_and_one_wrapped_as_a_library_s_too(model):
+    mlp, before = model.blocks[1].mlp, ModelState.of(model)
+    forward = type(mlp).forward.__get__(mlp)
+
+    @wraps(forward)
+    def twice(*arguments, **options):
+        return 2 * forward(*arguments, **options)
+
+    assert twice.__module__.startswith("transformer_lens")
+    vars(mlp)["forward"] = twice
+    with pytest.raises(ValueError, match=r"hooks stand on blocks\.1"):
+        before.check(model)
+    del vars(mlp)["forward"]
+    before.check(model)
+    handle = mlp.register_forward_hook(wraps(forward)(lambda *_: None))
+    with pytest.raises(ValueError, match=r"hooks stand on blocks\.1"):
+        before.check(model)
+    handle.remove()
+
+
+def test_a_permanent_hook_that_is_taken_away_is_seen(model):
+    model.hook_dict["blocks.0.attn.hook_z"].add_hook(lambda z, hook: z, is_permanent=True)
+    before = ModelState.of(model)
+    before.check(model)
+    model.reset_hooks(including_permanent=True)
+    with pytest.raises(ValueError, match=r"hooks are gone from blocks\.0\.attn\.hook_z"):
+        before.check(model)
+
+
+def one(model):
+    return next(weight for weight in model.blocks[1].parameters() if weight.ndim > 1)
+
+
+@torch.no_grad()
+def scale(model, weight):
+    weight.mul_(1.5)
+
+
+@torch.no_grad()
+def zero_one_number(model, weight):
+    weight.view(-1)[0] = 0
+
+
+def scale_past_the_version(model, weight):
+    weight.data.mul_(1.5)
+
+
+def scale_a_quarter_past_the_version(model, weight):
+    """As many as those of one of four heads."""
+    weight.data[: len(weight) // 4].mul_(1.5)
+
+
+def put_another(model, weight):
+    weight.data = weight.data * 1.5
+
+
+def load_others(model, weight):
+    model.load_state_dict({name: value * 1.5 for name, value in model.state_dict().items()}, strict=False)
+
+
+def replace_a_module(model, weight):
+    model.blocks[1].ln2 = torch.nn.Identity()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (scale, "its weights were changed"),
+        (zero_one_number, "its weights were changed"),
+        (scale_past_the_version, "its weights were changed"),
+        (scale_a_quarter_past_the_version, "its weights were changed"),
+        (put_another, "its weights were changed"),
+        (load_others, "its weights were changed"),
+        (lambda model, weight: model.to(torch.bfloat16), "the dtype of its weights was float32 and is bfloat16"),
+        (replace_a_module, "some of its modules are others"),
+    ],
+)
+def test_changed_weights_are_seen(model, change, said):
+    run(model)
+    before = ModelState.of(model)
+    before.check(model)
+    change(model, one(model))
+    with pytest.raises(ValueError, match=f"^model .* must be what it was when the experiment was made: {said}; "):
+        before.check(model)
+
+
+def test_weights_are_read_once_for_all_results_and_again_when_they_were_changed(model, monkeypatch):
+    read = []
+    monkeypatch.setattr(state_module, "fingerprint", lambda model: read.append(1) or fingerprint(model))
+    first, again = describe(model), describe(model)
+    assert first["weights"] == again["weights"] == fingerprint(model)
+    assert read == [1]
+    with hooked(model, {"blocks.1.attn.hook_z": lambda z, hook: z}):
+        assert describe(model)["weights"] == first["weights"]
+        assert read == [1]
+    scale(model, one(model))
+    assert describe(model)["weights"] == fingerprint(model) != first["weights"]
+    assert read == [1, 1]
+    # The change of one number past its version is not seen: a store reads all weights.
+    one(model).data.view(-1)[5] += 1
+    assert describe(model, anew=True)["weights"] == fingerprint(model)
+    assert read == [1, 1, 1]
+
+
+FOUND = {"name": "tiny", "dtype": "float32", "class": "TransformerBridge", "weights": "aaaa"}
+
+
+def test_results_of_other_weights_do_not_meet():
+    with pytest.raises(
+        ValueError, match=r"^heads and the model must be of the same weights, got aaaa of 'tiny' and bb"
+    ):
+        check_weights("heads and the model", FOUND, {**FOUND, "weights": "bbbb"})
+    with pytest.raises(ValueError, match=r"on another give a list of them, as found.top\(5\)$"):
+        check_weights("heads and the model", FOUND, {**FOUND, "weights": "bbbb", "name": "tuned"})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        *(None, {}, FOUND, {"name": "tiny"}, {**FOUND, "name": "moved"}, {**FOUND, "weights": None}),
+        # Which have another fingerprint though they be the same.
+        {**FOUND, "dtype": "bfloat16", "weights": "b"},
+        {**FOUND, "class": "HookedTransformer", "weights": "b"},
+    ],
+)
+def test_results_that_may_be_of_the_same_weights_meet(other):
+    check_weights("heads and the model", FOUND, other)
+    check_weights("heads and the model", other, FOUND)
