@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from cs_heads.arguments import check_integer
@@ -13,7 +14,7 @@ from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.store.store import BrokenStoreError
-from cs_heads.tasks import Task, confirming_side, default_controls, overlapping_controls
+from cs_heads.tasks import Task, confirming_side, default_controls, default_kin, without_kin
 from cs_heads.tasks.sides import distinct, unseen_control
 
 UNTOLD = (
@@ -69,15 +70,34 @@ def defaults_of(experiment: Experiment, task: Task, seed: int) -> tuple[Task, ..
     return default_controls(task, str(experiment.model.cfg.model_name), seed)
 
 
-def left_out_note(experiment: Experiment, task: Task, seed: int) -> tuple[str, ...]:
-    """A note where the default controls leave out skills that are the task under another name, or all: no tokenizer."""
-    if tokenizer_of(experiment.model) is None:
+def kin_of(experiment: Experiment, task: Task, given: Sequence[Task] | None, seed: int) -> tuple[Task, ...]:
+    """The kin of a task among the controls ``given``, or of default ones (None)."""
+    if given is not None:
+        return tuple(without_kin(given, task)[1])
+    return default_kin(task, str(experiment.model.cfg.model_name), seed) if tokenizer_of(experiment.model) else ()
+
+
+def kin_experiments(
+    experiment: Experiment, task: Task, kin: Sequence[Task], *, n: int, seed: int, seen: Collection[str]
+) -> list[Experiment]:
+    """Experiments on up to ``n // 2`` unseen examples of each kin, 20 at least, none of which the task itself asks."""
+    known = {*seen, *found_on(task, () if task.held_out is None else task.held_out)}
+    sides = []
+    for each in kin:
+        with suppress(ValueError):
+            sides.append(unseen_control(each, max(n // 2, MIN_CORRECT), seed, known)[0])
+    return experiments_on(experiment, [side for side in sides if len(side) >= MIN_CORRECT], chosen=False)
+
+
+def left_out_note(experiment: Experiment, kin: Sequence[Task], automatic: bool) -> tuple[str, ...]:
+    """A note where ``kin`` are left out of the controls, or all default ones are, for want of a tokenizer."""
+    if automatic and tokenizer_of(experiment.model) is None:
         return (
             "no default controls: they are texts, and the model has no tokenizer. Heads of this task cannot be "
             "distinguished from task-general (universal) heads: give controls of your own (controls=[...]; --control)",
         )
-    names = ", ".join(overlapping_controls(task, str(experiment.model.cfg.model_name), seed))
-    return (f"no default controls, since they share examples or the skill with the task: {names}",) if names else ()
+    names = ", ".join(each.name for each in kin)
+    return (f"no controls, since they ask for the same as the task: {names}",) if names else ()
 
 
 def experiments_on(experiment: Experiment, tasks: Sequence[Task], *, chosen: bool) -> list[Experiment]:

@@ -21,7 +21,8 @@ task needs, the other is judged. The default ones are everyday skills (``default
 from cs_heads.tasks import suites as suites
 from cs_heads.tasks.controls import check_controls as check_controls
 from cs_heads.tasks.controls import default_controls as default_controls
-from cs_heads.tasks.controls import overlapping_controls as overlapping_controls
+from cs_heads.tasks.controls import default_kin as default_kin
+from cs_heads.tasks.controls import without_kin as without_kin
 from cs_heads.tasks.example import Example as Example
 from cs_heads.tasks.family import Entry as Entry
 from cs_heads.tasks.forms import full_form as full_form

@@ -6,6 +6,7 @@ share heads: choose controls that differ from the task in what matters, and read
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import cached_property, lru_cache
@@ -51,6 +52,9 @@ _KIN: Mapping[str, Sequence[str]] = {
 # of the smaller, and the words from which on a question is more than a template ("hot ->").
 _MAX_ALIKE = 0.1
 _MIN_WORDS = 4
+# Right answers that two tasks give to the same words, as a share of either, above which they ask for the same in other
+# words; and from which on that is in doubt. A word counts that at most a quarter of a task's questions have.
+_MAX_MAPPED, _IN_DOUBT, _COMMON = 0.2, 0.05, 0.25
 # What may stand about the words of a question, brackets and signs of sums not among it, and behind all of them.
 _MARKS = ".,;:!?…\"'“”‘’«»\u200b\ufeff"
 _CUES = ("answer:", "a:", "output:", "response:")
@@ -59,8 +63,7 @@ _CUES = ("answer:", "a:", "output:", "response:")
 def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
     """The skills ``everyday/*``, of the demo model its own skills ``demo/*``, each split with ``seed``.
 
-    Left out are the task itself, by its name, whatever shares a question with a side of it, and the skill that a
-    built-in task asks for in another form (``ioi`` has no ``everyday/indirect_object``).
+    Left out are the task itself, by its name, and its kin (``default_kin``).
 
     Args:
         task: The task that they are controls of.
@@ -84,8 +87,11 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
     return tuple(skill.task for skill in _others(task, model_name, seed) if not _overlaps(skill, asking))
 
 
-def overlapping_controls(task: Task, model_name: str, seed: int = 0) -> tuple[str, ...]:
-    """The names of the skills that are no default controls of a task of another name: they share questions or skill.
+def default_kin(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
+    """The skills that are no default controls of a task of another name, for they ask for the same: its kin.
+
+    They share questions with it, give the same answers to the same words in more than a fifth of the examples, or are
+    the skill that a built-in task asks for in another form (``ioi`` and ``everyday/indirect_object``).
 
     Args:
         task: The task.
@@ -93,19 +99,31 @@ def overlapping_controls(task: Task, model_name: str, seed: int = 0) -> tuple[st
         seed: As in ``default_controls``.
 
     Returns:
-        Names such as ``everyday/indirect_object``; empty where no skill overlaps.
+        Finding sides, each with its confirming side in ``held_out``; empty where no skill overlaps.
 
     Raises:
         ValueError: ``seed`` is no integer that seeds a generator.
 
-    >>> overlapping_controls(load_task("demo/capitals", n=20), "demo")
+    >>> default_kin(load_task("demo/capitals", n=20), "demo")
     ()
-    >>> overlapping_controls(load_task("ioi", n=20), "gpt2")
-    ('everyday/indirect_object',)
+    >>> [skill.name for skill in default_kin(load_task("ioi", n=20), "gpt2")]
+    ['everyday/indirect_object']
     """
     check_seed(seed)
     asking = _Asking(task)
-    return tuple(skill.task.name for skill in _others(task, model_name, seed) if _overlaps(skill, asking))
+    return tuple(skill.task for skill in _others(task, model_name, seed) if _overlaps(skill, asking))
+
+
+def without_kin(controls: Sequence[Task], task: Task) -> tuple[list[Task], list[Task]]:
+    """The controls of a task that ask for something else, and those that are its kin, as in ``default_kin``.
+
+    >>> controls = [load_task(name, n=20) for name in ("everyday/past", "everyday/indirect_object")]
+    >>> [[each.name for each in side] for side in without_kin(controls, load_task("ioi", n=20))]
+    [['everyday/past'], ['everyday/indirect_object']]
+    """
+    pairs = kin_among([task, *controls])
+    kin = [control for place, control in enumerate(controls, start=1) if (0, place) in pairs]
+    return [control for control in controls if control not in kin], kin
 
 
 def family_of(model_name: str, seed: int = 0) -> tuple[Task, ...]:
@@ -220,6 +238,29 @@ class _Asking:
             bare.append((asked if len(asked) >= _MIN_WORDS else (), _unmarked(right) or right))
         return bare
 
+    @cached_property
+    def mapped(self) -> list[frozenset[tuple[str, str]]]:
+        """Of each example the words of its own question that few others have, each with the right answer."""
+        asked = []
+        for example in self.examples:
+            if not example.over_token_ids and not example.prompts:
+                # Worked examples stand in lines of their own.
+                own = str(example.prompt if example.asked is None else example.asked).strip().rpartition("\n")[2]
+                right = str(example.target if example.continuations else example.reference)
+                asked.append((_unmarked(tuple(own.casefold().split())), " ".join(right.casefold().split())))
+        n = Counter(word for words, _ in asked for word in {*words})
+        rare = {word for word in n if n[word] <= max(1, _COMMON * len(asked))}
+        # What is copied says nothing of what is asked.
+        return [frozenset((word, right) for word in words if word in rare and word != right) for words, right in asked]
+
+
+def _mapped(one: _Asking, other: _Asking) -> float:
+    """Examples of one that give the same answer to the same word as another does, as a share of them; the larger."""
+    sides = (one.mapped, other.mapped)
+    known = [frozenset[tuple[str, str]]().union(*side) for side in sides]
+    found = [sum(not pairs.isdisjoint(asked) for asked in side) for pairs, side in zip(known[::-1], sides, strict=True)]
+    return max((n / len(side) for n, side in zip(found, sides, strict=True) if side), default=0.0)
+
 
 def _others(task: Task, model_name: str, seed: int) -> list[_Asking]:
     """The skills of the model's family without the one of the task's name."""
@@ -237,7 +278,7 @@ def _overlaps(skill: _Asking, other: _Asking) -> bool:
     """Whether a skill is a task under another name: it asks the same questions, or for the same by its name."""
     same = _KIN.get(skill.task.name.rpartition("/")[2], ())
     named = any(fnmatch(other.task.name, pattern) for pattern in same)
-    return named or bool(_shared(skill, other) or _reworded(skill, other))
+    return named or bool(_shared(skill, other) or _reworded(skill, other)) or _mapped(skill, other) > _MAX_MAPPED
 
 
 def _shared(control: _Asking, task: _Asking) -> int:
