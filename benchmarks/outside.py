@@ -333,7 +333,7 @@ def with_examples(task: cs.Task, n: int, seed: int) -> cs.Task:
     else:
         # One question a word: none is left but those held out.
         examples = (*task.examples, *task.held_out.examples[N_UNSEEN:])[:n]
-    return replace(task, examples=examples).with_holdout(unseen)
+    return replace(task, examples=examples, held_out=unseen)
 
 
 def _top(experiment: cs.Experiment, scores: np.ndarray) -> list[Unit]:

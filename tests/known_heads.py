@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from cs_heads.lens import abilities
 from cs_heads.units import Head
 from tests.tiny import WORDS, make_hf_model, make_tokenizer, sentence
 
@@ -82,10 +84,21 @@ def hopeless_records(n: int, seed: int = 0) -> list[dict]:
 
 @contextmanager
 def rows_run(model: Any) -> Iterator[list[int]]:
-    """The number of rows of each forward that the model runs inside the block."""
+    """The rows of each forward that the model runs inside the block, but for those that try whether it may."""
     rows: list[int] = []
-    with before_forwards(model, lambda tokens: rows.append(len(tokens))):
-        yield rows
+    trying, look = [False], abilities._Trial.check
+
+    def check(trial: Any) -> None:
+        trying[0] = True
+        try:
+            look(trial)
+        finally:
+            trying[0] = False
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(abilities._Trial, "check", check)
+        with before_forwards(model, lambda tokens: trying[0] or rows.append(len(tokens))):
+            yield rows
 
 
 @contextmanager

@@ -199,10 +199,13 @@ def test_a_call_that_is_tried_says_what_it_costs_and_ends_after_its_first_forwar
 
 
 def test_a_call_that_ends_while_it_is_tried_counts_what_was_left_out(model, task):
-    experiment = cs.Experiment(model, task)
-    experiment._engine.run = lambda *_: pytest.fail("the intact model runs")
+    def call():
+        experiment = cs.Experiment(model, task)
+        experiment._engine.run = lambda *_: pytest.fail("the intact model runs")
+        methods.gradient_importance(experiment)
+
     assert cs.Experiment(model, task).baseline().mean() == 1
-    cost, seconds = tried(partial(methods.gradient_importance, experiment), most=1000.0)
+    cost, seconds = tried(call, most=1000.0)
     assert cost == 3 * len(task)
     assert seconds > 0
 
@@ -237,15 +240,22 @@ def test_what_takes_other_seconds_is_tried_apart_over_its_own_share(monkeypatch)
 
 
 def test_a_search_that_is_tried_takes_few_gradients_and_goes_on_to_masks(model, task, other, monkeypatch):
-    experiment = cs.Experiment(model, task, batch_tokens=64)
-    beside = cs.Experiment(model, other, batch_tokens=64)
-    run, ran, rows = experiment._engine.run, [], []
-    experiment._engine.run = lambda masks, *more: (ran.append(masks.masks.any(axis=(1, 2)).all()), run(masks, *more))[1]
+    ran, rows = [], []
+
+    def search():
+        experiment = cs.Experiment(model, task, batch_tokens=64)
+        beside = cs.Experiment(model, other, batch_tokens=64)
+        run = experiment._engine.run
+        experiment._engine.run = lambda masks, *more: (
+            ran.append(masks.masks.any(axis=(1, 2)).all()),
+            run(masks, *more),
+        )[1]
+        methods.annealed(experiment, controls=[beside], k=2, budget=2500, screen="gradients")
+
     gradients = progress._Bar.add
     monkeypatch.setattr(
         progress._Bar, "add", lambda bar, n, *more: (rows.append((n, len(ran))), gradients(bar, n, *more))[1]
     )
-    search = partial(methods.annealed, experiment, controls=[beside], k=2, budget=2500, screen="gradients")
     cost, seconds = tried(search, most=0.0)
     assert cost == 2500
     assert seconds > 0

@@ -22,7 +22,7 @@ def read(*arguments):
     add_common(parser)
     options = parser.parse_args(["--model", "demo", "--device", "cpu", *arguments])
     options.out = None
-    with loaded(options) as (_, task, controls):
+    with loaded(options, {}) as (_, task, controls):
         return task, controls
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import combinations
 from time import perf_counter
 from typing import Any
@@ -30,9 +29,9 @@ from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
 from cs_heads.experiment.controls import control_experiments, defaults_of, found_on, judged_sides, left_out_note
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.methods.find import find_heads
+from cs_heads.methods.find import prepared_search
 from cs_heads.methods.registry import method_named
-from cs_heads.progress import cost_of, expect, one_bar, step
+from cs_heads.progress import calling, cost_of, expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Proportion, Record, json_ready
 from cs_heads.settings import SettingsArguments, check_method_options
@@ -330,16 +329,16 @@ def compare(
             skills = {skill.name: skill for skill in defaults_of(judged, task, seed)}
         helping = [skills[other.task.name] for other in others] if skills else given
 
-        def search(name: str) -> HeadRanking:
+        def search(name: str) -> AbstractContextManager[Callable[[], HeadRanking]]:
             more = {"budget": budget, "seed": seed, **same, **options.get(name, {})}
             method = method_named(name)
             searching = helping if contrast and method.takes_controls else None
             more["controls"] = controls if method.default_controls else searching
-            return find_heads(judged.source, task, k=max_heads, method=name, **more)
+            return prepared_search(judged.source, task, k=max_heads, method=name, **more)
 
         judging = judged.n_examples * (1 + max_heads * (len(methods) + n_random))
-        expect(judging + _searching(search, methods) + sum(each.n_examples for each in others) * (1 + len(methods)))
-        rankings, refused = _rankings(search, methods)
+        judging += sum(each.n_examples for each in others) * (1 + len(methods))
+        rankings, refused = _rankings(search, methods, judging)
         step("judging")
         tops = [ranking.top(max_heads) for ranking, _ in rankings.values()]
         shared = sorted({head for ranking, _ in rankings.values() for head in ranking.shared})
@@ -377,36 +376,51 @@ def compare(
 
 
 def _rankings(
-    search: Callable[[str], HeadRanking], methods: Sequence[str]
+    prepare: Callable[[str], AbstractContextManager[Callable[[], HeadRanking]]], methods: Sequence[str], judging: int
 ) -> tuple[dict[str, tuple[HeadRanking, float]], dict[str, ValueError]]:
-    """By the name of each method what it found and in how many seconds, or why it refused; all of them may not."""
+    """By the name of each method what it found and in how many seconds, or why it refused; all of them may not.
+
+    Args:
+        prepare: Gives the search of a method.
+        methods: Names.
+        judging: What is measured after the searches, to say what all take.
+    """
     rankings: dict[str, tuple[HeadRanking, float]] = {}
     refused: dict[str, ValueError] = {}
-    for number, name in enumerate(methods, start=1):
-        step(f"{number}/{len(methods)}")
-        start = perf_counter()
-        try:
-            found = search(name)
-        except (BaselineTooLowError, BrokenStoreError):
-            raise
-        except ValueError as error:
-            refused[name] = error
-        else:
-            rankings[name] = found, perf_counter() - start
+    with ExitStack() as opened:
+        searches: dict[str, tuple[ExitStack, Callable[[], HeadRanking], float]] = {}
+        expected = judging
+        for name in methods:
+            start = perf_counter()
+            try:
+                own = opened.enter_context(ExitStack())
+                search = own.enter_context(prepare(name))
+                with warnings.catch_warnings():
+                    # What there is to be said is said when it runs.
+                    warnings.simplefilter("ignore")
+                    expected += cost_of(search) or 0
+            except BrokenStoreError:
+                raise
+            except ValueError as error:
+                refused[name] = error
+            else:
+                searches[name] = own, search, perf_counter() - start
+        expect(expected)
+        for name, (own, search, seconds) in searches.items():
+            step(f"{methods.index(name) + 1}/{len(methods)}")
+            start = perf_counter()
+            try:
+                with own, calling(name):
+                    found = search()
+            except (BaselineTooLowError, BrokenStoreError):
+                raise
+            except ValueError as error:
+                refused[name] = error
+            else:
+                rankings[name] = found, seconds + perf_counter() - start
     if not rankings:
         raise next(iter(refused.values()))
     return rankings, refused
-
-
-def _searching(search: Callable[[str], object], methods: Sequence[str]) -> int:
-    """What the searches of methods cost at most; nothing of those that will refuse what they are given."""
-    total = 0
-    for name in methods:
-        with suppress(ValueError), warnings.catch_warnings():
-            # What there is to be said is said when it runs.
-            warnings.simplefilter("ignore")
-            total += cost_of(partial(search, name)) or 0
-    return total
 
 
 def _faithful(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -83,6 +84,29 @@ def find_heads(
         BaselineTooLowError: The intact model does not beat chance, or answers fewer than 20 examples right; no mask is
             spent.
     """
+    with prepared_search(
+        model, task, k=k, method=method, controls=controls, budget=budget, seed=seed, off=off, **options
+    ) as search:
+        return search()
+
+
+@contextmanager
+def prepared_search(
+    model: ModelLike,
+    task: Task,
+    *,
+    k: int | None,
+    method: str,
+    controls: Sequence[Task] | str | None,
+    budget: int | None,
+    seed: int,
+    off: Sequence[HeadLike] = (),
+    **options: Any,
+) -> Iterator[Callable[[], HeadRanking]]:
+    """Check and make all that ``find_heads`` needs, with the same arguments, and give what runs it, once.
+
+    Of what is given ``cost_of`` says what it costs.
+    """
     check_seed(seed)
     given = {name: options.pop(name) for name in Settings.kinds() if name in options}
     settings = Settings.of(given)
@@ -96,7 +120,7 @@ def find_heads(
         raise ValueError(f"method {method!r} takes no controls; give them to confirm")
     if chosen.uses == "model":
         if settings.workers is not None or settings.address is not None:
-            warnings.warn(f"method {method!r} uses the model itself: it runs here, not on workers", stacklevel=2)
+            warnings.warn(f"method {method!r} uses the model itself: it runs here, not on workers", stacklevel=5)
         model, given = local_model(model), {**given, "workers": None, "address": None}
     side, repeated = distinct(finding_side(task))
     check_size(side, repeated)
@@ -117,34 +141,48 @@ def find_heads(
         beside = experiments_on(experiment, others, chosen=not automatic)
         if beside:
             put["controls"] = beside
-        if chosen.uses == "model":
-            ranking = chosen.run(experiment, budget=budget, **put)
-        else:
-            ranking = _from_experiment(experiment, chosen, budget, put, off)
-    used = [other.task.name for other in beside]
-    # A method that leaves a control out says itself which it used.
-    provenance = {"controls": used, **ranking.provenance}
-    provenance["controls_from"] = AUTO if automatic else "given" if used else None
-    n = len(provenance["controls"])
-    if automatic and others and n < MIN_DEFAULTS:
-        few = f"the model can do {n} of the default controls, fewer than {MIN_DEFAULTS}: they do not speak for other "
-        left_out = (*left_out, f"{few}tasks; give controls of your own (controls=[...])")
+
+        def search() -> HeadRanking:
+            name_call(method)
+            if chosen.uses == "model":
+                ranking = chosen.run(experiment, budget=budget, **put)
+            else:
+                ranking = _from_experiment(experiment, chosen, budget, put, off)
+            used = [other.task.name for other in beside]
+            told = _controls_told(ranking, method, controls, [other.name for other in others], used)
+            # A method that leaves a control out says itself which it used.
+            provenance = {"controls": used, **ranking.provenance}
+            provenance["controls_from"] = AUTO if automatic else "given" if used else None
+            return replace(
+                ranking,
+                off=tuple(ranking.grid.resolve(head) for head in off),
+                provenance={**provenance, "k": k, "seed": seed, "budget": budget},
+                notes=(*repeated, *fitted, *dense, *told, *left_out),
+                examples=tuple(sorted({*ranking.examples, *seen})),
+            )
+
+        yield search
+
+
+def _controls_told(
+    ranking: HeadRanking, name: str, controls: object, others: Sequence[str], used: Sequence[str]
+) -> list[str]:
+    """The notes of a ranking, and what is to be said of its controls: those asked for and those used, by name."""
+    method = method_named(name)
+    automatic = controls == AUTO and method.default_controls
     # One note says why there are none.
     notes = [note for note in ranking.notes if others or not automatic or note != NO_CONTROLS]
     # Methods with default controls say of themselves where they had none.
-    if not used and not chosen.default_controls:
-        notes.append(
-            NO_CONTROLS if controls is None and chosen.takes_controls else f"method {method!r} had {NO_CONTROLS}"
-        )
-    if unread := [other.name for other in others if other.name not in used]:
+    if not used and not method.default_controls:
+        chose_none = controls is None and method.takes_controls
+        notes.append(NO_CONTROLS if chose_none else f"method {name!r} had {NO_CONTROLS}")
+    if unread := [name for name in others if name not in used]:
         notes.append(f"default controls that the model cannot read: {', '.join(unread)}")
-    return replace(
-        ranking,
-        off=tuple(ranking.grid.resolve(head) for head in off),
-        provenance={**provenance, "k": k, "seed": seed, "budget": budget},
-        notes=(*repeated, *fitted, *dense, *notes, *left_out),
-        examples=tuple(sorted({*ranking.examples, *seen})),
-    )
+    n = len(ranking.provenance.get("controls", used))
+    if automatic and others and n < MIN_DEFAULTS:
+        few = f"the model can do {n} of the default controls, fewer than {MIN_DEFAULTS}: they do not speak for other "
+        notes.append(f"{few}tasks; give controls of your own (controls=[...])")
+    return notes
 
 
 def _chosen(name: str, options: dict[str, Any], settings: Settings) -> Method:
@@ -152,7 +190,6 @@ def _chosen(name: str, options: dict[str, Any], settings: Settings) -> Method:
     if "control" in options:
         raise ValueError("control is now controls, a list of tasks: find_heads(model, task, controls=[...])")
     method = method_named(name)
-    name_call(name)
     check_method_options(name, method.options, options)
     for each, value in (("ablation", "zero"), ("compute_dtype", None)) if method.uses == "model" else ():
         if (got := getattr(settings, each)) != value:

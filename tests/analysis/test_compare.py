@@ -51,6 +51,29 @@ def test_every_method_gives_the_ranking_it_gives_alone(compared, model, task):
         assert one.cost == {**alone.provenance["cost"], "spent": alone.spent, "seconds": one.seconds}
 
 
+def test_each_search_makes_its_experiments_once(model, task, monkeypatch):
+    made, make = [0], Experiment.__init__
+
+    def counted(*arguments, **settings):
+        made[0] += 1
+        make(*arguments, **settings)
+
+    monkeypatch.setattr(Experiment, "__init__", counted)
+
+    def made_by(call):
+        made[0] = 0
+        call()
+        return made[0]
+
+    given = {"controls": None, "k": 2, "max_heads": 4, "n_random": 3, "budget": 500}
+    one, two = (
+        made_by(lambda methods=methods: compare(model, task, methods=methods, **given))
+        for methods in (["css"], ["css", "one-shot"])
+    )
+    alone = made_by(lambda: find_heads(model, task, k=4, method="one-shot", budget=500, controls=None))
+    assert 0 < alone == two - one
+
+
 def test_drops_are_those_of_the_first_heads_on_unseen_examples(compared, model, task):
     unseen = Experiment(model, task.held_out)
     grid = HeadGrid(3, 4)

@@ -96,7 +96,7 @@ def trusted(monkeypatch):
     monkeypatch.setattr("cs_heads.experiment.patching.check_forward", lambda model: None)
 
 
-def test_the_cost_is_two_runs_a_pair_and_one_a_head(model, trusted):
+def test_the_cost_is_two_runs_a_pair_and_one_a_head(model):
     with rows_run(model) as rows:
         found = indirect_effects(model, PAIRS)
     assert sum(rows) == found.cost.spent == found.ranking().spent == 3 * (12 + 2)
