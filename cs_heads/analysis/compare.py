@@ -27,7 +27,7 @@ from cs_heads.arguments import check_integer, check_list, check_mapping, check_o
 from cs_heads.cluster import ModelLike
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
-from cs_heads.experiment.controls import control_experiments, defaults_of, found_on, judged_sides, left_out_note
+from cs_heads.experiment.controls import control_experiments, defaults_of, found_on, judged_sides, kin_of, left_out_note
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.find import prepared_search
 from cs_heads.methods.registry import method_named
@@ -36,7 +36,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.record import Proportion, Record, json_ready
 from cs_heads.settings import SettingsArguments, check_method_options
 from cs_heads.store.store import BrokenStoreError
-from cs_heads.tasks import Task, check_controls, finding_side
+from cs_heads.tasks import Task, check_controls, finding_side, without_kin
 from cs_heads.tasks.controls import AUTO
 from cs_heads.units import Grid, Unit
 
@@ -310,7 +310,7 @@ def compare(
     check_integer("n_random", n_random, 1)
     shares = None if shares is None else check_shares(shares)
     _check(methods, options)
-    given = check_controls(controls, task)
+    given, kin = without_kin(check_controls(controls, task), task)
     # What a prior was found on is no evidence either.
     seen = found_on(*options.values())
     sides, left_out = judged_sides(task, given, n, seed, seen)
@@ -351,7 +351,8 @@ def compare(
             curve = measure_sparsity(own, ranking.top(max_heads), seed).drops[judged.task.name][1:]
             taken = measure_drops(beside, {name: ranking.top(k)}, {}, seed).drops[name] if beside else {}
             compared[name] = Compared(ranking, seconds, curve, taken)
-        said = (*default_note(names, counted), *left_out_note(judged, task, seed)) if automatic else ()
+        kin = [*kin_of(judged, task, seed)] if automatic else kin
+        said = (*(default_note(names, counted) if automatic else ()), *left_out_note(judged, kin, automatic))
         kept, limits = _faithful(judged, compared, shares, n_random, seed)
         return Comparison(
             methods=compared,

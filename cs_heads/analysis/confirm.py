@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Column, Found, check_columns, heads_of, measure_drops, model_of
+from cs_heads.analysis.drops import Column, Found, Role, check_columns, heads_of, measure_drops, model_of
 from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
 from cs_heads.analysis.random_comparison import N_RANDOM, compare_with_random, most_evaluations
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
@@ -27,6 +27,8 @@ from cs_heads.experiment.controls import (
     control_experiments,
     found_on,
     judged_sides,
+    kin_experiments,
+    kin_of,
     left_out_note,
     unseen_parts,
 )
@@ -45,7 +47,7 @@ from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Proportion
 from cs_heads.settings import SettingsArguments
-from cs_heads.tasks import Task, check_controls
+from cs_heads.tasks import Task, check_controls, without_kin
 from cs_heads.tasks.controls import AUTO
 from cs_heads.units import HeadLike, Unit, as_heads
 
@@ -67,6 +69,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         verdict: *specific*, *shared*, *localized*, *not localized* or *baseline too low*.
         reasons: What the verdict rests on, in words (``cs_heads.analysis.verdict`` says what each means).
         controls: What the heads take from each control that was measured.
+        kin: What they take from tasks that ask for the same in other words.
         spent: Example-evaluations.
         provenance: Model, task, controls and seed.
         specificity: Losses of the task and of the controls that count (None: there are none to compare).
@@ -77,7 +80,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     _written = (
         *("heads", "result", "random_drop", "random_drops", "p", "p_sets", "p_examples", "n_as_harmful"),
         *("verdict", "localized", "close", "close_because"),
-        *("reasons", "notes", "controls", "default_controls", "specificity", "spent", "provenance"),
+        *("reasons", "notes", "controls", "kin", "default_controls", "specificity", "spent", "provenance"),
     )
 
     heads: tuple[Unit, ...]
@@ -90,6 +93,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     verdict: Verdict
     reasons: tuple[str, ...]
     controls: tuple[TaskDrop, ...]
+    kin: tuple[TaskDrop, ...]
     spent: int
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     specificity: Specificity | None = None
@@ -148,7 +152,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per task, the confirmed one first: baseline, score, drop and relative drop with their intervals."""
-        rows = [("task", self.result), *(("control", control) for control in self.controls)]
+        rows = [("task", self.result), *(("kin", one) for one in self.kin), *(("control", one) for one in self.controls)]
         return pd.DataFrame({"role": role, **drop.to_dict()} for role, drop in rows)
 
     def __str__(self) -> str:
@@ -169,7 +173,8 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         rows = [
             ("heads found", self.result, self.result.score, _loss(self.result)),
             ("random heads", self.result, self.result.baseline - self.random_drop, _share(random)),
-            *(("heads found, control", control, control.score, _loss(control)) for control in self.controls),
+            *(("heads found, kin", one, one.score, _loss(one)) for one in self.kin),
+            *(("heads found, control", one, one.score, _loss(one)) for one in self.controls),
         ]
         columns = ("off", "task", "intact", "without", "loss (95 % interval)")
         return pd.DataFrame(
@@ -256,7 +261,7 @@ def confirm(
     check_seed(seed)
     for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
         check_integer(name, value, least)
-    given = check_controls(controls, task)
+    given, kin = without_kin(check_controls(controls, task), task)
     if isinstance(heads, HeadRanking):
         exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
     else:
@@ -270,6 +275,8 @@ def confirm(
         automatic = isinstance(controls, str)
         chosen_sides = None if automatic else sides[1:]
         others, names, fewer = control_experiments(experiment, task, chosen_sides, n=n, seed=seed, seen=seen)
+        kin = [*kin_of(experiment, task, seed)] if automatic else kin
+        beside = kin_experiments(experiment, task, kin, n=n, seed=seed, seen=seen)
         twice = {experiment.grid.resolve(head) for head in off} & {*chosen}
         if twice:
             raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
@@ -280,16 +287,17 @@ def confirm(
             name=experiment.task.name,
             controls=[(other.task.name, Without(other, off)) for other in others],
             defaults=names if automatic else None,
+            kin=[(other.task.name, Without(other, off)) for other in beside],
             n_random=n_random,
             seed=seed,
         )
-        said = (*experiment.notes, *left_out, *fewer, *(left_out_note(experiment, task, seed) if automatic else ()))
+        said = (*experiment.notes, *left_out, *fewer, *left_out_note(experiment, kin, automatic))
         said = said if seen else (*said, UNTOLD)
         if proof.verdict == "baseline too low":
             own = Without(experiment, off)
             said = (remedy(own, own.baseline()), *said)
         # Their own count has what the ablation ran beforehand.
-        return replace(proof, spent=sum(each.spent for each in (experiment, *others)), notes=(*proof.notes, *said))
+        return replace(proof, spent=sum(each.spent for each in (experiment, *others, *beside)), notes=(*proof.notes, *said))
 
 
 @one_bar("confirm", outermost=True)
@@ -302,6 +310,7 @@ def measure_proof(
     chance: float | None = None,
     controls: Sequence[tuple[str, ExperimentLike]] = (),
     defaults: Sequence[str] | None = None,
+    kin: Sequence[tuple[str, ExperimentLike]] = (),
     n_random: int = N_RANDOM,
     seed: int = 0,
 ) -> Confirmation:
@@ -321,6 +330,7 @@ def measure_proof(
         controls: ``(name, experiment)`` of other tasks; all that can tell count in the verdict.
         defaults: Names of the default controls, also of those that could not be measured; None where ``controls`` were
             chosen by the caller.
+        kin: ``(name, experiment)`` of tasks that ask for the same in other words.
         n_random: Random sets of heads, or all there are.
         seed: Draws the random sets, the examples that each has first, and intervals.
 
@@ -345,9 +355,11 @@ def measure_proof(
     """
     check_seed(seed)
     check_integer("n_random", n_random, 1)
-    _check_experiments(experiment, controls)
-    (experiment, *parts), left_out = unseen_parts([experiment, *(each for _, each in controls)], found_on(heads))
-    controls = [(name, other) for (name, _), other in zip(controls, parts, strict=True)]
+    _check_experiments(experiment, "controls", controls)
+    _check_experiments(experiment, "kin", kin)
+    beside = [*controls, *kin]
+    (experiment, *parts), left_out = unseen_parts([experiment, *(each for _, each in beside)], found_on(heads))
+    beside = [(name, other) for (name, _), other in zip(beside, parts, strict=True)]
     grid = experiment.grid
     heads, exclude = heads_of(grid, heads), [grid.resolve(head) for head in as_heads("exclude", exclude)]
     found, without = grid.mask(heads), grid.mask(exclude)
@@ -356,23 +368,25 @@ def measure_proof(
         raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
     check_k(len(heads), grid)
     drawn = random_sets(grid, found, without, n_random, seed)
-    others = [Column(name, "control", (control,)) for name, control in controls]
+    roles: list[Role] = ["control"] * len(controls) + ["sibling"] * len(kin)
+    others = [Column(name, role, (other,)) for (name, other), role in zip(beside, roles, strict=True)]
     if others:
         check_columns(others)
     own = explicit(grid, [[], heads])
-    sizes = [2 * experiment.n_examples, *(2 * control.n_examples for _, control in controls)]
-    prepared = preparation_of(experiment, *(each for _, each in controls))
+    sizes = [2 * experiment.n_examples, *(2 * other.n_examples for _, other in beside)]
+    prepared = preparation_of(experiment, *(each for _, each in beside))
     expect(sum(sizes) + most_evaluations(len(drawn), experiment.n_examples) + prepared)
     measure_together(
-        [Asked(experiment, own), *(Asked(control, own) for _, control in controls if control.grid == grid)]
+        [Asked(experiment, own), *(Asked(other, own) for _, other in beside if other.grid == grid)]
     )
     baseline, ablated = measured(experiment, own)
     random = compare_with_random(experiment, drawn, baseline, ablated, like=like_note(found, without, drawn), seed=seed)
     chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
-    taken = () if controlled is None else tuple(controlled.drops["heads"].values())
-    said = judge(result, random, taken, defaults)
+    drops = () if controlled is None else tuple(controlled.drops["heads"].values())
+    taken, carried = drops[: len(controls)], drops[len(controls) :]
+    said = judge(result, random, taken, defaults, carried)
     return Confirmation(
         heads=heads,
         result=result,
@@ -384,12 +398,14 @@ def measure_proof(
         verdict=said.verdict,
         reasons=said.reasons,
         controls=taken,
+        kin=carried,
         spent=2 * len(baseline) + random.spent + (0 if controlled is None else controlled.spent),
         provenance={
             **provenance_of(experiment),
             "n_random": n_random,
             "apart": list(map(str, exclude)),
             "controls": [control.task for control in taken],
+            "kin": [each.task for each in carried],
             "controls_from": AUTO if defaults is not None else "given" if taken else None,
             "seed": seed,
         },
@@ -409,10 +425,10 @@ def _share(share: float) -> str:
     return "unknown" if np.isnan(share) else f"{share:.2f}"
 
 
-def _check_experiments(experiment: Any, controls: Any) -> None:
+def _check_experiments(experiment: Any, name: str, others: Any) -> None:
     check_is_experiment("experiment", experiment)
-    for control in check_list("controls", controls, "pairs, a name and an experiment"):
-        if not isinstance(control, tuple | list) or len(control) != 2:
-            raise ValueError(f"controls must be a list of pairs, a name and an experiment, got {control!r:.80}")
-        check_is_experiment(f"controls[{control[0]!r}]", control[1])
+    for other in check_list(name, others, "pairs, a name and an experiment"):
+        if not isinstance(other, tuple | list) or len(other) != 2:
+            raise ValueError(f"{name} must be a list of pairs, a name and an experiment, got {other!r:.80}")
+        check_is_experiment(f"{name}[{other[0]!r}]", other[1])
 

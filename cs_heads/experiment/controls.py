@@ -14,7 +14,7 @@ from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.store.store import BrokenStoreError
-from cs_heads.tasks import Task, confirming_side, default_controls, default_kin, without_kin
+from cs_heads.tasks import Task, confirming_side, default_controls, default_kin
 from cs_heads.tasks.sides import distinct, unseen_control
 
 UNTOLD = (
@@ -70,10 +70,8 @@ def defaults_of(experiment: Experiment, task: Task, seed: int) -> tuple[Task, ..
     return default_controls(task, str(experiment.model.cfg.model_name), seed)
 
 
-def kin_of(experiment: Experiment, task: Task, given: Sequence[Task] | None, seed: int) -> tuple[Task, ...]:
-    """The kin of a task among the controls ``given``, or of default ones (None)."""
-    if given is not None:
-        return tuple(without_kin(given, task)[1])
+def kin_of(experiment: Experiment, task: Task, seed: int) -> tuple[Task, ...]:
+    """The kin of a task among the skills of which the others are its default controls."""
     return default_kin(task, str(experiment.model.cfg.model_name), seed) if tokenizer_of(experiment.model) else ()
 
 

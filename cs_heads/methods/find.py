@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.baseline import check_baseline, check_size, fitting_k
-from cs_heads.experiment.controls import defaults_of, experiments_on, found_on, left_out_note
+from cs_heads.experiment.controls import defaults_of, experiments_on, found_on, kin_of, left_out_note
 from cs_heads.experiment.cost import BudgetTooSmallError, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.without import Without
@@ -22,7 +22,7 @@ from cs_heads.methods.registry import Method, method_named
 from cs_heads.progress import name_call, one_bar
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import Settings, check_method_options
-from cs_heads.tasks import Task, check_controls, finding_side, search_control
+from cs_heads.tasks import Task, check_controls, finding_side, search_control, without_kin
 from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS, NO_CONTROLS
 from cs_heads.tasks.sides import distinct
 from cs_heads.units import Grid, HeadLike, as_heads
@@ -115,8 +115,8 @@ def prepared_search(
     if off and chosen.uses == "model":
         named = ", ".join(map(str, off))
         raise ValueError(f"off must be left out for method {method!r}, which does not ablate by mask; got {named}")
-    asked = check_controls(controls, task)
-    if asked and not chosen.takes_controls:
+    asked, kin = without_kin(check_controls(controls, task), task)
+    if (asked or kin) and not chosen.takes_controls:
         raise ValueError(f"method {method!r} takes no controls; give them to confirm")
     if chosen.uses == "model":
         if settings.workers is not None or settings.address is not None:
@@ -137,7 +137,8 @@ def prepared_search(
         put = {**denser, **options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
         automatic = controls == AUTO and chosen.default_controls
         others = defaults_of(experiment, side, seed) if automatic else [search_control(each, seed) for each in asked]
-        left_out = (*experiment.notes, *(left_out_note(experiment, side, seed) if automatic else ()))
+        kin = [*kin_of(experiment, side, seed)] if automatic else kin
+        left_out = (*experiment.notes, *left_out_note(experiment, kin, automatic))
         beside = experiments_on(experiment, others, chosen=not automatic)
         if beside:
             put["controls"] = beside

@@ -6,7 +6,8 @@ share heads: choose controls that differ from the task in what matters, and read
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import cached_property, lru_cache
@@ -53,10 +54,12 @@ _KIN: Mapping[str, Sequence[str]] = {
 _MAX_ALIKE = 0.1
 _MIN_WORDS = 4
 # Right answers that two tasks give to the same words, as a share of either, above which they ask for the same in other
-# words; and from which on that is in doubt. A word counts that at most a quarter of a task's questions have.
-_MAX_MAPPED, _IN_DOUBT, _COMMON = 0.2, 0.05, 0.25
+# words. A word counts that at most a quarter of a task's questions have; of those that both tasks have three quarters
+# must have the same answer.
+_MAX_MAPPED, _COMMON, _MAX_UNLIKE = 0.2, 0.25, 0.75
 # What may stand about the words of a question, brackets and signs of sums not among it, and behind all of them.
 _MARKS = ".,;:!?…\"'“”‘’«»\u200b\ufeff"
+_PARTS = re.compile(r"\w+|[^\w\s,.]+")
 _CUES = ("answer:", "a:", "output:", "response:")
 
 
@@ -239,27 +242,57 @@ class _Asking:
         return bare
 
     @cached_property
-    def mapped(self) -> list[frozenset[tuple[str, str]]]:
-        """Of each example the words of its own question that few others have, each with the right answer."""
+    def mapped(self) -> dict[str, str]:
+        """The words that few of the questions have, each with the right answer, where it is the same throughout."""
         asked = []
         for example in self.examples:
             if not example.over_token_ids and not example.prompts:
-                # Worked examples stand in lines of their own.
-                own = str(example.prompt if example.asked is None else example.asked).strip().rpartition("\n")[2]
+                words = _unmarked(tuple(_last(example).casefold().split()))
                 right = str(example.target if example.continuations else example.reference)
-                asked.append((_unmarked(tuple(own.casefold().split())), " ".join(right.casefold().split())))
-        n = Counter(word for words, _ in asked for word in {*words})
-        rare = {word for word in n if n[word] <= max(1, _COMMON * len(asked))}
-        # What is copied says nothing of what is asked.
-        return [frozenset((word, right) for word in words if word in rare and word != right) for words, right in asked]
+                asked.append(({*words}, " ".join(right.casefold().split())))
+        answers = defaultdict[str, set[str]](set)
+        for words, right in asked:
+            for word in words:
+                answers[word].add(right)
+        n = Counter(word for words, _ in asked for word in words)
+        # A number has any answer, and what is copied says nothing of what is asked.
+        telling = (word for word in n if n[word] <= max(1, _COMMON * len(asked)) and word.isalpha())
+        return {word: next(iter(answers[word])) for word in telling if len(answers[word]) == 1 and {word} != answers[word]}
+
+    @cached_property
+    def form(self) -> frozenset[str]:
+        """The words and marks that most of the questions have."""
+        asked = [_last(example) for example in self.examples if not example.over_token_ids]
+        n = Counter(part for question in asked for part in {*_PARTS.findall(question.casefold())})
+        return frozenset(part for part in n if n[part] > len(asked) / 2)
+
+
+def alike(one: Task, other: Task) -> bool:
+    """Whether two tasks share a form: half of the words and marks that most of their questions have, or more.
+
+    >>> named = [load_task(f"everyday/{name}", n=20) for name in ("capitals", "antonyms", "sums")]
+    >>> alike(named[0], named[1]), alike(named[0], named[2])
+    (True, False)
+    """
+    first, second = _Asking(one).form, _Asking(other).form
+    return len(first & second) >= 0.5 * len(first | second) > 0
+
+
+def _last(example: Example) -> str:
+    """The question of an example, or the last line of its prompt, or two where that is no more than "Answer:"."""
+    lines = str(example.prompt if example.asked is None else example.asked).strip().splitlines()
+    return "\n".join(lines[-1 if lines and len(lines[-1].split()) > 1 else -2 :])
 
 
 def _mapped(one: _Asking, other: _Asking) -> float:
-    """Examples of one that give the same answer to the same word as another does, as a share of them; the larger."""
-    sides = (one.mapped, other.mapped)
-    known = [frozenset[tuple[str, str]]().union(*side) for side in sides]
-    found = [sum(not pairs.isdisjoint(asked) for asked in side) for pairs, side in zip(known[::-1], sides, strict=True)]
-    return max((n / len(side) for n, side in zip(found, sides, strict=True) if side), default=0.0)
+    """Of the examples of the smaller task the share that may have the same word with the same answer as in the other.
+
+    0 where the words that both have mostly have other answers.
+    """
+    both = one.mapped.keys() & other.mapped.keys()
+    same = sum(one.mapped[word] == other.mapped[word] for word in both)
+    n = min(len(one.examples), len(other.examples))
+    return same / n if same > _MAX_UNLIKE * len(both) else 0.0
 
 
 def _others(task: Task, model_name: str, seed: int) -> list[_Asking]:
