@@ -87,6 +87,7 @@ def find_heads(
     with prepared_search(
         model, task, k=k, method=method, controls=controls, budget=budget, seed=seed, off=off, **options
     ) as search:
+        name_call(method)
         return search()
 
 
@@ -144,7 +145,6 @@ def prepared_search(
             put["controls"] = beside
 
         def search() -> HeadRanking:
-            name_call(method)
             if chosen.uses == "model":
                 ranking = chosen.run(experiment, budget=budget, **put)
             else:
