@@ -59,10 +59,10 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         result: What they take from their task.
         random_drop: Mean drop of sets of random heads from the same layers.
         random_drops: That of each set, on the examples that it was measured on.
-        p_sets: p-value over sets of heads: the chance that heads drawn at random, like the random sets, come out as high
-            among these. It is never below 1 / (1 + number of sets).
-        p_examples: p-value over examples: the chance that heads that do no more harm than random ones seem to do so much
-            more, by which examples were drawn.
+        p_sets: p-value over sets of heads: the chance that heads drawn like the random sets do more harm than as many
+            of these. It is never below 1 / (1 + number of sets).
+        p_examples: p-value over examples: the chance that heads that do no more harm than random ones seem to do so
+            much more, by which examples were drawn.
         n_as_harmful: Random sets that are not known to do less harm than the heads.
         verdict: *specific*, *shared*, *localized*, *not localized* or *baseline too low*.
         reasons: What the verdict rests on, in words (``cs_heads.analysis.verdict`` says what each means).
@@ -216,10 +216,10 @@ def confirm(
       right answers or more.
 
     It is ``close`` where the 95 % intervals allow another verdict. Each random set is measured on a few examples, on
-    more only while it may do as much harm as the heads. That costs some ``8 × n`` example-evaluations; where the heads
-    take little more than random ones, up to ``35 × n``. To it comes ``2 × n`` for the task, and for each control given,
-    ``n`` for each default one (14 or 15, on the demo model 7); mean and resample ablation take another run of each
-    task's examples beforehand.
+    more only while it may do as much harm as the heads. With ``2 × n`` for the task that costs some ``8 × n``
+    example-evaluations, and up to ``18 × n`` where the heads take little more than random ones (with ``n`` below 47 up
+    to ``2 × n + 750``). Each control given adds ``2 × n``, each default one ``n`` (14 or 15, on the demo model 7); mean
+    and resample ablation take another run of each task's examples beforehand.
 
     Args:
         model: A model, the name of one, or a ``Cluster``.
@@ -240,8 +240,8 @@ def confirm(
         off: Heads that are off throughout, as in ``find_heads`` (None: those of the ranking): what is proved is what
             carries the task without them.
         n: Unseen examples at most.
-        n_random: Random sets of heads, or all there are. With fewer than 125 no p over sets is below .01, and
-            *localized* means that none of them does as much harm.
+        n_random: Random sets of heads, or all there are. With fewer than 125 no p over sets may be below .01, and
+            *localized* means that none of them does as much harm: by luck alone once in ``1 + n_random`` cases.
         settings: As of ``Experiment``.
 
     Returns:
@@ -415,4 +415,3 @@ def _check_experiments(experiment: Any, controls: Any) -> None:
         if not isinstance(control, tuple | list) or len(control) != 2:
             raise ValueError(f"controls must be a list of pairs, a name and an experiment, got {control!r:.80}")
         check_is_experiment(f"controls[{control[0]!r}]", control[1])
-

@@ -422,7 +422,9 @@ def _weighted(
     return np.concatenate(found, axis=-1)
 
 
-def _by_weights(parts: Sequence[tuple[Scores, Scores]], chance: float, seed: int) -> tuple[Interval, Interval, Interval]:
+def _by_weights(
+    parts: Sequence[tuple[Scores, Scores]], chance: float, seed: int
+) -> tuple[Interval, Interval, Interval]:
     rng = np.random.default_rng(seed)
     # For the lower bounds an example more is wrong and, with the heads off, right; for the upper ones the reverse.
     extra = np.array([[0.0, 1.0], [1.0, 0.0]])
