@@ -21,7 +21,7 @@ from cs_heads.arguments import check_integer, check_list, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy
+from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy, task_of
 from cs_heads.experiment.controls import (
     UNTOLD,
     control_experiments,
@@ -48,7 +48,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.record import Proportion
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, check_controls, without_kin
-from cs_heads.tasks.controls import AUTO
+from cs_heads.tasks.controls import AUTO, alike
 from cs_heads.units import HeadLike, Unit, as_heads
 
 
@@ -61,10 +61,10 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         result: What they take from their task.
         random_drop: Mean drop of sets of random heads from the same layers.
         random_drops: That of each set, on the examples that it was measured on.
-        p_sets: p-value over sets of heads: the chance that heads drawn at random, like the random sets, come out as high
-            among these. It is never below 1 / (1 + number of sets).
-        p_examples: p-value over examples: the chance that heads that do no more harm than random ones seem to do so much
-            more, by which examples were drawn.
+        p_sets: p-value over sets of heads: the chance that heads drawn like the random sets do more harm than as many
+            of these. It is never below 1 / (1 + number of sets).
+        p_examples: p-value over examples: the chance that heads that do no more harm than random ones seem to do so
+            much more, by which examples were drawn.
         n_as_harmful: Random sets that are not known to do less harm than the heads.
         verdict: *specific*, *shared*, *localized*, *not localized* or *baseline too low*.
         reasons: What the verdict rests on, in words (``cs_heads.analysis.verdict`` says what each means).
@@ -73,13 +73,14 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         spent: Example-evaluations.
         provenance: Model, task, controls and seed.
         specificity: Losses of the task and of the controls that count (None: there are none to compare).
+        but_for: Controls of the task's form that lose much, where it is *specific* but for these.
         close_because: Why another verdict is compatible with the intervals (None: none is).
         notes: What the verdict cannot tell.
     """
 
     _written = (
         *("heads", "result", "random_drop", "random_drops", "p", "p_sets", "p_examples", "n_as_harmful"),
-        *("verdict", "localized", "close", "close_because"),
+        *("verdict", "but_for", "localized", "close", "close_because"),
         *("reasons", "notes", "controls", "kin", "default_controls", "specificity", "spent", "provenance"),
     )
 
@@ -97,6 +98,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     spent: int
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     specificity: Specificity | None = None
+    but_for: tuple[str, ...] = ()
     close_because: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -109,6 +111,11 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     def localized(self) -> bool:
         """Whether the heads do more harm than random ones: the verdict is localized, specific or shared."""
         return is_localized(self.verdict)
+
+    @property
+    def headline(self) -> str:
+        """The verdict, with what it holds but for."""
+        return f"{self.verdict} but for {', '.join(self.but_for)}" if self.but_for else self.verdict
 
     @property
     def default_controls(self) -> bool:
@@ -156,15 +163,15 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         return pd.DataFrame({"role": role, **drop.to_dict()} for role, drop in rows)
 
     def __str__(self) -> str:
-        return f"{self.verdict}: " + "\n  ".join(self.lines)
+        return f"{self.headline}: " + "\n  ".join(self.lines)
 
     def __repr__(self) -> str:
-        return "\n  ".join([f"Confirmation({', '.join(map(str, self.heads))}: {self.verdict})", *self.lines])
+        return "\n  ".join([f"Confirmation({', '.join(map(str, self.heads))}: {self.headline})", *self.lines])
 
     def _repr_html_(self) -> str:
         said = "".join(f"<li>{escape(line)}</li>" for line in self.lines)
         named = escape(", ".join(map(str, self.heads)))
-        return f"<div><b>{named}: {self.verdict}</b><ul>{said}</ul>{super()._repr_html_()}</div>"
+        return f"<div><b>{named}: {escape(self.headline)}</b><ul>{said}</ul>{super()._repr_html_()}</div>"
 
     def _table(self) -> pd.DataFrame:
         """Five columns, which ``_remarks`` explains; ``to_frame`` has all that was measured."""
@@ -221,10 +228,10 @@ def confirm(
       right answers or more.
 
     It is ``close`` where the 95 % intervals allow another verdict. Each random set is measured on a few examples, on
-    more only while it may do as much harm as the heads. That costs some ``8 × n`` example-evaluations; where the heads
-    take little more than random ones, up to ``35 × n``. To it comes ``2 × n`` for the task, and for each control given,
-    ``n`` for each default one (14 or 15, on the demo model 7); mean and resample ablation take another run of each
-    task's examples beforehand.
+    more only while it may do as much harm as the heads. With ``2 × n`` for the task that costs some ``8 × n``
+    example-evaluations, and up to ``18 × n`` where the heads take little more than random ones (with ``n`` below 47 up
+    to ``2 × n + 750``). Each control given adds ``2 × n``, each default one ``n`` (14 or 15, on the demo model 7); mean
+    and resample ablation take another run of each task's examples beforehand.
 
     Args:
         model: A model, the name of one, or a ``Cluster``.
@@ -245,8 +252,8 @@ def confirm(
         off: Heads that are off throughout, as in ``find_heads`` (None: those of the ranking): what is proved is what
             carries the task without them.
         n: Unseen examples at most.
-        n_random: Random sets of heads, or all there are. With fewer than 125 no p over sets is below .01, and
-            *localized* means that none of them does as much harm.
+        n_random: Random sets of heads, or all there are. With fewer than 125 no p over sets may be below .01, and
+            *localized* means that none of them does as much harm: by luck alone once in ``1 + n_random`` cases.
         settings: As of ``Experiment``.
 
     Returns:
@@ -386,7 +393,8 @@ def measure_proof(
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
     drops = () if controlled is None else tuple(controlled.drops["heads"].values())
     taken, carried = drops[: len(controls)], drops[len(controls) :]
-    said = judge(result, random, taken, defaults, carried)
+    forms = [name for name, other in controls if _alike(experiment, other)]
+    said = judge(result, random, taken, defaults, kin=carried, alike=forms)
     return Confirmation(
         heads=heads,
         result=result,
@@ -410,6 +418,7 @@ def measure_proof(
             "seed": seed,
         },
         specificity=said.specificity,
+        but_for=said.but_for,
         close_because=said.close,
         notes=(*said.notes, *drawn_notes(grid, found, without, drawn), *left_out),
     )
@@ -425,10 +434,15 @@ def _share(share: float) -> str:
     return "unknown" if np.isnan(share) else f"{share:.2f}"
 
 
+def _alike(one: ExperimentLike, other: ExperimentLike) -> bool:
+    """Whether the tasks of two experiments share a form; what has no task shares none."""
+    first, second = task_of(one), task_of(other)
+    return isinstance(first, Task) and isinstance(second, Task) and alike(first, second)
+
+
 def _check_experiments(experiment: Any, name: str, others: Any) -> None:
     check_is_experiment("experiment", experiment)
     for other in check_list(name, others, "pairs, a name and an experiment"):
         if not isinstance(other, tuple | list) or len(other) != 2:
             raise ValueError(f"{name} must be a list of pairs, a name and an experiment, got {other!r:.80}")
         check_is_experiment(f"{name}[{other[0]!r}]", other[1])
-

@@ -29,7 +29,8 @@ _DRAWS, _AT_ONCE = 2000, 1_000_000
 _TAILS = 0.025, 0.975
 
 SHARED = 0.5
-"""A control that loses more than this share of the own loss is named."""
+"""The share of the own loss that a control loses at most where heads are specific, and kin at least where heads serve
+the skill in other words."""
 
 
 @dataclass(frozen=True)
@@ -267,10 +268,14 @@ class Specificity(Record):
 
     @property
     def shared_with(self) -> tuple[str, ...]:
-        """The controls that by themselves lose more than half of the own loss; none where that may be nothing."""
+        """The controls that by their intervals lose more than half of the own loss; none where that may be nothing."""
         if self.own.low <= 0:
             return ()
-        return tuple(name for name, one in self.controls.items() if one.loss > SHARED * self.own.loss)
+        return tuple(name for name, one in self.controls.items() if self.beyond_half(one).low > 0)
+
+    def beyond_half(self, other: Loss) -> Loss:
+        """What another task loses beyond half of the own loss; unlike their ratio it has bounds wherever they have."""
+        return combined([other, self.own], [1.0, -SHARED])
 
     def to_dict(self) -> dict[str, Any]:
         """Every loss with its interval, and the controls named, JSON-ready."""
@@ -422,7 +427,9 @@ def _weighted(
     return np.concatenate(found, axis=-1)
 
 
-def _by_weights(parts: Sequence[tuple[Scores, Scores]], chance: float, seed: int) -> tuple[Interval, Interval, Interval]:
+def _by_weights(
+    parts: Sequence[tuple[Scores, Scores]], chance: float, seed: int
+) -> tuple[Interval, Interval, Interval]:
     rng = np.random.default_rng(seed)
     # For the lower bounds an example more is wrong and, with the heads off, right; for the upper ones the reverse.
     extra = np.array([[0.0, 1.0], [1.0, 0.0]])

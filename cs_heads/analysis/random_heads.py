@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle, islice
-from math import comb, prod
 from typing import TypeAlias
 
 import numpy as np
@@ -36,8 +35,8 @@ def random_sets(grid: Grid, found: Mask, exclude: Mask, n_sets: int, rng: np.ran
     """
     rng, sets = np.random.default_rng(rng), dict[bytes, Mask]()
     for layers in (used_up(found, exclude), range(grid.n_layers)):
-        repeats, n_most = 0, min(n_sets, _n_possible(found, exclude, layers))
-        while len(sets) < n_most and repeats < _REPEATS:
+        repeats = 0
+        while len(sets) < n_sets and repeats < _REPEATS:
             mask = _alike(grid, found, exclude, layers, rng)
             repeats = repeats + 1 if mask.tobytes() in sets else 0
             sets[mask.tobytes()] = mask
@@ -116,15 +115,6 @@ def _alike(grid: Grid, found: Mask, exclude: Mask, used: Sequence[int], rng: np.
         if short:
             mask.ravel()[rng.choice(free, size=short, replace=False)] = True
     return mask
-
-
-def _n_possible(found: Mask, exclude: Mask, used: Sequence[int]) -> int:
-    """How many different sets ``_alike`` may draw, or more."""
-    kept, free = np.setdiff1d(np.arange(len(found)), used), ~(found | exclude)
-    chosen, others = found[kept].sum(axis=1), free[kept].sum(axis=1)
-    short = int(found.sum() - chosen.sum())
-    pool = int((free if len(kept) == 0 or others.sum() < found.sum() else free[kept]).sum())
-    return prod(map(comb, others.tolist(), chosen.tolist())) * max(1, comb(pool, short))
 
 
 def random_orders(

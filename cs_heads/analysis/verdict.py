@@ -10,9 +10,14 @@ The verdicts, from measurements on unseen examples; a *loss* is the share of the
   (``cs_heads.analysis.random_comparison``) and whose relative drop is larger by .10 or more. Where a grid has too few
   other sets for p < .01, or fewer are asked for, none of them may do as much harm. The three verdicts that are left
   are the kinds of this:
-- **specific**: the controls lose little. Their mean loss is at most a third of the task's own, and the 95 % interval
-  of own loss minus mean control loss lies above .10.
-- **shared**: the controls lose as much, or too much for *specific*: more than a third of the own loss on average.
+- **specific**: the controls lose little. Their mean loss is at most a third of the task's own, the 95 % interval
+  of own loss minus mean control loss lies above .10, and no control by its interval loses more than half of the own
+  loss. *Specific but for* one or two such controls it is where these share a form with the task: half of the words
+  and marks that most of their questions have.
+- **template-bound**: it would be specific or localized, but kin of the task, which ask for the same in other words,
+  by their interval lose less than half of what the task loses: the heads serve this wording, and not the skill.
+- **shared**: the controls lose as much, or too much for *specific*: more than a third of the own loss on average, or
+  one of them more than half of it.
 - **localized**: whether it is the one or the other is not known. The controls lose little, and the interval of the
   difference reaches down to .10: a weak effect, or few examples. Or there is no control, or none that can tell: a
   control does not count that is not clearly above chance or has fewer than 20 right answers, and none does where the
@@ -22,10 +27,11 @@ Controls that the caller gives are chosen to tell something, and one is enough. 
 model may not have: what is left of them by chance, one or two, is no sample of what else the model does, so *specific*
 is not said by it. Those that do not count are told in one note.
 
-A control that by itself loses more than half of the own loss is named, in *specific* as in *shared*. A verdict is
+Half of the own loss lies between what planted heads of one task cost its controls (a quarter at most, with intervals
+of .15 of 50 examples) and what heads of a form cost all its tasks. A verdict is
 **close** where another one is compatible with the 95 % intervals: that of the relative drop beyond random heads (whose
-mean is taken as known), that of a third of the own loss minus the mean control loss, and that of own loss minus mean
-control loss. So it is where the first of these lies above .10 and a p alone speaks against *localized*.
+mean is taken as known), that of a third of the own loss minus the mean control loss, that of own loss minus mean
+control loss, that of half the own loss minus the loss of kin, and that of a control which seems to lose more than half. So it is where the first of these lies above .10 and a p alone speaks against *localized*.
 """
 
 from __future__ import annotations
@@ -34,14 +40,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cs_heads.analysis.losses import Specificity, TaskDrop, combined, loss_of
+from cs_heads.analysis.losses import SHARED, Loss, Specificity, TaskDrop, combined, loss_of
 from cs_heads.analysis.random_comparison import MAX_P, MIN_MARGIN, RandomComparison
 from cs_heads.tasks.controls import MIN_DEFAULTS, NO_CONTROLS
 
-Verdict = Literal["specific", "shared", "localized", "not localized", "baseline too low"]
+Verdict = Literal["specific", "template-bound", "shared", "localized", "not localized", "baseline too low"]
 
 MAX_CONTROL = 1 / 3
 """Mean control loss as a share of the own loss, at most, for *specific*."""
+MAX_BUT = 2
+"""Controls of the task's form that may lose more than half of the own loss, for *specific*."""
 MIN_DIFFERENCE = 0.10
 """What the interval of own loss minus mean control loss lies above, for *specific*."""
 
@@ -61,7 +69,8 @@ _OWN_UNKNOWN = (
 class Judgment:
     """A verdict with its ``reasons``; ``close`` says why another one is compatible with the intervals, or is None.
 
-    ``specificity`` has the losses that it was compared with, where there are any; ``notes`` say what weakens it.
+    ``specificity`` has the losses that it was compared with, where there are any; ``notes`` say what weakens it. Where it is
+    *specific* but for controls of the task's form, these are ``but_for``.
     """
 
     verdict: Verdict
@@ -69,15 +78,16 @@ class Judgment:
     close: str | None = None
     specificity: Specificity | None = None
     notes: tuple[str, ...] = ()
+    but_for: tuple[str, ...] = ()
 
 
 def is_localized(verdict: str | None) -> bool:
-    """Whether a verdict says that the heads do more harm than random ones: localized, specific or shared.
+    """Whether a verdict says that the heads do more harm than random ones.
 
     >>> [is_localized(verdict) for verdict in ("specific", "not localized")]
     [True, False]
     """
-    return verdict in ("specific", "shared", "localized")
+    return verdict in ("specific", "template-bound", "shared", "localized")
 
 
 def judge(
@@ -85,6 +95,9 @@ def judge(
     random: RandomComparison,
     controls: Sequence[TaskDrop],
     defaults: Sequence[str] | None = None,
+    *,
+    kin: Sequence[TaskDrop] = (),
+    alike: Collection[str] = (),
 ) -> Judgment:
     """The verdict on heads from what they and random heads take from their task, and what they take from controls.
 
@@ -94,6 +107,8 @@ def judge(
         controls: What the heads take from each control.
         defaults: Names of the default controls, also of those that could not be measured; None where ``controls`` were
             chosen by the caller. Where it is empty, as for a model that reads no text, the caller says why.
+        kin: What the heads take from tasks that ask for the same in other words.
+        alike: Names of the controls that share a form with the task.
     """
     found, notes = _specificity(result, controls, defaults)
     if result.too_low:
@@ -119,17 +134,40 @@ def judge(
         p = random.p_examples if random.is_beyond_sets else random.p_sets
         close.append(f"{beyond} lies above {MIN_MARGIN:.2f}, but p = {p:.4f} over {over} is not below {MAX_P}")
     verdict: Verdict = "localized" if localized else "not localized"
+    but_for: tuple[str, ...] = ()
     if localized and found is not None:
         few = defaults is not None and len(found.controls) < MIN_DEFAULTS
-        specific, open_ = _is_specific(found, few)
-        verdict = "specific" if specific else "localized" if _is_little(found) else "shared"
-        reasons += _told(found)
+        verdict, but_for, open_ = _kind(found, few, alike)
+        reasons += _told(found, but_for)
         close += open_
         if few and verdict == "localized":
             notes.append(_FEW_DEFAULTS)
     elif localized and (defaults is None or len(defaults)):
         notes.append(NO_CONTROLS if not controls else _OWN_UNKNOWN if loss_of(result) is None else _NONE_COUNTS)
-    return Judgment(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes))
+    own = loss_of(result)
+    if localized and kin and own is not None:
+        bound, said, open_ = _carried(own, kin)
+        verdict = "template-bound" if bound and verdict in ("specific", "localized") else verdict
+        but_for = but_for if verdict == "specific" else ()
+        reasons += said
+        close += open_
+    return Judgment(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes), but_for)
+
+
+def _carried(own: Loss, kin: Sequence[TaskDrop]) -> tuple[bool, list[str], list[str]]:
+    """Whether kin lose less than half of the own loss, in words what they lose, and whether that is open."""
+    losses = {one.task: loss for one in kin if (loss := loss_of(one)) is not None}
+    left_out = [one.task for one in kin if one.task not in losses]
+    said = [f"kin of the task that the intact model does not do well enough: {', '.join(left_out)}"] if left_out else []
+    if not losses:
+        return False, said, []
+    found = Specificity(own, losses)
+    more = found.beyond_half(found.mean)
+    names = ", ".join(losses)
+    half = "less than half" if found.mean.loss < SHARED * own.loss else "half or more"
+    said.append(f"the same in other words ({names}) loses {found.mean}: {half} of what the task loses")
+    open_ = [f"whether {names} loses half of what the task loses is not certain"] if more.low <= 0 <= more.high else []
+    return more.high < 0, said, open_
 
 
 def _over_sets(random: RandomComparison) -> str:
@@ -173,22 +211,28 @@ def default_note(defaults: Sequence[str], counted: Collection[str]) -> tuple[str
     return (f"{counts}; the intact model does not do the others well enough: {', '.join(others)}",) if others else ()
 
 
-def _is_specific(found: Specificity, few: bool) -> tuple[bool, list[str]]:
-    """Whether the controls lose little, and where the intervals leave that open, in words what may be otherwise.
+def _kind(found: Specificity, few: bool, alike: Collection[str]) -> tuple[Verdict, tuple[str, ...], list[str]]:
+    """Specific, shared or localized, what it is specific but for, and in words what the intervals leave open.
 
     Of too ``few`` default controls none is specific, whatever the intervals.
     """
-    difference = found.difference
-    # Above zero where the mean is below a third of the own loss; unlike their ratio it has bounds wherever they have.
+    difference, much = found.difference, found.shared_with
     spare = combined([found.own, found.mean], [MAX_CONTROL, -1.0])
-    specific = not few and _is_little(found) and difference.low > MIN_DIFFERENCE
+    little = _is_little(found) and len(much) <= MAX_BUT and {*much} <= {*alike}
+    specific = not few and little and difference.low > MIN_DIFFERENCE
     open_ = []
     # On the one side of the third they are shared, on the other specific or localized.
-    if spare.low < 0 <= spare.high:
+    if spare.low < 0 <= spare.high and (little or not _is_little(found)):
         open_.append(_MEAN_OPEN)
-    if not few and spare.high >= 0 and difference.low <= MIN_DIFFERENCE < difference.high:
+    if not few and little and spare.high >= 0 and difference.low <= MIN_DIFFERENCE < difference.high:
         open_.append(f"own loss minus mean control loss may be above or below {MIN_DIFFERENCE:.2f}")
-    return specific, open_
+    if little and (seem := [name for name in _seeming(found) if name not in much]):
+        open_.append(f"{', '.join(seem)} may lose more than half of the own loss")
+    return "specific" if specific else "localized" if little else "shared", much if specific else (), open_
+
+
+def _seeming(found: Specificity) -> list[str]:
+    return [name for name, one in found.controls.items() if one.loss > SHARED * found.own.loss > 0]
 
 
 def _is_little(found: Specificity) -> bool:
@@ -196,7 +240,7 @@ def _is_little(found: Specificity) -> bool:
     return found.mean.loss <= MAX_CONTROL * found.own.loss + 1e-9
 
 
-def _told(found: Specificity) -> list[str]:
+def _told(found: Specificity, but_for: Sequence[str]) -> list[str]:
     """What specificity rests on."""
     many = len(found.controls) > 1
     controls = f"its {len(found.controls)} controls {found.mean} on average" if many else f"its control {found.mean}"
@@ -207,5 +251,6 @@ def _told(found: Specificity) -> list[str]:
     above = "above" if found.difference.low > MIN_DIFFERENCE else "not clearly above"
     reasons.append(f"own loss minus mean control loss {found.difference}: {above} {MIN_DIFFERENCE:.2f}")
     if found.shared_with:
-        reasons.append(f"shared with {', '.join(found.shared_with)}: more than half of the own loss")
+        form = ", of the same form" if but_for else ""
+        reasons.append(f"more than half of the own loss is lost by {', '.join(found.shared_with)}{form}")
     return reasons

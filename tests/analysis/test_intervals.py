@@ -88,8 +88,9 @@ def test_with_many_examples_all_intervals_agree():
 def test_of_scores_that_are_nearly_right_or_wrong_the_interval_is_the_exact_one_of_a_share(right):
     """Gaffke's bounds of zeros and ones are those of Clopper and Pearson."""
     scores = np.repeat([1 - 1e-9, 1e-9], [right, 20 - right])
-    exact = beta.ppf(0.025, right, 21 - right) if right else 0, beta.ppf(0.975, right + 1, 20 - right) if right < 20 else 1
-    assert mean_interval(scores) == pytest.approx(exact, abs=0.02)
+    low = beta.ppf(0.025, right, 21 - right) if right else 0
+    high = beta.ppf(0.975, right + 1, 20 - right) if right < 20 else 1
+    assert mean_interval(scores) == pytest.approx((low, high), abs=0.02)
 
 
 SKEWED = {

@@ -28,6 +28,17 @@ class Drawn:
         return np.stack(rows)
 
 
+class Sets:
+    """Scores by set of heads."""
+
+    def __init__(self, sets, scores):
+        self.grid, self.n_examples = HeadGrid(8, 8), scores.shape[1]
+        self.scores = {mask.tobytes(): row for mask, row in zip(sets, scores, strict=True)}
+
+    def __call__(self, masks, examples=None):
+        return np.stack([self.scores[mask.tobytes()][examples[row]] for row, mask in enumerate(masks)])
+
+
 # Over examples
 
 # With the heads off four answers of five are wrong and one right, with random ones each is right by a fifth: the mean
@@ -62,14 +73,12 @@ def test_p_over_examples_is_below_01_in_at_most_12_of_a_thousand_draws(share, n)
 def test_p_over_examples_of_right_and_wrong_answers_is_below_01_in_at_most_12_of_a_thousand_draws(harms, n):
     """Random sets are unlike, and the heads take what these take on average."""
     rng, below, grid = np.random.default_rng(0), 0, HeadGrid(8, 8)
-    sets = [grid.mask([head]) for head in list(grid)[1:41]]
-    each = np.resize(harms, 40)
+    sets, each = [grid.mask([head]) for head in list(grid)[1:41]], np.resize(harms, 40)
     for seed in range(2500):
         random = (rng.random((40, n)) >= each[:, None]).astype(float)
         found = (rng.random(n) >= each.mean()).astype(float)
-        own = {mask.tobytes(): row for mask, row in zip(sets, random, strict=True)}
-        asked = lambda masks, examples: np.stack([own[m.tobytes()][e] for m, e in zip(masks, examples, strict=True)])  # noqa: E731
-        below += compare_with_random(asked, sets, np.ones(n), found, seed=seed).p_examples < MAX_P
+        drawn = Sets(sets, random)
+        below += compare_with_random(drawn, sets, np.ones(n), found, seed=seed).p_examples < MAX_P
     # Of 2,500 at .01 more than 37 are seen once in 100 runs.
     assert below <= 37
 

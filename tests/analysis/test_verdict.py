@@ -46,9 +46,7 @@ def judged(own: TaskDrop, *controls: TaskDrop):
 @pytest.mark.parametrize("seed", range(8))
 def test_heads_that_only_the_task_needs_are_specific(seed):
     world = planted_world("main", HeadGrid(16, 16), seed=seed)
-    proof = measure_proof(
-        world.unseen, world.planted, exclude=world.universal, controls=[("control", world.control)]
-    )
+    proof = measure_proof(world.unseen, world.planted, exclude=world.universal, controls=[("control", world.control)])
     assert (proof.verdict, proof.localized) == ("specific", True)
     assert proof.specificity.shared_with == ()
     assert proof.specificity.difference.low > 0.1
