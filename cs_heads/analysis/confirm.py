@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Column, Found, Role, check_columns, heads_of, measure_drops, model_of
+from cs_heads.analysis.drops import Column, Found, check_columns, heads_of, measure_drops, model_of
 from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
 from cs_heads.analysis.random_comparison import N_RANDOM, compare_with_random, most_evaluations
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
@@ -159,8 +159,8 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per task, the confirmed one first: baseline, score, drop and relative drop with their intervals."""
-        rows = [("task", self.result), *(("kin", one) for one in self.kin), *(("control", one) for one in self.controls)]
-        return pd.DataFrame({"role": role, **drop.to_dict()} for role, drop in rows)
+        drops = {"task": [self.result], "kin": self.kin, "control": self.controls}
+        return pd.DataFrame({"role": role, **drop.to_dict()} for role, group in drops.items() for drop in group)
 
     def __str__(self) -> str:
         return f"{self.headline}: " + "\n  ".join(self.lines)
@@ -304,7 +304,8 @@ def confirm(
             own = Without(experiment, off)
             said = (remedy(own, own.baseline()), *said)
         # Their own count has what the ablation ran beforehand.
-        return replace(proof, spent=sum(each.spent for each in (experiment, *others, *beside)), notes=(*proof.notes, *said))
+        spent = sum(each.spent for each in (experiment, *others, *beside))
+        return replace(proof, spent=spent, notes=(*proof.notes, *said))
 
 
 @one_bar("confirm", outermost=True)
@@ -375,17 +376,17 @@ def measure_proof(
         raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
     check_k(len(heads), grid)
     drawn = random_sets(grid, found, without, n_random, seed)
-    roles: list[Role] = ["control"] * len(controls) + ["sibling"] * len(kin)
-    others = [Column(name, role, (other,)) for (name, other), role in zip(beside, roles, strict=True)]
+    others = [
+        Column(name, "control" if place < len(controls) else "sibling", (other,))
+        for place, (name, other) in enumerate(beside)
+    ]
     if others:
         check_columns(others)
     own = explicit(grid, [[], heads])
     sizes = [2 * experiment.n_examples, *(2 * other.n_examples for _, other in beside)]
     prepared = preparation_of(experiment, *(each for _, each in beside))
     expect(sum(sizes) + most_evaluations(len(drawn), experiment.n_examples) + prepared)
-    measure_together(
-        [Asked(experiment, own), *(Asked(other, own) for _, other in beside if other.grid == grid)]
-    )
+    measure_together([Asked(experiment, own), *(Asked(other, own) for _, other in beside if other.grid == grid)])
     baseline, ablated = measured(experiment, own)
     random = compare_with_random(experiment, drawn, baseline, ablated, like=like_note(found, without, drawn), seed=seed)
     chance = chance_of(experiment) if chance is None else chance

@@ -27,11 +27,10 @@ Controls that the caller gives are chosen to tell something, and one is enough. 
 model may not have: what is left of them by chance, one or two, is no sample of what else the model does, so *specific*
 is not said by it. Those that do not count are told in one note.
 
-Half of the own loss lies between what planted heads of one task cost its controls (a quarter at most, with intervals
-of .15 of 50 examples) and what heads of a form cost all its tasks. A verdict is
-**close** where another one is compatible with the 95 % intervals: that of the relative drop beyond random heads (whose
-mean is taken as known), that of a third of the own loss minus the mean control loss, that of own loss minus mean
-control loss, that of half the own loss minus the loss of kin, and that of a control which seems to lose more than half. So it is where the first of these lies above .10 and a p alone speaks against *localized*.
+A verdict is **close** where another one is compatible with the 95 % intervals: that of the relative drop beyond random
+heads (whose mean is taken as known), that of a third of the own loss minus the mean control loss, that of own loss
+minus mean control loss, that of half the own loss minus the loss of kin, and where a control seems to lose more than
+half and may not. So it is where the first of these lies above .10 and a p alone speaks against *localized*.
 """
 
 from __future__ import annotations
@@ -69,8 +68,8 @@ _OWN_UNKNOWN = (
 class Judgment:
     """A verdict with its ``reasons``; ``close`` says why another one is compatible with the intervals, or is None.
 
-    ``specificity`` has the losses that it was compared with, where there are any; ``notes`` say what weakens it. Where it is
-    *specific* but for controls of the task's form, these are ``but_for``.
+    ``specificity`` has the losses that it was compared with, where there are any; ``notes`` say what weakens it.
+    Where it is *specific* but for controls of the task's form, these are ``but_for``.
     """
 
     verdict: Verdict

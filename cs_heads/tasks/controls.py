@@ -247,9 +247,9 @@ class _Asking:
         asked = []
         for example in self.examples:
             if not example.over_token_ids and not example.prompts:
-                words = _unmarked(tuple(_last(example).casefold().split()))
+                words = {*_unmarked(tuple(_last(example).casefold().split()))}
                 right = str(example.target if example.continuations else example.reference)
-                asked.append(({*words}, " ".join(right.casefold().split())))
+                asked.append((words, " ".join(right.casefold().split())))
         answers = defaultdict[str, set[str]](set)
         for words, right in asked:
             for word in words:
@@ -257,7 +257,8 @@ class _Asking:
         n = Counter(word for words, _ in asked for word in words)
         # A number has any answer, and what is copied says nothing of what is asked.
         telling = (word for word in n if n[word] <= max(1, _COMMON * len(asked)) and word.isalpha())
-        return {word: next(iter(answers[word])) for word in telling if len(answers[word]) == 1 and {word} != answers[word]}
+        found = {word: answers[word].copy().pop() for word in telling if len(answers[word]) == 1}
+        return {word: answer for word, answer in found.items() if word != answer}
 
     @cached_property
     def form(self) -> frozenset[str]:
