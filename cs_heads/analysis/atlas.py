@@ -144,7 +144,7 @@ def atlas(
         for name, others in apart_of.items():
             found = grid.mask(heads[name])
             sets = random_sets(grid, found, grid.mask(others), n_random, seed)
-            first.append(first_round(unseen[name], sets, *unseen[name](np.stack([grid.mask([]), found])), seed))
+            first.append(first_round(unseen[name], found, sets, seed))
         measure_together(first)
         proofs = {
             name: measure_proof(

@@ -70,8 +70,9 @@ def most_evaluations(n_sets: int, n_examples: int) -> int:
     return min(n_sets * n_examples, max(_MOST * n_examples, _MOST_OF_SET * n_sets))
 
 
-def first_round(experiment: ExperimentLike, sets: list[Mask], intact: Scores, ablated: Scores, seed: int = 0) -> Asked:
+def first_round(experiment: ExperimentLike, found: Mask, sets: list[Mask], seed: int = 0) -> Asked:
     """What ``compare_with_random`` measures first, for ``measure_together``."""
+    intact, ablated = measured(experiment, np.stack([np.zeros_like(found), found]))
     return Asked(experiment, np.stack(sets), _orders(len(sets), intact, ablated, seed)[:, : _first(sets, intact)])
 
 
