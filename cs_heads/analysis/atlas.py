@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
-import numpy as np
 from typing_extensions import Unpack
 
 from cs_heads.analysis.atlas_result import Atlas, needed_by_most

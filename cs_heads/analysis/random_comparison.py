@@ -138,7 +138,7 @@ def _mistaken(n_sets: int) -> float:
     Bets on less harm win ``1 / _mistaken`` times the stake no more often. A p-value that divides by ``1 - _mistaken``
     allows for that, and is still below .01 where all of 125 sets or more are settled.
     """
-    return max(0.2, 1 - 100.5 / (1 + n_sets))
+    return max(0.2, 1 - 102 / (1 + n_sets))
 
 
 def _first(sets: list[Mask], intact: Scores) -> int:
