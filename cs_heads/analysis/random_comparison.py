@@ -28,7 +28,7 @@ MIN_MARGIN = 0.10
 
 # Evaluations of each example by all sets together: in the first round, and at most. Of few examples each set may have
 # all the same this many on average.
-_FIRST, _MOST, _MOST_OF_SET = 5, 16, 3
+_FIRST, _MOST, _MOST_OF_SET = 5, 20, 3
 # How many times more examples a set has in the next round.
 _MORE = 1.3
 # What is bet on a set doing less harm, and on the mean of all; these as shares of what could be lost.
