@@ -835,13 +835,13 @@ _ANALYSIS = [
         "analysis/test_verdict.py analysis/test_proof.py",
         (
             "the verdict has the wrong sign",
-            "margin = result.relative_drop - random_drop / result.baseline",
-            "margin = random_drop / result.baseline - result.relative_drop",
+            "margin = result.relative_drop - random.drop / result.baseline",
+            "margin = random.drop / result.baseline - result.relative_drop",
         ),
         (
             "the drop of random heads is no share of the baseline where the other is",
-            "margin = result.relative_drop - random_drop / result.baseline",
-            "margin = result.relative_drop - random_drop",
+            "margin = result.relative_drop - random.drop / result.baseline",
+            "margin = result.relative_drop - random.drop",
         ),
         (
             "heads are specific though the controls lose nearly as much",
@@ -866,12 +866,17 @@ _ANALYSIS = [
     ),
     *_bugs(
         "analysis",
-        "analysis/confirm.py",
-        "analysis/test_proof.py analysis/test_confirm.py",
+        "analysis/random_comparison.py",
+        "analysis/test_proof.py analysis/test_random_comparison.py",
         (
             "p is one-sided the wrong way",
-            'alternative="greater",',
-            'alternative="less",',
+            "betting_p(random - ablated)",
+            "betting_p(ablated - random)",
+        ),
+        (
+            "random sets that do as much harm are not counted",
+            "(1 + len(left)) / (1 + n_sets)",
+            "1 / (1 + n_sets)",
         ),
     ),
     *_bugs(
@@ -880,13 +885,13 @@ _ANALYSIS = [
         "analysis/test_confirm.py analysis/test_proof.py analysis/test_compare.py",
         (
             "random sets may hold the heads that were found",
-            "free = np.flatnonzero(~(row | exclude[layer]))",
+            "free = np.flatnonzero(~(found[layer] | exclude[layer]))",
             "free = np.flatnonzero(~exclude[layer])",
         ),
         (
             "universal heads are not excluded from random sets",
-            "free = np.flatnonzero(~(row | exclude[layer]))",
-            "free = np.flatnonzero(~row)",
+            "free = np.flatnonzero(~(found[layer] | exclude[layer]))",
+            "free = np.flatnonzero(~found[layer])",
         ),
     ),
     *_bugs(

@@ -61,8 +61,8 @@ SEARCH: dict[str, dict[str, Any]] = {
     "three_digit_sums": {"budget": 2400},
     "programs": {"budget": 1000, "examples_per_mask": 4, "n_batches": 4},
 }
-N_RANDOM = {"programs": 5}
-"""Random sets of heads in the proof, where not 8."""
+N_RANDOM = 8
+"""Random sets of heads in the losses of each skill."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def searched(
     start = process_time()
     found = cs.find_heads(model, skill.finding, k=K, screen="gradients", **SEARCH[name], **given)
     seconds = process_time() - start
-    proof = cs.confirm(model, skill.unseen, found, n=len(skill.unseen), n_random=N_RANDOM.get(name, 8), **given)
+    proof = cs.confirm(model, skill.unseen, found, n=len(skill.unseen), **given)
     own, others = proof.result, None if proof.specificity is None else proof.specificity.mean
     low, high = own.share_interval
     row = {
@@ -216,10 +216,10 @@ def main() -> None:
             continue
         experiment = cs.Experiment(model, skill.unseen, **settings)
         intact = experiment.baseline()
-        chance, grid, n_random = skill.unseen.chance, experiment.grid, N_RANDOM.get(name, 8)
+        chance, grid = skill.unseen.chance, experiment.grid
         for other, heads in others.items():
             own = grid.mask(heads)
-            off, *random = experiment(np.stack([own, *random_sets(grid, own, grid.mask([]), n_random, options.seed)]))
+            off, *random = experiment(np.stack([own, *random_sets(grid, own, grid.mask([]), N_RANDOM, options.seed)]))
             (cell,) = taken(other, [task_drop(name, chance, [(intact, off)], options.seed)])
             left = np.mean(random) - chance
             cells.append({**cell, "random": 1 - left / (intact.mean() - chance)})

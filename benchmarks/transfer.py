@@ -76,8 +76,8 @@ N, N_KNOWLEDGE, N_FEW, N_FINDING, N_PROOF = 100, 200, 300, 400, 300
 """Examples of a set of *Function Vectors*; of multiple-choice with all skills' heads off, with few or none, to find
 heads with, and unseen ones of a proof."""
 K = 5
-N_RANDOM = {K: 8, 10: 4, 20: 4}
-"""Heads off in a proof, and random sets of as many."""
+SIZES = (K, 10, 20)
+"""Heads off in a proof."""
 
 
 def from_wheel(wheel: Path, name: str) -> cs.Task:
@@ -134,8 +134,8 @@ def searched(
     """Heads of a data set, and what the first of them take from unseen examples."""
     controls = [cs.load_task(f"everyday/{name}", seed=seed) for name in CONTROLS]
     found = cs.find_heads(model, task, k=K, controls=controls, seed=seed, **settings)
-    for k, n_random in N_RANDOM.items():
-        given: dict[str, Any] = {"k": k, "n": N_PROOF, "n_random": n_random, "controls": controls, "seed": seed}
+    for k in SIZES:
+        given: dict[str, Any] = {"k": k, "n": N_PROOF, "controls": controls, "seed": seed}
         proof = cs.confirm(model, task, found, **given, **settings)
         own, others = proof.result, None if proof.specificity is None else proof.specificity.mean
         low, high = own.share_interval
@@ -150,8 +150,7 @@ def searched(
         row |= {"baseline": own.baseline, "own loss": own.share_lost, "low": low, "high": high}
         if others is not None:
             row |= {"others' mean loss": others.loss, "others low": others.low, "others high": others.high}
-        random = np.array(proof.random_drops) / (own.baseline - own.chance)
-        row |= {"random": random.mean(), "random most": random.max(), "p": proof.p}
+        row |= {"random": proof.random_drop / (own.baseline - own.chance), "p": proof.p}
         verdict = f"{proof.verdict} (close)" if proof.close else proof.verdict
         yield {**row, "verdict": verdict, "search": found.spent, "proof": proof.spent}
 

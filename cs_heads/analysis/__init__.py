@@ -2,10 +2,10 @@
 
 The **verdict** (``confirm``) ablates the top heads on *unseen* examples, which the search had no part
 in, beside random heads of the same layers, since any ablation does some harm. *Localized* are heads that do more harm
-than the random ones (paired permutation test, p < .01) and have a relative drop larger by .10; of these, *specific*
-are heads whose removal costs the controls little, *shared* those that cost them too much for that, and the verdict says
-*localized* where that is not known. *Baseline too low*: the
-intact model does not beat chance, or answers fewer than 20 examples right, so that nothing could be seen to drop.
+than the random ones (p < .01 over sets of heads and over examples) and have a relative drop larger by .10; of these,
+*specific* are heads whose removal costs the controls little, *shared* those that cost them too much for that, and the
+verdict says *localized* where that is not known. *Baseline too low*: the intact model does not beat chance, or
+answers fewer than 20 examples right, so that nothing could be seen to drop.
 Else *not localized*. ``cs_heads.analysis.verdict`` has the rule.
 
 A **drop** is the baseline less the score with heads off, on their scale of 0 to 1 (drop@k: with the top k); the

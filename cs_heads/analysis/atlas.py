@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
-import numpy as np
 from typing_extensions import Unpack
 
 from cs_heads.analysis.atlas_result import Atlas, needed_by_most
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.drops import Column, measure_drops
+from cs_heads.analysis.random_comparison import N_RANDOM, first_round, most_evaluations
 from cs_heads.analysis.random_heads import random_sets
 from cs_heads.arguments import check_integer, check_one_of, check_seed, check_weight
 from cs_heads.cluster import Cluster, ModelLike, source_of
@@ -40,7 +40,7 @@ def atlas(
     budget: int | None = None,
     seed: int = 0,
     n: int = 100,
-    n_random: int = 8,
+    n_random: int = N_RANDOM,
     screen: str = "auto",
     control_weight: float | None = None,
     **settings: Unpack[SettingsArguments],
@@ -61,10 +61,11 @@ def atlas(
         k: Heads of each skill (None: 5, or half of a grid of fewer than ten heads).
         budget: Example-evaluations of the search of all skills together (None: for each half of what
             ``find_heads`` takes, 4,000 up to 800 heads, beside the intact runs).
-            The proof takes ``n × (1 + skills + n_random)`` for each skill at most.
+            The proof takes some ``n × (6 + skills)`` for each skill, up to ``n × (17 + skills)`` where its heads
+            take little more than random ones.
         seed: Seeds all draws.
         n: Unseen examples of each skill at most.
-        n_random: Random sets of heads that those of each skill are compared with.
+        n_random: Random sets of heads that those of each skill are compared with, as in ``confirm``.
         screen: What all heads are screened by: "masks", "gradients", or "auto" for gradients where there are 200 heads
             or more and the model has them, at any budget that has room for them.
         control_weight: What the mean loss of the other skills counts beside that of the own one, 0 or more (None: 1.5
@@ -116,7 +117,8 @@ def atlas(
         finding = [searching, *(searching.on(finding_side(task)) for task in listed[1:])]
         each = per_task(judged.grid.size)
         searched = sum(sizes) + each * len(finding) if budget is None else budget
-        judging = sum(one.n_examples for one in unseen.values()) * (1 + len(listed) + n_random)
+        sizes_unseen = [one.n_examples for one in unseen.values()]
+        judging = sum(n * (1 + len(listed)) + most_evaluations(n_random, n) for n in sizes_unseen)
         ready = preparation_of(*finding, *unseen.values())
         expect(searched + judging + ready)
         step("search", names)
@@ -137,12 +139,12 @@ def atlas(
             for name, found in rankings.items()
         }
         # As each proof draws them, all in forwards that they share.
-        grid = judged.grid
-        sets = {
-            name: random_sets(grid, grid.mask(heads[name]), grid.mask(others), n_random, seed)
-            for name, others in apart_of.items()
-        }
-        measure_together([Asked(unseen[name], np.stack(masks)) for name, masks in sets.items()])
+        grid, first = judged.grid, list[Asked]()
+        for name, others in apart_of.items():
+            found = grid.mask(heads[name])
+            sets = random_sets(grid, found, grid.mask(others), n_random, seed)
+            first.append(first_round(unseen[name], found, sets, seed))
+        measure_together(first)
         proofs = {
             name: measure_proof(
                 unseen[name],

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import Column, Found, check_columns, heads_of, measure_drops, model_of
 from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
+from cs_heads.analysis.random_comparison import N_RANDOM, compare_with_random, most_evaluations
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
 from cs_heads.analysis.verdict import Verdict, is_localized, judge
 from cs_heads.arguments import check_integer, check_list, check_seed
 from cs_heads.cluster import ModelLike
-from cs_heads.designs import different, explicit
+from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy
 from cs_heads.experiment.controls import (
@@ -35,9 +35,9 @@ from cs_heads.experiment.protocol import (
     ExperimentLike,
     chance_of,
     check_is_experiment,
+    measured,
     preparation_of,
     provenance_of,
-    responding,
 )
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.experiment.without import Without
@@ -57,9 +57,13 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     Attributes:
         heads: The heads ablated.
         result: What they take from their task.
-        random_drops: Drops of sets of random heads from the same layers.
-        p: p-value of the one-sided paired permutation test of the heads' scores against the mean of those sets, example
-            by example.
+        random_drop: Mean drop of sets of random heads from the same layers.
+        random_drops: That of each set, on the examples that it was measured on.
+        p_sets: p-value over sets of heads: the chance that heads drawn like the random sets do more harm than as many
+            of these. It is never below 1 / (1 + number of sets).
+        p_examples: p-value over examples: the chance that heads that do no more harm than random ones seem to do so
+            much more, by which examples were drawn.
+        n_as_harmful: Random sets that are not known to do less harm than the heads.
         verdict: *specific*, *shared*, *localized*, *not localized* or *baseline too low*.
         reasons: What the verdict rests on, in words (``cs_heads.analysis.verdict`` says what each means).
         controls: What the heads take from each control that was measured.
@@ -71,14 +75,18 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     """
 
     _written = (
-        *("heads", "result", "random_drop", "random_drops", "p", "verdict", "localized", "close", "close_because"),
+        *("heads", "result", "random_drop", "random_drops", "p", "p_sets", "p_examples", "n_as_harmful"),
+        *("verdict", "localized", "close", "close_because"),
         *("reasons", "notes", "controls", "default_controls", "specificity", "spent", "provenance"),
     )
 
     heads: tuple[Unit, ...]
     result: TaskDrop
+    random_drop: float
     random_drops: tuple[float, ...]
-    p: Proportion
+    p_sets: Proportion
+    p_examples: Proportion
+    n_as_harmful: int
     verdict: Verdict
     reasons: tuple[str, ...]
     controls: tuple[TaskDrop, ...]
@@ -87,6 +95,11 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     specificity: Specificity | None = None
     close_because: str | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def p(self) -> float:
+        """The larger of both p-values."""
+        return max(self.p_sets, self.p_examples)
 
     @property
     def localized(self) -> bool:
@@ -113,11 +126,6 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     def drop(self) -> float:
         """The score lost on unseen examples with the heads off: drop@k."""
         return self.result.drop
-
-    @property
-    def random_drop(self) -> float:
-        """Mean drop of the random sets."""
-        return float(np.mean(self.random_drops))
 
     def to_dict(self) -> dict[str, Any]:
         """The whole result, JSON-ready."""
@@ -171,7 +179,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     def _remarks(self) -> tuple[str, ...]:
         # The notes stand above the table.
         return (
-            f"off: what was ablated; random heads are of the same layers, the mean of {len(self.random_drops)} draws. "
+            f"off: what was ablated; random heads: the mean of {len(self.random_drops)} sets like these. "
             "intact, without: the score on unseen examples with nothing off, and with these heads off. "
             "loss: the share of the score above chance that is lost; unknown where a baseline is too low. "
             "to_frame() has all numbers.",
@@ -190,7 +198,7 @@ def confirm(
     exclude: Sequence[HeadLike] | None = None,
     off: Sequence[HeadLike] | None = None,
     n: int = 100,
-    n_random: int = 8,
+    n_random: int = N_RANDOM,
     **settings: Unpack[SettingsArguments],
 ) -> Confirmation:
     """Ablate heads on unseen examples of their task, beside random heads of the same layers, and give a verdict.
@@ -200,16 +208,18 @@ def confirm(
     heads of this task from heads that every task needs. The verdict, by the rule of ``cs_heads.analysis.verdict``:
 
     - *baseline too low*: the intact model cannot do the task;
-    - *not localized*: the heads do not do clearly more harm than the random sets (paired test, p < .01), or not by .10
-      of the relative drop;
+    - *not localized*: the heads do not do clearly more harm than the random sets (p < .01 over sets of heads and over
+      examples), or not by .10 of the relative drop;
     - *specific*: localized, and the controls lose at most a third of what the task loses, and less by .10 for certain;
     - *shared*: localized, and the controls lose more than that third;
     - *localized*: the difference is not certain, or no control can tell: one whose intact score beats chance with 20
       right answers or more.
 
-    It is ``close`` where the 95 % intervals allow another verdict. Costs at most ``(2 + n_random) × n``
-    example-evaluations, and ``2 × n`` for each control given, ``n`` for each default one (14 or 15, on the demo model
-    7); mean and resample ablation another run of each task's examples, which they make beforehand.
+    It is ``close`` where the 95 % intervals allow another verdict. Each random set is measured on a few examples, on
+    more only while it may do as much harm as the heads. With ``2 × n`` for the task that costs some ``8 × n``
+    example-evaluations, and up to ``22 × n`` where the heads take little more than random ones (with ``n`` below 38 up
+    to ``2 × n + 750``). Each control given adds ``2 × n``, each default one ``n`` (14 or 15, on the demo model 7); mean
+    and resample ablation take another run of each task's examples beforehand.
 
     Args:
         model: A model, the name of one, or a ``Cluster``.
@@ -230,7 +240,8 @@ def confirm(
         off: Heads that are off throughout, as in ``find_heads`` (None: those of the ranking): what is proved is what
             carries the task without them.
         n: Unseen examples at most.
-        n_random: Random sets of heads.
+        n_random: Random sets of heads, or all there are. With fewer than 125 no p over sets may be below .01, and
+            *localized* means that none of them does as much harm: by luck alone once in ``1 + n_random`` cases.
         settings: As of ``Experiment``.
 
     Returns:
@@ -291,7 +302,7 @@ def measure_proof(
     chance: float | None = None,
     controls: Sequence[tuple[str, ExperimentLike]] = (),
     defaults: Sequence[str] | None = None,
-    n_random: int = 8,
+    n_random: int = N_RANDOM,
     seed: int = 0,
 ) -> Confirmation:
     """``confirm`` for experiments of any kind: ablate heads on every example, beside random heads of the same layers.
@@ -310,8 +321,8 @@ def measure_proof(
         controls: ``(name, experiment)`` of other tasks; all that can tell count in the verdict.
         defaults: Names of the default controls, also of those that could not be measured; None where ``controls`` were
             chosen by the caller.
-        n_random: Random sets of heads.
-        seed: Draws the random sets, and the permutations.
+        n_random: Random sets of heads, or all there are.
+        seed: Draws the random sets, the examples that each has first, and intervals.
 
     Returns:
         The verdict and its reasons, and what the heads take from the task, beside the random sets, and from each
@@ -348,42 +359,43 @@ def measure_proof(
     others = [Column(name, "control", (control,)) for name, control in controls]
     if others:
         check_columns(others)
-    # Random sets may repeat on a small grid, and each different mask is asked once.
-    once, place = different(np.stack([np.zeros_like(found), found, *drawn]))
     own = explicit(grid, [[], heads])
-    sizes = [2 * control.n_examples for _, control in controls]
-    expect(len(once) * experiment.n_examples + sum(sizes) + preparation_of(experiment, *(each for _, each in controls)))
+    sizes = [2 * experiment.n_examples, *(2 * control.n_examples for _, control in controls)]
+    prepared = preparation_of(experiment, *(each for _, each in controls))
+    expect(sum(sizes) + most_evaluations(len(drawn), experiment.n_examples) + prepared)
     measure_together(
-        [Asked(experiment, once), *(Asked(control, own) for _, control in controls if control.grid == grid)]
+        [Asked(experiment, own), *(Asked(control, own) for _, control in controls if control.grid == grid)]
     )
-    baseline, ablated, *random = responding(experiment, "score")(once, None)[place]
+    baseline, ablated = measured(experiment, own)
+    random = compare_with_random(experiment, drawn, baseline, ablated, like=like_note(found, without, drawn), seed=seed)
     chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
-    p = _paired_p(np.mean(random, axis=0) - ablated, seed)
-    random_drops = tuple(float(baseline.mean() - scores.mean()) for scores in random)
-    measured = () if controlled is None else tuple(controlled.drops["heads"].values())
-    said = judge(result, float(np.mean(random_drops)), p, measured, defaults, like=like_note(found, drawn))
+    taken = () if controlled is None else tuple(controlled.drops["heads"].values())
+    said = judge(result, random, taken, defaults)
     return Confirmation(
         heads=heads,
         result=result,
-        random_drops=random_drops,
-        p=p,
+        random_drop=random.drop,
+        random_drops=random.drops,
+        p_sets=random.p_sets,
+        p_examples=random.p_examples,
+        n_as_harmful=random.n_as_harmful,
         verdict=said.verdict,
         reasons=said.reasons,
-        controls=measured,
-        spent=len(once) * len(baseline) + (0 if controlled is None else controlled.spent),
+        controls=taken,
+        spent=2 * len(baseline) + random.spent + (0 if controlled is None else controlled.spent),
         provenance={
             **provenance_of(experiment),
             "n_random": n_random,
             "apart": list(map(str, exclude)),
-            "controls": [control.task for control in measured],
-            "controls_from": AUTO if defaults is not None else "given" if measured else None,
+            "controls": [control.task for control in taken],
+            "controls_from": AUTO if defaults is not None else "given" if taken else None,
             "seed": seed,
         },
         specificity=said.specificity,
         close_because=said.close,
-        notes=(*said.notes, *drawn_notes(experiment.grid, found, without, drawn), *left_out),
+        notes=(*said.notes, *drawn_notes(grid, found, without, drawn), *left_out),
     )
 
 
@@ -403,19 +415,3 @@ def _check_experiments(experiment: Any, controls: Any) -> None:
         if not isinstance(control, tuple | list) or len(control) != 2:
             raise ValueError(f"controls must be a list of pairs, a name and an experiment, got {control!r:.80}")
         check_is_experiment(f"controls[{control[0]!r}]", control[1])
-
-
-def _paired_p(difference: Float[np.ndarray, " example"], seed: int) -> float:
-    from scipy.stats import permutation_test
-
-    if len(difference) < 2:
-        return 1.0
-    test = permutation_test(
-        (difference,),
-        np.mean,
-        permutation_type="samples",
-        alternative="greater",
-        n_resamples=9999,
-        rng=np.random.default_rng(seed),
-    )
-    return float(test.pvalue)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle, islice
 from typing import TypeAlias
 
 import numpy as np
@@ -13,30 +14,33 @@ from cs_heads.units import Grid, HeadLike, Unit
 Mask: TypeAlias = Bool[np.ndarray, "layer head"]
 """True where a head is in a set."""
 
+# Sets drawn in a row that are known already, before all there are count as known.
+_REPEATS = 1000
+
 
 def random_sets(grid: Grid, found: Mask, exclude: Mask, n_sets: int, rng: np.random.Generator | int) -> list[Mask]:
-    """Sets of random heads like ``found``, without ``exclude``, different while the grid has others to offer.
+    """Different sets of random heads like ``found``, without ``exclude``: as many as asked for, or all there are.
 
     They have as many heads in each layer as ``found``, none of them found, but none in a layer that they would use up
     (``used_up``): heads of other layers stand for these. Where other layers have too few, the rest comes from those
-    used up, and from ``exclude`` where no other head is left.
+    used up, and from ``exclude`` where no other head is left. Where there are fewer such sets, further ones have heads
+    of any layer.
 
     Args:
         grid: The grid.
         found: The heads that the sets are like.
         exclude: Heads that they do not have.
-        n_sets: How many sets.
+        n_sets: How many sets at most.
         rng: Draws them; a seed makes one.
     """
-    rng, layers = np.random.default_rng(rng), used_up(found, exclude)
-    sets: list[Mask] = []
-    for _ in range(n_sets):
-        for _ in range(20):
+    rng, sets = np.random.default_rng(rng), dict[bytes, Mask]()
+    for layers in (used_up(found, exclude), range(grid.n_layers)):
+        repeats = 0
+        while len(sets) < n_sets and repeats < _REPEATS:
             mask = _alike(grid, found, exclude, layers, rng)
-            if not any((mask == other).all() for other in sets):
-                break
-        sets.append(mask)
-    return sets
+            repeats = repeats + 1 if mask.tobytes() in sets else 0
+            sets[mask.tobytes()] = mask
+    return list(sets.values())
 
 
 def used_up(found: Mask, exclude: Mask) -> list[int]:
@@ -45,13 +49,23 @@ def used_up(found: Mask, exclude: Mask) -> list[int]:
     return np.flatnonzero((chosen > 0) & (chosen >= free)).tolist()
 
 
-def like_note(found: Mask, sets: Sequence[Mask]) -> str:
-    """What a sentence on random sets may say: " of the same layers" where all ``sets`` are, else nothing."""
-    return " of the same layers" if all((mask.sum(axis=1) == found.sum(axis=1)).all() for mask in sets) else ""
+def like_note(found: Mask, exclude: Mask, sets: Sequence[Mask]) -> str:
+    """What a sentence on random sets may say: " of the same layers" where all ``sets`` are, or how many are of any."""
+    in_layer = np.stack(sets).sum(axis=2)
+    if (in_layer == found.sum(axis=1)).all():
+        return " of the same layers"
+    of_any = int((~_alike_in(in_layer, found, exclude)).sum())
+    return f", {of_any} of {len(sets)} sets of any layer for want of others," if of_any else ""
+
+
+def _alike_in(in_layer: Int[np.ndarray, "set layer"], found: Mask, exclude: Mask) -> Bool[np.ndarray, " set"]:
+    """Which sets have as many heads as ``found`` in each layer, but those that are used up."""
+    kept = np.setdiff1d(np.arange(len(found)), used_up(found, exclude))
+    return np.asarray((in_layer[:, kept] >= found.sum(axis=1)[kept]).all(axis=1))
 
 
 def drawn_notes(grid: Grid, found: Mask, exclude: Mask, sets: Sequence[Mask]) -> tuple[str, ...]:
-    """What random sets had to take where the grid has too few other heads, and how many differ.
+    """What random sets had to take where the grid has too few other heads.
 
     Args:
         grid: The grid.
@@ -59,13 +73,13 @@ def drawn_notes(grid: Grid, found: Mask, exclude: Mask, sets: Sequence[Mask]) ->
         exclude: Heads that they should not have.
         sets: The random sets.
     """
-    drawn = np.stack(sets)
-    in_layer, free = drawn.sum(axis=2), ~(found | exclude)
+    drawn, free = np.stack(sets), ~(found | exclude)
+    in_layer = drawn.sum(axis=2)
+    in_layer = in_layer[_alike_in(in_layer, found, exclude)]
     replaced = np.flatnonzero((in_layer < found.sum(axis=1)).any(axis=0))
     # Of these layers all that is left stands in each set.
     whole = np.flatnonzero(found.any(axis=1) & free.any(axis=1) & (drawn | ~free).all(axis=(0, 2)))
     taken = _named(grid, (drawn & exclude).any(axis=0))
-    different = len(np.unique(drawn.reshape(len(sets), -1), axis=0))
     notes = []
     if len(replaced):
         some = ", as far as there are any," if in_layer[:, replaced].any() else ""
@@ -77,8 +91,6 @@ def drawn_notes(grid: Grid, found: Mask, exclude: Mask, sets: Sequence[Mask]) ->
         notes.append(f"every random set has all that the heads leave of {_layers(whole)}: there are no others to draw")
     if taken:
         notes.append(f"random sets have heads that were kept apart, for want of others: {taken}")
-    if 2 * different <= len(sets):
-        notes.append(f"only {different} of {len(sets)} random sets like {_named(grid, found)} are different")
     return tuple(notes)
 
 
@@ -93,10 +105,9 @@ def _named(grid: Grid, mask: Mask) -> str:
 def _alike(grid: Grid, found: Mask, exclude: Mask, used: Sequence[int], rng: np.random.Generator) -> Mask:
     """As many random heads in each layer as ``found`` has, in place of layers that are used up of others."""
     mask = np.zeros(grid.shape, dtype=bool)
-    for layer, row in enumerate(found):
-        if layer not in used:
-            free = np.flatnonzero(~(row | exclude[layer]))
-            mask[layer, rng.choice(free, size=int(row.sum()), replace=False)] = True
+    for layer in np.setdiff1d(np.flatnonzero(found.any(axis=1)), used):
+        free = np.flatnonzero(~(found[layer] | exclude[layer]))
+        mask[layer, rng.choice(free, size=int(found[layer].sum()), replace=False)] = True
     rest = np.isin(np.arange(grid.n_layers), used)[:, None]
     for fit in (~(found | exclude | rest), ~(found | exclude), ~found):
         free = np.flatnonzero((fit & ~mask).ravel())
@@ -109,14 +120,14 @@ def _alike(grid: Grid, found: Mask, exclude: Mask, used: Sequence[int], rng: np.
 def random_orders(
     grid: Grid, heads: Sequence[Unit], exclude: Sequence[HeadLike], n_sets: int, rng: np.random.Generator
 ) -> tuple[list[list[Unit]], tuple[str, ...]]:
-    """Sets as ``random_sets`` gives them, each in order, and ``drawn_notes`` on them.
+    """Sets as ``random_sets`` gives them, each in order, over again where there are too few, and ``drawn_notes``.
 
     In each order a head is of the layer of the one it stands for, so that the first k are like the first k of
     ``heads``.
     """
     found, without = grid.mask(heads), grid.mask(exclude)
     sets = random_sets(grid, found, without, n_sets, rng)
-    orders = [_like(heads, grid.units(mask), rng) for mask in sets]
+    orders = [_like(heads, grid.units(mask), rng) for mask in islice(cycle(sets), n_sets)]
     return orders, drawn_notes(grid, found, without, sets) if sets else ()
 
 

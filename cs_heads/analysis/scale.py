@@ -224,8 +224,9 @@ def _localization(proof: Confirmation) -> tuple[float | None, tuple[float, float
     lost, bounds = proof.result.share_lost, proof.result.share_interval
     if np.isnan(lost):
         return None, None
-    sets = np.array(proof.random_drops) / (proof.result.baseline - proof.result.chance)
-    index = float(lost - sets.mean())
+    above = proof.result.baseline - proof.result.chance
+    sets = np.array(proof.random_drops) / above
+    index = float(lost - proof.random_drop / above)
     if np.isnan(bounds).any():
         return index, None
     apart = float(student.ppf(0.975, len(sets) - 1) * sets.std(ddof=1) / np.sqrt(len(sets))) if len(sets) > 1 else 0.0

@@ -6,8 +6,10 @@ The verdicts, from measurements on unseen examples; a *loss* is the share of the
   be seen to be lost. Scores on a scorer's own scale are not counted: their mean must beat that with the answers
   exchanged between examples, or chance.
 - **not localized**: the heads do not do clearly more harm than random heads of the same layers. Localized in the wide
-  sense (``is_localized``) are heads for which the paired permutation test against these gives p < .01 and whose
-  relative drop is larger by .10 or more. The three verdicts that are left are the kinds of this:
+  sense (``is_localized``) are heads with p < .01 over sets of heads and over examples
+  (``cs_heads.analysis.random_comparison``) and whose relative drop is larger by .10 or more. Where a grid has too few
+  other sets for p < .01, or fewer are asked for, none of them may do as much harm. The three verdicts that are left
+  are the kinds of this:
 - **specific**: the controls lose little. Their mean loss is at most a third of the task's own, and the 95 % interval
   of own loss minus mean control loss lies above .10.
 - **shared**: the controls lose as much, or too much for *specific*: more than a third of the own loss on average.
@@ -23,7 +25,7 @@ is not said by it. Those that do not count are told in one note.
 A control that by itself loses more than half of the own loss is named, in *specific* as in *shared*. A verdict is
 **close** where another one is compatible with the 95 % intervals: that of the relative drop beyond random heads (whose
 mean is taken as known), that of a third of the own loss minus the mean control loss, and that of own loss minus mean
-control loss. So it is where the first of these lies above .10 and p alone speaks against *localized*.
+control loss. So it is where the first of these lies above .10 and a p alone speaks against *localized*.
 """
 
 from __future__ import annotations
@@ -33,13 +35,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cs_heads.analysis.losses import Specificity, TaskDrop, combined, loss_of
+from cs_heads.analysis.random_comparison import MAX_P, MIN_MARGIN, RandomComparison
 from cs_heads.tasks.controls import MIN_DEFAULTS, NO_CONTROLS
 
 Verdict = Literal["specific", "shared", "localized", "not localized", "baseline too low"]
 
-MAX_P = 0.01
-MIN_MARGIN = 0.10
-"""Relative drop beyond that of random heads, at least."""
 MAX_CONTROL = 1 / 3
 """Mean control loss as a share of the own loss, at most, for *specific*."""
 MIN_DIFFERENCE = 0.10
@@ -82,44 +82,42 @@ def is_localized(verdict: str | None) -> bool:
 
 def judge(
     result: TaskDrop,
-    random_drop: float,
-    p: float,
+    random: RandomComparison,
     controls: Sequence[TaskDrop],
     defaults: Sequence[str] | None = None,
-    *,
-    like: str = " of the same layers",
 ) -> Judgment:
     """The verdict on heads from what they and random heads take from their task, and what they take from controls.
 
     Args:
         result: What the heads take from their task.
-        random_drop: What random heads take from it on average: their mean drop.
-        p: That of the test of the heads against random ones.
+        random: The heads beside random ones.
         controls: What the heads take from each control.
         defaults: Names of the default controls, also of those that could not be measured; None where ``controls`` were
             chosen by the caller. Where it is empty, as for a model that reads no text, the caller says why.
-        like: In what random heads are like the heads, for the reasons.
     """
     found, notes = _specificity(result, controls, defaults)
     if result.too_low:
         return Judgment("baseline too low", (result.too_low,), notes=tuple(notes))
-    margin = result.relative_drop - random_drop / result.baseline
-    localized = p < MAX_P and margin >= MIN_MARGIN
+    margin = result.relative_drop - random.drop / result.baseline
+    localized = random.is_beyond_sets and random.p_examples < MAX_P and margin >= MIN_MARGIN
     reasons = [
         f"on {result.n_examples} unseen examples the score falls from {result.baseline:.3f} to {result.score:.3f}, "
-        f"with random heads{like} to {result.baseline - random_drop:.3f} on average",
-        f"p = {p:.4f} ({'below' if p < MAX_P else 'not below'} {MAX_P})",
+        f"with random heads{random.like} to {result.baseline - random.drop:.3f} on average",
+        _over_sets(random),
+        f"p = {random.p_examples:.4f} over examples ({'below' if random.p_examples < MAX_P else 'not below'} {MAX_P})",
         f"relative drop {margin:+.2f} beyond random heads ({'at least' if margin >= MIN_MARGIN else 'less than'} "
         f"{MIN_MARGIN:.2f})",
     ]
-    low, high = (bound - random_drop / result.baseline for bound in result.relative_interval)
+    low, high = (bound - random.drop / result.baseline for bound in result.relative_interval)
     close = []
     # A bound that is not known leaves nothing to say.
     beyond = f"the relative drop beyond random heads ({low:+.2f} to {high:+.2f})"
     if low < MIN_MARGIN and (localized or high >= MIN_MARGIN):
         close.append(f"{beyond} may be above or below {MIN_MARGIN:.2f}")
     elif low >= MIN_MARGIN and not localized:
-        close.append(f"{beyond} lies above {MIN_MARGIN:.2f}, but p = {p:.4f} is not below {MAX_P}")
+        over = "examples" if random.is_beyond_sets else "sets of heads"
+        p = random.p_examples if random.is_beyond_sets else random.p_sets
+        close.append(f"{beyond} lies above {MIN_MARGIN:.2f}, but p = {p:.4f} over {over} is not below {MAX_P}")
     verdict: Verdict = "localized" if localized else "not localized"
     if localized and found is not None:
         few = defaults is not None and len(found.controls) < MIN_DEFAULTS
@@ -132,6 +130,17 @@ def judge(
     elif localized and (defaults is None or len(defaults)):
         notes.append(NO_CONTROLS if not controls else _OWN_UNKNOWN if loss_of(result) is None else _NONE_COUNTS)
     return Judgment(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes))
+
+
+def _over_sets(random: RandomComparison) -> str:
+    n = len(random.drops)
+    if random.n_as_harmful:
+        said = f"{n - random.n_as_harmful} of {n} random sets are known to do less harm; "
+        said += "below" if random.p_sets < MAX_P else "not below"
+        return f"p = {random.p_sets:.4f} over sets of heads ({said} {MAX_P})"
+    all_less = f"all {n} random sets do less harm" if n > 1 else "the random set does less harm"
+    least = f"below {MAX_P}" if random.p_sets < MAX_P else "the smallest that so few allow"
+    return f"p = {random.p_sets:.4f} over sets of heads ({all_less}; {least})"
 
 
 def _specificity(

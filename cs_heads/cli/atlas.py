@@ -46,7 +46,7 @@ def add(commands: Commands) -> None:
     add("--task-option", **REPEATED, metavar="[TASK:]NAME=VALUE", help=text)
     add("--n", type=int, help="examples to find heads with, of each of --tasks (default: 100, or half of a small task)")
     add("--n-unseen", type=int, default=N_UNSEEN, help="unseen examples of each skill at most")
-    add("--n-random", type=int, default=8, help="sets of random heads that those of each skill are compared with")
+    add("--n-random", type=int, default=250, help="random sets of heads that those of each skill are compared with")
     add("--allow-code", action="store_true", help=ALLOW_CODE)
     add("--unsafe-code", action="store_true", help="... and, where this machine has no sandbox, without any protection")
     add("--chat", help="show prompts of --tasks in the model's chat template: on, off, auto (default: as a task says)")

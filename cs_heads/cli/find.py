@@ -63,9 +63,10 @@ def find(options: argparse.Namespace) -> None:
     groups of heads and measures the score; the proof zeroes the top --k on up to 100 unseen
     examples, beside random heads of the same layers. The verdict:
 
-      specific          the heads do more harm than random ones (p < .01), by a tenth of the score or more, and
-                        the controls lose little: on average a third at most of what the task loses, as shares
-                        of the score above chance, and less by .10 for certain
+      specific          the heads do more harm than random ones (p < .01 over sets of heads and over examples),
+                        by a tenth of the score or more, and the controls lose little: on average a third at
+                        most of what the task loses, as shares of the score above chance, and less by .10 for
+                        certain
       shared            as much harm to the task, but the controls lose more than that third
       localized         as much harm to the task, but the difference is not certain, or no control
                         that can tell was given

@@ -1,10 +1,10 @@
-"""Intervals of drops: against published figures, against scipy's bootstrap, and how often they hold the truth."""
+"""Intervals of drops: against published figures, and how often they hold the truth."""
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, bootstrap
+from scipy.stats import beta, binomtest
 
-from cs_heads.analysis.losses import paired_intervals
+from cs_heads.analysis.losses import mean_interval, paired_intervals
 
 
 def table(both, lost, gained, neither):
@@ -74,48 +74,84 @@ def test_intervals_of_a_suite_hold_the_truth_as_often_as_they_say():
     assert (held >= 134).all()
 
 
-def test_with_many_examples_the_bootstrap_agrees():
+def test_with_many_examples_all_intervals_agree():
     rng = np.random.default_rng(2)
     intact = (rng.random(2000) < 0.8).astype(float)
     off = np.where(rng.random(2000) < 0.6, intact, 1 - intact)
     by_score = paired_intervals([(intact, off)], 0.25)
-    # A score that is no answer right or wrong is what the bootstrap is for.
+    # One score that is neither 0 nor 1 has the intervals of such scores.
     intact[0] = 0.5
     assert np.array(by_score) == pytest.approx(np.array(paired_intervals([(intact, off)], 0.25)), abs=0.012)
 
 
-def test_scores_between_right_and_wrong_have_the_percentile_bootstrap():
-    rng = np.random.default_rng(5)
-    intact, off = rng.random(60), rng.random(60) / 2
-    by_scipy = bootstrap(
-        (intact - off,), np.mean, method="percentile", n_resamples=2000, rng=np.random.default_rng(3)
-    ).confidence_interval
-    assert paired_intervals([(intact, off)], 0.0, 3)[0] == pytest.approx((by_scipy.low, by_scipy.high))
+@pytest.mark.parametrize("right", [0, 1, 7, 20])
+def test_of_scores_that_are_nearly_right_or_wrong_the_interval_is_the_exact_one_of_a_share(right):
+    """Gaffke's bounds of zeros and ones are those of Clopper and Pearson."""
+    scores = np.repeat([1 - 1e-9, 1e-9], [right, 20 - right])
+    low = beta.ppf(0.025, right, 21 - right) if right else 0
+    high = beta.ppf(0.975, right + 1, 20 - right) if right < 20 else 1
+    assert mean_interval(scores) == pytest.approx((low, high), abs=0.02)
 
 
-def test_the_bootstrap_of_many_examples_holds_few_of_them_at_once(monkeypatch):
+SKEWED = {
+    "u^8": lambda rng, n: rng.random(n) ** 8,
+    "1 - u^8": lambda rng, n: 1 - rng.random(n) ** 8,
+    "beta(.5, 2)": lambda rng, n: rng.beta(0.5, 2, n),
+    ".02 or .9": lambda rng, n: np.where(rng.random(n) < 0.95, 0.02, 0.9),
+}
+MEANS = {"u^8": 1 / 9, "1 - u^8": 8 / 9, "beta(.5, 2)": 0.2, ".02 or .9": 0.95 * 0.02 + 0.05 * 0.9}
+
+
+def held(name: str, n: int, worlds: int) -> tuple[float, float, float]:
+    """How often the interval of a mean, of a drop and of a relative drop holds the truth."""
+    rng, seen = np.random.default_rng(0), np.zeros(3)
+    for _ in range(worlds):
+        scores, intact = SKEWED[name](rng, n), rng.uniform(0.7, 1.0, n)
+        drop, relative, _ = paired_intervals([(intact, intact * (1 - scores))], 0.0)
+        bounds = mean_interval(scores), drop, relative
+        truth = MEANS[name], 0.85 * MEANS[name], MEANS[name]
+        seen += [low <= value <= high for value, (low, high) in zip(truth, bounds, strict=True)]
+    return tuple(seen / worlds)
+
+
+def test_intervals_of_a_few_skewed_scores_hold_the_truth_as_often_as_they_say():
+    assert min(held("u^8", 20, 400)) >= 0.95
+    assert min(held(".02 or .9", 20, 400)) >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [20, 50])
+@pytest.mark.parametrize("name", SKEWED)
+def test_intervals_of_skewed_scores_hold_the_truth_as_often_as_they_say(name, n):
+    assert min(held(name, n, 2000)) >= 0.95
+
+
+def test_intervals_of_many_examples_hold_few_of_their_weights_at_once(monkeypatch):
     seen = []
 
     class Counting(np.random.Generator):
         @classmethod
         def made(cls, seed):
-            return seed if isinstance(seed, cls) else cls(np.random.PCG64(seed))
+            return cls(np.random.PCG64(seed))
 
-        def integers(self, *args, **more):
-            drawn = super().integers(*args, **more)
+        def standard_exponential(self, *args, **more):
+            drawn = super().standard_exponential(*args, **more)
             seen.append(np.size(drawn))
             return drawn
 
     monkeypatch.setattr("cs_heads.analysis.losses.np.random.default_rng", Counting.made)
     scores = np.linspace(0, 1, 14_000)
     paired_intervals([(scores, scores / 2)], 0.0)
-    assert sum(seen) == 2000 * 14_000
+    assert sum(seen) == 2000 * 14_001
     assert max(seen) <= 1_000_000
 
 
 def test_what_cannot_be_told_is_no_number():
+    # One example tells next to nothing.
     one = np.array([0.5])
-    assert np.isnan(paired_intervals([(one, one)], 0.0)).all()
+    (low, high), _, share = paired_intervals([(one, one)], 0.1)
+    assert low < -0.9 < 0.9 < high
+    assert np.isnan(share).all()
     # The baseline may be at chance: its share has no bounds.
     drop, _, share = paired_intervals([table(20, 10, 0, 40)], 0.4)
     assert not np.isnan(drop).any()

@@ -50,7 +50,7 @@ def proof_of(right: int, left: int, *, n: int = 100, chance: float = 0.25, rando
     """A proof on n examples, of which so many are right without and with the heads off."""
     intact, off = (np.arange(n) < count for count in (right, left))
     drop = task_drop("choice", chance, [(intact.astype(float), off.astype(float))])
-    return Confirmation((Head(1, 0),), drop, random, 0.001, "localized", (), (), 0)
+    return Confirmation((Head(1, 0),), drop, float(np.mean(random)), random, 0.001, 0.001, 0, "localized", (), (), 0)
 
 
 def index_of(proof):

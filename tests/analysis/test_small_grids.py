@@ -8,7 +8,7 @@ import cs_heads as cs
 from cs_heads import plot
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.drops import Column
-from cs_heads.analysis.random_heads import drawn_notes, random_sets, used_up
+from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets, used_up
 from cs_heads.analysis.sparsity import SparsityCurve, measure_sparsity, sparsity_curve
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.lens import load_model
@@ -123,7 +123,7 @@ def test_nothing_is_said_of_defaults_that_fit():
 
 
 def drawn(grid: HeadGrid, heads: list[Head], exclude: list[Head] | None = None) -> list[np.ndarray]:
-    return random_sets(grid, grid.mask(heads), grid.mask(exclude or []), 20, 0)
+    return random_sets(grid, grid.mask(heads), grid.mask(exclude or []), 8, 0)
 
 
 def test_heads_that_are_half_of_a_layer_are_held_against_heads_of_other_layers():
@@ -151,7 +151,7 @@ def test_a_layer_that_is_not_used_up_keeps_its_own_random_heads():
 
 
 def test_where_there_is_no_other_layer_the_rest_of_the_layer_is_drawn():
-    assert [mask.tolist() for mask in drawn(HeadGrid(1, 2), [Head(0, 0)])] == [[[False, True]]] * 20
+    assert [mask.tolist() for mask in drawn(HeadGrid(1, 2), [Head(0, 0)])] == [[[False, True]]]
 
 
 def said(grid: HeadGrid, heads: list[Head], exclude: list[Head] | None = None) -> list[str]:
@@ -161,27 +161,30 @@ def said(grid: HeadGrid, heads: list[Head], exclude: list[Head] | None = None) -
 
 def test_what_a_grid_of_one_layer_leaves_is_said_to_be_of_that_layer():
     assert said(HeadGrid(1, 2), [Head(0, 0)]) == [
-        "every random set has all that the heads leave of layer 0: there are no others to draw",
-        "only 1 of 8 random sets like L0H0 are different",
+        "every random set has all that the heads leave of layer 0: there are no others to draw"
     ]
 
 
 def test_layers_that_give_way_to_none_are_not_called_others():
     notes = said(HeadGrid(2, 2), [Head(0, 0), Head(1, 1)])
     assert notes[0].startswith("every random set has all that the heads leave of layers 0, 1:")
-    assert notes[1:] == ["only 1 of 8 random sets like L0H0, L1H1 are different"]
+    assert len(notes) == 1
 
 
-def test_random_sets_that_repeat_are_counted():
-    assert said(HeadGrid(1, 3), [Head(0, 1)]) == ["only 2 of 8 random sets like L0H1 are different"]
-    assert said(HeadGrid(8, 8), [Head(0, 1), Head(3, 3)]) == []
+def test_random_sets_are_different_and_come_from_any_layer_where_their_own_have_no_more():
+    """A head in a layer of four has three others there, and eight in the other layers."""
+    grid, heads = HeadGrid(3, 4), [Head(1, 0)]
+    sets = random_sets(grid, grid.mask(heads), grid.mask([]), 125, 0)
+    assert len(np.unique(sets, axis=0)) == len(sets) == 11
+    assert [bool(mask[1].any()) for mask in sets] == [True] * 3 + [False] * 8
+    assert like_note(grid.mask(heads), grid.mask([]), sets) == ", 8 of 11 sets of any layer for want of others,"
+    assert like_note(grid.mask(heads), grid.mask([]), sets[:3]) == " of the same layers"
 
 
 def test_random_sets_with_heads_kept_apart_name_them():
     notes = said(HeadGrid(1, 9), [Head(0, i) for i in range(4)], exclude=[Head(0, 5), Head(0, 6)])
     assert notes[0].startswith("every random set has all that the heads leave of layer 0")
     assert notes[1] == "random sets have heads that were kept apart, for want of others: L0H5, L0H6"
-    assert notes[2].startswith("only 2 of 8 random sets")
 
 
 def test_layers_that_give_way_in_part_are_said_to():
@@ -203,7 +206,7 @@ def test_a_proof_says_that_random_sets_are_of_other_layers():
     (note,) = [note for note in proof.notes if "other layers" in note]
     assert "in place of layer 1:" in note
     assert not any("of the same layers" in reason for reason in proof.reasons)
-    beside = measure_proof(task, [Head(1, 0)])
+    beside = measure_proof(task, [Head(1, 0)], n_random=3)
     assert not any("other layers" in note for note in beside.notes)
     assert "with random heads of the same layers" in beside.reasons[0]
 

@@ -7,6 +7,7 @@ import pytest
 
 from cs_heads.analysis.confirm import Confirmation, measure_proof
 from cs_heads.analysis.losses import TaskDrop, task_drop
+from cs_heads.analysis.random_comparison import RandomComparison
 from cs_heads.analysis.verdict import is_localized, judge
 from cs_heads.simulate import planted_world
 from cs_heads.units import Head, HeadGrid
@@ -30,8 +31,13 @@ def made(right: int, left: int, *, n: int = 100, chance: float = 0.0, name: str 
     return task_drop(name, chance, [(intact, off)])
 
 
+def beside(drop: float = 0.0, p: float = 0.0001, n_as_harmful: int = 0) -> RandomComparison:
+    """Random sets with a mean drop; p is that over examples."""
+    return RandomComparison((drop,) * 125, drop, n_as_harmful, (1 + n_as_harmful) / 126, p)
+
+
 def judged(own: TaskDrop, *controls: TaskDrop):
-    return judge(own, 0.0, 0.0001, controls)
+    return judge(own, beside(), controls)
 
 
 # What each verdict means
@@ -40,7 +46,7 @@ def judged(own: TaskDrop, *controls: TaskDrop):
 @pytest.mark.parametrize("seed", range(8))
 def test_heads_that_only_the_task_needs_are_specific(seed):
     world = planted_world("main", HeadGrid(16, 16), seed=seed)
-    proof = measure_proof(world.unseen, world.planted, controls=[("control", world.control)])
+    proof = measure_proof(world.unseen, world.planted, exclude=world.universal, controls=[("control", world.control)])
     assert (proof.verdict, proof.localized) == ("specific", True)
     assert proof.specificity.shared_with == ()
     assert proof.specificity.difference.low > 0.1
@@ -164,7 +170,7 @@ def test_one_control_that_shares_heads_is_named_though_the_others_lose_nothing()
 
 
 def by_default(own: TaskDrop, *controls: TaskDrop, unread: tuple[str, ...] = ()):
-    return judge(own, 0.0, 0.0001, controls, [*(control.task for control in controls), *unread])
+    return judge(own, beside(), controls, [*(control.task for control in controls), *unread])
 
 
 @pytest.mark.parametrize(("n", "verdict"), [(2, "localized"), (3, "specific")])
@@ -232,8 +238,8 @@ def test_a_verdict_is_close_where_the_intervals_allow_another(left, other, verdi
 def test_random_heads_are_held_against_the_task_as_shares_of_its_baseline():
     """Of .50 the heads take .10, a fifth, and random heads .06, an eighth: .08 apart, though .14 of unlike numbers."""
     result = made(50, 40)
-    assert judge(result, 0.06, 0.001, []).verdict == "not localized"
-    assert judge(result, 0.04, 0.001, []).verdict == "localized"
+    assert judge(result, beside(0.06, 0.001), []).verdict == "not localized"
+    assert judge(result, beside(0.04, 0.001), []).verdict == "localized"
 
 
 def test_what_is_close_is_said():
@@ -267,10 +273,14 @@ def test_a_weak_effect_is_close_where_shared_or_localized_hangs_on_an_interval(l
 
 
 def test_what_is_not_localized_for_its_p_alone_says_so():
-    found = judge(made(100, 70), 0.0, 0.02, [])
+    found = judge(made(100, 70), beside(0.0, 0.02), [])
     assert found.verdict == "not localized"
     assert found.close.startswith("the relative drop beyond random heads (+0.2")
-    assert found.close.endswith("lies above 0.10, but p = 0.0200 is not below 0.01")
+    assert found.close.endswith("lies above 0.10, but p = 0.0200 over examples is not below 0.01")
+    found = judge(made(100, 70), beside(n_as_harmful=1), [])
+    assert found.verdict == "not localized"
+    assert found.close.endswith("lies above 0.10, but p = 0.0159 over sets of heads is not below 0.01")
+    assert "124 of 125 random sets are known to do less harm; not below 0.01" in found.reasons[1]
 
 
 def test_more_examples_settle_what_is_close():
@@ -281,7 +291,7 @@ def test_more_examples_settle_what_is_close():
 
 def test_heads_that_seem_to_do_little_are_close_where_few_examples_hide_more():
     """None of 20 lost leaves a tenth possible; none of 100 does not."""
-    few, many = (judge(made(n, n, n=n), 0.0, 1.0, []) for n in (20, 100))
+    few, many = (judge(made(n, n, n=n), beside(0.0, 1.0), []) for n in (20, 100))
     assert (few.verdict, many.verdict) == ("not localized", "not localized")
     assert few.close.endswith("may be above or below 0.10")
     assert many.close is None

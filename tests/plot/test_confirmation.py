@@ -79,7 +79,7 @@ def test_random_heads_are_marked_at_the_task_they_were_measured_on():
 def test_a_confirmation_is_drawn_as_it_is():
     result = TaskDrop("capitals", 100, 0.0, 1.0, 0.04, (0.92, 0.99))
     control = TaskDrop("code", 100, 0.0, 0.97, 0.97, (0.0, 0.0))
-    proof = Confirmation((Head(0, 0),), result, (0.01, 0.03), 0.0001, "localized", (), (control,), 400)
+    proof = Confirmation((Head(0, 0),), result, 0.02, (0.01, 0.03), 0.004, 0.0001, 0, "localized", (), (control,), 400)
     ax = plot.confirmation(proof, Figure().subplots())
     assert ax.get_title() == "localized"
     assert plot.confirmation(replace(proof, close_because="."), Figure().subplots()).get_title() == "localized (close)"

@@ -40,8 +40,11 @@ def made_atlas(skills=SKILLS, model="tiny", harm=0.3) -> Atlas:
         proofs[name] = Confirmation(
             heads=(head,),
             result=drops[name][name],
+            random_drop=0.02,
             random_drops=(0.0, 0.04),
-            p=0.5 if place == 3 else 0.0001,
+            p_sets=0.5 if place == 3 else 0.004,
+            p_examples=0.5 if place == 3 else 0.0001,
+            n_as_harmful=125 if place == 3 else 0,
             verdict="not localized" if place == 3 else "specific",
             reasons=("p",),
             controls=(),

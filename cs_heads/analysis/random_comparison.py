@@ -1,0 +1,173 @@
+"""Whether heads do more harm than random ones: a rank test over sets of heads, a paired test over examples.
+
+Two questions, each with a p-value of its own. *Are these heads beyond other sets of heads?* The share of random sets
+that do at least as much harm says so, however many examples there are. *Would they be so on other examples?* A test
+over the examples says so, whichever sets were drawn. Heads that do no more harm than random ones have either p below
+.01 in one case in a hundred, and ``p``, the larger of the two, no more often.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import logsumexp
+
+from cs_heads.analysis.random_heads import Mask
+from cs_heads.experiment.protocol import ExperimentLike, measured
+from cs_heads.experiment.together import Asked
+
+Scores = Float[np.ndarray, " example"]
+
+N_RANDOM = 250
+"""Random sets."""
+MAX_P = 0.01
+MIN_MARGIN = 0.10
+"""Relative drop beyond that of random heads, at least."""
+
+# Evaluations of each example by all sets together: in the first round, and at most. Of few examples each set may have
+# all the same this many on average.
+_FIRST, _MOST, _MOST_OF_SET = 5, 20, 3
+# How many times more examples a set has in the next round.
+_MORE = 1.3
+# What is bet on a set doing less harm, and on the mean of all; these as shares of what could be lost.
+_BET, _BETS = 0.75, np.arange(0.05, 1, 0.1)
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class RandomComparison:
+    """Heads beside random sets of heads.
+
+    Attributes:
+        drops: The drop of each set, on those examples that it was measured on.
+        drop: Their mean drop, from the first round alone: later ones measure harmful sets on more examples.
+        n_as_harmful: Sets that are not known to do less harm than the heads.
+        p_sets: p-value over sets of heads: ``(1 + n_as_harmful) / (1 + len(drops))``, and more where sets were settled
+            before they had all examples (``_mistaken``).
+        p_examples: p-value over examples.
+        like: In what the sets are like the heads, in words.
+        spent: Example-evaluations.
+    """
+
+    drops: tuple[float, ...]
+    drop: float
+    n_as_harmful: int
+    p_sets: float
+    p_examples: float
+    like: str = " of the same layers"
+    spent: int = 0
+
+    @property
+    def is_beyond_sets(self) -> bool:
+        """Whether p over sets is below .01, or where there are too few sets for that, all do less harm."""
+        return self.p_sets < MAX_P or self.n_as_harmful == 0
+
+
+def most_evaluations(n_sets: int, n_examples: int) -> int:
+    """What ``compare_with_random`` may take at most."""
+    return min(n_sets * n_examples, max(_MOST * n_examples, _MOST_OF_SET * n_sets))
+
+
+def first_round(experiment: ExperimentLike, found: Mask, sets: list[Mask], seed: int = 0) -> Asked:
+    """What ``compare_with_random`` measures first, for ``measure_together``."""
+    intact, ablated = measured(experiment, np.stack([np.zeros_like(found), found]))
+    return Asked(experiment, np.stack(sets), _orders(len(sets), intact, ablated, seed)[:, : _first(sets, intact)])
+
+
+def compare_with_random(
+    experiment: ExperimentLike,
+    sets: list[Mask],
+    intact: Scores,
+    ablated: Scores,
+    *,
+    like: str = " of the same layers",
+    seed: int = 0,
+) -> RandomComparison:
+    """Compare heads with random sets, on as few examples as tell.
+
+    In a first round each set is measured on a few examples, and each example under as many sets. A set is settled once
+    bets on its doing less harm than the heads, on the same examples, have won enough. Where the first round speaks for
+    the heads, the others get more examples, until all are settled, have had all examples, or too much is spent.
+
+    Args:
+        experiment: On the task of the heads.
+        sets: Different random sets.
+        intact: Score of each example with nothing off.
+        ablated: The same with the heads off.
+        like: In what the sets are like the heads, in words.
+        seed: Draws which examples a set has first.
+    """
+    n_sets, n = len(sets), len(intact)
+    masks, orders, mistaken = np.stack(sets), _orders(n_sets, intact, ablated, seed), _mistaken(n_sets)
+    scores = np.full((n_sets, n), np.nan)
+    left, has, more, spent = np.arange(n_sets), 0, _first(sets, intact), 0
+    drop, p_examples, early = 0.0, 1.0, False
+    while more and len(left):
+        asked = orders[left, has : has + more]
+        scores[left[:, None], asked] = measured(experiment, masks[left], asked)
+        if not has:
+            random = np.nanmean(scores, axis=0)
+            drop, p_examples = float(np.mean(intact - random)), betting_p(random - ablated)
+        has, spent = has + more, spent + asked.size
+        less = scores[left] - ablated
+        won = np.nansum(np.log1p(_BET * less), axis=1) >= -np.log(mistaken)
+        settled = less.sum(axis=1) > _ROUNDING if has == n else won
+        early |= has < n and bool(settled.any())
+        left = left[~settled]
+        margin = (intact - ablated).mean() - drop
+        if p_examples >= MAX_P or margin < MIN_MARGIN * intact.mean() - _ROUNDING:
+            break
+        affordable = (most_evaluations(n_sets, n) - spent) // max(1, len(left))
+        more = min(n - has, affordable, int(np.ceil(has * (_MORE - 1))))
+    return RandomComparison(
+        drops=tuple(np.nanmean(intact - scores, axis=1).tolist()),
+        drop=drop,
+        n_as_harmful=len(left),
+        p_sets=min(1.0, (1 + len(left)) / (1 + n_sets) / (1 - (mistaken if early else 0.0))),
+        p_examples=p_examples,
+        like=like,
+        spent=spent,
+    )
+
+
+def _mistaken(n_sets: int) -> float:
+    """With what probability, at most, a set that does as much harm may be settled as one that does less.
+
+    Bets on less harm win ``1 / _mistaken`` times the stake no more often. A p-value that divides by ``1 - _mistaken``
+    allows for that, and is still below .01 where all of 125 sets or more are settled.
+    """
+    return max(0.2, 1 - 102 / (1 + n_sets))
+
+
+def _first(sets: list[Mask], intact: Scores) -> int:
+    return min(len(intact), -(-_FIRST * len(intact) // len(sets)))
+
+
+def _orders(n_sets: int, intact: Scores, ablated: Scores, seed: int) -> Int[np.ndarray, "set example"]:
+    """The order in which each set has the examples.
+
+    Each has the share of examples that the heads take, and of those that they leave, from the first few on: these are
+    ranked by what is known of them, and gone through in steps of the golden ratio.
+    """
+    n = len(intact)
+    ranked = np.lexsort((np.random.default_rng(seed).random(n), intact, ablated))
+    steps = np.argsort(np.argsort(np.arange(n) * (np.sqrt(5) - 1) / 2 % 1))
+    starts = np.arange(n_sets) * -(-_FIRST * n // n_sets)
+    return ranked[steps][(starts[:, None] + np.arange(n)) % n]
+
+
+def betting_p(differences: Scores) -> float:
+    """The p-value of a mean of zero or less of independent differences in [-1, 1], whatever their distributions.
+
+    Who stakes shares of 1 on every difference, ``1 + share × difference`` times what he has, gains nothing on average
+    where the mean is zero or less, and then has ``1 / p`` times as much in the end with probability p at most. The
+    shares are several, each of a part of the stake (Waudby-Smith and Ramdas, Journal of the Royal Statistical Society B
+    86, 2024). A permutation of signs has no such guarantee where differences are skewed.
+
+    >>> round(betting_p(np.repeat([0.0, 1.0], [10, 10])), 4)
+    0.0054
+    """
+    logs = np.log1p(_BETS[:, None] * differences).sum(axis=1)
+    return float(min(1.0, np.exp(np.log(len(_BETS)) - logsumexp(logs))))
