@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
-import numpy as np
 from typing_extensions import Unpack
 
 from cs_heads.analysis.atlas_result import Atlas, needed_by_most
@@ -144,7 +143,7 @@ def atlas(
         for name, others in apart_of.items():
             found = grid.mask(heads[name])
             sets = random_sets(grid, found, grid.mask(others), n_random, seed)
-            first.append(first_round(unseen[name], sets, *unseen[name](np.stack([grid.mask([]), found])), seed))
+            first.append(first_round(unseen[name], found, sets, seed))
         measure_together(first)
         proofs = {
             name: measure_proof(

@@ -28,7 +28,7 @@ MIN_MARGIN = 0.10
 
 # Evaluations of each example by all sets together: in the first round, and at most. Of few examples each set may have
 # all the same this many on average.
-_FIRST, _MOST, _MOST_OF_SET = 5, 16, 3
+_FIRST, _MOST, _MOST_OF_SET = 5, 20, 3
 # How many times more examples a set has in the next round.
 _MORE = 1.3
 # What is bet on a set doing less harm, and on the mean of all; these as shares of what could be lost.
@@ -70,8 +70,9 @@ def most_evaluations(n_sets: int, n_examples: int) -> int:
     return min(n_sets * n_examples, max(_MOST * n_examples, _MOST_OF_SET * n_sets))
 
 
-def first_round(experiment: ExperimentLike, sets: list[Mask], intact: Scores, ablated: Scores, seed: int = 0) -> Asked:
+def first_round(experiment: ExperimentLike, found: Mask, sets: list[Mask], seed: int = 0) -> Asked:
     """What ``compare_with_random`` measures first, for ``measure_together``."""
+    intact, ablated = measured(experiment, np.stack([np.zeros_like(found), found]))
     return Asked(experiment, np.stack(sets), _orders(len(sets), intact, ablated, seed)[:, : _first(sets, intact)])
 
 
@@ -137,7 +138,7 @@ def _mistaken(n_sets: int) -> float:
     Bets on less harm win ``1 / _mistaken`` times the stake no more often. A p-value that divides by ``1 - _mistaken``
     allows for that, and is still below .01 where all of 125 sets or more are settled.
     """
-    return max(0.2, 1 - 100.5 / (1 + n_sets))
+    return max(0.2, 1 - 102 / (1 + n_sets))
 
 
 def _first(sets: list[Mask], intact: Scores) -> int:

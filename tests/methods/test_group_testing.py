@@ -224,3 +224,26 @@ def test_the_heads_of_a_skill_are_found_on_a_model_with_others_off():
     first = found.chosen[0]
     proof = cs.confirm(model, task, [first], controls=None, n=40, progress=False)
     assert proof.result.baseline - proof.result.score > 0.2
+
+
+def named_on_a_small_grid(hidden: float, seeds) -> int:
+    """In how many worlds of 8 × 8 heads the hidden pair is named, and among the first five."""
+    named, scenario = 0, replace(SCENARIOS["hidden_pair"], hidden=(hidden,))
+    for seed in seeds:
+        made = planted_world(scenario, HeadGrid(8, 8), n_controls=2, seed=seed)
+        found = group_testing(made.task, controls=made.controls, seed=seed)
+        (pair,) = hidden_of(made)
+        assert (pair in groups_of(found)) == (pair <= {*map(str, found.top(5))})
+        named += pair in groups_of(found)
+    return named
+
+
+def test_on_a_small_grid_a_pair_that_takes_enough_is_among_the_first_five():
+    assert named_on_a_small_grid(0.6, range(2)) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("hidden", "least", "most"), [(0.2, 2, 10), (0.3, 14, 20), (0.4, 16, 20)])
+def test_on_a_small_grid_the_effect_decides_whether_a_pair_is_found(hidden, least, most):
+    """Of 20: that a pair of .2 is missed is no chance, and pairs of .3 are found."""
+    assert least <= named_on_a_small_grid(hidden, range(20)) <= most
