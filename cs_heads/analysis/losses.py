@@ -1,7 +1,8 @@
 """What ablating heads takes from a task, and what it takes from its controls.
 
 A **loss** is the share of the score above chance that is lost: (baseline - score) / (baseline - chance). On this scale
-tasks of different baselines and chances can be compared. All come with 95 % intervals: for answers right or wrong score
+tasks of different baselines and chances can be compared. Below chance it is above 1, and below 0 where ablation helps;
+means and differences take each loss within 0..1, so that no gain hides a loss. All come with 95 % intervals: for answers right or wrong score
 intervals, else Gaffke's, which cover as often where numbers are skewed and few.
 """
 
@@ -147,6 +148,11 @@ class Loss(Record):
                 f"low, loss and high must be numbers in this order, got {self.low}, {self.loss}, {self.high}"
             )
 
+    @property
+    def within(self) -> Loss:
+        """The loss within 0..1, as it counts in a mean."""
+        return Loss(*(min(max(number, 0.0), 1.0) for number in (self.loss, self.low, self.high)))
+
     def __str__(self) -> str:
         # Nothing lost is no "-0.00".
         loss, low, high = (round(number, 2) + 0.0 for number in (self.loss, self.low, self.high))
@@ -237,8 +243,8 @@ class Specificity(Record):
 
     @property
     def mean(self) -> Loss:
-        """The mean over controls, each of which weighs the same however many examples it has."""
-        return combined(list(self.controls.values()), [1 / len(self.controls)] * len(self.controls))
+        """The mean over controls, each within 0..1, which weigh the same however many examples they have."""
+        return combined([one.within for one in self.controls.values()], [1 / len(self.controls)] * len(self.controls))
 
     @property
     def worst_control(self) -> str:
@@ -263,8 +269,8 @@ class Specificity(Record):
 
     @property
     def difference(self) -> Loss:
-        """Own loss minus mean control loss."""
-        return combined([self.own, self.mean], [1.0, -1.0])
+        """Own loss, within 0..1, minus mean control loss."""
+        return combined([self.own.within, self.mean], [1.0, -1.0])
 
     @property
     def shared_with(self) -> tuple[str, ...]:
@@ -275,7 +281,7 @@ class Specificity(Record):
 
     def beyond_half(self, other: Loss) -> Loss:
         """What another task loses beyond half of the own loss; unlike their ratio it has bounds wherever they have."""
-        return combined([other, self.own], [1.0, -SHARED])
+        return combined([other.within, self.own.within], [1.0, -SHARED])
 
     def to_dict(self) -> dict[str, Any]:
         """Every loss with its interval, and the controls named, JSON-ready."""

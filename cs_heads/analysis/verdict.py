@@ -216,7 +216,7 @@ def _kind(found: Specificity, few: bool, alike: Collection[str]) -> tuple[Verdic
     Of too ``few`` default controls none is specific, whatever the intervals.
     """
     difference, much = found.difference, found.shared_with
-    spare = combined([found.own, found.mean], [MAX_CONTROL, -1.0])
+    spare = combined([found.own.within, found.mean], [MAX_CONTROL, -1.0])
     little = _is_little(found) and len(much) <= MAX_BUT and {*much} <= {*alike}
     specific = not few and little and difference.low > MIN_DIFFERENCE
     open_ = []
@@ -236,7 +236,7 @@ def _seeming(found: Specificity) -> list[str]:
 
 def _is_little(found: Specificity) -> bool:
     # A third of .6 is no less than .2, whatever the rounding.
-    return found.mean.loss <= MAX_CONTROL * found.own.loss + 1e-9
+    return found.mean.loss <= MAX_CONTROL * found.own.within.loss + 1e-9
 
 
 def _told(found: Specificity, but_for: Sequence[str]) -> list[str]:

@@ -18,10 +18,12 @@ from cs_heads.tasks import (
     confirming_side,
     control_side,
     default_controls,
+    default_kin,
     load_task,
-    overlapping_controls,
     search_control,
+    without_kin,
 )
+from cs_heads.tasks.controls import alike
 from cs_heads.tasks.load import names_of
 
 SKILLS = [*names_of("everyday"), *names_of("demo")]
@@ -29,6 +31,10 @@ SKILLS = [*names_of("everyday"), *names_of("demo")]
 
 def small(name: str) -> Task:
     return Task.from_records([{"prompt": f"{name} {i}", "target": " x"} for i in range(4)], name)
+
+
+def kin_names(*arguments: Any) -> tuple[str, ...]:
+    return tuple(kin.name for kin in default_kin(*arguments))
 
 
 def test_they_are_everyday_skills_with_examples_to_search_and_to_judge_with():
@@ -58,8 +64,8 @@ def test_a_skill_under_another_name_is_known_by_its_questions():
         names = [control.name for control in default_controls(copied, "gpt2")]
         assert "everyday/plural" not in names
         assert len(names) == 14
-        assert overlapping_controls(copied, "gpt2", seed) == ("everyday/plural",)
-        assert overlapping_controls(load_task("everyday/plural", seed=seed), "gpt2", seed) == ()
+        assert kin_names(copied, "gpt2", seed) == ("everyday/plural",)
+        assert kin_names(load_task("everyday/plural", seed=seed), "gpt2", seed) == ()
 
 
 @pytest.mark.parametrize(
@@ -81,13 +87,47 @@ def test_a_built_in_task_is_not_held_against_its_own_skill_in_another_form(name,
     names = [control.name for control in default_controls(task, "gpt2")]
     assert f"everyday/{skill}" not in names
     assert len(names) == 14
-    assert overlapping_controls(task, "gpt2") == (f"everyday/{skill}",)
+    assert kin_names(task, "gpt2") == (f"everyday/{skill}",)
+
+
+def reworded(name: str, frame: str, n: int, others: int = 0) -> Task:
+    """The questions of a skill in another frame, and others besides."""
+    asked = [(str(e.prompt).split()[-2], e.target) for e in load_task(name, n=n).examples]
+    asked += [(f"zib{i}", f" zab{i}") for i in range(others)]
+    return Task.from_records([{"prompt": frame.format(word), "target": target} for word, target in asked], "mine")
+
+
+def test_a_skill_asked_for_in_other_words_is_kin_by_the_same_answers_to_the_same_words():
+    frame = "big -> small\nrich -> poor\n{} ->"
+    assert kin_names(reworded("everyday/antonyms", frame, 30, others=30), "gpt2") == ("everyday/antonyms",)
+    # A word or two in common are not the same skill.
+    assert kin_names(reworded("everyday/antonyms", frame, 5, others=55), "gpt2") == ()
+    # Nor are the same words with other answers.
+    turned = [{"prompt": f"{e.target} is to {i}", "target": f" w{i}"} for i, e in enumerate(load_task("ioi").examples)]
+    assert kin_names(Task.from_records(turned, "turned"), "gpt2") == ()
+
+
+def test_kin_among_the_controls_given_are_told_apart():
+    mine = reworded("everyday/antonyms", "{} is the reverse of", 60)
+    controls = [load_task(f"everyday/{name}") for name in ("plural", "antonyms")]
+    assert [[each.name for each in side] for side in without_kin(controls, mine)] == [
+        ["everyday/plural"],
+        ["everyday/antonyms"],
+    ]
+
+
+def test_tasks_share_a_form_by_the_words_that_most_of_their_questions_have():
+    names = ("capitals", "antonyms", "kinds", "copying")
+    capitals, antonyms, kinds, copying = (load_task(f"everyday/{name}", n=20) for name in names)
+    assert alike(capitals, antonyms)
+    assert not alike(capitals, kinds)
+    assert not alike(copying, copying)
 
 
 def test_kin_are_known_in_both_families():
-    assert overlapping_controls(small("induction"), "demo") == ("demo/copying",)
-    assert overlapping_controls(small("demo/agreement"), "gpt2") == ("everyday/agreement",)
-    assert overlapping_controls(small("demo/code"), "gpt2") == ()
+    assert kin_names(small("induction"), "demo") == ("demo/copying",)
+    assert kin_names(small("demo/agreement"), "gpt2") == ("everyday/agreement",)
+    assert kin_names(small("demo/code"), "gpt2") == ()
 
 
 def test_the_same_seed_gives_the_same_examples_to_search_and_to_prove():
