@@ -152,6 +152,7 @@ def atlas(
                 exclude=apart_of[name],
                 name=name,
                 controls=[(other, unseen[other]) for other in rankings if other not in (name, *kin[name])],
+                kin=[(other, unseen[other]) for other in kin[name]],
                 n_random=n_random,
                 seed=seed,
             )

@@ -219,7 +219,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
                     "loses most": worst,
                     "loss of that": np.nan if worst is None else others[worst],
                     "random": proof.random_drop / above if above > 0 else np.nan,
-                    "verdict": f"{proof.verdict}{' (close)' if proof.close else ''}",
+                    "verdict": f"{proof.headline}{' (close)' if proof.close else ''}",
                 }
             )
         return pd.DataFrame(rows)

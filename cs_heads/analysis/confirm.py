@@ -66,7 +66,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         p_examples: p-value over examples: the chance that heads that do no more harm than random ones seem to do so
             much more, by which examples were drawn.
         n_as_harmful: Random sets that are not known to do less harm than the heads.
-        verdict: *specific*, *shared*, *localized*, *not localized* or *baseline too low*.
+        verdict: *specific*, *template-bound*, *shared*, *localized*, *not localized* or *baseline too low*.
         reasons: What the verdict rests on, in words (``cs_heads.analysis.verdict`` says what each means).
         controls: What the heads take from each control that was measured.
         kin: What they take from tasks that ask for the same in other words.
@@ -80,7 +80,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
     _written = (
         *("heads", "result", "random_drop", "random_drops", "p", "p_sets", "p_examples", "n_as_harmful"),
-        *("verdict", "but_for", "localized", "close", "close_because"),
+        *("verdict", "headline", "but_for", "localized", "close", "close_because"),
         *("reasons", "notes", "controls", "kin", "default_controls", "specificity", "spent", "provenance"),
     )
 
@@ -222,8 +222,10 @@ def confirm(
     - *baseline too low*: the intact model cannot do the task;
     - *not localized*: the heads do not do clearly more harm than the random sets (p < .01 over sets of heads and over
       examples), or not by .10 of the relative drop;
-    - *specific*: localized, and the controls lose at most a third of what the task loses, and less by .10 for certain;
-    - *shared*: localized, and the controls lose more than that third;
+    - *specific*: localized, and the controls lose at most a third of what the task loses on average, less by .10 for
+      certain, and none for certain more than half, but for one or two that share a form with the task;
+    - *template-bound*: the same, but kin of the task (the same in other words) lose less than half of what it loses;
+    - *shared*: localized, and the controls lose more than that third, or one of them more than that half;
     - *localized*: the difference is not certain, or no control can tell: one whose intact score beats chance with 20
       right answers or more.
 
@@ -243,8 +245,8 @@ def confirm(
             ``find_heads`` with the same ``seed`` does not search with. ``"auto"``: everyday skills that come with the
             library (``tasks.default_controls``; on the demo model its own skills), up to ``n // 2`` unseen examples of
             each, but 20 at least. A note names those that the model does not do well enough to count; where fewer than
-            three count, the verdict is never *specific*. A default control that shares a question with the task is left
-            out, with a note. None: none.
+            three count, the verdict is never *specific*. None: none. Controls that are kin of the task, which ask for
+            the same in other words (``tasks.default_kin``), are no controls, but measured beside: a note says so.
         seed: That of ``find_heads``. With another seed more examples of the controls are among those that the search
             has seen, and are left out; heads of a list do not say which these are.
         exclude: Heads that random sets have none of (None: the shared heads of a ranking, whose harm says nothing of

@@ -2,8 +2,8 @@
 
 A **loss** is the share of the score above chance that is lost: (baseline - score) / (baseline - chance). On this scale
 tasks of different baselines and chances can be compared. Below chance it is above 1, and below 0 where ablation helps;
-means and differences take each loss within 0..1, so that no gain hides a loss. All come with 95 % intervals: for answers right or wrong score
-intervals, else Gaffke's, which cover as often where numbers are skewed and few.
+means and differences take each loss within 0..1, so that no gain hides a loss. All come with 95 % intervals: for
+answers right or wrong score intervals, else Gaffke's, which cover as often where numbers are skewed and few.
 """
 
 from __future__ import annotations

@@ -66,8 +66,9 @@ def find(options: argparse.Namespace) -> None:
       specific          the heads do more harm than random ones (p < .01 over sets of heads and over examples),
                         by a tenth of the score or more, and the controls lose little: on average a third at
                         most of what the task loses, as shares of the score above chance, and less by .10 for
-                        certain
-      shared            as much harm to the task, but the controls lose more than that third
+                        certain; and no control, but for one or two of the task's form, for certain more than half
+      template-bound    the same, but the same skill in other words loses less than half of what the task loses
+      shared            as much harm to the task, but the controls lose more than that third, or one more than half
       localized         as much harm to the task, but the difference is not certain, or no control
                         that can tell was given
       not localized     not as much harm: the ranking is no evidence that the task rests on them
@@ -219,7 +220,7 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     if result["shared"]:
         told = [f"  {shared_line(effects)}" for effects in result["shared"]]
         print("left out, because the controls need them too (shared):", *told, sep="\n")
-    print(f"\n{headed('verdict: ')}{verdict_colored(proof.verdict)}")
+    print(f"\n{headed('verdict: ')}{verdict_colored(proof.headline)}")
     for reason in proof.reasons:
         print(f"  {reason}")
     _print_controls(proof)

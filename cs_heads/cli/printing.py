@@ -17,6 +17,7 @@ _CODES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
 # A verdict, and what a line of results begins with.
 _VERDICTS = {
     "specific": "green",
+    "template-bound": "yellow",
     "localized": "yellow",
     "shared": "yellow",
     "not localized": "red",
@@ -34,7 +35,7 @@ def colored(text: str, color: str, stream: Any = None) -> str:
 
 def verdict_colored(verdict: str, width: int = 0) -> str:
     """A verdict in its color, in as many columns as ``width``."""
-    return colored(verdict, _VERDICTS.get(verdict, "bold")) + " " * (width - len(verdict))
+    return colored(verdict, _VERDICTS.get(verdict.partition(" but for")[0], "bold")) + " " * (width - len(verdict))
 
 
 def status_colored(line: str) -> str:

@@ -62,7 +62,7 @@ def confirmation(proof: Any, ax: Axes | None = None, *, relative: bool = True, r
         at = random / first if relative and first else random
         ax.plot([at, at], [-0.48, 0.48], label="random heads", **{**parts.random_look(), "linewidth": 2.2, "zorder": 4})
     if isinstance(proof, Confirmation):
-        ax.set_title(f"{proof.verdict}{' (close)' if proof.close else ''}")
+        ax.set_title(f"{proof.headline}{' (close)' if proof.close else ''}")
     ax.axvline(0, color="0.7", linewidth=0.6, zorder=0)
     parts.names_down(ax, [style.safe_text(task, 24) for task in tasks])
     ax.set_xlabel(

@@ -115,7 +115,8 @@ def _answer(found: Atlas, word: str) -> Part:
 
 _VERDICTS = {
     "specific": "the first heads of the skill do more harm to it than random heads, and other skills lose little",
-    "shared": "as much harm, but other skills lose with it more than a third of what it loses",
+    "template-bound": "as much harm, but the same skill in other words loses less than half",
+    "shared": "as much harm, but other skills lose more than a third of that on average, or one more than half",
     "localized": "as much harm; whether other skills lose too is not certain",
     "not localized": "no more harm than random heads for certain",
     "baseline too low": "the intact model does not do the skill well enough to tell",

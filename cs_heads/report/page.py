@@ -38,9 +38,11 @@ from cs_heads.units import Grid, HeadGrid, Unit
 
 _MEANING = {
     "specific": "On unseen examples these heads do more harm than random heads of the same layers, and the controls "
-    "lose little: they are heads of this task.",
+    "lose at most a third of what the task loses, on average: they are heads of this task.",
+    "template-bound": "On unseen examples these heads do more harm than random heads of the same layers, but the same "
+    "asked for in other words loses less than half of it: they serve the wording of the task, and not the skill.",
     "shared": "On unseen examples these heads do more harm than random heads of the same layers, but they cannot be "
-    "called heads of this task: the controls lose as much, or too much.",
+    "called heads of this task: the controls lose more than a third of it on average, or one of them more than half.",
     "localized": "On unseen examples these heads do more harm than random heads of the same layers: the task rests on "
     "them. Whether other tasks do as well is not known: too few controls could tell, or the difference is not certain.",
     "not localized": "On unseen examples these heads do not do clearly more harm than random heads of the same layers: "
@@ -171,7 +173,7 @@ def _rendered(findings: Findings) -> str:
         chip_terms={} if ranking is None else chip_terms(ranking),
         shared=[] if ranking is None else list(map(shared_line, ranking.shared_effects)),
         proof=proof,
-        meaning=None if proof is None else _MEANING[proof["verdict"]],
+        meaning=None if proof is None else _meaning(proof),
         broke=[] if proof is None else _proof_tables(proof),
         notes=list(map(note_of, dict.fromkeys(notes))),
         maps=_maps(findings),
@@ -194,16 +196,25 @@ def _grid(findings: Findings) -> Grid:
     return next((one.ranking.grid for one in compared), HeadGrid(1, 1))
 
 
+def _meaning(proof: dict[str, Any]) -> str:
+    """What a verdict says."""
+    said = _MEANING[proof["verdict"]]
+    return (
+        f"{said} But for {', '.join(proof['but_for'])}: of the same form, more than half." if proof["but_for"] else said
+    )
+
+
 def _proof_tables(proof: dict[str, Any]) -> list[Part]:
     """What the heads take from the task and its controls, and the losses that a verdict rests on."""
     rows = [
         [
-            f"{one['task']} (control)" if number else one["task"],
+            f"{one['task']}{role}",
             *(f"{one[name]:.3f}" for name in ("baseline", "score")),
             f"{one['drop']:+.3f}",
             interval_of(one["low"], one["high"]),
         ]
-        for number, one in enumerate((proof, *proof.get("controls", [])))
+        for role, group in (("", [proof]), (" (kin)", proof["kin"]), (" (control)", proof["controls"]))
+        for one in group
     ]
     drop, drops = proof["random_drop"], proof["random_drops"]
     scores = [f"{proof['baseline']:.3f}", f"{proof['baseline'] - drop:.3f}", f"{drop:+.3f}"]

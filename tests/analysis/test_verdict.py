@@ -206,7 +206,10 @@ def test_heads_that_take_a_wording_and_not_the_skill_are_template_bound():
     assert "the same in other words (kin) loses 0.07" in " ".join(found.reasons)
     assert judged(own, *OTHERS, kin=[lost]).verdict == "specific"
     between = judged(own, *OTHERS, kin=[half])
-    assert (between.verdict, between.close) == ("specific", "whether kin loses half of what the task loses is not certain")
+    assert (between.verdict, between.close) == (
+        "specific",
+        "whether kin loses half of what the task loses is not certain",
+    )
     # Heads that other skills need are shared, whatever the wording.
     assert judged(own, made(100, 10, name="neighbor"), kin=[kept]).verdict == "shared"
 
