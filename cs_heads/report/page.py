@@ -198,10 +198,8 @@ def _grid(findings: Findings) -> Grid:
 
 def _meaning(proof: dict[str, Any]) -> str:
     """What a verdict says."""
-    said = _MEANING[proof["verdict"]]
-    return (
-        f"{said} But for {', '.join(proof['but_for'])}: of the same form, more than half." if proof["but_for"] else said
-    )
+    but = f" But for {', '.join(proof['but_for'])}: of the same form, more than half."
+    return _MEANING[proof["verdict"]] + (but if proof["but_for"] else "")
 
 
 def _proof_tables(proof: dict[str, Any]) -> list[Part]:
