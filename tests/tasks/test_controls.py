@@ -1,6 +1,7 @@
 """Which tasks stand as controls where nobody chooses any."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from cs_heads.tasks import (
     check_controls,
     confirming_side,
     control_side,
+    controls,
     default_controls,
     default_kin,
     load_task,
@@ -105,6 +107,17 @@ def test_a_skill_asked_for_in_other_words_is_kin_by_the_same_answers_to_the_same
     # Nor are the same words with other answers.
     turned = [{"prompt": f"{e.target} is to {i}", "target": f" w{i}"} for i, e in enumerate(load_task("ioi").examples)]
     assert kin_names(Task.from_records(turned, "turned"), "gpt2") == ()
+
+
+def test_the_guide_lists_the_kin_of_every_everyday_skill():
+    text = (Path(__file__).parents[2] / "docs/guides/controls.md").read_text("utf-8")
+    listed = {}
+    for row in re.findall(r"^\| (`everyday/.*) \| (.*) \|$", text, re.M):
+        listed |= {skill: re.findall("`([^`]+)`", row[1]) for skill in re.findall("`([^`]+)`", row[0])}
+    assert sorted(listed) == sorted(names_of("everyday"))
+    for skill, kin in listed.items():
+        patterns = controls._KIN.get(skill.partition("/")[2], ())
+        assert kin == [pattern.replace("*/", "demo/") for pattern in patterns]
 
 
 def test_kin_among_the_controls_given_are_told_apart():
