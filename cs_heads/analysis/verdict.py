@@ -118,7 +118,7 @@ def judge(
         f"on {result.n_examples} unseen examples the score falls from {result.baseline:.3f} to {result.score:.3f}, "
         f"with random heads{random.like} to {result.baseline - random.drop:.3f} on average",
         _over_sets(random),
-        f"p = {random.p_examples:.4f} over examples ({'below' if random.p_examples < MAX_P else 'not below'} {MAX_P})",
+        f"{_told_p(random.p_examples)} over examples ({'below' if random.p_examples < MAX_P else 'not below'} {MAX_P})",
         f"relative drop {margin:+.2f} beyond random heads ({'at least' if margin >= MIN_MARGIN else 'less than'} "
         f"{MIN_MARGIN:.2f})",
     ]
@@ -169,15 +169,19 @@ def _carried(own: Loss, kin: Sequence[TaskDrop]) -> tuple[bool, list[str], list[
     return more.high < 0, said, open_
 
 
+def _told_p(p: float) -> str:
+    return f"p = {p:.4f}" if p >= 1e-4 else "p < 0.0001"
+
+
 def _over_sets(random: RandomComparison) -> str:
     n = len(random.drops)
     if random.n_as_harmful:
         said = f"{n - random.n_as_harmful} of {n} random sets are known to do less harm; "
         said += "below" if random.p_sets < MAX_P else "not below"
-        return f"p = {random.p_sets:.4f} over sets of heads ({said} {MAX_P})"
+        return f"{_told_p(random.p_sets)} over sets of heads ({said} {MAX_P})"
     all_less = f"all {n} random sets do less harm" if n > 1 else "the random set does less harm"
     least = f"below {MAX_P}" if random.p_sets < MAX_P else "the smallest that so few allow"
-    return f"p = {random.p_sets:.4f} over sets of heads ({all_less}; {least})"
+    return f"{_told_p(random.p_sets)} over sets of heads ({all_less}; {least})"
 
 
 def _specificity(
