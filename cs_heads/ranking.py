@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
@@ -15,7 +15,7 @@ from jaxtyping import Float
 from cs_heads.arguments import check_integer, check_mapping, in_line
 from cs_heads.drawable import Drawable
 from cs_heads.record import MOST, Saved
-from cs_heads.units import Grid, HeadGrid, Unit, as_heads
+from cs_heads.units import Grid, HeadGrid, HeadLike, Unit, as_heads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -204,6 +204,20 @@ class HeadRanking(Saved, Drawable, picture="heads"):
             ValueError: ``k`` lies outside 1..grid size.
         """
         return self.order[: self.k if k is None else check_integer("k", k, 1, self.grid.size, "the heads of the grid")]
+
+    def proved(self, heads: Sequence[HeadLike]) -> HeadRanking:
+        """The ranking of heads that were proved (``Confirmation.heads``): they come first, and no others are claimed.
+
+        Args:
+            heads: One or more of its heads.
+
+        >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.2]]), spent=800)
+        >>> ranking.proved(["L1H0"]).top()
+        [Head(layer=1, index=0)]
+        """
+        first = tuple(self.grid.resolve(head) for head in as_heads("heads", heads))
+        claims = tuple(head for head in self.claims if head in first)
+        return replace(self, chosen=first, claims=claims, provenance={**self.provenance, "k": len(first)})
 
     def hooks(self, k: int | None = None) -> list[tuple[str, Callable[..., Any]]]:
         """Hooks that take the first ``k`` heads off, for ``model.run_with_hooks(tokens, fwd_hooks=found.hooks(5))``.

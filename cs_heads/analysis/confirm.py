@@ -12,8 +12,10 @@ import pandas as pd
 from typing_extensions import Unpack
 
 from cs_heads.analysis.drops import Column, Found, check_columns, heads_of, measure_drops, model_of
+from cs_heads.analysis.least import LeastSet, least_set
+from cs_heads.analysis.least import most_evaluations as most_of_least
 from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
-from cs_heads.analysis.random_comparison import N_RANDOM, compare_with_random, most_evaluations
+from cs_heads.analysis.random_comparison import MIN_MARGIN, N_RANDOM, compare_with_random, most_evaluations
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
 from cs_heads.analysis.verdict import Verdict, is_localized, judge
@@ -73,6 +75,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         spent: Example-evaluations.
         provenance: Model, task, controls and seed.
         specificity: Losses of the task and of the controls that count (None: there are none to compare).
+        least: Which of the heads given these are, where the fewest of them were sought that do nine tenths of the harm.
         but_for: Controls of the task's form that lose much, where it is *specific* but for these.
         close_because: Why another verdict is compatible with the intervals (None: none is).
         notes: What the verdict cannot tell.
@@ -81,7 +84,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     _written = (
         *("heads", "result", "random_drop", "random_drops", "p", "p_sets", "p_examples", "n_as_harmful"),
         *("verdict", "headline", "but_for", "localized", "close", "close_because"),
-        *("reasons", "notes", "controls", "kin", "default_controls", "specificity", "spent", "provenance"),
+        *("reasons", "notes", "controls", "kin", "least", "default_controls", "specificity", "spent", "provenance"),
     )
 
     heads: tuple[Unit, ...]
@@ -99,6 +102,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     specificity: Specificity | None = None
     but_for: tuple[str, ...] = ()
+    least: LeastSet | None = None
     close_because: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -116,6 +120,11 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     def headline(self) -> str:
         """The verdict, with what it holds but for."""
         return f"{self.verdict} but for {', '.join(self.but_for)}" if self.but_for else self.verdict
+
+    @property
+    def passengers(self) -> tuple[Unit, ...]:
+        """Heads given that add little to the harm of the others, and are not proved."""
+        return () if self.least is None else self.least.passengers
 
     @property
     def default_controls(self) -> bool:
@@ -211,6 +220,7 @@ def confirm(
     off: Sequence[HeadLike] | None = None,
     n: int = 100,
     n_random: int = N_RANDOM,
+    least: bool | None = None,
     **settings: Unpack[SettingsArguments],
 ) -> Confirmation:
     """Ablate heads on unseen examples of their task, beside random heads of the same layers, and give a verdict.
@@ -256,6 +266,8 @@ def confirm(
         n: Unseen examples at most.
         n_random: Random sets of heads, or all there are. With fewer than 125 no p over sets may be below .01, and
             *localized* means that none of them does as much harm: by luck alone once in ``1 + n_random`` cases.
+        least: Prove the fewest of the heads that do nine tenths of their harm, and name the others, passengers
+            (None: of a ranking, and not of a list).
         settings: As of ``Experiment``.
 
     Returns:
@@ -268,8 +280,8 @@ def confirm(
             weights than the model's. Raised before the model runs.
     """
     check_seed(seed)
-    for name, value, least in (("n", n, MIN_CORRECT), ("n_random", n_random, 1)):
-        check_integer(name, value, least)
+    check_integer("n", n, MIN_CORRECT)
+    check_integer("n_random", n_random, 1)
     given, kin = without_kin(check_controls(controls, task), task)
     if isinstance(heads, HeadRanking):
         exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
@@ -299,6 +311,7 @@ def confirm(
             kin=[(other.task.name, Without(other, off)) for other in beside],
             n_random=n_random,
             seed=seed,
+            least=isinstance(heads, HeadRanking) if least is None else least,
         )
         said = (*experiment.notes, *left_out, *fewer, *left_out_note(experiment, kin, automatic))
         said = said if seen else (*said, UNTOLD)
@@ -323,6 +336,7 @@ def measure_proof(
     kin: Sequence[tuple[str, ExperimentLike]] = (),
     n_random: int = N_RANDOM,
     seed: int = 0,
+    least: bool = False,
 ) -> Confirmation:
     """``confirm`` for experiments of any kind: ablate heads on every example, beside random heads of the same layers.
 
@@ -343,6 +357,8 @@ def measure_proof(
         kin: ``(name, experiment)`` of tasks that ask for the same in other words.
         n_random: Random sets of heads, or all there are.
         seed: Draws the random sets, the examples that each has first, and intervals.
+        least: Prove the fewest of the heads that do nine tenths of their harm (``cs_heads.analysis.least``). Random
+            sets are as large as all of them, since which are the fewest is chosen by their harm.
 
     Returns:
         The verdict and its reasons, and what the heads take from the task, beside the random sets, and from each
@@ -387,9 +403,16 @@ def measure_proof(
     own = explicit(grid, [[], heads])
     sizes = [2 * experiment.n_examples, *(2 * other.n_examples for _, other in beside)]
     prepared = preparation_of(experiment, *(each for _, each in beside))
-    expect(sum(sizes) + most_evaluations(len(drawn), experiment.n_examples) + prepared)
-    measure_together([Asked(experiment, own), *(Asked(other, own) for _, other in beside if other.grid == grid)])
+    chosen = most_of_least(len(heads), experiment.n_examples) + experiment.n_examples if least else 0
+    expect(sum(sizes) + most_evaluations(len(drawn), experiment.n_examples) + chosen + prepared)
     baseline, ablated = measured(experiment, own)
+    fewest = None
+    if least and len(heads) > 1 and (baseline - ablated).mean() >= MIN_MARGIN * baseline.mean() > 0:
+        fewest = least_set(experiment, heads, baseline, ablated)
+        heads = fewest.heads
+        own = explicit(grid, [[], heads])
+        baseline, ablated = measured(experiment, own)
+    measure_together([Asked(experiment, own), *(Asked(other, own) for _, other in beside if other.grid == grid)])
     random = compare_with_random(experiment, drawn, baseline, ablated, like=like_note(found, without, drawn), seed=seed)
     chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
@@ -407,10 +430,11 @@ def measure_proof(
         p_examples=random.p_examples,
         n_as_harmful=random.n_as_harmful,
         verdict=said.verdict,
-        reasons=said.reasons,
+        reasons=said.reasons if fewest is None else (fewest.told, *said.reasons),
+        least=fewest,
         controls=taken,
         kin=carried,
-        spent=2 * len(baseline) + random.spent + (0 if controlled is None else controlled.spent),
+        spent=2 * len(baseline) + random.spent + sum(part.spent for part in (fewest, controlled) if part is not None),
         provenance={
             **provenance_of(experiment),
             "n_random": n_random,

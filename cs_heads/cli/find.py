@@ -137,6 +137,7 @@ def find(options: argparse.Namespace) -> None:
         between = perf_counter()
         options.k = found.provenance["k"]  # by default what fits the grid
         proof = judge(found, k=options.k, **settings)
+        found, options.k = found.proved(proof.heads), len(proof.heads)
         seconds = {"find": between - start, "confirm": perf_counter() - between}
         result = _result(options, task, found, proof, seconds)
         if unseen is None:

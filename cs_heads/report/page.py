@@ -129,10 +129,13 @@ def _findings_of(
         if given is not None and not isinstance(given, kind):
             raise ValueError(f"{name} must be what {call} gives, got {in_line(given)}")
     told = None if proof is None else proof.to_dict()
-    k = ranking.k if proof is None else len(proof.heads)
-    if proof is not None and {*proof.heads} != {*ranking.top(k)}:
-        first, proved = (", ".join(map(str, heads)) for heads in (ranking.top(k), proof.heads))
-        raise ValueError(f"proof must be of the first heads of the ranking, {first}; it is of {proved}")
+    k = ranking.k
+    if proof is not None:
+        proved = (*proof.heads, *proof.passengers)
+        if {*proved} != {*ranking.top(len(proved))}:
+            first, others = (", ".join(map(str, heads)) for heads in (ranking.top(len(proved)), proved))
+            raise ValueError(f"proof must be of the first heads of the ranking, {first}; it is of {others}")
+        ranking, k = ranking.proved(proof.heads), len(proof.heads)
     return Findings(ranking, proof=told, curve=curve, attention=attention, k=k)
 
 
