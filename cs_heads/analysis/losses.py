@@ -150,8 +150,9 @@ class Loss(Record):
 
     @property
     def within(self) -> Loss:
-        """The loss within 0..1, as it counts in a mean."""
-        return Loss(*(min(max(number, 0.0), 1.0) for number in (self.loss, self.low, self.high)))
+        """The loss within 0..1, as it counts in a mean; its interval reaches as far below and above it."""
+        moved = min(max(self.loss, 0.0), 1.0) - self.loss
+        return Loss(self.loss + moved, self.low + moved, self.high + moved)
 
     def __str__(self) -> str:
         # Nothing lost is no "-0.00".
