@@ -61,7 +61,8 @@ def find(options: argparse.Namespace) -> None:
 
     The task's examples are split: --n of them find the heads, others judge. The search zeroes
     groups of heads and measures the score; the proof zeroes the top --k on up to 100 unseen
-    examples, beside random heads of the same layers. The verdict:
+    examples, beside random heads of the same layers. It proves the fewest of them that do nine
+    tenths of the harm; the others are named as passengers. The verdict:
 
       specific          the heads do more harm than random ones (p < .01 over sets of heads and over examples),
                         by a tenth of the score or more, and the controls lose little: on average a third at
@@ -86,8 +87,8 @@ def find(options: argparse.Namespace) -> None:
     heads, and the result names the controls that lose.
 
     Cost, counted in example-evaluations (one mask on one example, a forward pass): by default 10 for
-    each head of the model, from 8,000 to 60,000, to find; 1,000 to prove, and up to 1,500 for the default
-    controls (100 each; 200 for each --control); with --out a curve of up to 4,100.
+    each head of the model, from 8,000 to 60,000, to find; about 1,200 to prove (2,700 at most), and up
+    to 1,500 for the default controls (100 each; 200 for each --control); with --out a curve of up to 4,100.
 
     Examples:
       cs-heads find --model demo --task demo/capitals --out found
