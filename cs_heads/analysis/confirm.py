@@ -241,9 +241,10 @@ def confirm(
 
     It is ``close`` where the 95 % intervals allow another verdict. Each random set is measured on a few examples, on
     more only while it may do as much harm as the heads. With ``2 × n`` for the task that costs some ``8 × n``
-    example-evaluations, with ``5 × n`` more for the least set of five heads, and up to ``27 × n`` where the heads take little more than random ones (with ``n`` below 38 up
-    to ``2 × n + 750``). Each control given adds ``2 × n``, each default one ``n`` (14 or 15, on the demo model 7); mean
-    and resample ablation take another run of each task's examples beforehand.
+    example-evaluations, with ``5 × n`` more for the least set of five heads, and up to ``27 × n`` where the heads take
+    little more than random ones (with ``n`` below 38 up to ``7 × n + 750``). Each control given adds ``2 × n``, each
+    default one ``n`` (14 or 15, on the demo model 7), and each kin ``n``; mean and resample ablation take another run
+    of each task's examples beforehand.
 
     Args:
         model: A model, the name of one, or a ``Cluster``.
