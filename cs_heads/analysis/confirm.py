@@ -97,10 +97,10 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     verdict: Verdict
     reasons: tuple[str, ...]
     controls: tuple[TaskDrop, ...]
-    kin: tuple[TaskDrop, ...]
     spent: int
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     specificity: Specificity | None = None
+    kin: tuple[TaskDrop, ...] = ()
     but_for: tuple[str, ...] = ()
     least: LeastSet | None = None
     close_because: str | None = None
