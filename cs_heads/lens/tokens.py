@@ -100,6 +100,9 @@ NO_TOKENIZER = (
 )
 
 
+# How a token is written that begins with a space.
+_SPACES = ("▁", "Ġ", " ")
+
 # A code point that is for ever no character, so that no vocabulary has it.
 _NO_CHARACTER = "\U0010ffff"
 
@@ -170,14 +173,12 @@ def encode_example(
     alone, texts = _encode(tokenizer, prompt), [text for text in continuations if isinstance(text, str)]
     if isinstance(prompt, ChatPrompt):
         joined = [alone + _encode(tokenizer, text) for text in texts]
-        ends: list[int | None] = [len(alone)]
+        ends = [(len(alone), False)]
     else:
         joined = [_encode(tokenizer, prompt + text) for text in texts]
         ends = [_end_of(tokenizer, prompt, *each, alone) for each in zip(texts, joined, strict=True)]
-    agreed = min(common_prefix(joined[0], tokens) for tokens in joined)
-    if None in ends:
-        agreed = min(agreed, *(common_prefix(alone, tokens) for tokens in joined))
-    border = min([agreed, *(end for end in ends if end is not None)])
+    border = min(common_prefix(joined[0], tokens) for tokens in joined)
+    border = min([border, *(end for end, _ in ends)])
     for text, tokens in zip(texts, joined, strict=True):
         if len(tokens) <= border:
             raise ValueError(f"continuation {text!r} has no token of its own after prompt {prompt[-40:]!r}")
@@ -185,12 +186,12 @@ def encode_example(
     return EncodedExample(
         prompt=(*_prefix(tokenizer, prompt, own, prepend_bos), *own),
         continuations=tuple(tuple(tokens[border:]) for tokens in joined),
-        merged=any(end != border for end in ends),
+        merged=any(merged or end != border for end, merged in ends),
     )
 
 
-def _end_of(tokenizer: Any, prompt: str, text: str, joined: list[int], alone: list[int]) -> int | None:
-    """How many first tokens of a prompt with its continuation are the prompt's; None where a token is of both.
+def _end_of(tokenizer: Any, prompt: str, text: str, joined: list[int], alone: list[int]) -> tuple[int, bool]:
+    """How many first tokens of a prompt with its continuation are the prompt's, and whether a token is of both.
 
     They may be others than those of the prompt ``alone``: of two line ends that are one token at the end of a text,
     GPT-2's tokenizer makes two before a word, and some tokenizers drop white space at the end.
@@ -198,10 +199,18 @@ def _end_of(tokenizer: Any, prompt: str, text: str, joined: list[int], alone: li
     shared = common_prefix(alone, joined)
     kept = shared == len(alone)
     if kept and prompt == prompt.rstrip():
-        return shared
-    before = _spelled(tokenizer, joined).removesuffix(text)
-    ends = (n for n in range(shared, len(joined)) if _spelled(tokenizer, joined[:n]) == before)
-    return next(ends, shared if kept else None)
+        return shared, False
+    whole = _spelled(tokenizer, joined)
+    before = whole.removesuffix(text) if whole.endswith(text) else ""
+    end = shared
+    for n in range(shared, len(joined)):
+        said = _spelled(tokenizer, joined[:n])
+        if said == before:
+            return n, False
+        end = n if before.startswith(said) else end
+    # Tokens of words alone, as in WordPiece, have no space, and are as the prompt's own.
+    [first] = tokenizer.convert_ids_to_tokens(joined[end : end + 1]) or [""]
+    return end, not kept or first.startswith(_SPACES)
 
 
 def _spelled(tokenizer: Any, tokens: list[int]) -> str:
