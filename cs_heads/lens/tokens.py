@@ -181,7 +181,8 @@ def encode_example(
     border = min([border, *(end for end, _ in ends)])
     for text, tokens in zip(texts, joined, strict=True):
         if len(tokens) <= border:
-            raise ValueError(f"continuation {text!r} has no token of its own after prompt {prompt[-40:]!r}")
+            why = "" if text.strip() else ": the tokenizer drops white space at the end of a text"
+            raise ValueError(f"continuation {text!r} has no token of its own after prompt {prompt[-40:]!r}{why}")
     own = joined[0][:border]
     return EncodedExample(
         prompt=(*_prefix(tokenizer, prompt, own, prepend_bos), *own),
@@ -249,7 +250,7 @@ def unread_words(tokenizer: Any, text: str) -> list[str]:
     >>> unread_words(PreTrainedTokenizerFast(tokenizer_object=words), "the cat sat")
     ['sat']
     """
-    unknown = _unknown(tokenizer)
+    unknown = unknown_tokens(tokenizer)
     if not getattr(tokenizer, "is_fast", False):
         read = {word: set(_encode(tokenizer, word)) for word in text.split() if word not in unknown.values()}
         return [word for word, ids in read.items() if not ids or ids & set(unknown)]
@@ -263,7 +264,7 @@ def unread_words(tokenizer: Any, text: str) -> list[str]:
     return list(dict.fromkeys(_word_at(text, at) for at in sorted(unread | dropped) if not text[at].isspace()))
 
 
-def _unknown(tokenizer: Any) -> dict[int, str]:
+def unknown_tokens(tokenizer: Any) -> dict[int, str]:
     """The tokens that stand for what a tokenizer does not know; it may know one that its wrapper does not name."""
     inner: Any = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
     names = (tokenizer.unk_token, getattr(inner, "unk_token", None))

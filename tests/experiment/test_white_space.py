@@ -109,7 +109,9 @@ def test_heads_of_a_real_model_off_at_the_last_token(smollm2, end):
     """Its byte-level tokenizer joins a space to the answer, and reads two line ends apart before a letter."""
     tokenizer = AutoTokenizer.from_pretrained(smollm2)
     task = task_of().with_chat_template() if end == "chat" else task_of(end)
-    targets = [tokenizer(" " * end.endswith(" ") + answer, add_special_tokens=False)["input_ids"] for _, answer in QUESTIONS]
+    targets = [
+        tokenizer(" " * end.endswith(" ") + answer, add_special_tokens=False)["input_ids"] for _, answer in QUESTIONS
+    ]
     if end == "chat":
         message = [[{"role": "user", "content": f"{question}:"}] for question, _ in QUESTIONS]
         prompts = [tokenizer.apply_chat_template(m, add_generation_prompt=True, return_dict=False) for m in message]

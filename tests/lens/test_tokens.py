@@ -279,7 +279,7 @@ def test_a_tokenizer_without_special_tokens_cannot_start_an_empty_prompt(bpe):
 
 
 def test_a_continuation_without_tokens_is_refused():
-    with pytest.raises(ValueError, match="continuation ' ' has no token of its own after prompt 'the cat'"):
+    with pytest.raises(ValueError, match=r"continuation ' ' has no token of its own after prompt 'the cat': .* drops"):
         encode_example(make_tokenizer(), "the cat", [" "])
 
 
