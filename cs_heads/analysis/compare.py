@@ -27,7 +27,15 @@ from cs_heads.arguments import check_integer, check_list, check_mapping, check_o
 from cs_heads.cluster import ModelLike
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
-from cs_heads.experiment.controls import control_experiments, defaults_of, found_on, judged_sides, kin_of, left_out_note
+from cs_heads.experiment.controls import (
+    control_experiments,
+    defaults_of,
+    found_on,
+    judged_sides,
+    kin_of,
+    left_out_note,
+    unseen_tokens,
+)
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.find import prepared_search
 from cs_heads.methods.registry import method_named
@@ -315,14 +323,15 @@ def compare(
     seen = found_on(*options.values())
     sides, left_out = judged_sides(task, given, n, seed, seen)
     check_size(finding_side(task))
-    with Experiment(model, sides[0], **settings) as judged:
+    with Experiment(model, sides[0], **settings) as made:
         # Found on the same model or workers, with the same store.
-        same = judged.shared_settings()
-        grid = judged.grid
+        same = made.shared_settings()
+        grid = made.grid
         k, max_heads, notes = _fitting(k, max_heads, grid)
         automatic = isinstance(controls, str)
         chosen_sides = None if automatic else sides[1:]
-        others, names, fewer = control_experiments(judged, task, chosen_sides, n=n, seed=seed, seen=seen)
+        others, names, fewer = control_experiments(made, task, chosen_sides, n=n, seed=seed, seen=seen)
+        (judged, *others), same_tokens = unseen_tokens([made, *others], task, seen)
         skills = {}
         if contrast and automatic:
             # The default controls, to a method that has none by itself, are those judged.
@@ -361,7 +370,7 @@ def compare(
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
             refused={name: str(error) for name, error in refused.items()},
-            notes=(*notes, *left_out, *fewer, *drawn, *said, *limits),
+            notes=(*notes, *left_out, *fewer, *same_tokens, *drawn, *said, *limits),
             faithfulness=kept,
             provenance={
                 **judged.provenance(),

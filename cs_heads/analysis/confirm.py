@@ -33,6 +33,7 @@ from cs_heads.experiment.controls import (
     kin_of,
     left_out_note,
     unseen_parts,
+    unseen_tokens,
 )
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import (
@@ -291,12 +292,13 @@ def confirm(
     exclude, off = as_heads("exclude", () if exclude is None else exclude), as_heads("off", () if off is None else off)
     seen = found_on(heads)
     sides, left_out = judged_sides(task, given, n, seed, seen)
-    with Experiment(model, sides[0], **settings) as experiment:
-        chosen = heads_of(experiment.grid, heads, k, model=model_of(experiment))
+    with Experiment(model, sides[0], **settings) as made:
+        chosen = heads_of(made.grid, heads, k, model=model_of(made))
         # Read before anything runs, so that a control that cannot be measured is refused at once.
         automatic = isinstance(controls, str)
         chosen_sides = None if automatic else sides[1:]
-        others, names, fewer = control_experiments(experiment, task, chosen_sides, n=n, seed=seed, seen=seen)
+        others, names, fewer = control_experiments(made, task, chosen_sides, n=n, seed=seed, seen=seen)
+        (experiment, *others), same = unseen_tokens([made, *others], task, seen)
         kin = [*kin_of(experiment, task, seed)] if automatic else kin
         beside = kin_experiments(experiment, task, kin, n=n, seed=seed, seen=seen)
         twice = {experiment.grid.resolve(head) for head in off} & {*chosen}
@@ -314,7 +316,7 @@ def confirm(
             seed=seed,
             least=isinstance(heads, HeadRanking) if least is None else least,
         )
-        said = (*experiment.notes, *left_out, *fewer, *left_out_note(experiment, kin, automatic))
+        said = (*experiment.notes, *left_out, *fewer, *same, *left_out_note(experiment, kin, automatic))
         said = said if seen else (*said, UNTOLD)
         if proof.verdict == "baseline too low":
             own = Without(experiment, off)

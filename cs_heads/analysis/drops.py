@@ -18,7 +18,7 @@ from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, check_size
-from cs_heads.experiment.controls import check_apart, found_on, unseen_parts, unseen_side
+from cs_heads.experiment.controls import check_apart, found_on, unseen_parts, unseen_side, unseen_tokens
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured, preparation_of, provenance_of
 from cs_heads.experiment.together import Asked, measure_together
@@ -397,11 +397,14 @@ def unseen_columns(
         check_size(side, notes)
     check_apart(given, [side for side, _ in judged])
     with Experiment(model, judged[0][0], **settings) as first:
-        made = iter([first, *(first.on(side) for side, _ in judged[1:])])
-        yield [
-            Column(name, role, tuple(next(made) for _ in each), tuple(note for _, notes in each for note in notes))
-            for name, role, each in sides
-        ]
+        made = [first, *(first.on(side) for side, _ in judged[1:])]
+        parts = iter([unseen_tokens([part], task, seen) for part, task in zip(made, given, strict=True)])
+        columns = []
+        for name, role, each in sides:
+            read = [next(parts) for _ in each]
+            said = [note for (_, before), (_, after) in zip(each, read, strict=True) for note in (*before, *after)]
+            columns.append(Column(name, role, tuple(part for [part], _ in read), tuple(said)))
+        yield columns
 
 
 def other_tasks(

@@ -21,7 +21,7 @@ from cs_heads.arguments import check_one_of
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.controls import found_on, unseen_side
+from cs_heads.experiment.controls import found_on, unseen_side, unseen_tokens
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.progress import one_bar
 from cs_heads.record import Record
@@ -196,8 +196,10 @@ def failures(
     of_choices = task.kind == "choice" and not texts
     if of_choices and not (max_new_tokens is None and stop is None):
         raise ValueError(f"max_new_tokens and stop are for texts, and {task.name!r} is a choice task: give texts=True")
-    side, left_out = unseen_side(task, (100 if of_choices else 50) if n is None else n, found_on(heads))
-    with Experiment(model, side, **settings) as experiment:
+    seen = found_on(heads)
+    side, left_out = unseen_side(task, (100 if of_choices else 50) if n is None else n, seen)
+    with Experiment(model, side, **settings) as made:
+        [experiment], same = unseen_tokens([made], task, seen)
         found = heads if isinstance(heads, Mapping) else {task.name: heads}
         if INTACT in found:
             raise ValueError(f"heads must not be named {INTACT!r}: that is the model with no head off")
@@ -227,7 +229,7 @@ def failures(
             provenance=provenance,
             prompts=tuple(prompts),
             right=tuple(right),
-            notes=left_out,
+            notes=(*left_out, *same),
         )
 
 

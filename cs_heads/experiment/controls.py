@@ -10,6 +10,7 @@ from typing import Any, cast
 from cs_heads.arguments import check_integer
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, task_of
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.inputs import encode_task, tokens_of
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.ranking import HeadRanking
@@ -40,7 +41,7 @@ def found_on(*sources: Any) -> tuple[str, ...]:
         if isinstance(source, HeadRanking):
             known.update(source.examples)
         elif isinstance(task, Task):
-            known.update(*task.known)
+            known.update(*task.known, *(_tokens(source) or ()))
         elif isinstance(source, Mapping | list | tuple):
             known.update(found_on(*(source.values() if isinstance(source, Mapping) else source)))
     return tuple(sorted(known))
@@ -51,16 +52,46 @@ def unseen_parts(
 ) -> tuple[list[ExperimentLike], tuple[str, ...]]:
     """Experiments on one example of each question that is not ``seen``, and notes on what was left out.
 
-    One that has no task, as on a planted truth, stays as it is.
+    Texts that are the same tokens are one question. One that has no task, as on a planted truth, stays as it is.
     """
     parts: list[ExperimentLike] = []
     said: list[str] = []
     for experiment in experiments:
         task, given = task_of(experiment), cast(Any, experiment)
-        side, notes = distinct(task, seen) if isinstance(task, Task) else (None, ())
-        parts.append(given.on(side) if notes else given)
+        side, notes = distinct(task, seen, _tokens(experiment)) if isinstance(task, Task) else (None, ())
+        with warnings.catch_warnings():
+            # Said of all the examples before.
+            warnings.simplefilter("ignore")
+            parts.append(given.on(side) if notes else given)
         said += notes
     return parts, tuple(said)
+
+
+def unseen_tokens(
+    experiments: Sequence[Experiment], task: Task, seen: Collection[str]
+) -> tuple[list[Any], tuple[str, ...]]:
+    """``unseen_parts`` of an experiment on the unseen side of ``task``, without its finding side, and of its controls.
+
+    Raises:
+        ValueError: Fewer examples are left than a proof needs.
+    """
+    own, model = {*seen}, experiments[0].model
+    if task.role == "finding":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            encoded = encode_task(model, task, experiments[0].settings.prepend_bos)
+        own.update(*tokens_of(model, task, encoded))
+    parts, notes = unseen_parts(experiments[:1], own)
+    others, more = unseen_parts(experiments[1:], seen)
+    check_size(cast(Task, task_of(parts[0])), notes)
+    return [*parts, *others], (*notes, *more)
+
+
+def _tokens(experiment: object) -> list[list[str]] | None:
+    """Hashes of the tokens of an experiment's examples; None where it has none."""
+    made: Any = getattr(experiment, "experiment", experiment)
+    encoded = getattr(made, "encoded", None)
+    return None if encoded is None else tokens_of(made.model, made.task, encoded)
 
 
 def defaults_of(experiment: Experiment, task: Task, seed: int) -> tuple[Task, ...]:

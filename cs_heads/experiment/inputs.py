@@ -14,9 +14,10 @@ from jaxtyping import Int
 from cs_heads.arguments import check_integer, check_list
 from cs_heads.lens import EncodedExample, encode_example
 from cs_heads.lens.model import HookedModel, ModelInfo, context_length, tokenizer_of, vocabularies
-from cs_heads.lens.tokens import NO_TOKENIZER, encode_prompt, leading_tokens, unread_words
+from cs_heads.lens.tokens import NO_TOKENIZER, encode_prompt, leading_tokens, unknown_tokens, unread_words
 from cs_heads.tasks import Example, Task
 from cs_heads.tasks.chat import in_template, template_identity
+from cs_heads.tasks.example import hash_of, questions_of
 from cs_heads.text import shown
 
 # What stands in for the target of an example that has none: any token does.
@@ -173,6 +174,27 @@ def _encode(tokenizer: Any, example: Example, prepend_bos: bool | None) -> Encod
     merged = any(tokens.merged for tokens in each)
     joined = EncodedExample((), tuple(tokens.continuations[0] for tokens in each), merged)
     return joined.following([tokens.prompt for tokens in each])
+
+
+def tokens_of(model: HookedModel | ModelInfo, task: Task, encoded: Sequence[EncodedExample]) -> list[list[str]]:
+    """Hashes of each example's tokens, as ``questions_of`` has them of texts: of the prompt, and of all it is.
+
+    None of one with words that the tokenizer does not know: they differ, and their token does not.
+    """
+    tokenizer = tokenizer_of(model)
+    unknown = set[int]() if tokenizer is None else {*unknown_tokens(tokenizer)}
+    known: list[list[str]] = []
+    for example, keys, tokens in zip(task.examples, questions_of(task.examples), encoded, strict=True):
+        prompts = [tokens.prompt_of(i) for i in range(len(tokens.continuations))]
+        if not unknown.isdisjoint({token for text in (*prompts, *tokens.continuations) for token in text}):
+            known.append([])
+            continue
+        whole = sorted((*prompt, *answer) for prompt, answer in zip(prompts, tokens.continuations, strict=True))
+        known.append([hash_of(["tokens", whole])])
+        # Where the prompt says nothing, the text alone is known.
+        if keys[0] != example.text:
+            known[-1].append(hash_of(["prompt", sorted(set(prompts))]))
+    return known
 
 
 # Tokens of a text where nobody says how many.

@@ -100,6 +100,9 @@ NO_TOKENIZER = (
 )
 
 
+# How a token is written that begins with a space.
+_SPACES = ("▁", "Ġ", " ")
+
 # A code point that is for ever no character, so that no vocabulary has it.
 _NO_CHARACTER = "\U0010ffff"
 
@@ -170,27 +173,26 @@ def encode_example(
     alone, texts = _encode(tokenizer, prompt), [text for text in continuations if isinstance(text, str)]
     if isinstance(prompt, ChatPrompt):
         joined = [alone + _encode(tokenizer, text) for text in texts]
-        ends: list[int | None] = [len(alone)]
+        ends = [(len(alone), False)]
     else:
         joined = [_encode(tokenizer, prompt + text) for text in texts]
         ends = [_end_of(tokenizer, prompt, *each, alone) for each in zip(texts, joined, strict=True)]
-    agreed = min(common_prefix(joined[0], tokens) for tokens in joined)
-    if None in ends:
-        agreed = min(agreed, *(common_prefix(alone, tokens) for tokens in joined))
-    border = min([agreed, *(end for end in ends if end is not None)])
+    border = min(common_prefix(joined[0], tokens) for tokens in joined)
+    border = min([border, *(end for end, _ in ends)])
     for text, tokens in zip(texts, joined, strict=True):
         if len(tokens) <= border:
-            raise ValueError(f"continuation {text!r} has no token of its own after prompt {prompt[-40:]!r}")
+            why = "" if text.strip() else ": the tokenizer drops white space at the end of a text"
+            raise ValueError(f"continuation {text!r} has no token of its own after prompt {prompt[-40:]!r}{why}")
     own = joined[0][:border]
     return EncodedExample(
         prompt=(*_prefix(tokenizer, prompt, own, prepend_bos), *own),
         continuations=tuple(tuple(tokens[border:]) for tokens in joined),
-        merged=any(end != border for end in ends),
+        merged=any(merged or end != border for end, merged in ends),
     )
 
 
-def _end_of(tokenizer: Any, prompt: str, text: str, joined: list[int], alone: list[int]) -> int | None:
-    """How many first tokens of a prompt with its continuation are the prompt's; None where a token is of both.
+def _end_of(tokenizer: Any, prompt: str, text: str, joined: list[int], alone: list[int]) -> tuple[int, bool]:
+    """How many first tokens of a prompt with its continuation are the prompt's, and whether a token is of both.
 
     They may be others than those of the prompt ``alone``: of two line ends that are one token at the end of a text,
     GPT-2's tokenizer makes two before a word, and some tokenizers drop white space at the end.
@@ -198,10 +200,18 @@ def _end_of(tokenizer: Any, prompt: str, text: str, joined: list[int], alone: li
     shared = common_prefix(alone, joined)
     kept = shared == len(alone)
     if kept and prompt == prompt.rstrip():
-        return shared
-    before = _spelled(tokenizer, joined).removesuffix(text)
-    ends = (n for n in range(shared, len(joined)) if _spelled(tokenizer, joined[:n]) == before)
-    return next(ends, shared if kept else None)
+        return shared, False
+    whole = _spelled(tokenizer, joined)
+    before = whole.removesuffix(text) if whole.endswith(text) else ""
+    end = shared
+    for n in range(shared, len(joined)):
+        said = _spelled(tokenizer, joined[:n])
+        if said == before:
+            return n, False
+        end = n if before.startswith(said) else end
+    # Tokens of words alone, as in WordPiece, have no space, and are as the prompt's own.
+    [first] = tokenizer.convert_ids_to_tokens(joined[end : end + 1]) or [""]
+    return end, not kept or first.startswith(_SPACES)
 
 
 def _spelled(tokenizer: Any, tokens: list[int]) -> str:
@@ -240,7 +250,7 @@ def unread_words(tokenizer: Any, text: str) -> list[str]:
     >>> unread_words(PreTrainedTokenizerFast(tokenizer_object=words), "the cat sat")
     ['sat']
     """
-    unknown = _unknown(tokenizer)
+    unknown = unknown_tokens(tokenizer)
     if not getattr(tokenizer, "is_fast", False):
         read = {word: set(_encode(tokenizer, word)) for word in text.split() if word not in unknown.values()}
         return [word for word, ids in read.items() if not ids or ids & set(unknown)]
@@ -254,7 +264,7 @@ def unread_words(tokenizer: Any, text: str) -> list[str]:
     return list(dict.fromkeys(_word_at(text, at) for at in sorted(unread | dropped) if not text[at].isspace()))
 
 
-def _unknown(tokenizer: Any) -> dict[int, str]:
+def unknown_tokens(tokenizer: Any) -> dict[int, str]:
     """The tokens that stand for what a tokenizer does not know; it may know one that its wrapper does not name."""
     inner: Any = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
     names = (tokenizer.unk_token, getattr(inner, "unk_token", None))

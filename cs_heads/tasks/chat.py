@@ -53,7 +53,7 @@ class ChatTemplate:
     """Messages to text by a tokenizer's own template, in the form that lm-eval calls.
 
     A beginning-of-sequence token that the template writes stays in the text; ``encode_prompt`` and ``encode_example``
-    then add no other. lm-eval joins the text with an answer as any prompt: only ``chat_prompt`` is tokenized apart.
+    then add no other.
     """
 
     tokenizer: Any

@@ -71,7 +71,7 @@ def csv_lines(
         names = list(reader.fieldnames or ())
         check_columns(names, f"{place}, line 1")
         first = text.splitlines()[:1] if columns is None or len(names) > 1 else []
-        for sign in ("\t", ";") if first and "," not in first[0] else ():
+        for sign in ("\t", ";", "|") if first and "," not in first[0] else ():
             if sign in first[0]:
                 raise ValueError(f"{place}, line 1: columns are separated by {sign!r}; a CSV file has commas there")
         read = reader.line_num

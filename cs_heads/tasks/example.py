@@ -135,7 +135,7 @@ class Example:
         if self.positions or not self.continuations:
             return hash_of(["text", *map(_bare, self._before)])
         before = self._before * (len(self.continuations) // len(self._before))
-        whole = [_joined(one, each) for one, each in zip(before, self.continuations, strict=True)]
+        whole = [joined(one, each) for one, each in zip(before, self.continuations, strict=True)]
         return hash_of(["text", *sorted(whole, key=_order)])
 
     @property
@@ -204,7 +204,8 @@ def _bare(text: Text) -> Text:
     return text.strip() if isinstance(text, str) else text
 
 
-def _joined(prompt: Text, continuation: Text) -> Text:
+def joined(prompt: Text, continuation: Text) -> Text:
+    """Prompt and continuation as one, less the white space about them."""
     if isinstance(prompt, str) or isinstance(continuation, str):
         return _bare(f"{prompt}{continuation}")
     return (*prompt, *continuation)

@@ -11,7 +11,7 @@ import numpy as np
 
 from cs_heads.arguments import in_line
 from cs_heads.tasks.data_files import check_columns
-from cs_heads.tasks.example import Example
+from cs_heads.tasks.example import Example, joined
 from cs_heads.text import Text, is_token_ids, shown
 
 if TYPE_CHECKING:
@@ -56,30 +56,34 @@ def read_records(
     """
     examples: list[Example] = []
     kinds: dict[Kind, str] = {}
-    answered: dict[Any, dict[Any, str]] = {}
+    answered: dict[Any, dict[Any, tuple[Example, str]]] = {}
     for place, record in records:
         kind, example = read_record(record, f"task {name!r}, {place}", generated)
         kinds.setdefault(kind, place)
         examples.append(example)
         # Choices that differ are another question.
-        asked = (example.prompt, example.positions, frozenset(example.continuations) if kind == "choice" else None)
-        right = example.target if example.continuations else example.reference
-        answered.setdefault(asked, {}).setdefault((right, example.reference), place)
+        asked = (example.question, example.positions, example.text if kind == "choice" else None)
+        right = joined(example.prompt, _right(example))
+        answered.setdefault(asked, {}).setdefault((right, example.reference), (example, place))
     if len(kinds) > 1:
         places = " and ".join(f"a {kind} record ({place})" for kind, place in kinds.items())
         raise ValueError(f"task {name!r} mixes two forms: {places}; a task has one")
-    twice = [(asked[0], places) for asked, places in answered.items() if len(places) > 1]
+    twice = [list(different.values()) for different in answered.values() if len(different) > 1]
     if twice:
         warnings.warn(_contradictions(name, twice), stacklevel=3)
     return next(iter(kinds), "completion"), tuple(examples)
 
 
-def _contradictions(name: str, twice: list[tuple[Text, dict[Any, str]]]) -> str:
-    """Of prompts, each with the places of its answers, what a warning says."""
+def _right(example: Example) -> Text:
+    return example.target if example.continuations else example.reference
+
+
+def _contradictions(name: str, twice: list[list[tuple[Example, str]]]) -> str:
+    """Of questions, each with examples of different answers and their places, what a warning says."""
     told = []
-    for prompt, places in twice[:_TOLD]:
-        answers = [f"{shown(right)!r:.40} ({place})" for (right, _), place in places.items()][:_TOLD]
-        told.append(f"{shown(prompt)[-60:]!r} is {' and '.join(answers)}")
+    for examples in twice[:_TOLD]:
+        answers = [f"{shown(_right(example))!r:.40} ({place})" for example, place in examples[:_TOLD]]
+        told.append(f"{shown(examples[0][0].prompt)[-60:]!r} is {' and '.join(answers)}")
     more = [f"{len(twice) - _TOLD} more"] if len(twice) > _TOLD else []
     said = "the same question has different answers, and a model gives one"
     return f"task {name!r}: {said}: {'; '.join(told + more)}"
@@ -196,5 +200,9 @@ def _choices(record: Mapping[str, Any], place: str, texts: bool) -> tuple[tuple[
     if len(set(choices)) < len(choices):
         raise ValueError(f'{place}: "choices" must differ from each other, got {choices!r}')
     if isinstance(answer, bool) or not isinstance(answer, int | np.integer) or not 0 <= answer < len(choices):
-        raise ValueError(f'{place}: "answer" must be the index of a choice, 0..{len(choices) - 1}, got {answer!r}')
+        truth = str(answer).strip().lower() in ("true", "false")
+        why = '; true and false are no index: write the number of the choice, or the right text as "target"'
+        raise ValueError(
+            f'{place}: "answer" must be the index of a choice, 0..{len(choices) - 1}, got {answer!r}{why * truth}'
+        )
     return tuple(choices), int(answer)

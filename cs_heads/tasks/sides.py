@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,12 +51,15 @@ def confirming_side(task: Task) -> Task:
     return task.held_out
 
 
-def distinct(task: Task, seen: Collection[str] = ()) -> tuple[Task, tuple[str, ...]]:
+def distinct(
+    task: Task, seen: Collection[str] = (), tokens: Sequence[Collection[str]] | None = None
+) -> tuple[Task, tuple[str, ...]]:
     """One example of each question, the first, of those that are not ``seen``: what counts as evidence.
 
     Args:
         task: A task, whole or one of its sides.
         seen: Hashes of the questions of other examples (``HeadRanking.examples``).
+        tokens: Hashes of the tokens of each example, by which it is known too.
 
     Returns:
         The task with these examples, and notes that say how many others were left out, if any.
@@ -70,12 +73,13 @@ def distinct(task: Task, seen: Collection[str] = ()) -> tuple[Task, tuple[str, .
     (1, ("task 'counting' asks 1 different question in 2 examples: one example of each counts",))
     """
     kept, known, n_seen, hidden = [], set[str](), 0, {*seen}
-    for example, keys, others in zip(task.examples, questions_of(task.examples), task.known, strict=True):
-        if not hidden.isdisjoint(others):
+    each = zip(task.examples, questions_of(task.examples), task.known, tokens or [()] * len(task), strict=True)
+    for example, keys, others, read in each:
+        if not hidden.isdisjoint({*others, *read}):
             n_seen += 1
-        elif known.isdisjoint(keys):
+        elif known.isdisjoint({*keys, *read}):
             kept.append(example)
-        known.update(keys)
+        known.update(keys, read)
     n, word = len(task), {"whole": "", "finding": "finding ", "confirming": "unseen "}[task.role]
     notes = []
     if n_seen:

@@ -13,6 +13,7 @@ from cs_heads.analysis.failures import failures
 from cs_heads.analysis.faithfulness import faithfulness, measure_faithfulness
 from cs_heads.analysis.formats import format_heads
 from cs_heads.analysis.sparsity import sparsity_curve
+from cs_heads.experiment.inputs import tokens_of
 from cs_heads.methods import compressed_sensing, fit_gates
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import METHODS
@@ -58,6 +59,11 @@ def seen(whole, again):
     n = sum(example.prompt in searched for example in again.held_out.examples)
     assert 20 < n < 40
     return n
+
+
+def read(experiment):
+    """Hashes of the tokens of an experiment."""
+    return {key for keys in tokens_of(experiment.model, experiment.task, experiment.encoded) for key in keys}
 
 
 def left_out(n: int, of: int, name: str) -> str:
@@ -113,6 +119,42 @@ def test_every_analysis_of_a_ranking_leaves_out_what_it_was_found_on(model, agai
     result = judge(model, again, found)
     assert left_out(seen, 60, "own answers") in result.notes
     assert result.provenance.get("task", {}).get("n_examples") == 60 - seen
+
+
+def test_the_same_tokens_are_the_same_question(model, whole):
+    """The tokenizer of words reads no space: the texts differ, and the model does not see it."""
+    task = whole.split(60, seed=0)[0]
+    wide = tuple(replace(e, prompt=e.prompt.replace(" ", "  ")) for e in task.examples[:25])
+    assert all(e.prompt not in {one.prompt for one in task.examples} for e in wide)
+    unseen = task.held_out
+    beside = replace(
+        task,
+        held_out=replace(
+            unseen,
+            examples=(
+                *unseen.examples,
+                *wide,
+                replace(unseen.examples[0], prompt=unseen.examples[0].prompt.replace(" ", "  ")),
+            ),
+        ),
+    )
+    found = find_heads(model, task, controls=None, **SEARCH)
+    for heads in (found, found.top(2)):
+        proof = confirm(model, beside, heads, controls=None, n=200, n_random=1, **QUIET)
+        assert proof.result.n_examples == len(unseen)
+        assert left_out(25, len(unseen) + 26, "own answers") in proof.notes
+    drops = specificity(model, beside, found, n=200, **QUIET)
+    assert left_out(25, len(unseen) + 26, "own answers") in drops.notes
+
+
+def test_a_task_of_texts_and_the_same_as_token_ids_are_one(model, whole):
+    task = whole.split(60, seed=0)[0]
+    found = find_heads(model, task, controls=None, **SEARCH)
+    encoded = Experiment(model, task, **QUIET).encoded
+    ids = [{"prompt": list(one.prompt), "target": list(one.continuations[0])} for one in encoded]
+    again = replace(Task.from_records(ids, "ids"), role="confirming")
+    with pytest.raises(ValueError, match="60 of 60 unseen examples of task 'ids' are left out: heads were found on"):
+        confirm(model, again, found, controls=None, n_random=1, **QUIET)
 
 
 def test_other_choices_after_the_same_prompts_are_the_same_questions(model, again, found, seen):
@@ -179,7 +221,8 @@ def test_the_ranking_of_every_method_carries_the_examples_of_its_task_and_contro
     if name in ("css", "csb"):
         options |= {"n_masks": 5, "density": 0.17}
     ranking = method.run(experiment, **options)
-    assert {*ranking.examples} == {key for each in (task, *others) for keys in each.known for key in keys}
+    texts = {key for each in (task, *others) for keys in each.known for key in keys}
+    assert {*ranking.examples} == texts.union(*map(read, [experiment, *options.get("controls", ())]))
     again = HeadRanking.from_dict(ranking.to_dict())
     assert (again.examples, again) == (ranking.examples, ranking)
 
@@ -187,7 +230,9 @@ def test_the_ranking_of_every_method_carries_the_examples_of_its_task_and_contro
 def test_gates_carry_the_examples_that_they_were_fitted_to(model, whole):
     task = whole.split(30, seed=0)[0]
     gates = fit_gates(Experiment(model, task, **QUIET), steps=20)
-    assert {*gates.ranking().examples} == {key for keys in task.known for key in keys}
+    assert {*gates.ranking().examples} == {key for keys in task.known for key in keys} | read(
+        Experiment(model, task, **QUIET)
+    )
 
 
 def test_rankings_of_an_atlas_carry_the_examples_of_all_skills(model, whole, other):
@@ -195,7 +240,8 @@ def test_rankings_of_an_atlas_carry_the_examples_of_all_skills(model, whole, oth
     skills = [replace(skill, held_out=replace(skill.held_out, name=skill.name)) for skill in skills]
     made = atlas(model, skills, budget=1200, n=20, n_random=1, k=2, **QUIET)
     for ranking in made.rankings.values():
-        assert {*ranking.examples} == {key for skill in skills for keys in skill.known for key in keys}
+        texts = {key for skill in skills for keys in skill.known for key in keys}
+        assert {*ranking.examples} == texts.union(*(read(Experiment(model, skill, **QUIET)) for skill in skills))
 
 
 def test_what_is_found_on_a_planted_truth_carries_no_examples():

@@ -95,6 +95,62 @@ def test_a_line_end_stays_with_the_prompt_where_the_tokenizer_drops_it_at_the_en
     ]
 
 
+def border_of(tokenizer, prompt, answer):
+    """The tokens of the whole text about the border, in words, whether merged, and that these are all tokens of it."""
+    encoded = encode_example(tokenizer, prompt, [answer], prepend_bos=False)
+    joined = tokenizer(prompt + answer, add_special_tokens=False)["input_ids"]
+    assert [*encoded.prompt, *encoded.continuations[0]] == joined
+    last, first = tokenizer.convert_ids_to_tokens([encoded.prompt[-1], encoded.continuations[0][0]])
+    return last, first, encoded.merged
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "expected"),
+    [
+        ("Lily. ", "She", (".", "▁She", True)),
+        ("Lily.\n ", "She", ("<0x0A>", "▁She", True)),
+        ("x\n\n\n ", "y", ("<0x0A>", "▁y", True)),
+        ("A:\r\n ", "b", ("<0x0A>", "▁b", True)),
+        ("A:\t ", "She", ("<0x09>", "▁She", True)),
+        ("A:\n\t", "x", ("<0x09>", "x", False)),
+        ("A:\n\n ", "Paris", ("▁", "P", False)),
+        ("Lily.\n", "She", ("<0x0A>", "S", False)),
+    ],
+)
+def test_of_white_space_that_ends_a_prompt_sentencepiece_moves_the_token_over_the_border_alone(
+    real, prompt, answer, expected
+):
+    tokenizer = AutoTokenizer.from_pretrained(real / "models" / "stories260K")
+    assert border_of(tokenizer, prompt, answer) == expected
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("prompt", "answer", "expected"),
+    [
+        ("Lily. ", "She", (".", "ĠShe", True)),
+        ("Lily.\n ", "She", ("Ċ", "ĠShe", True)),
+        ("A:\n\n ", "Paris", ("ĊĊ", "ĠParis", True)),
+        ("A:\n    ", "x = 1", ("ĊĠĠĠ", "Ġx", True)),
+        ("x\n\n\n ", "y", ("ĊĊĊ", "Ġy", True)),
+        ("A:\r\n ", "b", ("čĊ", "Ġb", True)),
+        ("A:\t ", "Paris", ("ĉ", "ĠParis", True)),
+        ("A:\n\t", "x", ("ĉ", "x", False)),
+        ("A:\n", "Paris", ("Ċ", "Paris", False)),
+    ],
+)
+def test_of_white_space_that_ends_a_prompt_byte_level_bpe_moves_the_token_over_the_border_alone(
+    smollm2, prompt, answer, expected
+):
+    assert border_of(AutoTokenizer.from_pretrained(smollm2), prompt, answer) == expected
+
+
+def test_a_space_that_no_token_has_is_not_merged():
+    """The words of this tokenizer are without space, wherever it stands."""
+    assert not encode_example(make_tokenizer(), "the cat ", ["runs"]).merged
+    assert encode_example(metaspace(), "the cat ", ["cat", "dog"]).merged
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_token_over_the_border_is_scored_not_lost(bpe, order):
     """``cat`` + ``s`` is one token, ``cats``, whichever choice has it: lm-eval's cut would leave nothing to score."""
@@ -223,7 +279,7 @@ def test_a_tokenizer_without_special_tokens_cannot_start_an_empty_prompt(bpe):
 
 
 def test_a_continuation_without_tokens_is_refused():
-    with pytest.raises(ValueError, match="continuation ' ' has no token of its own after prompt 'the cat'"):
+    with pytest.raises(ValueError, match=r"continuation ' ' has no token of its own after prompt 'the cat': .* drops"):
         encode_example(make_tokenizer(), "the cat", [" "])
 
 

@@ -22,6 +22,7 @@ from cs_heads.tasks import letter_form, load_task
 from cs_heads.tasks.lm_eval import harness, whole
 from cs_heads.tasks.lm_eval.requests import _right
 from cs_heads.tasks.lm_eval.scoring import HarnessLogprobScorer
+from cs_heads.text import ChatPrompt
 
 SUMS = [
     {"question": f"What is {i} plus {i + 1}?", "answer": f"It is {2 * i + 1}.\n#### {2 * i + 1}"} for i in range(40)
@@ -393,6 +394,21 @@ def test_a_chat_template_is_the_models_own_with_one_beginning_of_sequence(file):
     assert prompt.count("<s>") == 1
     assert prompt.endswith("Question: What is 0 plus 1?\nAnswer: [assistant]")
     assert prompt.count("[assistant]") == 2
+
+
+def test_a_chat_keeps_the_line_end_that_its_template_ends_in(file):
+    """It is tokenized apart from its answer, and not cut as other prompts of lm-eval are."""
+
+    class Lines(Talking):
+        def apply_chat_template(self, messages, **settings):
+            return super().apply_chat_template(messages, **settings) + "\n"
+
+    task = whole("arc_easy", data_files=file(SCHOOL), few_shot=0, chat_template=Lines())
+    sums = whole("gsm8k", data_files=file(SUMS), few_shot=0, chat_template=Lines())
+    for prompt in (task.examples[0].prompt, sums.examples[0].prompt):
+        assert isinstance(prompt, ChatPrompt)
+        assert prompt.endswith(" [assistant]\n")
+    assert not any(text[:1].isspace() for text in task.examples[0].continuations)
 
 
 def test_a_tokenizer_without_a_chat_template_is_refused(file, load):

@@ -172,6 +172,7 @@ def test_a_malformed_csv_row_is_named_by_its_line(tmp_path, row, fault):
         ),
         ('prompt,target\nup and,"down\n"one", two\n', r"line 2\.\.3: not CSV \(.*\): a double quote that opens"),
         ("prompt;target\none; two\n", "line 1: columns are separated by ';'; a CSV file has commas there"),
+        ("prompt|target\none| two\n", r"line 1: columns are separated by '\|'; a CSV file has commas there"),
         ("prompt\ttarget\none\t two\n", r"line 1: columns are separated by '\\t'; a CSV file has commas there"),
     ],
 )
@@ -192,6 +193,14 @@ def test_lines_that_contradict_each_other_are_named(tmp_path):
     told = r"'The capital of France is' is ' Paris' \(line 1\) and ' Rome' \(line 2\)$"
     with pytest.warns(UserWarning, match=f"^task 'mine': the same question has different answers.*: {told}"):
         assert len(read_task_file(write_jsonl(tmp_path / "mine.jsonl", lines))) == 4
+    cut = [{"prompt": "Q0:", "target": " 0"}, {"prompt": "Q0: ", "target": "0"}, {"prompt": "Q0: ", "target": "30"}]
+    with pytest.warns(UserWarning, match=r"'Q0:' is ' 0' \(record 0\) and '30' \(record 2\)$"):
+        Task.from_records(cut, "cut")
+    others = [
+        {"prompt": "Q0:", "choices": [" 0", " 1"], "answer": 0},
+        {"prompt": "Q0: ", "choices": ["0", "2"], "answer": 1},
+    ]
+    assert len(Task.from_records(others, "other choices")) == 2
     turned = [
         {"prompt": "a", "choices": [" b", " c"], "answer": 0},
         {"prompt": "a", "choices": [" c", " b"], "answer": 0},

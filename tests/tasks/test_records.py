@@ -30,7 +30,11 @@ MALFORMED = {
     "an answer past the end": (GOOD | {"answer": 2}, r"index of a choice, 0\.\.1, got 2"),
     "an answer before the start": (GOOD | {"answer": -1}, r"index of a choice, 0\.\.1, got -1"),
     "an answer in words": (GOOD | {"answer": " sees"}, r"index of a choice, 0\.\.1, got ' sees'"),
-    "an answer that is true": (GOOD | {"answer": True}, r"index of a choice, 0\.\.1, got True"),
+    "an answer that is true": (
+        GOOD | {"answer": True},
+        r"index of a choice, 0\.\.1, got True; true and false are no index",
+    ),
+    "an answer that says true": (GOOD | {"answer": "true"}, r"0\.\.1, got 'true'; true and false are no index"),
     "an answer between": (GOOD | {"answer": 0.5}, r"index of a choice, 0\.\.1, got 0.5"),
     "a truth value as a token": (
         IDS | {"prompt": [1, True]},

@@ -17,6 +17,7 @@ from cs_heads.tasks.lm_eval import harness
 from cs_heads.tasks.lm_eval.scoring import Rule
 from cs_heads.tasks.records import Kind
 from cs_heads.tasks.splits import Wanted, read_splits
+from cs_heads.text import ChatPrompt
 
 KINDS: dict[str, Kind] = {
     "multiple_choice": "choice",
@@ -243,20 +244,29 @@ def _example(task: Any, kind: Kind, doc: Row, n_shots: int, options: Options) ->
         gen_prefix=task.doc_to_prefix(doc),
         **chat,
     )
+    if options.chat_template is not None:
+        context = ChatPrompt(context)
     reference = json.dumps({"task": name, "doc": doc}, ensure_ascii=False)
     asked = _asked(task, doc)
     if kind == "generation":
         return Example(context, _target(task, doc), 0, reference, asked)
     made = task.construct_requests(doc=doc, ctx=context, metadata=(name, 0, 1), **chat)
-    requests = made if isinstance(made, list) else [made]
-    prompts, continuations = zip(*(_moved(*map(str, request.args[:2])) for request in requests), strict=True)
+    arguments = [request.args[:2] for request in (made if isinstance(made, list) else [made])]
+    prompts, continuations = zip(
+        *(_moved(context, answer, options.chat_template is not None) for context, answer in arguments), strict=True
+    )
     right = _right(task, doc) if kind == "choice" else 0
     own = prompts if len(set(prompts)) > 1 else ()
     return Example(prompts[right], continuations, right, reference, asked, own)
 
 
-def _moved(context: str, continuation: str) -> tuple[str, str]:
-    """Context and continuation as lm-eval's models tokenize them: white space between them is the continuation's."""
+def _moved(context: str, continuation: str, chat: bool) -> tuple[str, str]:
+    """Context and continuation as lm-eval's models tokenize them: white space between them is the continuation's.
+
+    A chat keeps what its template ends in: it is tokenized apart.
+    """
+    if chat:
+        return ChatPrompt(context), str(continuation)
     kept = context.rstrip()
     return kept, context[len(kept) :] + continuation
 
