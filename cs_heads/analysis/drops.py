@@ -197,7 +197,7 @@ def heads_of(
 
 
 def check_states(name: str, found: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` where two results by name are of two states of one model; of two models they are compared."""
+    """Raise ``ValueError`` where two results by name are of two states of one model, which is a mistake."""
     for names in combinations(found, 2):
         origins = [found[each].provenance.get("model", {}) for each in names]
         if len({(origin.get("name"), origin.get("revision")) for origin in origins}) == 1:

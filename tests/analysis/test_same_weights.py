@@ -194,3 +194,8 @@ def test_curves_of_gates_leave_out_unseen_examples_that_these_were_fitted_to(met
         # On the examples of the fit, as in the paper.
         (note,) = use(cs.Experiment(met.model, met.task), gates, max_heads=1)[0].notes
         assert note == f"5 of {len(met.task)} examples are those that the gates were fitted to"
+
+
+def test_a_prior_is_of_the_weights_that_are_searched(met):
+    with pytest.raises(ValueError, match=r"^prior and the model must be of the same weights"):
+        cs.find_heads(met.model, met.task, method="annealed", controls=None, prior=met.foreign)

@@ -136,10 +136,8 @@ class HeadGates(Drawable, picture="roles"):
             shapes = [control.free.shape for control in controls]
             if set(shapes) != {self.free.shape}:
                 raise ValueError(f"controls must have gates [seed, layer, head] = {self.free.shape}, got {shapes}")
-            for control in controls:
-                check_weights(
-                    "gates and those of controls", self.provenance.get("model"), control.provenance.get("model")
-                )
+            for origin in (control.provenance.get("model") for control in controls):
+                check_weights("gates and those of controls", self.provenance.get("model"), origin)
             other = [control.score("facilitation") - control.score("interference") for control in controls]
             each, unit = each - np.mean(other, axis=0), f"{unit}, less that of the controls"
             frequency, cost = (each > 0.5).mean(axis=0), sum((control.cost for control in controls), cost)
