@@ -96,6 +96,11 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     close_because: str | None = None
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name in ("heads", "random_drops"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} must be one or more, got none")
+
     @property
     def p(self) -> float:
         """The larger of both p-values."""

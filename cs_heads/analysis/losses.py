@@ -64,6 +64,12 @@ class TaskDrop(Record):
     relative_interval: Interval = UNKNOWN
     share_interval: Interval = UNKNOWN
 
+    def __post_init__(self) -> None:
+        for name in ("interval", "relative_interval", "share_interval"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ValueError(f"{name} must be a lower and an upper bound, got {low}, {high}")
+
     @property
     def drop(self) -> float:
         """Baseline minus score."""
