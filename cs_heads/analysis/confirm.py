@@ -72,6 +72,9 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         specificity: Losses of the task and of the controls that count (None: there are none to compare).
         close_because: Why another verdict is compatible with the intervals (None: none is).
         notes: What the verdict cannot tell.
+
+    Raises:
+        ValueError: No heads, or no random sets.
     """
 
     _written = (

@@ -26,6 +26,7 @@ from cs_heads.experiment.protocol import LogprobExperiment, measured
 from cs_heads.lens import check_weights
 from cs_heads.methods.gating.result import SCORES, HeadGates, Score
 from cs_heads.progress import expect, one_bar, step
+from cs_heads.tasks import Task
 from cs_heads.units import HeadLike, Unit
 
 THRESHOLD = 0.5
@@ -420,7 +421,7 @@ def _judging(experiment: LogprobExperiment, gates: HeadGates) -> tuple[LogprobEx
         raise ValueError(f"gates must be of the grid of the experiment, {experiment.grid}, got {gates.ranking().grid}")
     check_weights("gates and the model", gates.provenance.get("model"), model_of(experiment))
     task, fitted = task_of(experiment), {*gates.examples}
-    if task is None:
+    if not isinstance(task, Task):
         return experiment, ()
     if task.role == "confirming":
         (unseen,), notes = unseen_parts([experiment], fitted)

@@ -47,6 +47,9 @@ class TaskDrop(Record):
             drop and share lost are NaN then, for they would be nothing but noise.
         relative_interval: That of ``relative_drop``.
         share_interval: That of ``share_lost``.
+
+    Raises:
+        ValueError: A lower bound above its upper one.
     """
 
     _written = (
