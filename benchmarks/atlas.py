@@ -42,6 +42,7 @@ from scipy.stats import pearsonr, spearmanr
 import cs_heads as cs
 from cs_heads import plot
 from cs_heads.experiment.controls import unseen_side
+from cs_heads.files import write_csv
 from cs_heads.plot.style import draw_to
 from cs_heads.settings import COMPUTE_DTYPES, SCREENS
 from cs_heads.tasks import builtin_tasks
@@ -128,7 +129,7 @@ def at_worked_examples(model: Any, heads: list[str], seed: int) -> tuple[np.ndar
 def write(folder: Path, tables: dict[str, pd.DataFrame]) -> None:
     """Small files: three digits."""
     for name, table in tables.items():
-        table.to_csv(folder / f"{name}.csv", index=name == "matrix", float_format="%.3f", lineterminator="\n")
+        write_csv(folder / f"{name}.csv", table, index=name == "matrix", float_format="%.3f", lineterminator="\n")
 
 
 def tables_of(found: cs.Atlas) -> dict[str, pd.DataFrame]:

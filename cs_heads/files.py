@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _DEEPEST = 100
-# What spreadsheets run as a formula, or as one after a separator of their own, unless it is a number.
+# What spreadsheets run as a formula, or as one after a separator of their own, unless it is a number; those with ";"
+# between cells begin one there, whatever quotes are around all of it.
 _FORMULA, _NUMBER = re.compile(r"[=+\-@\t\r\n]"), re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?")
+_LATER = re.compile(r'(;["\s]*)(?=[=+\-@])')
 
 
 def read_text(path: str | Path, what: str) -> str:
@@ -98,8 +100,8 @@ def _finite(token: str) -> float:
 def write_csv(path: Path, frame: pd.DataFrame, **options: Any) -> Path:
     """Write a table as CSV; returns the path.
 
-    Text that a spreadsheet would run as a formula has ``'`` before it, as OWASP advises ("CSV Injection"), names of
-    columns too; numbers stay numbers.
+    Text that a spreadsheet would run as a formula has ``'`` before it, as OWASP advises ("CSV Injection"), also after a
+    ``;`` inside it, and in names of columns and of the index; numbers stay numbers.
 
     Args:
         path: The file; one that is there is replaced.
@@ -107,14 +109,17 @@ def write_csv(path: Path, frame: pd.DataFrame, **options: Any) -> Path:
         options: Those of ``DataFrame.to_csv``.
     """
     safe = frame.rename(index=_inert, columns=_inert)
+    safe.index.names, safe.columns.names = ([*map(_inert, axis.names)] for axis in frame.axes)
     for place, kind in enumerate(safe.dtypes):
         if kind.kind not in "biuf":
             safe.isetitem(place, [*map(_inert, safe.iloc[:, place])])
     # Both characters of this line end are quoted where they stand in a text.
-    path.write_text(safe.to_csv(lineterminator="\r\n", **options), encoding="utf-8", newline="")
+    path.write_text(safe.to_csv(**{"lineterminator": "\r\n", **options}), encoding="utf-8", newline="")
     return path
 
 
 def _inert(value: Any) -> Any:
-    text = isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value)
-    return f"'{value}" if text else value
+    if not isinstance(value, str) or _NUMBER.fullmatch(value):
+        return value
+    value = _LATER.sub(r"\1'", value)
+    return f"'{value}" if _FORMULA.match(value) else value

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.arguments import check_integer, check_mapping, in_line
+from cs_heads.arguments import check_integer, check_mapping, check_type, check_within, fits, in_line
 from cs_heads.drawable import Drawable
-from cs_heads.record import MOST, Saved
+from cs_heads.record import MOST, Saved, json_ready
 from cs_heads.units import Grid, HeadGrid, HeadLike, Unit, as_heads
 
 if TYPE_CHECKING:
@@ -46,6 +46,21 @@ def normal_interval(each: Float[np.ndarray, "sample *heads"]) -> Float[np.ndarra
     """The 95 % normal interval of a mean over two samples or more, the first axis."""
     mean, error = each.mean(axis=0), each.std(axis=0, ddof=1) / np.sqrt(len(each))
     return np.stack([mean - 1.96 * error, mean + 1.96 * error], axis=-1)
+
+
+def _check_effect(name: str, told: Any) -> None:
+    """Raise ``ValueError`` where what is told of a shared head (``HeadRanking.shared_effects``) lacks a number."""
+    told = json_ready(check_mapping(name, told, "what it takes from both sides"))
+    alone = ("task", "controls") if {"task", "controls"} & told.keys() else ()
+    if "among_others" in told:
+        others = check_mapping(f"{name}['among_others']", told["among_others"], "a loss of both sides")
+        for side in ("task", "controls"):
+            check_type(f"{name}['among_others'][{side!r}]", others.get(side), float)
+    for side in alone:
+        check_type(f"{name}[{side!r}]", told.get(side), float)
+        bounds = told.get(f"{side}_interval")
+        if not fits(bounds, Sequence[float]) or len(bounds) != 2:
+            raise ValueError(f"{name}['{side}_interval'] must be two numbers, got {in_line(bounds)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,10 +142,14 @@ class HeadRanking(Saved, Drawable, picture="heads"):
             if twice:
                 apart = ", none of them shared or off" if name == "chosen" else ""
                 raise ValueError(f"{name} must be different heads{apart}, got {', '.join(twice)}")
-        check_integer("spent", self.spent, 0)
+        check_within("spent", self.spent, 0, int(MOST))
+        for name in ("notes", "examples"):
+            check_type(name, getattr(self, name), Sequence[str])
         check_mapping("provenance", self.provenance, "what is known of its origin by name")
-        for name in ("task", "model", "shared"):
+        for name in ("task", "model", "shared", "cost"):
             check_mapping(f"provenance[{name!r}]", self.provenance.get(name, {}), "what is known of it by name")
+        for head, told in self.provenance.get("shared", {}).items():
+            _check_effect(f"provenance['shared'][{head!r}]", told)
         _ = self.k
 
     def _check_array(self, name: str) -> None:

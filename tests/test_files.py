@@ -47,6 +47,16 @@ def test_the_matrix_of_an_atlas_has_no_cell_that_a_spreadsheet_runs(tmp_path):
     assert not [cell for row in (heading, *rows) for cell in row if is_run(cell)]
 
 
+def test_no_separator_inside_a_text_and_no_name_of_an_index_begins_a_formula(tmp_path):
+    index = pd.MultiIndex.from_tuples([("=a", 1), ("b", 2), ("c", 3)], names=["=idx", None])
+    frame = pd.DataFrame({"x": ["1;=cmd", '";=cmd', "a; - b;c"]}, index=index)
+    heading, *rows = cells(write_csv(tmp_path / "a.csv", frame))
+    assert heading == ["'=idx", "", "x"]
+    assert rows == [["'=a", "1", "1;'=cmd"], ["b", "2", "\";'=cmd"], ["c", "3", "a; '- b;c"]]
+    assert frame.index.names == ["=idx", None]
+    assert frame.index[0] == ("=a", 1)
+
+
 def test_text_that_is_harmless_stays_and_what_is_not_known_is_empty(tmp_path):
     frame = pd.DataFrame({"text": HARMLESS, "number": [np.nan, *range(6)]})
     rows = cells(write_csv(tmp_path / "a.csv", frame, index=False))[1:]

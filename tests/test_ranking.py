@@ -386,3 +386,26 @@ def test_heads_whose_removal_helps_are_reported_and_saved(tmp_path):
     assert "interfering" not in ranking().to_frame()
     with pytest.raises(ValueError, match=r"interfering must be heads of the grid \(2, 3\), got L2H0"):
         ranking(interfering=(Head(2, 0),))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"spent": 10**40}, r"spent must be an integer in 0\.\.1000000000000"),
+        ({"provenance": {"cost": 5}}, r"provenance\['cost'\] must be a mapping"),
+        ({"provenance": {"shared": {"L0H1": 5}}}, r"provenance\['shared'\]\['L0H1'\] must be a mapping"),
+        ({"provenance": {"shared": {"L0H1": {"task": "abc"}}}}, r"\['task'\] must be a number, got 'abc'"),
+        ({"provenance": {"shared": {"L0H1": {"task": 0.5}}}}, r"\['task_interval'\] must be two numbers, got None"),
+        ({"provenance": {"shared": {"L0H1": {"among_others": {}}}}}, r"\['among_others'\]\['task'\] must be a number"),
+    ],
+)
+def test_what_is_read_out_of_a_ranking_later_is_checked_when_it_is_made(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        HeadRanking(**{"method": "css", "importance": IMPORTANCE, "spent": 800, "shared": (Head(0, 1),), **wrong})
+
+
+def test_a_text_is_no_list_of_examples():
+    made = ranking()
+    object.__setattr__(made, "examples", "abc")
+    with pytest.raises(ValueError, match="examples must be a list of texts, got 'abc'"):
+        made.__post_init__()

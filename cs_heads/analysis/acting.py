@@ -40,7 +40,7 @@ def ablated(
 
     The heads are off as in every measurement of this library, at every token of every row. Blocks may be nested, also
     with those of ``scale``. Afterwards, also after an exception, the model is as before: hooks of others stay. What is
-    measured inside says so (``provenance["model"]["hooks"]``, and a note). Other threads that measure the model wait
+    measured inside says so (``provenance["model"]["hooks"]``). Other threads that measure the model wait
     for the end of the block; what calls it in another thread by itself does not.
 
     Args:

@@ -80,6 +80,9 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         but_for: Controls of the task's form that lose much, where it is *specific* but for these.
         close_because: Why another verdict is compatible with the intervals (None: none is).
         notes: What the verdict cannot tell.
+
+    Raises:
+        ValueError: No heads, or no random sets.
     """
 
     _written = (
@@ -106,6 +109,11 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     least: LeastSet | None = None
     close_because: str | None = None
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "random_drops"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} must be one or more, got none")
 
     @property
     def p(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
@@ -193,6 +194,14 @@ def heads_of(
     if not heads or len({*heads}) < len(heads):
         raise ValueError(f"{name} must be one head or more, none twice; got {', '.join(map(str, heads)) or 'none'}")
     return heads
+
+
+def check_states(name: str, found: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` where two results by name are of two states of one model, which is a mistake."""
+    for names in combinations(found, 2):
+        origins = [found[each].provenance.get("model", {}) for each in names]
+        if len({(origin.get("name"), origin.get("revision")) for origin in origins}) == 1:
+            check_weights(" and ".join(f"{name}[{each!r}]" for each in names), *origins)
 
 
 def model_of(experiment: object) -> Mapping[str, Any] | None:

@@ -9,21 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 from scipy.stats import ttest_ind
 
+from cs_heads.analysis.drops import check_states, model_of
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import check_k
-from cs_heads.experiment.protocol import ExperimentLike, LogprobExperiment, measured
+from cs_heads.experiment.baseline import check_k, task_of
+from cs_heads.experiment.controls import unseen_parts
+from cs_heads.experiment.protocol import LogprobExperiment, measured
+from cs_heads.lens import check_weights
 from cs_heads.methods.gating.result import SCORES, HeadGates, Score
 from cs_heads.progress import expect, one_bar, step
-from cs_heads.units import Grid, HeadLike, Unit
+from cs_heads.tasks import Task
+from cs_heads.units import HeadLike, Unit
 
 THRESHOLD = 0.5
 """The score from which a head counts as facilitating, irrelevant or interfering."""
@@ -38,12 +42,14 @@ class AblationCurve(Result):
         heads: The heads, in the order in which they are ablated.
         score: Mean score over the examples; entry i has the first i heads off, from the intact model on.
         logprob: Mean log-probability of the target (nats per token), likewise.
+        notes: Which examples were left out, or were those that the gates were fitted to.
     """
 
     by: str
     heads: tuple[Unit, ...]
     score: Float[np.ndarray, " n_off"]
     logprob: Float[np.ndarray, " n_off"]
+    notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """One row per number of heads off: the head that joined last, the score and the log-probability left."""
@@ -68,7 +74,8 @@ def ablation_curves(
     Costs at most ``3 * max_heads + 1`` masks on every example.
 
     Args:
-        experiment: One on unseen examples: ``Experiment(model, task).held_out``.
+        experiment: One on unseen examples: ``Experiment(model, task).held_out``, of which those that the gates were
+            fitted to are left out.
         gates: Gates fitted to the task.
         max_heads: Heads ablated at most (None: half of the grid).
 
@@ -77,9 +84,10 @@ def ablation_curves(
         ``[n_off]`` from no head off to ``max_heads``.
 
     Raises:
-        ValueError: Gates of another grid, or a ``max_heads`` outside the grid.
+        ValueError: Gates of another grid or other weights, or a ``max_heads`` outside the grid.
     """
-    grid = _grid_of(experiment, gates)
+    experiment, notes = _judging(experiment, gates)
+    grid = experiment.grid
     max_heads = max(1, grid.size // 2) if max_heads is None else max_heads
     check_integer("max_heads", max_heads, 1, grid.size, "the heads of the grid")
     curves = []
@@ -89,9 +97,8 @@ def ablation_curves(
         order = np.argsort(-gates.score(name).mean(axis=0).ravel(), kind="stable")[:max_heads]
         heads = tuple(grid.unit(int(index)) for index in order)
         masks = np.stack([grid.mask(heads[:n]) for n in range(max_heads + 1)])
-        curves.append(
-            AblationCurve(name, heads, measured(experiment, masks).mean(axis=1), experiment.logprob(masks).mean(axis=1))
-        )
+        scores, logprobs = measured(experiment, masks), experiment.logprob(masks)
+        curves.append(AblationCurve(name, heads, scores.mean(axis=1), logprobs.mean(axis=1), notes))
     return tuple(curves)
 
 
@@ -269,12 +276,13 @@ def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> Tax
         a table of it.
 
     Raises:
-        ValueError: No fit, or a threshold outside (0, 1].
+        ValueError: No fit, a threshold outside (0, 1], or fits of one model with other weights.
     """
     if not fits:
         raise ValueError("fits must hold one fit or more")
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold must lie in (0, 1], got {threshold}")
+    check_states("fits", fits)
     shares: dict[str, dict[tuple[str, Score], float]] = {name: {} for name in fits}
     active = {}
     for name, gates in fits.items():
@@ -336,12 +344,14 @@ class ToggleCurve(Result):
         difference: Nats per token, mean over examples, of the first ``n_heads[point]`` heads of the seed: below zero
             where they facilitate, about zero where they are irrelevant, above where they interfere.
         spent: Example-evaluations of this curve.
+        notes: Which examples were left out, or were those that the gates were fitted to.
     """
 
     by: Score
     n_heads: Int[np.ndarray, " point"]
     difference: Float[np.ndarray, "seed point"]
     spent: int
+    notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """One row per number of heads: the difference, its mean, least and largest value over seeds."""
@@ -370,7 +380,8 @@ def toggle_curves(
     example, for each seed.
 
     Args:
-        experiment: One on unseen examples: ``Experiment(model, task).held_out``.
+        experiment: One on unseen examples: ``Experiment(model, task).held_out``, of which those that the gates were
+            fitted to are left out.
         gates: Gates fitted to the task.
         max_heads: Heads toggled at most (None: half of the grid).
         n_points: Numbers of heads, from one on, at which the difference is measured.
@@ -380,9 +391,10 @@ def toggle_curves(
         nats per token.
 
     Raises:
-        ValueError: Gates of another grid, or a ``max_heads`` beyond half of it.
+        ValueError: Gates of another grid or other weights, or a ``max_heads`` beyond half of the grid.
     """
-    grid = _grid_of(experiment, gates)
+    experiment, notes = _judging(experiment, gates)
+    grid = experiment.grid
     max_heads = max(1, grid.size // 2) if max_heads is None else max_heads
     check_k(max_heads, grid, "max_heads")
     check_integer("n_points", n_points, 1)
@@ -399,12 +411,20 @@ def toggle_curves(
                 rows.append(toggled.reshape(len(points), *grid.shape))
         logprob = experiment.logprob(np.concatenate(rows)).mean(axis=1)
         off, on = logprob.reshape(len(gates.plus), 2, len(points)).transpose(1, 0, 2)
-        curves.append(ToggleCurve(score, points, off - on, 2 * off.size * experiment.n_examples))
+        curves.append(ToggleCurve(score, points, off - on, 2 * off.size * experiment.n_examples, notes))
     return tuple(curves)
 
 
-def _grid_of(experiment: ExperimentLike, gates: HeadGates) -> Grid:
-    """The grid of an experiment, which the gates must have, too."""
+def _judging(experiment: LogprobExperiment, gates: HeadGates) -> tuple[LogprobExperiment, tuple[str, ...]]:
+    """An experiment on the grid and weights of the gates, if unseen without what they were fitted to, and notes."""
     if gates.ranking().grid != experiment.grid:
         raise ValueError(f"gates must be of the grid of the experiment, {experiment.grid}, got {gates.ranking().grid}")
-    return experiment.grid
+    check_weights("gates and the model", gates.provenance.get("model"), model_of(experiment))
+    task, fitted = task_of(experiment), {*gates.examples}
+    if not isinstance(task, Task):
+        return experiment, ()
+    if task.role == "confirming":
+        (unseen,), notes = unseen_parts([experiment], fitted)
+        return cast(LogprobExperiment, unseen), notes
+    n = sum(not fitted.isdisjoint(keys) for keys in task.known)
+    return experiment, (f"{n} of {len(task)} examples are those that the gates were fitted to",) if n else ()

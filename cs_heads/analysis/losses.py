@@ -49,6 +49,9 @@ class TaskDrop(Record):
             drop and share lost are NaN then, for they would be nothing but noise.
         relative_interval: That of ``relative_drop``.
         share_interval: That of ``share_lost``.
+
+    Raises:
+        ValueError: A lower bound above its upper one.
     """
 
     _written = (
@@ -65,6 +68,12 @@ class TaskDrop(Record):
     too_low: str | None = None
     relative_interval: Interval = UNKNOWN
     share_interval: Interval = UNKNOWN
+
+    def __post_init__(self) -> None:
+        for name in ("interval", "relative_interval", "share_interval"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ValueError(f"{name} must be a lower and an upper bound, got {low}, {high}")
 
     @property
     def drop(self) -> float:

@@ -11,12 +11,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool
 
-from cs_heads.analysis.drops import Found, heads_of
+from cs_heads.analysis.drops import Found, check_states, heads_of
 from cs_heads.analysis.random_heads import Mask
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_mapping, check_one_of, check_seed
 from cs_heads.drawable import Drawable
-from cs_heads.lens import check_weights
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Record
 from cs_heads.units import Grid, Unit, check_grid
@@ -153,11 +152,7 @@ def head_overlap(
         raise ValueError("grid must be given where found holds no ranking")
     grid = check_grid(next(iter(rankings.values())).grid if grid is None else grid)
     heads = {name: heads_of(grid, each, k, f"found[{name!r}]") for name, each in found.items()}
-    for names in combinations(rankings, 2):
-        origins = [rankings[name].provenance.get("model", {}) for name in names]
-        # Of two models by name heads are compared, of two states of one only by mistake.
-        if len({(origin.get("name"), origin.get("revision")) for origin in origins}) == 1:
-            check_weights(" and ".join(f"found[{name!r}]" for name in names), *origins)
+    check_states("found", rankings)
     if len(heads) < 2:
         raise ValueError(f"found must hold two rankings or more, got {len(heads)}")
     known = [ranking.provenance.get("model", {}).get("key_value_heads") for ranking in rankings.values()]

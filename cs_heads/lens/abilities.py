@@ -23,6 +23,7 @@ from cs_heads.lens.forward import Resumed, logits_at, pad, recorded
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gate_hooks, gated, hooked
 from cs_heads.lens.model import HALF, HookedModel, backend_of, context_length, device_of, dtype_of, evaluating
+from cs_heads.text import first_line
 from cs_heads.trial import is_tried
 from cs_heads.units import Grid
 
@@ -177,7 +178,7 @@ def why_no_graphs(model: HookedModel, fused: bool) -> str | None:
         try:
             found, seconds = trial.steps(fused, captured=True)
         except Exception as error:
-            return repr(error)
+            return first_line(error)
     difference = _difference(found, plain)
     if not difference <= tolerance(dtype_of(model)):
         return f"logits differ by {difference:.1e}"
@@ -256,7 +257,7 @@ class _Trial:
         try:
             difference = _difference(shortcut(), self.plain if plain is None else plain())
         except Exception as error:
-            self.leave_out(name, repr(error))
+            self.leave_out(name, first_line(error))
             return False
         if not difference <= tolerance(dtype_of(self.model)):
             self.leave_out(name, f"{'logits' if plain is None else 'they'} differ by {difference:.1e}")

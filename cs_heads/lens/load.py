@@ -20,7 +20,15 @@ from cs_heads.lens.gguf import GgufFile, gguf_in
 from cs_heads.lens.model import ModelInfo, check_ablatable
 from cs_heads.lens.quantized import why_not_readable
 from cs_heads.lens.tokens import keep_leading_tokens
-from cs_heads.lens.weights import Reader, check_files, check_finite, quietly, read_model, refuse_adapters
+from cs_heads.lens.weights import (
+    Reader,
+    check_files,
+    check_finite,
+    quietly,
+    read_model,
+    refuse_adapters,
+    refuse_hub_adapter,
+)
 from cs_heads.settings import BACKENDS, COMPUTE_DTYPES
 from cs_heads.text import first_line
 
@@ -101,6 +109,8 @@ def load_model(
     try:
         # Loaders report on standard output, which belongs to the caller.
         with redirect_stdout(sys.stderr), quietly(), source_of(name, gguf) as source:
+            if not folder.exists():
+                refuse_hub_adapter(name, revision)
             model = load(*source, device, dtype, revision)
             if model.tokenizer is not None:
                 # TransformerLens's own prepends a BOS: what the tokenizer does by itself is asked of its files.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition, get_ident
@@ -12,6 +13,9 @@ _TURN = Condition()
 # By model: the thread whose turn it is, and how many blocks it is in. By waiting thread: the model it waits for.
 _HELD: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
 _AWAITED: dict[int, Any] = {}
+
+_PATIENCE = 10.0
+"""Seconds of waiting after which a thread says so."""
 
 
 @contextmanager
@@ -28,14 +32,22 @@ def alone(model: Any) -> Iterator[None]:
         RuntimeError: The thread whose turn it is waits for a model that this thread holds: both would wait forever.
     """
     key, me = getattr(model, "original_model", model), get_ident()
+    patience: float | None = _PATIENCE
     with _TURN:
         while _holder(key) not in (None, me):
             _check_no_circle(key, me)
             _AWAITED[me] = key
             try:
-                _TURN.wait()
+                notified = _TURN.wait(patience)
             finally:
                 del _AWAITED[me]
+            if not notified:
+                patience = None
+                warnings.warn(
+                    "waiting for a model that another thread holds: a thread that is joined inside a with block that "
+                    "holds it, as of cs.ablated, never ends",
+                    stacklevel=4,
+                )
         _HELD[key] = me, _HELD.get(key, (me, 0))[1] + 1
     try:
         yield

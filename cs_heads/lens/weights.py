@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
@@ -24,6 +25,8 @@ _REPORT = "transformers.modeling_utils"
 _ADAPTER = re.compile(
     r"adapter_config\.json|(.*[^a-z])?(lora|adapters?)([^a-z].*)?\.(safetensors|bin|pt|pth|npz)|.*\.lora"
 )
+
+_MERGE = "Merge it into its base (with peft: merge_and_unload()), save_pretrained to a new folder, and load that"
 
 # Weights by the names that transformers knows, those first that it takes where there are several.
 _FORMS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -82,14 +85,40 @@ def read_model(auto_class: Any, **options: Any) -> Any:
 
 
 def refuse_adapters(folder: Path) -> None:
-    """Raise a ``WeightsError`` for a folder with files of an adapter, which transformers leaves out: it names them."""
+    """Raise a ``WeightsError`` for a folder with files of an adapter, which transformers leaves out: it names them.
+
+    Of one in a folder inside it, or two folders deep, a warning says that it is not applied.
+    """
     names = sorted(file.name for file in folder.iterdir() if _ADAPTER.fullmatch(file.name.lower()))
     if names:
         base = _base_of(folder / "adapter_config.json")
         raise WeightsError(
             f"it has an adapter ({', '.join(names[:_NAMED])}{base and f', for {base}'}), which would be left out. "
-            "Merge it into its base (with peft: merge_and_unload()), save_pretrained to a new folder, and load that"
+            f"{_MERGE}"
         )
+    inside = (
+        file for depth in ("*/*", "*/*/*") for file in folder.glob(depth) if _ADAPTER.fullmatch(file.name.lower())
+    )
+    if (first := min(inside, default=None)) is not None:
+        warnings.warn(
+            f"model {str(folder)!r} is loaded without the adapter {first.relative_to(folder).as_posix()}: if it is "
+            f"meant, {_MERGE[0].lower()}{_MERGE[1:]}",
+            stacklevel=2,
+        )
+
+
+def refuse_hub_adapter(name: str, revision: str | None) -> None:
+    """Raise a ``WeightsError`` for a Hub name whose repository has an adapter, as far as transformers finds it."""
+    from transformers.utils.peft_utils import find_adapter_config_file
+
+    try:
+        found = find_adapter_config_file(name, revision=revision)
+    except (OSError, ValueError):
+        # What is wrong with the name is said where the model is loaded.
+        return
+    if found is not None:
+        base = _base_of(Path(found))
+        raise WeightsError(f"it has an adapter (adapter_config.json{base and f', for {base}'}). {_MERGE}")
 
 
 def check_files(folder: Path) -> None:

@@ -18,7 +18,7 @@ from cs_heads.files import read_json
 from cs_heads.lens import check_weights
 from cs_heads.lens.model import without_place
 from cs_heads.ranking import HeadRanking
-from cs_heads.record import read_as
+from cs_heads.record import Proportion, read_as
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +30,16 @@ ATTENTION = "attention.json"
 RESULT = "result.json"
 COMPARISON = "comparison.json"
 CURVE = "curve.json"
+
+# Of a result, beside its proof.
+_TOLD = {
+    **dict.fromkeys(("model", "task", "method", "command"), str),
+    **dict.fromkeys(("heads", "claimed", "shared", "interfering"), tuple[Any, ...]),
+    "notes": tuple[str, ...],
+    "prepend_bos": bool,
+    "baseline": Proportion,
+    "spent": int,
+}
 
 BROKEN = (KeyError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError, OSError)
 """Errors of reading a file that does not hold what was written there."""
@@ -89,6 +99,9 @@ class Findings:
         parts = [None if self.ranking is None else self.ranking.provenance, (self.proof or {}).get("provenance")]
         parts += [None if part is None else part.provenance for part in (self.curve, self.comparison, self.attention)]
         check_same(*(part for part in parts if part))
+        if self.ranking is not None:
+            for head in (self.proof or {}).get("heads", ()):
+                self.ranking.grid.resolve(head)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -117,6 +130,9 @@ class Findings:
         try:
             comparison = None if compared is None else _comparison(folder, compared)
             told = result or {}
+            for name, hint in _TOLD.items():
+                if told.get(name) is not None:
+                    read_as(f"{name} of {str(folder / RESULT)!r}", told[name], hint)
             proof = read_as(f"confirm of {str(folder / RESULT)!r}", told.get("confirm"), Confirmation | None)
             attention = folder / ATTENTION
             return cls(
@@ -154,7 +170,9 @@ def broken_folder(folder: str | Path, error: Exception) -> ValueError:
         folder: the folder.
         error: what reading failed with.
     """
-    return ValueError(f"folder {str(folder)!r} is broken: {error!r:.200}")
+    missing = f": {error.args[0]!r:.80} is missing" if isinstance(error, KeyError) and error.args else ""
+    what = f": {error}" if isinstance(error, OSError) else missing
+    return ValueError(f"folder {str(folder)!r} is broken: a file of it holds no result as cs-heads writes it{what}")
 
 
 def check_same(*origins: Mapping[str, Any]) -> None:

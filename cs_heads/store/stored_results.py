@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from cs_heads.lens.model import HookedModel, ModelInfo, end_tokens
+from cs_heads.record import MOST
 from cs_heads.store.identity import scoring_identity
 from cs_heads.store.store import BrokenStoreError, Store
 from cs_heads.tasks import Task
@@ -39,6 +40,8 @@ SCORES = Columns(
     "score, logprob, margin",
     "DO UPDATE SET margin = excluded.margin, call = excluded.call WHERE margin IS NULL AND excluded.margin IS NOT NULL",
 )
+# Logarithms of probabilities and their differences, in nats; what is a rounding above 0 is no fault.
+_BOUNDS = {"score": (0.0, 1.0), "logprob": (-MOST, 1e-3), "margin": (-MOST, MOST)}
 TEXTS = Columns("tokens, text")
 
 
@@ -138,14 +141,15 @@ class StoredResults:
         )
         found = [(place, tuple(values)) for example, *values in rows for place in self._places.get(example, ())]
         if self.columns is SCORES:
-            for place, (score, *others) in found:
-                # None is what was not measured.
-                known = all(isinstance(each, float | None) for each in (score, *others))
-                if not known or (score is not None and not 0 <= score <= 1):
-                    raise BrokenStoreError(
-                        f"store {str(self.store.path)!r} is broken: the score of example {place} of task {self.task!r} "
-                        f"is {score!r}, and must be in 0..1; what else it holds is kept"
-                    )
+            for place, values in found:
+                for (what, (least, most)), value in zip(_BOUNDS.items(), values, strict=True):
+                    # None is what was not measured.
+                    if value is not None and not (isinstance(value, float) and least <= value <= most):
+                        raise BrokenStoreError(
+                            f"store {str(self.store.path)!r} is broken: the {what} of example {place} of task "
+                            f"{self.task!r} is {value!r}, and must be in {least:g}..{most:g}; what else it holds is "
+                            "kept"
+                        )
         return found
 
     def begin(

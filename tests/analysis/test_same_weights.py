@@ -9,8 +9,11 @@ import torch
 
 import cs_heads as cs
 from cs_heads.analysis.scale import Study
+from cs_heads.experiment.controls import found_on
+from cs_heads.experiment.cost import Cost
 from cs_heads.lens import load_model
 from cs_heads.lens.gates import by_unit
+from cs_heads.methods.gating import HeadGates
 from tests.known_heads import WORKING, own_answers
 from tests.tiny import make_native_bridge
 
@@ -31,6 +34,18 @@ def changed(folder):
 def ranking(model, task):
     importance = cs.Experiment(model, task).grid.mask(WORKING).astype(float)
     return cs.HeadRanking("by hand", importance, 1, provenance={**cs.Experiment(model, task).provenance(), "k": 2})
+
+
+def gates_of(model, task):
+    """Gates as a fit to a task would give them, all open."""
+    experiment = cs.Experiment(model, task)
+    gates = np.full((1, *experiment.grid.shape), 0.9)
+    losses, trajectory = np.zeros((3, 1, 1)), np.stack([gates] * 3)[:, :, None]
+    return HeadGates(
+        *(gates, gates, gates, losses, trajectory, np.zeros(1, dtype=int), Cost(0)),
+        provenance=experiment.provenance(),
+        examples=found_on(experiment),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +166,36 @@ def test_units_are_gated_where_there_are_as_many(shape, n, units, fits):
 
 def test_a_model_that_transformer_lens_built_itself_has_weights_too():
     assert cs.lens.describe(make_native_bridge())["weights"]
+
+
+def test_gates_meet_experiments_and_gates_of_the_same_weights_alone(met):
+    unseen = cs.Experiment(met.model, met.task).held_out
+    own, foreign = (gates_of(each, met.task) for each in (met.model, met.other))
+    for use in (cs.toggle_curves, cs.analysis.ablation_curves):
+        use(unseen, own, max_heads=1)
+        with pytest.raises(ValueError, match=r"^gates and the model must be of the same weights"):
+            use(unseen, foreign, max_heads=1)
+    own.ranking(controls=[own])
+    with pytest.raises(ValueError, match=r"^gates and those of controls must be of the same weights"):
+        own.ranking(controls=[foreign])
+    with pytest.raises(ValueError, match=r"^fits\['a'\] and fits\['b'\] must be of the same weights"):
+        cs.taxonomy({"a": own, "b": foreign})
+
+
+def test_curves_of_gates_leave_out_unseen_examples_that_these_were_fitted_to(met):
+    held_out = met.task.held_out
+    mixed = replace(met.task, examples=(*met.task.examples[:5], *held_out.examples[:3]), held_out=None)
+    gates = gates_of(met.model, mixed)
+    for use in (cs.toggle_curves, cs.analysis.ablation_curves):
+        curve = use(cs.Experiment(met.model, held_out), gates, max_heads=1)[0]
+        assert curve.notes[0].startswith(f"3 of {len(held_out)} unseen examples")
+        rest = replace(held_out, examples=held_out.examples[3:])
+        assert repr(use(cs.Experiment(met.model, rest), gates, max_heads=1)[0]) == repr(curve)
+        # On the examples of the fit, as in the paper.
+        (note,) = use(cs.Experiment(met.model, met.task), gates, max_heads=1)[0].notes
+        assert note == f"5 of {len(met.task)} examples are those that the gates were fitted to"
+
+
+def test_a_prior_is_of_the_weights_that_are_searched(met):
+    with pytest.raises(ValueError, match=r"^prior and the model must be of the same weights"):
+        cs.find_heads(met.model, met.task, method="annealed", controls=None, prior=met.foreign)

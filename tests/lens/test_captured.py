@@ -89,7 +89,7 @@ def test_captured_steps_are_taken_where_they_are_right_and_faster(load, backend,
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda replay, first: 1 / 0, "ZeroDivisionError('division by zero')"),
+        (lambda replay, first: 1 / 0, "division by zero"),
         (lambda replay, first: replay() * 1.1, "logits differ by 1.0e-01"),
         # A graph that does not see the tokens it is given.
         (lambda replay, first: first, "logits differ by "),
@@ -114,7 +114,7 @@ def test_a_card_that_refuses_to_capture_is_run_as_it_is(load, backend, put_in, c
 
     caplog.set_level("INFO", "cs_heads")
     assert not able(load("llama", backend), put_in(Refusing()))
-    assert "RuntimeError('operation not permitted when stream is capturing')" in caplog.text
+    assert "operation not permitted when stream is capturing" in caplog.text
 
 
 def test_a_captured_step_that_is_slower_is_not_taken(load, backend, put_in, caplog):

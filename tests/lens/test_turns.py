@@ -5,6 +5,7 @@ import threading
 import pytest
 import torch
 
+from cs_heads.lens import turns
 from cs_heads.lens.turns import alone
 
 
@@ -93,3 +94,20 @@ def test_two_bridges_of_one_model_take_turns(folders, load):
     assert other.inside[0].wait(30)
     other.leave.set()
     other.join(30)
+
+
+def test_a_thread_that_waits_long_says_so_once(monkeypatch):
+    monkeypatch.setattr(turns, "_PATIENCE", 0.01)
+    model, said = torch.nn.Identity(), threading.Event()
+    warned = []
+    monkeypatch.setattr(turns.warnings, "warn", lambda text, **_: (warned.append(text), said.set()))
+    with alone(model):
+        other = Other(model)
+        other.start()
+        assert said.wait(30)
+        assert not other.inside[0].wait(0.05)
+    assert other.inside[0].wait(30)
+    other.leave.set()
+    other.join(30)
+    (text,) = warned
+    assert text.startswith("waiting for a model that another thread holds: a thread that is joined inside a with block")

@@ -249,6 +249,37 @@ def test_an_adapter_is_refused_by_name_and_not_left_out(written, files, alone, t
     assert "merge_and_unload" in said
 
 
+@pytest.mark.parametrize(
+    "file",
+    [
+        "adapter/adapter_config.json",
+        "lora/default/adapter_model.safetensors",
+        "checkpoint-10/adapter_model.safetensors",
+    ],
+)
+def test_an_adapter_in_a_folder_inside_is_said_not_to_be_applied(written, file):
+    folder = written()
+    (folder / file).parent.mkdir(parents=True)
+    (folder / file).write_text("")
+    with pytest.warns(
+        UserWarning, match=rf"^model '.*' is loaded without the adapter {file}: if it is meant, merge it"
+    ):
+        load_model(folder, device="cpu")
+
+
+def test_a_hub_name_with_an_adapter_is_refused_where_transformers_finds_it(tmp_path, monkeypatch):
+    config = tmp_path / "adapter_config.json"
+    config.write_text(json.dumps(ADAPTER))
+    asked = []
+    monkeypatch.setattr(
+        "transformers.utils.peft_utils.find_adapter_config_file",
+        lambda *of, **how: asked.append((of, how)) or str(config),
+    )
+    with pytest.raises(ValueError, match=r"it has an adapter \(adapter_config.json, for 'someone/base'\). Merge it"):
+        load_model("someone/adapted", device="cpu", revision="main")
+    assert asked == [(("someone/adapted",), {"revision": "main"})]
+
+
 def test_files_that_only_sound_like_an_adapter_change_nothing(written):
     folder = written()
     for name in ("explorator.bin.txt", "adapter.md", "lora.txt", "modules.json", "florabel.pt"):

@@ -18,7 +18,7 @@ from cs_heads.plot.looks import head_looks, same_looks
 from cs_heads.plot.style import new_axes
 from cs_heads.ranking import HeadRanking
 from cs_heads.report import Findings, Section, write_report
-from cs_heads.report.findings import check_folder, check_same
+from cs_heads.report.findings import broken_folder, check_folder, check_same
 from cs_heads.report.parts import MAX_CELLS, cells_of, mark_of
 from cs_heads.simulate import planted_world
 from cs_heads.units import Head, HeadGrid
@@ -391,6 +391,43 @@ def test_a_folder_without_readable_results_is_refused(folder, name, text, messag
         (folder / name).write_text(text)
     with pytest.raises(ValueError, match=message):
         Findings.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda told, proof: proof.update(heads=["L99H1"]), "head L99H1 is not in the grid"),
+        (lambda told, proof: proof.update(heads=[]), "heads must be one or more"),
+        (
+            lambda told, proof: proof.update(low=0.9, high=0.1),
+            "interval must be a lower and an upper",
+        ),
+        (lambda told, proof: proof.update(drop=0.123), "drop must be .*, by its other fields, got 0.123"),
+        (lambda told, proof: proof.update(close=5), "close must be (True|False), by its other fields, got 5"),
+        (lambda told, proof: proof.update(random_drops=[]), "random_drops must be one or more"),
+        (lambda told, proof: told.update(spent=True), "spent of '.*result.json' must be an integer"),
+        (lambda told, proof: told.update(baseline=9), r"baseline of '.*result.json' must be a number in 0\.\.1, got 9"),
+        (lambda told, proof: told.update(model=[1]), "model of '.*result.json' must be a text"),
+        (lambda told, proof: told.update(notes=5), "notes of '.*result.json' must be a list, got 5"),
+        (lambda told, proof: told.update(command=5), "command of '.*result.json' must be a text, got 5"),
+        (lambda told, proof: told.update(heads=5), "heads of '.*result.json' must be a list, got 5"),
+    ],
+)
+def test_impossible_numbers_in_a_folder_are_refused_by_name(folder, change, message):
+    told = json.loads((folder / "result.json").read_text())
+    change(told, told["confirm"])
+    (folder / "result.json").write_text(json.dumps(told))
+    with pytest.raises(ValueError, match=message) as refused:
+        Findings.load(folder)
+    assert "Error(" not in str(refused.value)
+
+
+def test_what_no_check_foresaw_is_said_without_the_words_of_python():
+    for error in (TypeError("'int' object is not a mapping"), AttributeError("'int' object has no attribute 'x'")):
+        assert (
+            str(broken_folder("out", error))
+            == "folder 'out' is broken: a file of it holds no result as cs-heads writes it"
+        )
 
 
 def test_results_at_hand_make_the_page_that_the_findings_make(tmp_path):

@@ -889,25 +889,32 @@ def test_what_another_process_has_measured_meanwhile_is_not_measured_again(load,
     assert mine.ran == 2 * 9
 
 
-@pytest.mark.parametrize("score", [7.0, -0.5, float("inf"), "right"])
-def test_a_stored_score_that_is_none_is_refused_by_file_example_and_value(folders, path, score):
+@pytest.mark.parametrize(
+    ("what", "value", "bounds"),
+    [
+        *(("score", value, r"0\.\.1") for value in (7.0, -0.5, float("inf"), "right")),
+        *(("logprob", value, r"-1e\+12\.\.0\.001") for value in (5.0, float("-inf"), "x")),
+        *(("margin", value, r"-1e\+12\.\.1e\+12") for value in (float("inf"), "x")),
+    ],
+)
+def test_a_stored_number_that_is_none_is_refused_by_file_example_and_value(folders, path, what, value, bounds):
     """Whoever wrote it there: a mean over it would be a number like any other."""
     model, task = load_model(folders("llama"), device="cpu"), choice_task()
     nothing_off = np.zeros((1, *SHAPE), dtype=bool)
     with Experiment(model, task, store=path) as experiment:
         right = experiment(nothing_off)
     with closing(sqlite3.connect(path)) as connection:
-        kept = connection.execute("SELECT score FROM results WHERE example = 3").fetchone()
-        connection.execute("UPDATE results SET score = ? WHERE example = 3", (score,))
+        kept = connection.execute(f"SELECT {what} FROM results WHERE example = 3").fetchone()
+        connection.execute(f"UPDATE results SET {what} = ? WHERE example = 3", (value,))
         connection.commit()
     said = (
-        rf"store '.*run\.sqlite' is broken: the score of example 2 of task 'choice' is {score!r}, and must be in 0\.\.1"
+        rf"store '.*run\.sqlite' is broken: the {what} of example 2 of task 'choice' is {value!r}, and .* in {bounds};"
     )
     with Experiment(model, task, store=path) as experiment, pytest.raises(ValueError, match=said):
         experiment(nothing_off)
     # Nothing measured is lost.
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE results SET score = ? WHERE example = 3", kept)
+        connection.execute(f"UPDATE results SET {what} = ? WHERE example = 3", kept)
         connection.commit()
     with Experiment(model, task, store=path) as experiment:
         assert np.array_equal(experiment(nothing_off), right)

@@ -20,6 +20,7 @@ from cs_heads.arguments import check_integer, check_seed, check_share
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import Budget, Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, provenance_of, responding
+from cs_heads.lens import check_weights
 from cs_heads.methods.annealing.fit import DOUBT, GRADIENT_MISFIT, N_ROUNDS, PENALTY, with_errors
 from cs_heads.methods.annealing.intervals import (
     NO_HARM,
@@ -173,7 +174,7 @@ def annealed(
         screen: What all heads are screened by: "masks", "gradients", or "auto" for gradients where 200 heads or more
             have less than two thirds of the default budget, with room for them, and where there are some: with a model
             in this process that is not quantized, zero ablation, and answers that no scorer judges.
-        prior: Another ranking, or one number a head [layer, head]; standardized, half of it is added to z.
+        prior: A ranking of these weights, or one number a head [layer, head]; standardized, half of it is added to z.
         chance: Score of guessing, 0 or more and below 1 (by default that of the task, 0 where it has none).
 
     Returns:
@@ -212,6 +213,8 @@ def annealed(
         usual = screening.cost(len(controls)) + max(default_budget(size) // SAVED, rows)
     budget = max(least, before + usual) if budget is None else int(budget)
     expect(budget)
+    if isinstance(prior, HeadRanking):
+        check_weights("prior and the model", prior.provenance.get("model"), provenance_of(experiment).get("model"))
     added = standardized(prior, grid.shape)
     rng, spending = np.random.default_rng(seed), Budget(budget)
     spending.pay(before)

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.cost import Cost
+from cs_heads.lens import check_weights
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid, HeadGrid
 
@@ -127,7 +128,7 @@ class HeadGates(Drawable, picture="roles"):
             controls: Gates of other tasks, of as many seeds.
 
         Raises:
-            ValueError: Gates of controls have another shape.
+            ValueError: Gates of controls have another shape, or are of other weights.
         """
         each, unit = self.score("facilitation") - self.score("interference"), "facilitation - interference"
         frequency, cost, used = (self.score("facilitation") > 0.5).mean(axis=0), self.cost, {}
@@ -135,6 +136,8 @@ class HeadGates(Drawable, picture="roles"):
             shapes = [control.free.shape for control in controls]
             if set(shapes) != {self.free.shape}:
                 raise ValueError(f"controls must have gates [seed, layer, head] = {self.free.shape}, got {shapes}")
+            for origin in (control.provenance.get("model") for control in controls):
+                check_weights("gates and those of controls", self.provenance.get("model"), origin)
             other = [control.score("facilitation") - control.score("interference") for control in controls]
             each, unit = each - np.mean(other, axis=0), f"{unit}, less that of the controls"
             frequency, cost = (each > 0.5).mean(axis=0), sum((control.cost for control in controls), cost)
