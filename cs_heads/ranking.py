@@ -232,7 +232,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
 
         >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.2]]), spent=800)
         >>> ranking.proved(["L1H0"]).top()
-        [Head(layer=1, index=0)]
+        [Head(1, 0)]
         """
         first = tuple(self.grid.resolve(head) for head in as_heads("heads", heads))
         claims = tuple(head for head in self.claims if head in first)

@@ -370,7 +370,7 @@ def mean_interval(scores: Scores) -> Interval:
     and Thomas, arXiv 1905.06208).
 
     >>> low, high = mean_interval(np.repeat([0.2, 0.6], 20))
-    >>> bool(0.29 < low < 0.32), bool(0.49 < high < 0.52)
+    >>> bool(0.32 < low < 0.34), bool(0.47 < high < 0.49)
     (True, True)
     """
     if np.isin(scores, (0.0, 1.0)).all():
