@@ -393,14 +393,3 @@ def test_a_record_has_every_figure_and_is_read_as_it_was_written():
     for name in ("own", "mean", "worst", "difference"):
         assert found[name]["low"] < found[name]["loss"] < found[name]["high"]
     assert Confirmation.from_dict(record) == proof
-
-
-def test_a_record_of_an_older_version_is_read_with_the_verdict_that_it_gave():
-    proof = verdict_on(OWN)
-    record = {**json.loads(json.dumps(proof.to_dict())), "verdict": "localized", "reasons": ["p = 0.0001"]}
-    for new in ("specificity", "close", "close_because", "notes", "localized"):
-        del record[new]
-    old = Confirmation.from_dict(record)
-    assert (old.verdict, old.localized, old.close, old.specificity, old.notes) == ("localized", True, False, None, ())
-    assert old.controls == proof.controls
-    assert str(old) == "localized: p = 0.0001"
