@@ -229,7 +229,7 @@ def confirm(
     off: Sequence[HeadLike] | None = None,
     n: int = 100,
     n_random: int = N_RANDOM,
-    least: bool | None = None,
+    least: bool = False,
     **settings: Unpack[SettingsArguments],
 ) -> Confirmation:
     """Ablate heads on unseen examples of their task, beside random heads of the same layers, and give a verdict.
@@ -250,8 +250,8 @@ def confirm(
 
     It is ``close`` where the 95 % intervals allow another verdict. Each random set is measured on a few examples, on
     more only while it may do as much harm as the heads. With ``2 × n`` for the task that costs some ``8 × n``
-    example-evaluations, with ``5 × n`` more for the least set of five heads, and up to ``27 × n`` where the heads take
-    little more than random ones (with ``n`` below 38 up to ``7 × n + 750``). Each control given adds ``2 × n``, each
+    example-evaluations, and up to ``22 × n`` where the heads take little more than random ones (with ``n`` below 38 up
+    to ``2 × n + 750``). The least set of five heads takes ``5 × n`` more. Each control given adds ``2 × n``, each
     default one ``n`` (14 or 15, on the demo model 7), and each kin ``n``; mean and resample ablation take another run
     of each task's examples beforehand.
 
@@ -276,8 +276,7 @@ def confirm(
         n: Unseen examples at most.
         n_random: Random sets of heads, or all there are. With fewer than 125 no p over sets may be below .01, and
             *localized* means that none of them does as much harm: by luck alone once in ``1 + n_random`` cases.
-        least: Prove the fewest of the heads that do nine tenths of their harm, and name the others, passengers
-            (None: of a ranking, and not of a list).
+        least: Prove the fewest of the heads that do nine tenths of their harm, and name the others, passengers.
         settings: As of ``Experiment``.
 
     Returns:
@@ -322,7 +321,7 @@ def confirm(
             kin=[(other.task.name, Without(other, off)) for other in beside],
             n_random=n_random,
             seed=seed,
-            least=isinstance(heads, HeadRanking) if least is None else least,
+            least=least,
         )
         said = (*experiment.notes, *left_out, *fewer, *same, *left_out_note(experiment, kin, automatic))
         said = said if seen else (*said, UNTOLD)

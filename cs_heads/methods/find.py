@@ -84,6 +84,7 @@ def find_heads(
         BaselineTooLowError: The intact model does not beat chance, or answers fewer than 20 examples right; no mask is
             spent.
     """
+    check_seed(seed)
     with prepared_search(
         model, task, k=k, method=method, controls=controls, budget=budget, seed=seed, off=off, **options
     ) as search:
@@ -108,7 +109,6 @@ def prepared_search(
 
     Of what is given ``cost_of`` says what it costs.
     """
-    check_seed(seed)
     given = {name: options.pop(name) for name in Settings.kinds() if name in options}
     settings = Settings.of(given)
     chosen = _chosen(method, options, settings)

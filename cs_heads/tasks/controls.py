@@ -120,6 +120,13 @@ def default_kin(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
 def without_kin(controls: Sequence[Task], task: Task) -> tuple[list[Task], list[Task]]:
     """The controls of a task that ask for something else, and those that are its kin, as in ``default_kin``.
 
+    Args:
+        controls: Tasks.
+        task: The task that they are controls of.
+
+    Returns:
+        Two lists.
+
     >>> controls = [load_task(name, n=20) for name in ("everyday/past", "everyday/indirect_object")]
     >>> [[each.name for each in side] for side in without_kin(controls, load_task("ioi", n=20))]
     [['everyday/past'], ['everyday/indirect_object']]

@@ -302,8 +302,8 @@ def test_of_a_ranking_as_many_heads_are_confirmed_as_were_searched_for(model, ta
     importance = np.zeros((3, 4))
     importance[0, 1], importance[2, 3] = 0.5, 0.4
     found = HeadRanking("css", importance, spent=0, provenance={"k": 2})
-    assert confirm(model, task, found, controls=None, n=20, n_random=1, least=False).heads == WORKING == found.heads
-    assert len(confirm(model, task, found, k=1, controls=None, n=20, n_random=1, least=False).heads) == 1
+    assert confirm(model, task, found, controls=None, n=20, n_random=1).heads == WORKING == found.heads
+    assert len(confirm(model, task, found, k=1, controls=None, n=20, n_random=1).heads) == 1
 
 
 def test_a_proof_that_is_read_back_is_the_same(model, task):
