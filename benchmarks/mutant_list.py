@@ -845,7 +845,7 @@ _ANALYSIS = [
         ),
         (
             "heads are specific though the controls lose nearly as much",
-            "specific = not few and _is_little(found) and difference.low",
+            "specific = not few and little and difference.low",
             "specific = not few and difference.low",
         ),
     ),
@@ -860,7 +860,7 @@ _ANALYSIS = [
         ),
         (
             "the mean over controls is that of their worst",
-            "return combined(list(self.controls.values()), [1 / len(self.controls)] * len(self.controls))",
+            "return combined([one.within for one in self.controls.values()], [1 / len(self.controls)] * len(self.controls))",
             "return self.worst",
         ),
     ),

@@ -56,15 +56,9 @@ def fingerprint(model: HookedModel | ModelInfo | torch.nn.Module) -> str:
     buffers are not part of it. Weights that are not in memory (``meta`` tensors of an offloaded model) raise
     ``ValueError``.
     """
-    return model.fingerprint if isinstance(model, ModelInfo) else fingerprints(model)[0]
-
-
-def fingerprints(model: HookedModel | torch.nn.Module) -> tuple[str, str | None]:
-    """The fingerprint of a model, and one that is the same for float32 weights and for these cast to bfloat16.
-
-    The second is None where a weight is of another dtype: from float16 to bfloat16 numbers are rounded twice.
-    """
-    digest, rounded, comparable = hashlib.sha256(), hashlib.sha256(), True
+    if isinstance(model, ModelInfo):
+        return model.fingerprint
+    digest = hashlib.sha256()
     factors: dict[torch.device, Tensor] = {}
     for name, parameter in model.named_parameters():
         if parameter.device.type == "meta":
@@ -73,16 +67,11 @@ def fingerprints(model: HookedModel | torch.nn.Module) -> tuple[str, str | None]
                 "distinguished from others, so nothing can be stored of it"
             )
         digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}\n".encode())
-        digest.update(own := checksum(parameter.detach(), factors))
-        comparable = comparable and parameter.dtype in (torch.float32, torch.bfloat16)
-        if comparable:
-            cast = parameter.dtype == torch.float32
-            rounded.update(f"{name} {tuple(parameter.shape)}\n".encode())
-            rounded.update(checksum(parameter.detach().to(torch.bfloat16), factors) if cast else own)
+        digest.update(checksum(parameter.detach(), factors))
         for scale, values in scales_of(parameter).items():
             digest.update(f"{scale} {tuple(values.shape)} {values.dtype}\n".encode())
             digest.update(checksum(values.detach(), factors))
-    return digest.hexdigest()[:16], rounded.hexdigest()[:16] if comparable else None
+    return digest.hexdigest()[:16]
 
 
 def checksum(values: Tensor, factors: dict[torch.device, Tensor] | None = None) -> bytes:

@@ -82,7 +82,6 @@ ModelDescription = TypedDict(
         "grid": list[int],
         "key_value_heads": int,
         "weights": str | None,
-        "rounded_weights": str | None,
         "versions": dict[str, str],
         "without": NotRequired[list[str]],
         "hooks": NotRequired[list[str]],
@@ -90,8 +89,7 @@ ModelDescription = TypedDict(
 )
 """The model's part of the provenance of a result.
 
-``weights`` is their fingerprint (None: not all are in memory), ``rounded_weights`` that of weights cast to bfloat16
-(None: another dtype than float32 and bfloat16), ``without`` are units that were taken out of them, and
+``weights`` is their fingerprint (None: not all are in memory), ``without`` are units that were taken out of them, and
 ``hooks`` the places where hooks of others stood.
 """
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules import module as torch_module
 
-from cs_heads.lens.fingerprint import fingerprints, is_stretched
+from cs_heads.lens.fingerprint import fingerprint, is_stretched
 from cs_heads.lens.model import WITHOUT, HookedModel, ModelDescription, ModelInfo, backend_of, config_of, dtype_of
 from cs_heads.lens.turns import alone
 from cs_heads.units import Grid
@@ -134,8 +134,8 @@ class ModelState:
         return self.weights == other.weights and self.numbers == other.numbers
 
 
-# By model, the fingerprints of its weights, and its state when they were read.
-_READ: WeakKeyDictionary[Any, tuple[ModelState, tuple[str, str | None]]] = WeakKeyDictionary()
+# By model, the fingerprint of its weights, and its state when they were read.
+_READ: WeakKeyDictionary[Any, tuple[ModelState, str]] = WeakKeyDictionary()
 
 
 def describe(model: HookedModel | ModelInfo, *, anew: bool = False) -> ModelDescription:
@@ -151,7 +151,6 @@ def describe(model: HookedModel | ModelInfo, *, anew: bool = False) -> ModelDesc
     without = getattr(config_of(model), WITHOUT, None)
     with alone(model):
         state = ModelState.of(model)
-        weights, rounded = _weights(model, state, anew)
         described: ModelDescription = {
             "name": str(model.cfg.model_name),
             "revision": getattr(config, "_commit_hash", None),
@@ -159,8 +158,7 @@ def describe(model: HookedModel | ModelInfo, *, anew: bool = False) -> ModelDesc
             "class": {"bridge": "TransformerBridge", "hooked": "HookedTransformer"}[backend_of(model)],
             "grid": list(Grid.from_model(model).shape),
             "key_value_heads": getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads,
-            "weights": weights,
-            "rounded_weights": rounded,
+            "weights": _weights(model, state, anew),
             "versions": {name: version(name) for name in ("transformer-lens", "transformers", "torch")},
         }
     if without:
@@ -173,22 +171,17 @@ def describe(model: HookedModel | ModelInfo, *, anew: bool = False) -> ModelDesc
 def check_weights(what: str, one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> None:
     """Raise ``ValueError`` where two results, or a result and a model, are of other weights, as far as can be known.
 
-    float32 weights and bfloat16 ones are the same where they are so in bfloat16. Between other dtypes, and between
-    classes, the same weights have different fingerprints: these are taken as they are, and so are results that say no
-    weights.
+    Weights of another dtype or class have another fingerprint though they are the same: these are taken as they are,
+    and so are results that say no weights.
 
     Args:
         what: What meets, for the error.
         one: The model's part of a provenance.
         other: That of the other result, or ``describe`` of the model.
     """
-    if not one or not other or one.get("class") != other.get("class"):
+    if not one or not other or any(one.get(name) != other.get(name) for name in ("dtype", "class")):
         return
-    # HookedTransformer folds weights, which rounds them otherwise in another dtype.
-    told = "weights" if one.get("dtype") == other.get("dtype") else "rounded_weights"
-    if told != "weights" and one.get("class") == "HookedTransformer":
-        return
-    first, second = one.get(told), other.get(told)
+    first, second = one.get("weights"), other.get("weights")
     if None not in (first, second) and first != second:
         raise ValueError(
             f"{what} must be of the same weights, got {first} of {one.get('name')!r} and {second} of "
@@ -196,14 +189,14 @@ def check_weights(what: str, one: Mapping[str, Any] | None, other: Mapping[str, 
         )
 
 
-def _weights(model: HookedModel, state: ModelState, anew: bool) -> tuple[str | None, str | None]:
-    """The fingerprints of the weights in a state, read once; None where some are not in memory."""
+def _weights(model: HookedModel, state: ModelState, anew: bool) -> str | None:
+    """The fingerprint of the weights in a state, read once; None where some are not in memory."""
     if any(device.type == "meta" for _, _, _, device, *_ in state.weights):
-        return None, None
+        return None
     known = None if anew else _READ.get(model)
     if known is None or not known[0]._same_weights(state):
         # Hooks may hold the model, which must not hold itself.
-        known = ModelState(state.weights, state.numbers), fingerprints(model)
+        known = ModelState(state.weights, state.numbers), fingerprint(model)
         _READ[model] = known
     return known[1]
 

@@ -71,9 +71,12 @@ def said(result) -> str:
     return json.dumps(result.to_dict())
 
 
-def test_heads_are_localized_by_scores_far_below_one_and_nothing_is_called_right(model, records):
+def test_scores_far_below_one_need_more_examples_and_nothing_is_called_right(model, records):
+    """All that .11 can lose is little beside what one example might."""
     proof = confirm(model, written(records, closeness).split(50)[0], WORKING, n=60, controls=None)
-    assert proof.verdict == "localized"
+    assert proof.verdict == "not localized"
+    assert proof.result.relative_drop > 0.5
+    assert proof.close
     assert proof.result.baseline == pytest.approx(0.11)
     assert " right" not in said(proof)
 
@@ -201,16 +204,19 @@ def test_a_control_of_continuous_scores_counts_by_its_own_scale(model, records):
     assert Contrast(task, [control], np.arange(20), seed=0).notes == ()
 
 
-def test_intervals_of_a_continuous_mean_are_students_and_of_answers_wilsons():
+def test_intervals_of_a_continuous_mean_are_wider_than_students_and_of_answers_wilsons():
+    """They cover skewed scores, too: one example may have lost all, or none."""
     scores = np.random.default_rng(0).uniform(0.2, 0.4, 50)
     low, high = mean_interval(scores)
     reach = 2.0096 * scores.std(ddof=1) / np.sqrt(50)
-    assert (low, high) == pytest.approx((scores.mean() - reach, scores.mean() + reach), abs=1e-5)
+    assert 0 < scores.mean() - reach - low < 0.03
+    assert 0 < high - scores.mean() - reach < 0.05
     assert mean_interval(np.ones(20))[0] == pytest.approx(0.8389, abs=1e-4)
-    assert np.isnan(mean_interval(np.array([0.4]))).all()
+    low, high = mean_interval(np.array([0.4]))
+    assert (low < 0.02, high > 0.98) == (True, True)
 
 
 def test_held_out_scores_under_gates_have_the_interval_of_their_examples():
     scores = np.repeat([0.1, 0.2], 20)
     made = HeldOutScore("a", "few_shot", "few_shot", 0.2, 0.15, 40, mean_interval(scores))
-    assert made.interval[1] - made.interval[0] < 0.04
+    assert made.interval[1] - made.interval[0] < 0.1

@@ -270,10 +270,10 @@ def test_a_default_control_that_is_the_task_under_another_name_is_left_out_with_
     monkeypatch.setattr(controls, "_skills", lambda family, seed: asking)
     found = find_heads(model, answered.split()[0], k=2, budget=1000)
     assert found.provenance["controls"] == ["others"]
-    assert "no default controls, since they share examples or the skill with the task: everyday/copy" in found.notes
+    assert "no controls, since they ask for the same as the task: everyday/copy" in found.notes
     proof = confirm(model, answered.split()[0], WORKING, n=30, n_random=1)
     assert [control.task for control in proof.controls] == ["others"]
-    assert "no default controls, since they share examples or the skill with the task: everyday/copy" in proof.notes
+    assert "no controls, since they ask for the same as the task: everyday/copy" in proof.notes
 
 
 @pytest.mark.parametrize(
