@@ -860,8 +860,8 @@ _ANALYSIS = [
         ),
         (
             "the mean over controls is that of their worst",
-            "return combined([one.within for one in self.controls.values()], [1 / len(self.controls)] * len(self.controls))",
-            "return self.worst",
+            "[one.within for one in self.controls.values()]",
+            "[self.worst for _ in self.controls]",
         ),
     ),
     *_bugs(
