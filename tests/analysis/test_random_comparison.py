@@ -49,13 +49,13 @@ SKEWED = {"80/20": 0.2, "90/10": 0.1}
 @pytest.mark.parametrize("share", SKEWED.values(), ids=SKEWED)
 def test_heads_that_take_no_more_than_random_ones_seldom_seem_to_where_scores_are_skewed(share):
     rng, below = np.random.default_rng(0), 0
-    for seed in range(300):
+    for seed in range(100):
         found = (rng.random(20) < share).astype(float)
         proof = measure_proof(Drawn(np.ones(20), found, np.full(20, share)), [FOUND], n_random=8, seed=seed)
         below += proof.p_examples < MAX_P
         assert proof.p >= proof.p_examples
-    # Of 300 at .012 more than 9 are seen once in 150 runs.
-    assert below <= 9
+    # Of 100 at .012 more than 4 are seen once in 120 runs.
+    assert below <= 4
 
 
 @pytest.mark.slow
@@ -139,6 +139,7 @@ def structureless(scenario: str, n: int, first: int = 0):
         yield made.unseen, made.control
 
 
+@pytest.mark.slow
 def test_what_luck_finds_is_seldom_called_specific():
     worlds = ((lottery(seed, 0.05), Planted(HeadGrid(8, 16), {})) for seed in range(60))
     # Three of 60 draw such a head on average, and today's rule said specific of each.

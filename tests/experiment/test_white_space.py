@@ -104,7 +104,9 @@ def test_a_line_end_may_be_the_answer(folder):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("end", [*ENDS, "\n ", "\r\n  ", "chat"])
+@pytest.mark.parametrize(
+    "end", ["\n ", "chat", *(pytest.param(end, marks=pytest.mark.slow) for end in (*ENDS, "\r\n  "))]
+)
 def test_heads_of_a_real_model_off_at_the_last_token(smollm2, end):
     """Its byte-level tokenizer joins a space to the answer, and reads two line ends apart before a letter."""
     tokenizer = AutoTokenizer.from_pretrained(smollm2)
