@@ -323,7 +323,7 @@ def confirm(
             seed=seed,
             least=least,
         )
-        said = (*experiment.notes, *left_out, *fewer, *same, *left_out_note(experiment, kin, automatic))
+        said = (*experiment.notes, *left_out, *fewer, *same, *left_out_note(experiment, kin, automatic, beside))
         said = said if seen else (*said, UNTOLD)
         if proof.verdict == "baseline too low":
             own = Without(experiment, off)
@@ -429,8 +429,7 @@ def measure_proof(
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
     drops = () if controlled is None else tuple(controlled.drops["heads"].values())
     taken, carried = drops[: len(controls)], drops[len(controls) :]
-    forms = [name for name, other in controls if _alike(experiment, other)]
-    said = judge(result, random, taken, defaults, kin=carried, alike=forms)
+    said = judge(result, random, taken, defaults, kin=carried, alike=_of_the_form(experiment, controls))
     return Confirmation(
         heads=heads,
         result=result,
@@ -471,10 +470,12 @@ def _share(share: float) -> str:
     return "unknown" if np.isnan(share) else f"{share:.2f}"
 
 
-def _alike(one: ExperimentLike, other: ExperimentLike) -> bool:
-    """Whether the tasks of two experiments share a form; what has no task shares none."""
-    first, second = task_of(one), task_of(other)
-    return isinstance(first, Task) and isinstance(second, Task) and alike(first, second)
+def _of_the_form(experiment: ExperimentLike, controls: Sequence[tuple[str, ExperimentLike]]) -> list[str]:
+    """The controls that share a form with a task, by name; what has no task shares none."""
+    task, tasks = task_of(experiment), {name: task_of(other) for name, other in controls}
+    if not isinstance(task, Task):
+        return []
+    return alike(task, {name: other for name, other in tasks.items() if isinstance(other, Task)})
 
 
 def _check_experiments(experiment: Any, name: str, others: Any) -> None:

@@ -109,7 +109,7 @@ def kin_of(experiment: Experiment, task: Task, seed: int) -> tuple[Task, ...]:
 def kin_experiments(
     experiment: Experiment, task: Task, kin: Sequence[Task], *, n: int, seed: int, seen: Collection[str]
 ) -> list[Experiment]:
-    """Experiments on up to ``n // 2`` unseen examples of each kin, 20 at least, none of which the task itself asks."""
+    """Experiments on up to ``n // 2`` unseen examples of each kin that the task does not ask, if there are 20."""
     known = {*seen, *found_on(task, () if task.held_out is None else task.held_out)}
     sides = []
     for each in kin:
@@ -118,15 +118,25 @@ def kin_experiments(
     return experiments_on(experiment, [side for side in sides if len(side) >= MIN_CORRECT], chosen=False)
 
 
-def left_out_note(experiment: Experiment, kin: Sequence[Task], automatic: bool) -> tuple[str, ...]:
-    """A note where ``kin`` are left out of the controls, or all default ones are, for want of a tokenizer."""
+def left_out_note(
+    experiment: Experiment, kin: Sequence[Task], automatic: bool, beside: Sequence[Experiment] | None = None
+) -> tuple[str, ...]:
+    """A note where ``kin`` are left out of the controls, or all default ones are: the model has no tokenizer.
+
+    Where they are measured ``beside``, another says which are not.
+    """
     if automatic and tokenizer_of(experiment.model) is None:
         return (
             "no default controls: they are texts, and the model has no tokenizer. Heads of this task cannot be "
             "distinguished from task-general (universal) heads: give controls of your own (controls=[...]; --control)",
         )
     names = ", ".join(each.name for each in kin)
-    return (f"no controls, since they ask for the same as the task: {names}",) if names else ()
+    notes = (f"no controls, since they ask for the same as the task: {names}",) if names else ()
+    measured = {each.task.name for each in beside or ()}
+    missing = [each.name for each in kin if each.name not in measured]
+    if beside is None or not missing:
+        return notes
+    return (*notes, f"not measured beside, with too few examples that the task does not ask: {', '.join(missing)}")
 
 
 def experiments_on(experiment: Experiment, tasks: Sequence[Task], *, chosen: bool) -> list[Experiment]:

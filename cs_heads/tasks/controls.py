@@ -15,10 +15,11 @@ from itertools import combinations
 from typing import Any
 
 from cs_heads.arguments import check_seed
-from cs_heads.tasks.example import Example, questions_of
+from cs_heads.tasks.example import Example, questions_of, right_of
 from cs_heads.tasks.load import load_task, names_of
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.tasks.task import Task
+from cs_heads.text import Text
 
 AUTO = "auto"
 """What stands for the default controls."""
@@ -53,10 +54,10 @@ _KIN: Mapping[str, Sequence[str]] = {
 # of the smaller, and the words from which on a question is more than a template ("hot ->").
 _MAX_ALIKE = 0.1
 _MIN_WORDS = 4
-# Right answers that two tasks give to the same words, as a share of either, above which they ask for the same in other
-# words. A word counts that at most a quarter of a task's questions have; of those that both tasks have three quarters
-# must have the same answer.
-_MAX_MAPPED, _COMMON, _MAX_UNLIKE = 0.2, 0.25, 0.75
+# Examples of the smaller of two tasks that have a word with the same answer in both, as a share, above which they ask
+# for the same in other words. A word counts that at most a quarter of a task's questions have; of those that both tasks
+# have three quarters must have the same answer.
+_MAX_MAPPED, _COMMON, _LEAST_SAME = 0.2, 0.25, 0.75
 # What may stand about the words of a question, brackets and signs of sums not among it, and behind all of them.
 _MARKS = ".,;:!?…\"'“”‘’«»\u200b\ufeff"
 _PARTS = re.compile(r"\w+|[^\w\s,.]+")
@@ -131,9 +132,10 @@ def without_kin(controls: Sequence[Task], task: Task) -> tuple[list[Task], list[
     >>> [[each.name for each in side] for side in without_kin(controls, load_task("ioi", n=20))]
     [['everyday/past'], ['everyday/indirect_object']]
     """
-    pairs = kin_among([task, *controls])
-    kin = [control for place, control in enumerate(controls, start=1) if (0, place) in pairs]
-    return [control for control in controls if control not in kin], kin
+    asking, apart, kin = _Asking(task), list[Task](), list[Task]()
+    for control, other in zip(controls, map(_Asking, controls), strict=True):
+        (kin if _overlaps(asking, other) or _overlaps(other, asking) else apart).append(control)
+    return apart, kin
 
 
 def family_of(model_name: str, seed: int = 0) -> tuple[Task, ...]:
@@ -234,7 +236,7 @@ class _Asking:
         """Of all examples with one prompt of texts, which is not empty."""
         plain = [example for example in self.examples if not example.over_token_ids and not example.prompts]
         return [
-            (words, tuple(str(example.target if example.continuations else example.reference).split()))
+            (words, tuple(str(right_of(example)).split()))
             for example in plain
             if (words := tuple(str(example.prompt).casefold().split()))
         ]
@@ -249,58 +251,69 @@ class _Asking:
         return bare
 
     @cached_property
+    def answered(self) -> list[tuple[frozenset[str], str]]:
+        """Of each example with one prompt of texts the words of its question, and the right answer."""
+        return [
+            (frozenset(_unmarked(tuple(_last(one.prompt if one.asked is None else one.asked).split()))), _told(one))
+            for one in self.examples
+            if not one.over_token_ids and not one.prompts
+        ]
+
+    @cached_property
     def mapped(self) -> dict[str, str]:
         """The words that few of the questions have, each with the right answer, where it is the same throughout."""
-        asked = []
-        for example in self.examples:
-            if not example.over_token_ids and not example.prompts:
-                words = {*_unmarked(tuple(_last(example).casefold().split()))}
-                right = str(example.target if example.continuations else example.reference)
-                asked.append((words, " ".join(right.casefold().split())))
-        answers = defaultdict[str, set[str]](set)
-        for words, right in asked:
+        answers = defaultdict[str, list[str]](list)
+        for words, right in self.answered:
             for word in words:
-                answers[word].add(right)
-        n = Counter(word for words, _ in asked for word in words)
+                answers[word].append(right)
+        most = max(1, _COMMON * len(self.answered))
         # A number has any answer, and what is copied says nothing of what is asked.
-        telling = (word for word in n if n[word] <= max(1, _COMMON * len(asked)) and word.isalpha())
-        found = {word: answers[word].copy().pop() for word in telling if len(answers[word]) == 1}
-        return {word: answer for word, answer in found.items() if word != answer}
+        return {
+            word: told[0]
+            for word, told in answers.items()
+            if len(told) <= most and word.isalpha() and {*told} == {told[0]} != {word}
+        }
 
     @cached_property
     def form(self) -> frozenset[str]:
         """The words and marks that most of the questions have."""
-        asked = [_last(example) for example in self.examples if not example.over_token_ids]
-        n = Counter(part for question in asked for part in {*_PARTS.findall(question.casefold())})
+        asked = [_last(example.prompt) for example in self.examples if not example.over_token_ids]
+        n = Counter(part for question in asked for part in {*_PARTS.findall(question)})
         return frozenset(part for part in n if n[part] > len(asked) / 2)
 
 
-def alike(one: Task, other: Task) -> bool:
-    """Whether two tasks share a form: half of the words and marks that most of their questions have, or more.
+def alike(task: Task, others: Mapping[str, Task]) -> list[str]:
+    """The names of tasks that share a form with one: half of the words and marks that most of their questions have.
 
-    >>> named = [load_task(f"everyday/{name}", n=20) for name in ("capitals", "antonyms", "sums")]
-    >>> alike(named[0], named[1]), alike(named[0], named[2])
-    (True, False)
+    >>> capitals, antonyms, sums = (load_task(f"everyday/{name}", n=20) for name in ("capitals", "antonyms", "sums"))
+    >>> alike(capitals, {"antonyms": antonyms, "sums": sums})
+    ['antonyms']
     """
-    first, second = _Asking(one).form, _Asking(other).form
-    return len(first & second) >= 0.5 * len(first | second) > 0
+    form, forms = _Asking(task).form, {name: _Asking(other).form for name, other in others.items()}
+    return [name for name, each in forms.items() if len(form & each) >= 0.5 * len(form | each) > 0]
 
 
-def _last(example: Example) -> str:
-    """The question of an example, or the last line of its prompt, or two where that is no more than "Answer:"."""
-    lines = str(example.prompt if example.asked is None else example.asked).strip().splitlines()
+def _last(prompt: Text) -> str:
+    """The last line of a prompt in small letters, or the last two where that is no more than "Answer:"."""
+    lines = str(prompt).strip().casefold().splitlines()
     return "\n".join(lines[-1 if lines and len(lines[-1].split()) > 1 else -2 :])
 
 
+def _told(example: Example) -> str:
+    return " ".join(str(right_of(example)).casefold().split())
+
+
 def _mapped(one: _Asking, other: _Asking) -> float:
-    """Of the examples of the smaller task the share that may have the same word with the same answer as in the other.
+    """The share of the examples of the smaller task that have a word with the same answer as in the other.
 
     0 where the words that both have mostly have other answers.
     """
     both = one.mapped.keys() & other.mapped.keys()
-    same = sum(one.mapped[word] == other.mapped[word] for word in both)
-    n = min(len(one.examples), len(other.examples))
-    return same / n if same > _MAX_UNLIKE * len(both) else 0.0
+    same = {word for word in both if one.mapped[word] == other.mapped[word]}
+    asked = min(one.answered, other.answered, key=len)
+    if len(same) <= _LEAST_SAME * len(both):
+        return 0.0
+    return sum(not same.isdisjoint(words) for words, _ in asked) / len(asked)
 
 
 def _others(task: Task, model_name: str, seed: int) -> list[_Asking]:
@@ -369,7 +382,6 @@ def _ending_alike(longer: list[_Question], shorter: list[_Question], written: bo
 
 def _asked(example: Example) -> tuple[Any, ...]:
     """The whole text, and what is asked with the right answer alone, whatever the form."""
-    right = example.target if example.continuations else example.reference
     before = example.prompts or (example.prompt if example.asked is None else example.asked,)
     plain = tuple(" ".join(str(text).split()).casefold() for text in before)
-    return example.text, (plain, " ".join(str(right).split()))
+    return example.text, (plain, " ".join(str(right_of(example)).split()))

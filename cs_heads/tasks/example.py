@@ -204,6 +204,11 @@ def _bare(text: Text) -> Text:
     return text.strip() if isinstance(text, str) else text
 
 
+def right_of(example: Example) -> Text:
+    """The right answer, of a text that the model writes its reference."""
+    return example.target if example.continuations else example.reference
+
+
 def joined(prompt: Text, continuation: Text) -> Text:
     """Prompt and continuation as one, less the white space about them."""
     if isinstance(prompt, str) or isinstance(continuation, str):

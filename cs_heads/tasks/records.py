@@ -11,7 +11,7 @@ import numpy as np
 
 from cs_heads.arguments import in_line
 from cs_heads.tasks.data_files import check_columns
-from cs_heads.tasks.example import Example, joined
+from cs_heads.tasks.example import Example, joined, right_of
 from cs_heads.text import Text, is_token_ids, shown
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def read_records(
         examples.append(example)
         # Choices that differ are another question.
         asked = (example.question, example.positions, example.text if kind == "choice" else None)
-        right = joined(example.prompt, _right(example))
+        right = joined(example.prompt, right_of(example))
         answered.setdefault(asked, {}).setdefault((right, example.reference), (example, place))
     if len(kinds) > 1:
         places = " and ".join(f"a {kind} record ({place})" for kind, place in kinds.items())
@@ -74,15 +74,11 @@ def read_records(
     return next(iter(kinds), "completion"), tuple(examples)
 
 
-def _right(example: Example) -> Text:
-    return example.target if example.continuations else example.reference
-
-
 def _contradictions(name: str, twice: list[list[tuple[Example, str]]]) -> str:
     """Of questions, each with examples of different answers and their places, what a warning says."""
     told = []
     for examples in twice[:_TOLD]:
-        answers = [f"{shown(_right(example))!r:.40} ({place})" for example, place in examples[:_TOLD]]
+        answers = [f"{shown(right_of(example))!r:.40} ({place})" for example, place in examples[:_TOLD]]
         told.append(f"{shown(examples[0][0].prompt)[-60:]!r} is {' and '.join(answers)}")
     more = [f"{len(twice) - _TOLD} more"] if len(twice) > _TOLD else []
     said = "the same question has different answers, and a model gives one"

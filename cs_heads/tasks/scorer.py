@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
-from cs_heads.tasks.example import Example
+from cs_heads.tasks.example import Example, right_of
 from cs_heads.tasks.function_identity import OF_PYTHON, identity_of, reads_of
 from cs_heads.text import shown
 
@@ -118,7 +118,7 @@ def _trials(scorer: AnyScorer, examples: Sequence[Example]) -> Iterator[float]:
             logprobs = -rng.exponential(2.0, len(example.continuations))
             yield float(scorer.score_logprobs(example, logprobs, (logprobs > -1).tolist()))
         return
-    own = [shown(example.target) if example.continuations else example.reference for example in examples]
+    own = [shown(right_of(example)) for example in examples]
     others = [*own[1:], own[0]]
     for texts in (
         own,

@@ -104,9 +104,8 @@ def border_of(tokenizer, prompt, answer):
     return last, first, encoded.merged
 
 
-@pytest.mark.parametrize(
-    ("prompt", "answer", "expected"),
-    [
+ENDS = {
+    "sentencepiece": [
         ("Lily. ", "She", (".", "▁She", True)),
         ("Lily.\n ", "She", ("<0x0A>", "▁She", True)),
         ("x\n\n\n ", "y", ("<0x0A>", "▁y", True)),
@@ -116,18 +115,7 @@ def border_of(tokenizer, prompt, answer):
         ("A:\n\n ", "Paris", ("▁", "P", False)),
         ("Lily.\n", "She", ("<0x0A>", "S", False)),
     ],
-)
-def test_of_white_space_that_ends_a_prompt_sentencepiece_moves_the_token_over_the_border_alone(
-    real, prompt, answer, expected
-):
-    tokenizer = AutoTokenizer.from_pretrained(real / "models" / "stories260K")
-    assert border_of(tokenizer, prompt, answer) == expected
-
-
-@pytest.mark.real
-@pytest.mark.parametrize(
-    ("prompt", "answer", "expected"),
-    [
+    "byte-level BPE": [
         ("Lily. ", "She", (".", "ĠShe", True)),
         ("Lily.\n ", "She", ("Ċ", "ĠShe", True)),
         ("A:\n\n ", "Paris", ("ĊĊ", "ĠParis", True)),
@@ -138,11 +126,16 @@ def test_of_white_space_that_ends_a_prompt_sentencepiece_moves_the_token_over_th
         ("A:\n\t", "x", ("ĉ", "x", False)),
         ("A:\n", "Paris", ("Ċ", "Paris", False)),
     ],
-)
-def test_of_white_space_that_ends_a_prompt_byte_level_bpe_moves_the_token_over_the_border_alone(
-    smollm2, prompt, answer, expected
-):
-    assert border_of(AutoTokenizer.from_pretrained(smollm2), prompt, answer) == expected
+}
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", pytest.param("byte-level BPE", marks=pytest.mark.real)])
+def test_of_white_space_that_ends_a_prompt_the_token_over_the_border_alone_moves(request, kind):
+    small = kind == "sentencepiece"
+    folder = request.getfixturevalue("real") / "models/stories260K" if small else request.getfixturevalue("smollm2")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for prompt, answer, expected in ENDS[kind]:
+        assert border_of(tokenizer, prompt, answer) == expected
 
 
 def test_a_space_that_no_token_has_is_not_merged():
