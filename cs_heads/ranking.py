@@ -230,11 +230,16 @@ class HeadRanking(Saved, Drawable, picture="heads"):
         Args:
             heads: One or more of its heads.
 
+        Raises:
+            ValueError: No head, one twice, or one outside the grid.
+
         >>> ranking = HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.2]]), spent=800)
         >>> ranking.proved(["L1H0"]).top()
         [Head(1, 0)]
         """
         first = tuple(self.grid.resolve(head) for head in as_heads("heads", heads))
+        if not first or len({*first}) < len(first):
+            raise ValueError(f"heads must be one or more different heads, got {', '.join(map(str, first)) or 'none'}")
         claims = tuple(head for head in self.claims if head in first)
         return replace(self, chosen=first, claims=claims, provenance={**self.provenance, "k": len(first)})
 

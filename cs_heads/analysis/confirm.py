@@ -19,7 +19,7 @@ from cs_heads.analysis.random_comparison import MIN_MARGIN, N_RANDOM, compare_wi
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
 from cs_heads.analysis.verdict import Verdict, is_localized, judge
-from cs_heads.arguments import check_integer, check_list, check_seed
+from cs_heads.arguments import check_integer, check_list, check_seed, check_type
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
@@ -291,6 +291,7 @@ def confirm(
     check_seed(seed)
     check_integer("n", n, MIN_CORRECT)
     check_integer("n_random", n_random, 1)
+    check_type("least", least, bool)
     given, kin = without_kin(check_controls(controls, task), task)
     if isinstance(heads, HeadRanking):
         exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
@@ -423,7 +424,8 @@ def measure_proof(
         own = explicit(grid, [[], heads])
         baseline, ablated = measured(experiment, own)
     measure_together([Asked(experiment, own), *(Asked(other, own) for _, other in beside if other.grid == grid)])
-    random = compare_with_random(experiment, drawn, baseline, ablated, like=like_note(found, without, drawn), seed=seed)
+    like = like_note(found, without, drawn) + (f", as many as all {found.sum()}," if fewest is not None else "")
+    random = compare_with_random(experiment, drawn, baseline, ablated, like=like, seed=seed)
     chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None

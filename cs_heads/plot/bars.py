@@ -64,7 +64,8 @@ def confirmation(proof: Any, ax: Axes | None = None, *, relative: bool = True, r
     if isinstance(proof, Confirmation):
         ax.set_title(f"{proof.headline}{' (close)' if proof.close else ''}")
     ax.axvline(0, color="0.7", linewidth=0.6, zorder=0)
-    parts.names_down(ax, [style.safe_text(task, 24) for task in tasks])
+    kin = {task for frame in series.values() if "role" in frame for task in frame["task"][frame["role"] == "kin"]}
+    parts.names_down(ax, [style.safe_text(task, 24) + " (kin)" * (task in kin) for task in tasks])
     ax.set_xlabel(
         f"score lost with the heads off\n({'share of the intact score' if relative else 'scores are from 0 to 1'})"
     )

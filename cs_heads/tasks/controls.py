@@ -216,6 +216,7 @@ class _Asking:
     """What a task asks, on both of its sides: it is held against that of many others."""
 
     def __init__(self, task: Task) -> None:
+        check_is_task(task)
         self.task = task
         held_out = () if task.held_out is None else task.held_out.examples
         self.examples = (*task.examples, *held_out)

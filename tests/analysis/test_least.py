@@ -32,6 +32,7 @@ def test_passengers_are_named_and_not_proved():
     assert proof.reasons[0] == "L0H1, L3H2 do 1.00 of the harm of all 5 heads; passengers, not proved: L5H5, L6H6, L7H7"
     # What is said of the heads is said of these alone.
     assert proof.result.drop == pytest.approx(0.85)
+    assert "random heads of the same layers, as many as all 5, to 0.9" in proof.reasons[1]
 
 
 def test_one_head_that_gives_the_whole_loss_is_the_least_set_wherever_it_ranks():
@@ -78,6 +79,12 @@ def test_the_least_set_passes_by_luck_no_more_often_than_all_heads_do():
             task = Planted(GRID, lethal, noise=True)
             beyond[least] += measure_proof(task, heads, controls=CONTROL, least=least, seed=seed).localized
     assert beyond[True] <= beyond[False] < 40 / 5
+
+
+@pytest.mark.parametrize(("heads", "got"), [([], "none"), (["L0H1", "L0H1"], "L0H1, L0H1")])
+def test_a_ranking_of_no_head_or_of_one_twice_is_refused(heads, got):
+    with pytest.raises(ValueError, match=f"heads must be one or more different heads, got {got}"):
+        HeadRanking("css", np.zeros(GRID.shape), 100).proved(heads)
 
 
 def test_a_ranking_that_is_proved_claims_and_shows_no_passengers(tmp_path):

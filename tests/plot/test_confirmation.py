@@ -108,3 +108,9 @@ def test_what_cannot_be_drawn_is_refused(given):
     with pytest.raises(ValueError, match="proof must have one row per task and columns task, baseline, drop"):
         plot.confirmation(given)
     assert plt.get_fignums() == []
+
+
+def test_kin_are_told_from_controls():
+    roles = ["task", "kin", "control", "control"]
+    ax = plot.confirmation(drops(1).assign(role=roles), Figure().subplots())
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["capitals", "arithmetic (kin)", *TASKS[2:]]
