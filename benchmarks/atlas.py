@@ -90,7 +90,7 @@ def curves(
         heads = sets[task.name]
         curve = cs.sparsity_curve(model, task, heads, max_heads=len(heads), n=N_UNSEEN, controls=None, **given)
         for k, drop in enumerate(curve.drops[curve.own]):
-            rows.append({"skill": task.name, "k": k, "loss": drop.share_lost})
+            rows.append({"skill": task.name, "k": k, "loss": drop.loss})
     return pd.DataFrame(rows)
 
 

@@ -139,7 +139,7 @@ def searched(
     seconds = process_time() - start
     proof = cs.confirm(model, skill.unseen, found, n=len(skill.unseen), **given)
     own, others = proof.result, None if proof.specificity is None else proof.specificity.mean
-    low, high = own.share_interval
+    low, high = own.loss_interval
     row = {
         "skill": name,
         "heads": " ".join(map(str, proof.heads)),
@@ -147,7 +147,7 @@ def searched(
         "found with": len(skill.finding),
         "unseen": own.n_examples,
         "baseline": own.baseline,
-        "own loss": own.share_lost,
+        "own loss": own.loss,
         "low": low,
         "high": high,
         "others' mean loss": None if others is None else others.loss,
@@ -167,9 +167,9 @@ def searched(
 def taken(heads_of: str, drops: Iterable[TaskDrop]) -> Iterator[dict[str, Any]]:
     """A row of the matrix for each task: its loss with these heads off."""
     for drop in drops:
-        low, high = drop.share_interval
+        low, high = drop.loss_interval
         row: dict[str, Any] = {"heads of": heads_of, "task": drop.task, "n": drop.n_examples}
-        yield {**row, "baseline": drop.baseline, "loss": drop.share_lost, "low": low, "high": high}
+        yield {**row, "baseline": drop.baseline, "loss": drop.loss, "low": low, "high": high}
 
 
 def main() -> None:

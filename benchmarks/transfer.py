@@ -138,7 +138,7 @@ def searched(
         given: dict[str, Any] = {"k": k, "n": N_PROOF, "controls": controls, "seed": seed}
         proof = cs.confirm(model, task, found, **given, **settings)
         own, others = proof.result, None if proof.specificity is None else proof.specificity.mean
-        low, high = own.share_interval
+        low, high = own.loss_interval
         layers = [head.layer for head in proof.heads]
         also = {
             str(head): [name.removeprefix("everyday/") for name, heads in sets.items() if head in heads]
@@ -147,7 +147,7 @@ def searched(
         row = {"data set": task.name, "k": k, "heads": " ".join(also), "shared": " ".join(map(str, found.shared))}
         row["also of"] = "; ".join(f"{head} {', '.join(names)}" for head, names in also.items() if names)
         row |= {"depth": np.mean(layers) / (found.grid.n_layers - 1), "unseen": own.n_examples}
-        row |= {"baseline": own.baseline, "own loss": own.share_lost, "low": low, "high": high}
+        row |= {"baseline": own.baseline, "own loss": own.loss, "low": low, "high": high}
         if others is not None:
             row |= {"others' mean loss": others.loss, "others low": others.low, "others high": others.high}
         row |= {"random": proof.random_drop / (own.baseline - own.chance), "p": proof.p}

@@ -213,6 +213,17 @@ class HeadRanking(Saved, Drawable, picture="heads"):
         """The heads found: the first ``k`` of the order, as many as were searched for."""
         return tuple(self.top())
 
+    @property
+    def stability(self) -> dict[Unit, float]:
+        """How often resamples, or seeds, of the search select each head found; empty where the method does not say.
+
+        How often whole searches with other seeds find it says ``Confirmation.stability`` (``cs.confirm(...,
+        repeats=3)``).
+        """
+        if self.frequency is None:
+            return {}
+        return {head: float(self.frequency[head.layer, head.index]) for head in self}
+
     def top(self, k: int | None = None) -> list[Unit]:
         """The first heads of the order.
 

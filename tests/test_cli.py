@@ -296,9 +296,9 @@ def test_all_controls_are_shown_beside_the_verdict_and_count_in_it(find, load_kn
     assert (proof["verdict"], proof["specificity"]["shared_with"]) == ("not localized", ["others", "more"])
     assert [control["task"] for control in proof["controls"]] == ["others", "more"]
     assert proof["specificity"]["shared_with"] == ["others", "more"]
-    shares = [control["share_lost"] for control in proof["controls"]]
+    shares = [control["loss"] for control in proof["controls"]]
     assert proof["specificity"]["mean"]["loss"] == pytest.approx(np.mean(shares))
-    assert proof["specificity"]["own"]["loss"] == proof["share_lost"]
+    assert proof["specificity"]["own"]["loss"] == proof["loss"]
 
 
 def test_without_a_word_on_controls_the_default_ones_are_measured_and_told_in_a_line(find, tmp_path, few_skills):

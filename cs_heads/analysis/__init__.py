@@ -9,13 +9,13 @@ answers fewer than 20 examples right, so that nothing could be seen to drop.
 Else *not localized*. ``cs_heads.analysis.verdict`` has the rule.
 
 A **drop** is the baseline less the score with heads off, on their scale of 0 to 1 (drop@k: with the top k); the
-*relative drop* is its share of the baseline, the *share lost* or *loss* that of what lies above chance. A *point* is a
+*relative drop* is its share of the baseline, the *loss* that of what lies above chance. A *point* is a
 percentage point: 2 points are a drop of .02. All come with 95 % intervals:
 
 >>> import numpy as np
 >>> from cs_heads.analysis.losses import task_drop
 >>> drop = task_drop("choices of four", 0.25, [(np.repeat([1.0, 0.0], [90, 10]), np.repeat([1.0, 0.0], [45, 55]))])
->>> [round(number, 2) for number in (drop.drop, drop.relative_drop, drop.share_lost)]
+>>> [round(number, 2) for number in (drop.drop, drop.relative_drop, drop.loss)]
 [0.45, 0.5, 0.69]
 
 An analysis takes tasks in roles: the *own* task of the heads, *siblings* (other data of the same capability),

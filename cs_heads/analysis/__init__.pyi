@@ -33,6 +33,7 @@ from .gating import score_of_heads as score_of_heads
 from .gating import seed_agreement as seed_agreement
 from .gating import taxonomy as taxonomy
 from .gating import toggle_curves as toggle_curves
+from .least import LeastSet as LeastSet
 from .losses import TaskDrop as TaskDrop
 from .overlap import Overlap as Overlap
 from .overlap import head_overlap as head_overlap
@@ -44,6 +45,7 @@ from .scale import scale_study as scale_study
 from .sparsity import SparsityCurve as SparsityCurve
 from .sparsity import measure_sparsity as measure_sparsity
 from .sparsity import sparsity_curve as sparsity_curve
+from .stability import Stability as Stability
 from .swearing import swearing_prompts as swearing_prompts
 from .swearing import swearing_under as swearing_under
 from .universal import UniversalHeads as UniversalHeads

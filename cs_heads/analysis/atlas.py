@@ -11,6 +11,8 @@ from typing_extensions import Unpack
 from cs_heads.analysis.atlas_result import Atlas, needed_by_most
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.drops import Column, measure_drops
+from cs_heads.analysis.least import least_set
+from cs_heads.analysis.least import most_evaluations as most_of_least
 from cs_heads.analysis.random_comparison import N_RANDOM, first_round, most_evaluations
 from cs_heads.analysis.random_heads import random_sets
 from cs_heads.arguments import check_integer, check_one_of, check_seed, check_weight
@@ -29,6 +31,7 @@ from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.tasks.controls import MIN_DEFAULTS, family_of, kin_among
 from cs_heads.tasks.sides import check_tasks, distinct
+from cs_heads.units import Unit
 
 
 @one_bar("atlas")
@@ -61,7 +64,7 @@ def atlas(
         k: Heads of each skill (None: 5, or half of a grid of fewer than ten heads).
         budget: Example-evaluations of the search of all skills together (None: for each half of what
             ``find_heads`` takes, 4,000 up to 800 heads, beside the intact runs).
-            The proof takes some ``n × (6 + skills)`` for each skill, up to ``n × (17 + skills)`` where its heads
+            The proof takes some ``n × (11 + skills)`` for each skill, up to ``n × (22 + skills)`` where its heads
             take little more than random ones.
         seed: Seeds all draws.
         n: Unseen examples of each skill at most.
@@ -118,7 +121,7 @@ def atlas(
         each = per_task(judged.grid.size)
         searched = sum(sizes) + each * len(finding) if budget is None else budget
         sizes_unseen = [one.n_examples for one in unseen.values()]
-        judging = sum(n * (1 + len(listed)) + most_evaluations(n_random, n) for n in sizes_unseen)
+        judging = sum(_most_of_proof(k, n, len(listed), n_random) for n in sizes_unseen)
         ready = preparation_of(*finding, *unseen.values())
         expect(searched + judging + ready)
         step("search", names)
@@ -128,27 +131,27 @@ def atlas(
         rankings = {name: found for name, found in zip(names, joint.rankings, strict=True) if found is not None}
         apart = {frozenset((names[i], names[j])) for i, j in pairs}
         kin = {name: [other for other in rankings if frozenset((other, name)) in apart] for name in rankings}
-        heads = {name: found.top(k) for name, found in rankings.items()}
+        top = {name: found.top(k) for name, found in rankings.items()}
         step("matrix")
+        heads = {name: _fewest(unseen[name], first) for name, first in top.items()}
         columns = [Column(name, "own", (unseen[name],)) for name in rankings]
         drops = measure_drops(columns, heads, {name: name for name in rankings}, seed)
         step("random heads")
         universal = needed_by_most(judged.grid, joint.losses, joint.errors, [*rankings], kin)
         apart_of = {
-            name: [h for h in dict.fromkeys((*found.shared, *universal)) if h not in heads[name]]
+            name: [h for h in dict.fromkeys((*found.shared, *universal)) if h not in top[name]]
             for name, found in rankings.items()
         }
         # As each proof draws them, all in forwards that they share.
         grid, first = judged.grid, list[Asked]()
         for name, others in apart_of.items():
-            found = grid.mask(heads[name])
-            sets = random_sets(grid, found, grid.mask(others), n_random, seed)
-            first.append(first_round(unseen[name], found, sets, seed))
+            sets = random_sets(grid, grid.mask(top[name]), grid.mask(others), n_random, seed)
+            first.append(first_round(unseen[name], grid.mask(heads[name]), sets, seed))
         measure_together(first)
         proofs = {
             name: measure_proof(
                 unseen[name],
-                heads[name],
+                top[name],
                 exclude=apart_of[name],
                 name=name,
                 controls=[(other, unseen[other]) for other in rankings if other not in (name, *kin[name])],
@@ -160,7 +163,7 @@ def atlas(
         }
         few = min(len(rankings) - 1 - len(others) for others in kin.values()) < MIN_DEFAULTS
         return Atlas(
-            rankings=rankings,
+            rankings={name: found.proved(heads[name]) for name, found in rankings.items()},
             losses=joint.losses,
             errors=joint.errors,
             drops=drops,
@@ -180,6 +183,15 @@ def atlas(
                 "seed": seed,
             },
         )
+
+
+def _fewest(experiment: Experiment, heads: list[Unit]) -> list[Unit]:
+    least = least_set(experiment, heads)
+    return heads if least is None else list(least.heads)
+
+
+def _most_of_proof(k: int, n: int, n_skills: int, n_random: int) -> int:
+    return n * (1 + n_skills) + most_of_least(k, n) + most_evaluations(n_random, n)
 
 
 _FEW = "{} skills tell little of what every skill needs: use four or more that are not kin"

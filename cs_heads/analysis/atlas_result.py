@@ -47,9 +47,9 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
         losses: What each head takes from each skill among other heads that are off, as a share of its score above
             chance.
         errors: The standard errors of these; NaN for a head that was never off.
-        drops: What the first ``k`` heads of each skill take from every skill on unseen examples.
+        drops: What the heads of each skill take from every skill on unseen examples.
         proofs: The verdict on the heads of each skill.
-        k: Heads of each skill that go off in the proofs.
+        k: Heads of each skill that were searched for; the fewest of them that do nine tenths of the harm are proved.
         left_out: Skills that the model cannot do, and why.
         spent: Example-evaluations.
         provenance: Model, skills and seed.
@@ -100,8 +100,9 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
 
     @property
     def heads(self) -> dict[str, tuple[Unit, ...]]:
-        """The first ``k`` heads of each skill."""
-        return {name: tuple(ranking.top(self.k)) for name, ranking in self.rankings.items()}
+        """The heads of each skill: those proved, or the first ``k`` where there is no proof."""
+        first = {name: tuple(ranking.top(self.k)) for name, ranking in self.rankings.items()}
+        return first | {name: proof.heads for name, proof in self.proofs.items()}
 
     @property
     def universal(self) -> tuple[Unit, ...]:
@@ -113,14 +114,14 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
     def shared(self) -> dict[Unit, tuple[str, ...]]:
         """Heads of two skills or more that are not universal, and which these are.
 
-        A head is one of a skill where it is among its first ``k``, or takes a tenth of the score above chance and more
+        A head is one of a skill where it is among its ``heads``, or takes a tenth of the score above chance and more
         than four standard errors.
         """
         serving: dict[Unit, list[str]] = {}
         universal = {*self.universal}
         for place, (name, ranking) in enumerate(self.rankings.items()):
             clear = (self.losses[place] > _CLEAR * self.errors[place]) & (self.losses[place] > _MUCH)
-            for head in sorted({*ranking.top(self.k), *ranking.grid.units(clear)} - universal):
+            for head in sorted({*self.heads[name], *ranking.grid.units(clear)} - universal):
                 serving.setdefault(head, []).append(name)
         kept = {head: tuple(names) for head, names in serving.items() if len(names) > 1}
         return dict(sorted(kept.items(), key=lambda item: (-len(item[1]), item[0])))
@@ -150,7 +151,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
 
         Skills whose heads go off down, skills measured across; NaN where a skill cannot tell.
         """
-        return self.drops.matrix("share_lost")
+        return self.drops.matrix("loss")
 
     def means(self) -> tuple[float, float]:
         """The mean loss of skills to their own heads, and to those of other skills.
@@ -173,7 +174,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
         """The tree of skills by the heads they need, as SciPy's dendrograms take it (average linkage).
 
         The distance of two skills is 1 less the cosine of what heads take from each beyond what they take from all in
-        the mean. These heads are the first ``k`` of any skill, but for universal ones.
+        the mean. These heads are those of any skill, but for universal ones.
         """
         from scipy.cluster.hierarchy import linkage, optimal_leaf_ordering
         from scipy.spatial.distance import squareform
@@ -202,7 +203,10 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
         return sorted(groups, key=lambda group: (-len(group), self.skills.index(group[0])))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a skill: its heads, own loss and mean loss of the others, on unseen examples, and the verdict."""
+        """One row a skill: its heads, own loss and mean loss of the others, on unseen examples, and the verdict.
+
+        ``frequency`` is the share of the resamples of the search that select its heads, on average.
+        """
         matrix = self.matrix()
         rows = []
         for name, proof in self.proofs.items():
@@ -219,6 +223,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
                     "loses most": worst,
                     "loss of that": np.nan if worst is None else others[worst],
                     "random": proof.random_drop / above if above > 0 else np.nan,
+                    "frequency": np.mean([*self.rankings[name].stability.values()] or [np.nan]),
                     "verdict": f"{proof.headline}{' (close)' if proof.close else ''}",
                 }
             )

@@ -15,9 +15,10 @@ from cs_heads.analysis.drops import Column, Found, check_columns, heads_of, meas
 from cs_heads.analysis.least import LeastSet, least_set
 from cs_heads.analysis.least import most_evaluations as most_of_least
 from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
-from cs_heads.analysis.random_comparison import MIN_MARGIN, N_RANDOM, compare_with_random, most_evaluations
+from cs_heads.analysis.random_comparison import N_RANDOM, compare_with_random, most_evaluations
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
+from cs_heads.analysis.stability import Stability, search_of
 from cs_heads.analysis.verdict import Verdict, is_localized, judge
 from cs_heads.arguments import check_integer, check_list, check_seed, check_type
 from cs_heads.cluster import ModelLike
@@ -46,6 +47,8 @@ from cs_heads.experiment.protocol import (
 )
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.experiment.without import Without
+from cs_heads.methods.find import find_heads
+from cs_heads.methods.registry import METHODS
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Proportion
@@ -78,6 +81,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         specificity: Losses of the task and of the controls that count (None: there are none to compare).
         least: Which of the heads given these are, where the fewest of them were sought that do nine tenths of the harm.
         but_for: Controls of the task's form that lose much, where it is *specific* but for these.
+        stability: How often heads and verdict come again with other seeds, where ``repeats`` were asked for.
         close_because: Why another verdict is compatible with the intervals (None: none is).
         notes: What the verdict cannot tell.
 
@@ -88,7 +92,18 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     _written = (
         *("heads", "result", "random_drop", "random_drops", "p", "p_sets", "p_examples", "n_as_harmful"),
         *("verdict", "headline", "but_for", "localized", "close", "close_because"),
-        *("reasons", "notes", "controls", "kin", "least", "default_controls", "specificity", "spent", "provenance"),
+        *(
+            "reasons",
+            "notes",
+            "controls",
+            "kin",
+            "least",
+            "stability",
+            "default_controls",
+            "specificity",
+            "spent",
+            "provenance",
+        ),
     )
 
     heads: tuple[Unit, ...]
@@ -107,6 +122,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     kin: tuple[TaskDrop, ...] = ()
     but_for: tuple[str, ...] = ()
     least: LeastSet | None = None
+    stability: Stability | None = None
     close_because: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -147,9 +163,10 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All that is said with the verdict: the reasons, whether it is close, and the notes."""
+        """All that is said with the verdict: the reasons, whether it is close, its repeats, and the notes."""
         close = () if self.close_because is None else (f"close: {self.close_because}",)
-        return (*self.reasons, *close, *(f"note: {note}" for note in self.notes))
+        again = () if self.stability is None else (self.stability.told,)
+        return (*self.reasons, *close, *again, *(f"note: {note}" for note in self.notes))
 
     @property
     def drop(self) -> float:
@@ -229,7 +246,8 @@ def confirm(
     off: Sequence[HeadLike] | None = None,
     n: int = 100,
     n_random: int = N_RANDOM,
-    least: bool = False,
+    least: bool = True,
+    repeats: int = 0,
     **settings: Unpack[SettingsArguments],
 ) -> Confirmation:
     """Ablate heads on unseen examples of their task, beside random heads of the same layers, and give a verdict.
@@ -251,9 +269,9 @@ def confirm(
     It is ``close`` where the 95 % intervals allow another verdict. Each random set is measured on a few examples, on
     more only while it may do as much harm as the heads. With ``2 × n`` for the task that costs some ``8 × n``
     example-evaluations, and up to ``22 × n`` where the heads take little more than random ones (with ``n`` below 38 up
-    to ``2 × n + 750``). The least set of five heads takes ``5 × n`` more. Each control given adds ``2 × n``, each
+    to ``2 × n + 750``); the least set of five heads takes ``5 × n`` of it more. Each control given adds ``2 × n``, each
     default one ``n`` (14 or 15, on the demo model 7), and each kin ``n``; mean and resample ablation take another run
-    of each task's examples beforehand.
+    of each task's examples beforehand. Each of ``repeats`` takes a search and a proof more.
 
     Args:
         model: A model, the name of one, or a ``Cluster``.
@@ -276,7 +294,10 @@ def confirm(
         n: Unseen examples at most.
         n_random: Random sets of heads, or all there are. With fewer than 125 no p over sets may be below .01, and
             *localized* means that none of them does as much harm: by luck alone once in ``1 + n_random`` cases.
-        least: Prove the fewest of the heads that do nine tenths of their harm, and name the others, passengers.
+        least: Prove the fewest of the heads that do nine tenths of their harm, and name the others, passengers; False
+            proves all.
+        repeats: Search and prove again so often, as ``find_heads`` made the ranking but with the next seeds:
+            ``Confirmation.stability`` says how often each head and the verdict come again.
         settings: As of ``Experiment``.
 
     Returns:
@@ -286,12 +307,13 @@ def confirm(
     Raises:
         ValueError: A task without unseen examples; a control that shares a question with the task, or with the finding
             side of another control; a head outside the grid, one named twice or also in ``exclude``; a ranking of other
-            weights than the model's. Raised before the model runs.
+            weights than the model's; ``repeats`` of heads that ``find_heads`` did not find. Raised before it runs.
     """
     check_seed(seed)
     check_integer("n", n, MIN_CORRECT)
     check_integer("n_random", n_random, 1)
     check_type("least", least, bool)
+    search = search_of(heads) if check_integer("repeats", repeats, 0) else {}
     given, kin = without_kin(check_controls(controls, task), task)
     if isinstance(heads, HeadRanking):
         exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
@@ -331,7 +353,22 @@ def confirm(
             said = (remedy(own, own.baseline()), *said)
         # Their own count has what the ablation ran beforehand.
         spent = sum(each.spent for each in (experiment, *others, *beside))
-        return replace(proof, spent=spent, notes=(*proof.notes, *said))
+    proof = replace(proof, spent=spent, notes=(*proof.notes, *said))
+    if not repeats:
+        return proof
+    asked = controls if METHODS[search["method"]].takes_controls else None
+    judged: dict[str, Any] = {"off": off, "n": n, "n_random": n_random, "least": least, **settings}
+    again = []
+    for other in range(seed + 1, seed + 1 + repeats):
+        found = find_heads(model, task, controls=asked, seed=other, off=off, **search, **settings)
+        once = confirm(model, task, found, controls=controls, seed=other, **judged)
+        again.append(replace(once, spent=once.spent + found.spent))
+    stability = Stability(
+        heads=tuple(once.heads for once in again),
+        verdicts=tuple(once.verdict for once in again),
+        spent=sum(once.spent for once in again),
+    )
+    return replace(proof, stability=stability, spent=spent + stability.spent)
 
 
 @one_bar("confirm", outermost=True)
@@ -347,7 +384,7 @@ def measure_proof(
     kin: Sequence[tuple[str, ExperimentLike]] = (),
     n_random: int = N_RANDOM,
     seed: int = 0,
-    least: bool = False,
+    least: bool = True,
 ) -> Confirmation:
     """``confirm`` for experiments of any kind: ablate heads on every example, beside random heads of the same layers.
 
@@ -411,18 +448,14 @@ def measure_proof(
     ]
     if others:
         check_columns(others)
-    own = explicit(grid, [[], heads])
     sizes = [2 * experiment.n_examples, *(2 * other.n_examples for _, other in beside)]
     prepared = preparation_of(experiment, *(each for _, each in beside))
-    chosen = most_of_least(len(heads), experiment.n_examples) + experiment.n_examples if least else 0
+    chosen = most_of_least(len(heads), experiment.n_examples) if least else 0
     expect(sum(sizes) + most_evaluations(len(drawn), experiment.n_examples) + chosen + prepared)
+    fewest = least_set(experiment, heads) if least else None
+    heads = heads if fewest is None else fewest.heads
+    own = explicit(grid, [[], heads])
     baseline, ablated = measured(experiment, own)
-    fewest = None
-    if least and len(heads) > 1 and (baseline - ablated).mean() >= MIN_MARGIN * baseline.mean() > 0:
-        fewest = least_set(experiment, heads, baseline, ablated)
-        heads = fewest.heads
-        own = explicit(grid, [[], heads])
-        baseline, ablated = measured(experiment, own)
     measure_together([Asked(experiment, own), *(Asked(other, own) for _, other in beside if other.grid == grid)])
     like = like_note(found, without, drawn) + (f", as many as all {found.sum()}," if fewest is not None else "")
     random = compare_with_random(experiment, drawn, baseline, ablated, like=like, seed=seed)
@@ -463,9 +496,9 @@ def measure_proof(
 
 
 def _loss(drop: TaskDrop) -> str:
-    low, high = drop.share_interval
+    low, high = drop.loss_interval
     bounds = "" if np.isnan(low) or np.isnan(high) else f" ({low:+.2f} to {high:+.2f})"
-    return f"{_share(drop.share_lost)}{bounds}"
+    return f"{_share(drop.loss)}{bounds}{', below chance' if drop.loss > 1 else ''}"
 
 
 def _share(share: float) -> str:

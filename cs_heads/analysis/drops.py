@@ -112,7 +112,7 @@ class TaskDrops(Result, Drawable, picture="specificity"):
         """Sets of heads down, tasks across: one property of ``TaskDrop`` in each cell.
 
         Args:
-            value: Which: ``"drop"``, ``"relative_drop"``, ``"share_lost"``, or another number that a ``TaskDrop`` has.
+            value: Which: ``"drop"``, ``"relative_drop"``, ``"loss"``, or another number that a ``TaskDrop`` has.
 
         Raises:
             ValueError: A ``TaskDrop`` has no such property.

@@ -45,7 +45,7 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
 
     ``forms`` say in which form a column of ``drops`` is: ``letters``, ``full`` or ``control``. A set of questions is
     broken where a candidate takes ``MIN_LOST`` of its score above chance or more and some for certain, and spared where
-    the interval of the share lost ends below that; else, or where its baseline is too low, it is undecided.
+    the interval of the loss ends below that; else, or where its baseline is too low, it is undecided.
 
     Attributes:
         drops: What each candidate takes from each set of questions.
@@ -113,7 +113,7 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
 
     def _kind(self, found: str, letters: str, full: str, control: str) -> Kind:
         if control != "none":
-            left = {form: [1 - drop.share_lost for _, drop in self._of(found, form)] for form in {*self.forms.values()}}
+            left = {form: [1 - drop.loss for _, drop in self._of(found, form)] for form in {*self.forms.values()}}
             tasks = [*left.get("letters", ()), *left.get("full", ())]
             return "universal" if any(is_universal(share, tasks) for share in left.get("control", ())) else "control"
         if full != "none":
@@ -140,7 +140,7 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         return self.drops.spent
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per (candidate, set): kind, form, score, drop and share lost, and whether the set is broken."""
+        """One row per (candidate, set): kind, form, score, drop and loss, and whether the set is broken."""
         frame = self.drops.to_frame().drop(columns="role")
         frame.insert(2, "kind", [self.kind(found) for found in frame["found"]])
         frame.insert(3, "form", [self.forms[name] for name in frame["task"]])
@@ -155,7 +155,7 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         return {**self.drops.to_dict(), "forms": dict(self.forms), "kinds": kinds}
 
     def _table(self) -> pd.DataFrame:
-        table = self.drops.matrix("share_lost")
+        table = self.drops.matrix("loss")
         table.insert(0, "kind", [self.kind(str(found)) for found in table.index])
         return table
 
@@ -245,8 +245,8 @@ def _check_forms(forms: Sequence[Role]) -> None:
 
 
 def _is_broken(drop: TaskDrop) -> bool:
-    return drop.share_lost >= MIN_LOST and drop.interval[0] > 0
+    return drop.loss >= MIN_LOST and drop.interval[0] > 0
 
 
 def _is_spared(drop: TaskDrop) -> bool:
-    return not _is_broken(drop) and drop.share_interval[1] < MIN_LOST
+    return not _is_broken(drop) and drop.loss_interval[1] < MIN_LOST

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 
+from cs_heads.analysis.random_comparison import MIN_MARGIN
 from cs_heads.designs import explicit
 from cs_heads.experiment.protocol import ExperimentLike, measured
 from cs_heads.record import Record
@@ -28,6 +28,7 @@ class LeastSet(Record):
         without: Drop of the others with each head left on, in the order given.
         order: Heads by that, those first without which the least is lost.
         first: Drop of the first 1, 2, ... of ``order``, up to all.
+        rest: Drop of the passengers alone.
     """
 
     heads: tuple[Unit, ...]
@@ -36,6 +37,7 @@ class LeastSet(Record):
     without: tuple[float, ...]
     order: tuple[Unit, ...]
     first: tuple[float, ...]
+    rest: float
     spent: int
 
     @property
@@ -46,30 +48,31 @@ class LeastSet(Record):
             return f"each of the {n} heads is needed: without any one they do less than {MOST_OF:.1f} of the harm"
         alone, more = (", ".join(map(str, heads)) for heads in (self.heads, self.passengers))
         does = "does" if n == 1 else "do"
-        return f"{alone} {does} {share:.2f} of the harm of all {len(self.order)} heads; passengers, not proved: {more}"
+        by_itself = (
+            "" if self.rest < MIN_MARGIN * self.drop else f" (without these they do {self.rest / self.drop:.2f})"
+        )
+        all_ = len(self.order)
+        return f"{alone} {does} {share:.2f} of the harm of all {all_} heads; passengers, not proved: {more}{by_itself}"
 
 
 def most_evaluations(k: int, n_examples: int) -> int:
-    """What ``least_set`` takes at most, beside what is known of all heads and of none."""
-    return (2 * k - 2) * -(-n_examples // 2)
+    """What ``least_set`` and the set that it names take at most, beside what is known of all heads and of none."""
+    return (2 * k - 1) * -(-n_examples // 2) + n_examples // 2
 
 
-def least_set(
-    experiment: ExperimentLike,
-    heads: Sequence[Unit],
-    intact: Float[np.ndarray, " example"],
-    ablated: Float[np.ndarray, " example"],
-) -> LeastSet:
-    """Leave each of two heads or more on in turn, then turn off the first 1, 2, ... of those that are missed most.
+def least_set(experiment: ExperimentLike, heads: Sequence[Unit]) -> LeastSet | None:
+    """Leave each head on in turn, then turn off the first 1, 2, ... of those that are missed most.
 
-    Where heads stand in for each other none is missed, and they stay in the order given.
+    Where heads stand in for each other none is missed, and they stay in the order given. None where there is nothing to
+    choose: one head, or all together take less than a tenth of the score.
 
     Args:
         experiment: On unseen examples of the task, of which every other one is measured.
         heads: Those to choose from, the most important first.
-        intact: Score of each example with nothing off.
-        ablated: The same with all heads off.
     """
+    intact, ablated = measured(experiment, explicit(experiment.grid, [[], heads]))
+    if len(heads) < 2 or not (intact - ablated).mean() >= MIN_MARGIN * intact.mean() > 0:
+        return None
     half = np.arange(0, len(intact), 2)
 
     def drops(sets: list[list[Unit]]) -> list[float]:
@@ -81,12 +84,15 @@ def least_set(
     order = [heads[place] for place in np.argsort(without, kind="stable")]
     first = [*drops([order[:n] for n in range(1, len(order))]), full]
     n = next(n for n, drop in enumerate(first, start=1) if drop >= MOST_OF * full - 1e-9)
+    passengers = [head for head in heads if head not in order[:n]]
+    rest = drops([passengers])[0] if passengers else 0.0
     return LeastSet(
         heads=tuple(head for head in heads if head in order[:n]),
-        passengers=tuple(head for head in heads if head not in order[:n]),
+        passengers=tuple(passengers),
         drop=full,
         without=tuple(without),
         order=tuple(order),
         first=tuple(first),
-        spent=most_evaluations(len(heads), len(intact)) + len(intact) // 2 * (n < len(heads)),
+        rest=rest,
+        spent=most_evaluations(len(heads), len(intact)) if passengers else (2 * len(heads) - 2) * len(half),
     )

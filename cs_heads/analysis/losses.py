@@ -46,9 +46,9 @@ class TaskDrop(Record):
         score: Score with the heads off.
         interval: That of ``drop``; here and below a bound that is not known is NaN.
         too_low: Why the task cannot show a drop, where its baseline does not allow one (None: it can): its relative
-            drop and share lost are NaN then, for they would be nothing but noise.
+            drop and loss are NaN then, for they would be nothing but noise.
         relative_interval: That of ``relative_drop``.
-        share_interval: That of ``share_lost``.
+        loss_interval: That of ``loss``.
 
     Raises:
         ValueError: A lower bound above its upper one.
@@ -56,7 +56,7 @@ class TaskDrop(Record):
 
     _written = (
         *("task", "n_examples", "chance", "baseline", "score", "drop", "interval"),
-        *("relative_drop", "relative_interval", "share_lost", "share_interval", "too_low"),
+        *("relative_drop", "relative_interval", "loss", "loss_interval", "too_low"),
     )
 
     task: str
@@ -67,10 +67,10 @@ class TaskDrop(Record):
     interval: Interval
     too_low: str | None = None
     relative_interval: Interval = UNKNOWN
-    share_interval: Interval = UNKNOWN
+    loss_interval: Interval = UNKNOWN
 
     def __post_init__(self) -> None:
-        for name in ("interval", "relative_interval", "share_interval"):
+        for name in ("interval", "relative_interval", "loss_interval"):
             low, high = getattr(self, name)
             if low > high:
                 raise ValueError(f"{name} must be a lower and an upper bound, got {low}, {high}")
@@ -86,7 +86,7 @@ class TaskDrop(Record):
         return self.drop / self.baseline if self.baseline and not self.too_low else float("nan")
 
     @property
-    def share_lost(self) -> float:
+    def loss(self) -> float:
         """Drop as a share of what the baseline has above chance; NaN where the baseline is too low to show one."""
         return self.drop / (self.baseline - self.chance) if self.baseline > self.chance and not self.too_low else np.nan
 
@@ -135,7 +135,7 @@ def task_drop(
         interval=interval,
         too_low="; ".join(named) or None,
         relative_interval=UNKNOWN if named else relative,
-        share_interval=UNKNOWN if named else share,
+        loss_interval=UNKNOWN if named else share,
     )
 
 
@@ -192,11 +192,11 @@ def shared_line(effects: Mapping[str, Any]) -> str:
 
 def loss_of(drop: TaskDrop) -> Loss | None:
     """The loss of a task; None where its baseline is too low, or may be no better than chance."""
-    low, high = drop.share_interval
-    if np.isnan([drop.share_lost, low, high]).any():
+    low, high = drop.loss_interval
+    if np.isnan([drop.loss, low, high]).any():
         return None
     # Rounding must not leave the loss outside.
-    return Loss(float(drop.share_lost), min(low, float(drop.share_lost)), max(high, float(drop.share_lost)))
+    return Loss(float(drop.loss), min(low, float(drop.loss)), max(high, float(drop.loss)))
 
 
 def combined(losses: Sequence[Loss], weights: Sequence[float]) -> Loss:
@@ -311,7 +311,7 @@ class _Estimate:
 def paired_intervals(
     parts: Sequence[tuple[Scores, Scores]], chance: float, seed: int = 0
 ) -> tuple[Interval, Interval, Interval]:
-    """The intervals of a task's drop, of its relative drop, and of its share lost above ``chance``.
+    """The intervals of a task's drop, of its relative drop, and of its loss above ``chance``.
 
     Where all scores are 0 or 1 the drop's interval is Newcombe's for paired proportions (Statistics in Medicine 17,
     1998, method 10: Wilson intervals, squared and added), and those of the ratios recover their variances from the same
@@ -409,7 +409,7 @@ def _added(one: float, other: float, r: float) -> float:
 
 
 def _ratio(intact: _Estimate, off: _Estimate, r: float, chance: float) -> Interval:
-    """Of the share lost: 1 less the ratio of the scores above chance."""
+    """Of the loss: 1 less the ratio of the scores above chance."""
     bottom, top = intact.value - chance, off.value - chance
     if bottom <= intact.below:
         return UNKNOWN

@@ -45,7 +45,7 @@ class ModelScale:
 
     ``localization`` is the share of the score above chance that is lost with the top heads off, less what random heads
     of the same layers take of it: 1 where everything rests on the top heads and 0 where they are like any others.
-    ``interval`` is its 95 % interval, over the examples (``TaskDrop.share_interval``) and over the random sets
+    ``interval`` is its 95 % interval, over the examples (``TaskDrop.loss_interval``) and over the random sets
     (Student's, for their mean; squared and added). Both are None where the baseline is too low. ``half`` is the number
     of heads that take half of the score above chance. ``effective`` is the number of heads that would share the
     positive importance evenly: (Σ importance)² / Σ importance². ``profile`` is the share of that importance in each
@@ -220,8 +220,8 @@ def _model(name: str, study: Study, k: int | None) -> ModelScale:
 
 
 def _localization(proof: Confirmation) -> tuple[float | None, tuple[float, float] | None]:
-    """The index and its interval; None where no share lost is known, or no interval of it."""
-    lost, bounds = proof.result.share_lost, proof.result.share_interval
+    """The index and its interval; None where no loss is known, or no interval of it."""
+    lost, bounds = proof.result.loss, proof.result.loss_interval
     if np.isnan(lost):
         return None, None
     above = proof.result.baseline - proof.result.chance

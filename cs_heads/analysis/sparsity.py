@@ -83,7 +83,7 @@ class SparsityCurve(Result, Drawable, picture="sparsity"):
         if not 0 < share <= 1:
             raise ValueError(f"share must lie in (0, 1], got {share}")
         curve = self.drops[task or self.own]
-        return next((k for k, drop in enumerate(curve) if drop.share_lost >= share), None)
+        return next((k for k, drop in enumerate(curve) if drop.loss >= share), None)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per (task, k): role, the head that is off from here on, score and drops with intervals."""

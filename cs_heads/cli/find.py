@@ -138,19 +138,20 @@ def find(options: argparse.Namespace) -> None:
         options.k = found.provenance["k"]  # by default what fits the grid
         proof = judge(found, k=options.k, **settings)
         seconds = {"find": between - start, "confirm": perf_counter() - between}
+        found = found.proved(proof.heads)
         result = _result(options, task, found, proof, seconds)
         if unseen is None:
             _print_result(options, result, found, proof)
             return
         # Results are told and lie on disk before the model runs once more, for what is looked at.
         written = [write_config(options.parser, options, options.arguments)]
-        written += _write(options.out, options.k, result, found)
+        written += _write(options.out, result, found)
         if not options.json:
             _print_result(options, result, found, proof)
         if curve and not proof.result.too_low:
             written += _measure_curve(options.out, unseen, found, result, options.seed)
         if found.grid.kind == "heads":
-            written += _attend(options.out, local_model(model), task, found.top(options.k), settings)
+            written += _attend(options.out, local_model(model), task, found.heads, settings)
         written.append(write_report(options.out, options.out / "report.html"))
     if options.json:
         _print_result(options, result, found, proof)
@@ -167,8 +168,8 @@ def _result(
         "method": found.method,
         "baseline": found.provenance["baseline"],
         "prepend_bos": None if task.over_token_ids else found.provenance["prepend_bos"],
-        "heads": [_row(found, head) for head in found.top(options.k)],
-        "claimed": [_row(found, head) for head in found.claimed_beyond(options.k)],
+        "heads": [_row(found, head) for head in found],
+        "passengers": [_row(found, head) for head in proof.passengers],
         "shared": found.shared_effects,
         "interfering": [_row(found, head) for head in found.interfering],
         "spent": found.spent,
@@ -211,12 +212,10 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     print(f"{_prepended_line(result['prepend_bos'], asked, chat)}\n")
     unit = "" if found.unit == "score lost" else f" ({found.unit})"
     print(f"{'unit' if found.grid.kind != 'heads' else 'head':<8}{'importance':>10}{unit}")
-    for row in (*result["heads"], *({**row, "head": f"{row['head']} ✓"} for row in result["claimed"])):
+    for row in result["heads"]:
         low, high = row.get("interval", (None, None))
         bounds = "" if low is None else f"  ({low:+.3f} to {high:+.3f})"
         print(f"{row['head']:<8}{row['importance']:>+10.3f}{bounds}")
-    if result["claimed"]:
-        print(f"✓ beyond the first {len(result['heads'])}, but claimed too")
     if result["shared"]:
         told = [f"  {shared_line(effects)}" for effects in result["shared"]]
         print("left out, because the controls need them too (shared):", *told, sep="\n")
@@ -255,7 +254,7 @@ def _print_controls(proof: Confirmation) -> None:
         print(f"  control {control.task}: {control.baseline:.3f} to {control.score:.3f}{lost}")
 
 
-def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking) -> list[Path]:
+def _write(folder: Path, result: dict[str, Any], found: HeadRanking) -> list[Path]:
     from cs_heads.plot.style import draw_to
     from cs_heads.record import write_json
     from cs_heads.report.findings import CURVE, RESULT
@@ -264,7 +263,7 @@ def _write(folder: Path, k: int, result: dict[str, Any], found: HeadRanking) -> 
     (folder / CURVE).unlink(missing_ok=True)
     written = [write_json(folder / RESULT, result), folder / "ranking.json"]
     found.save(written[-1])
-    return written + draw_to(folder / "heads.png", plot.heads, found, k, verdict=result["confirm"]["verdict"])
+    return written + draw_to(folder / "heads.png", plot.heads, found, found.k, verdict=result["confirm"]["verdict"])
 
 
 def _heads_of_curve(size: int) -> int:

@@ -157,7 +157,7 @@ def prepared_search(
             return replace(
                 ranking,
                 off=tuple(ranking.grid.resolve(head) for head in off),
-                provenance={**provenance, "k": k, "seed": seed, "budget": budget},
+                provenance={**provenance, "k": k, "seed": seed, "budget": budget, "options": _kept(options)},
                 notes=(*repeated, *fitted, *dense, *told, *left_out),
                 examples=tuple(sorted({*ranking.examples, *seen})),
             )
@@ -198,6 +198,12 @@ def _chosen(name: str, options: dict[str, Any], settings: Settings) -> Method:
                 f"{each} must be {value!r} for method {name!r}, which does not ablate by mask; got {got!r}"
             )
     return method
+
+
+def _kept(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as a ranking keeps them: None for what is no plain value, such as another ranking."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return {name: value if isinstance(value, bool | int | float | str) else None for name, value in given.items()}
 
 
 def _densities(method: Method, options: dict[str, Any], grid: Grid) -> tuple[dict[str, float], tuple[str, ...]]:

@@ -111,7 +111,7 @@ def atlas(found: Atlas, ax: Axes | None = None) -> Axes:
     ax.set(xticks=ticks[0], yticks=ticks[1], xlabel=grid.word, ylabel="layer", title=_title(found))
     ax.spines[:].set_visible(False)
     ax.tick_params(length=2)
-    _draw_legend(ax, squares, _framed(found.k, square >= _OVER, bool(others)))
+    _draw_legend(ax, squares, _framed(square >= _OVER, bool(others)))
     return ax
 
 
@@ -181,7 +181,7 @@ def skill_matrix(found: Atlas, ax: Axes | None = None) -> Axes:
     """
     _check(found)
     looks = skill_looks(found.skills, found.linkage())
-    ax = drop_matrix(found.drops, ax, "share_lost", order=list(looks))
+    ax = drop_matrix(found.drops, ax, "loss", order=list(looks))
     for axis in (ax.xaxis, ax.yaxis):
         labels = [label.get_text() for label in axis.get_ticklabels()]
         axis.set_ticklabels([f"{label} {look.letter}" for label, look in zip(labels, looks.values(), strict=True)])
@@ -299,9 +299,9 @@ def _legend_squares(
     return squares
 
 
-def _framed(k: int, lettered: bool, others: bool) -> str:
+def _framed(lettered: bool, others: bool) -> str:
     """What frames and letters mean."""
-    first = f"the first {k} heads of a skill"
+    first = "the heads of a skill"
     if others:
         return f"framed: {first}; thin letter: others"
     return f"framed{', with a letter' if lettered else ''}: {first}"

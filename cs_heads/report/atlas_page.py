@@ -106,7 +106,7 @@ def _answer(found: Atlas, word: str) -> Part:
     return {
         "verdict": verdicts_of(found),
         "kind": "specific" if verdicts == {"specific"} else kind,
-        "meaning": f"With the first {found.k} {word}s of a skill off, on unseen examples the skill loses {own:.2f} of "
+        "meaning": f"With the {word}s of a skill off, on unseen examples the skill loses {own:.2f} of "
         f"its score above chance on average, and the other skills {others:.2f}.",
         "universal": list(map(_universal_mark, found.universal)),
         "terms": {verdict: meaning for verdict, meaning in _VERDICTS.items() if verdict in verdicts},
@@ -114,7 +114,7 @@ def _answer(found: Atlas, word: str) -> Part:
 
 
 _VERDICTS = {
-    "specific": "the first heads of the skill do more harm to it than random heads, and other skills lose little",
+    "specific": "the heads of the skill do more harm to it than random heads, and other skills lose little",
     "template-bound": "as much harm, but the same skill in other words loses less than half",
     "shared": "as much harm, but other skills lose more than a third of that on average, or one more than half",
     "localized": "as much harm; whether other skills lose too is not certain",
@@ -175,11 +175,11 @@ def _map(found: Atlas, word: str) -> Part:
     told = "; ".join(f"{name}: {' '.join(map(str, heads))}" for name, heads in found.heads.items())
     caption = (
         f"Color: the skill that loses most to a {word}, among others that are off, beyond the mean of the skills. With "
-        f"a letter: the first {found.k} {word}s of each skill, which are proved below. U: universal"
-        f"{'; some are among these first' if _kept(found) else ''}."
+        f"a letter: the {word}s of each skill, which are proved below. U: universal"
+        f"{'; some are among these' if _kept(found) else ''}."
     )
     grid = next(iter(found.rankings.values())).grid
-    alt, cells = f"The first {word}s of each skill: {told}.", cells_of(grid, _told(found))
+    alt, cells = f"The {word}s of each skill: {told}.", cells_of(grid, _told(found))
     return section_of("Map", picture=picture_of(plot.atlas(found), alt, caption, cells))
 
 
@@ -187,7 +187,7 @@ def _matrix(found: Atlas, word: str) -> Part:
     matrix = found.matrix()
     told = "; ".join(f"{name}: {_share(matrix.loc[name, name])}" for name in found.skills)
     caption = (
-        f"Share of the score above chance that each skill (across) loses on unseen examples with the first {found.k} "
+        f"Share of the score above chance that each skill (across) loses on unseen examples with the "
         f"{word}s of a skill (down) off: 1 leaves nothing above chance, and more turns a choice into its opposite."
     )
     if matrix.isna().to_numpy().any():
@@ -197,6 +197,7 @@ def _matrix(found: Atlas, word: str) -> Part:
 
 
 _COLUMNS = {
+    "frequency": "in how many of the resamples of the search these are, on average",
     "own loss": "share of its score above guessing that the skill loses: 1 is all of it",
     "others' mean": "what the other skills lose, on average",
 }
@@ -207,7 +208,7 @@ def _skills(found: Atlas, word: str) -> Part:
     looks = skill_looks(found.skills, found.linkage())
     for row in found.to_frame().to_dict("records"):
         worst = row["loses most"] if row["loss of that"] > 0 else None
-        numbers = (row["own loss"], row["others' mean loss"], row["random"])
+        numbers = (row["own loss"], row["others' mean loss"], row["random"], row["frequency"])
         rows.append(
             [
                 _skill_mark(row["skill"], looks[row["skill"]]),
@@ -217,7 +218,8 @@ def _skills(found: Atlas, word: str) -> Part:
                 *map(_share, numbers),
             ]
         )
-    columns = ["skill", f"{word}s", "verdict", "other that loses most", "own loss", "others' mean", f"random {word}s"]
+    columns = ["skill", f"{word}s", "verdict", "other that loses most", "own loss", "others' mean"]
+    columns += [f"random {word}s", "frequency"]
     caption = (
         f"Losses on unseen examples with the {word}s of each skill off, as shares of the score above chance; random "
         f"{word}s are of the same layers."
@@ -253,10 +255,10 @@ def _universal(found: Atlas, word: str) -> Part:
 
 
 def _kept(found: Atlas) -> str:
-    """Which universal heads are among the first of skills, where other skills weigh little or rows came late."""
+    """Which universal heads are among those of skills, where other skills weigh little or rows came late."""
     of = {head: [name for name, heads in found.heads.items() if head in heads] for head in found.universal}
     told = "; ".join(f"{head} of {', '.join(names)}" for head, names in of.items() if names)
-    return f"Among the first of a skill are {told}." if told else ""
+    return f"Among those of a skill are {told}." if told else ""
 
 
 def _shared(found: Atlas, word: str) -> Part:
@@ -291,7 +293,7 @@ def _tree(found: Atlas, word: str) -> Part:
     if kin:
         text += f" No controls of each other, since they share questions or ask for the same: {told}."
     caption = (
-        f"Distance: 1 less the cosine of what the first {word}s of any skill take from each beyond the mean; 1: apart. "
+        f"Distance: 1 less the cosine of what the {word}s of any skill take from each beyond the mean; 1: apart. "
         f"A {word} that most skills need brings none together."
     )
     picture = picture_of(plot.skill_tree(found), f"Tree of skills. Clusters: {clusters_of(found)}.", caption)

@@ -34,7 +34,7 @@ CURVE = "curve.json"
 # Of a result, beside its proof.
 _TOLD = {
     **dict.fromkeys(("model", "task", "method", "command"), str),
-    **dict.fromkeys(("heads", "claimed", "shared", "interfering"), tuple[Any, ...]),
+    **dict.fromkeys(("heads", "passengers", "shared", "interfering"), tuple[Any, ...]),
     "notes": tuple[str, ...],
     "prepend_bos": bool,
     "baseline": Proportion,

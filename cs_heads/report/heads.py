@@ -34,7 +34,7 @@ def _terms(ranking: HeadRanking) -> dict[str, str]:
         "importance": f"{_loss_of(ranking)}; positive: the task does worse without the head",
         **{name: TERMS[name] for name in ("interval", "z", "controls")},
         "claimed": f"✓ {TERMS['claimed']}",
-        "selected": TERMS["frequency"],
+        "frequency": TERMS["frequency"],
     }
 
 
@@ -58,7 +58,7 @@ def _facts(ranking: HeadRanking) -> dict[str, dict[str, str]]:
         known = {"rank": str(row.rank), "importance": f"{row.importance:+.3f}"}
         known |= {"interval": interval_of(row.low, row.high)} if hasattr(row, "low") else {}
         known |= {"z": f"{row.z:.1f}", "claimed": "✓" if row.claimed else ""} if hasattr(row, "z") else {}
-        known |= {"selected": f"{row.frequency:.2f}"} if hasattr(row, "frequency") else {}
+        known |= {"frequency": f"{row.frequency:.2f}"} if hasattr(row, "frequency") else {}
         known |= {"controls": f"{row.controls:+.3f}"} if hasattr(row, "controls") else {}
         facts[row.head] = known
     return facts

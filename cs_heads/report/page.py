@@ -135,7 +135,7 @@ def _findings_of(
         if {*proved} != {*ranking.top(len(proved))}:
             first, others = (", ".join(map(str, heads)) for heads in (ranking.top(len(proved)), proved))
             raise ValueError(f"proof must be of the first heads of the ranking, {first}; it is of {others}")
-        ranking, k = ranking.proved(proof.heads) if proof.passengers else ranking, len(proof.heads)
+        ranking, k = ranking.proved(proof.heads), len(proof.heads)
     return Findings(ranking, proof=told, curve=curve, attention=attention, k=k)
 
 

@@ -146,7 +146,12 @@ def _proven(repro: Reproduction, heads: str) -> Confirmation:
     """The heads on unseen examples; other tasks are measured in the step "drops"."""
     name, ranking = repro.finding[heads], repro.rankings[heads]
     proof = measure_proof(
-        repro.experiment(name), repro.top(heads), exclude=ranking.shared, name=repro.tasks[name].name, seed=repro.seed
+        repro.experiment(name),
+        repro.top(heads),
+        exclude=ranking.shared,
+        name=repro.tasks[name].name,
+        seed=repro.seed,
+        least=False,
     )
     curve = measure_sparsity([repro.column(name, "own")], ranking.top(repro.settings.max_heads), repro.seed)
     repro.record(heads, proof, curve)

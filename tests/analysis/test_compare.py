@@ -203,8 +203,8 @@ def test_by_default_everyday_skills_are_judged_and_what_they_lose_is_one_column(
 def test_the_losses_of_task_and_controls_stand_beside_the_drops(compared):
     frame = compared.to_frame().set_index("method")
     for name, one in compared.methods.items():
-        assert frame["loss"][name] == pytest.approx(one.curve[1].share_lost)
-        assert frame["control loss"][name] == pytest.approx(one.control_drops["others"].share_lost)
+        assert frame["loss"][name] == pytest.approx(one.curve[1].loss)
+        assert frame["control loss"][name] == pytest.approx(one.control_drops["others"].loss)
         assert compared.specificity(name).mean.loss == frame["control loss"][name]
 
 

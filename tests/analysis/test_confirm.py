@@ -276,8 +276,8 @@ def test_a_notebook_shows_five_columns_and_says_what_each_is(model, task):
     assert table["without"].tolist() == pytest.approx(
         [proof.result.score, proof.result.baseline - proof.random_drop, proof.controls[0].score]
     )
-    low, high = proof.result.share_interval
-    assert table[table.columns[-1]][0] == f"{proof.result.share_lost:.2f} ({low:+.2f} to {high:+.2f})"
+    low, high = proof.result.loss_interval
+    assert table[table.columns[-1]][0] == f"{proof.result.loss:.2f} ({low:+.2f} to {high:+.2f})"
     (said,) = proof._remarks()
     assert "random heads: the mean of 2 sets like these" in said
     assert all(f"{word}:" in said for word in ("off", "intact, without", "loss"))

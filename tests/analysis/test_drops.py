@@ -61,7 +61,7 @@ def test_heads_of_one_data_set_transfer_to_a_sibling_that_rests_on_half_of_them(
 def test_a_task_that_scores_nothing_can_lose_nothing():
     drop = task_drop("t", 0.0, [(np.zeros(30), np.zeros(30))])
     assert "fewer than 20" in drop.too_low
-    assert np.isnan([drop.relative_drop, drop.share_lost, *drop.relative_interval, *drop.share_interval]).all()
+    assert np.isnan([drop.relative_drop, drop.loss, *drop.relative_interval, *drop.loss_interval]).all()
     record = drop.to_dict()
     assert (record["relative_drop"], record["share_high"], record["drop"]) == (None, None, 0.0)
 
@@ -82,9 +82,9 @@ def test_a_part_at_floor_is_not_hidden_by_the_rest_of_its_suite():
     assert np.isnan(drop.relative_drop)
 
 
-def test_what_guessing_leaves_is_no_part_of_the_share_lost():
+def test_what_guessing_leaves_is_no_part_of_the_loss():
     drop = task_drop("t", 0.5, [(np.ones(40), np.repeat([1.0, 0.0], 20))])
-    assert (drop.relative_drop, drop.share_lost) == (0.5, 1.0)
+    assert (drop.relative_drop, drop.loss) == (0.5, 1.0)
 
 
 def test_tasks_that_can_show_nothing_are_no_part_of_the_summary():

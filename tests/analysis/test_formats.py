@@ -39,7 +39,7 @@ def test_each_head_is_named_by_what_it_breaks():
     kinds = ["format", "knowledge", "full form", "some letters", "universal", "none", "none"]
     assert [found.kind(name) for name in heads] == kinds
     assert found.broken(str(KNOWS), "letters") == ("biology",)
-    assert found.drops.drops[str(FORMAT)]["biology"].share_lost == pytest.approx(0.6 / 0.65, abs=0.02)
+    assert found.drops.drops[str(FORMAT)]["biology"].loss == pytest.approx(0.6 / 0.65, abs=0.02)
     frame = found.to_frame()
     assert len(frame) == 7 * 4
     assert set(frame["form"]) == {"letters", "full", "control"}

@@ -16,12 +16,7 @@ CONTROL = [("control", Planted(GRID, {}))]
 
 
 def proved(task, heads=GIVEN, **more):
-    return measure_proof(task, heads, controls=CONTROL, least=True, **more)
-
-
-def least_of(task, heads=GIVEN):
-    intact, ablated = task(np.stack([GRID.mask([]), GRID.mask(heads)]))
-    return least_set(task, heads, intact, ablated)
+    return measure_proof(task, heads, controls=CONTROL, **more)
 
 
 def test_passengers_are_named_and_not_proved():
@@ -41,6 +36,14 @@ def test_one_head_that_gives_the_whole_loss_is_the_least_set_wherever_it_ranks()
     assert "L7H7 does 1.00 of the harm" in proof.reasons[0]
 
 
+def test_passengers_that_do_harm_where_the_others_are_on_are_told_apart():
+    """The score is at its floor without the others, and a passenger adds nothing to that."""
+    proof = proved(Planted(GRID, dict.fromkeys(GIVEN[:4], 0.5)))
+    assert len(proof.heads) == 2
+    assert proof.least.rest > 0.85
+    assert "passengers, not proved: L6H6, L3H2, L7H7 (without these they do " in proof.reasons[0]
+
+
 def test_heads_that_are_all_needed_are_all_proved():
     proof = proved(Planted(GRID, dict.fromkeys(GIVEN, 0.15)))
     assert (proof.heads, proof.passengers) == (tuple(GIVEN), ())
@@ -49,18 +52,23 @@ def test_heads_that_are_all_needed_are_all_proved():
 
 def test_heads_that_stand_in_for_each_other_are_kept_together():
     """Neither is missed while the other is off: what they do together is seen."""
-    found = least_of(Planted(GRID, {Head(6, 6): 0.1}, groups={(Head(0, 1), Head(3, 2)): 0.7}))
+    found = least_set(Planted(GRID, {Head(6, 6): 0.1}, groups={(Head(0, 1), Head(3, 2)): 0.7}), GIVEN)
     assert {*found.heads} >= {Head(0, 1), Head(3, 2)}
     assert found.first[len(found.heads) - 1] >= MOST_OF * found.drop
 
 
 def test_it_is_the_first_that_do_nine_tenths_and_costs_a_dozen_masks_on_half_of_the_examples():
     task = Planted(GRID, {Head(0, 1): 0.5, Head(3, 2): 0.3, Head(6, 6): 0.05})
-    found = least_of(task)
+    found = least_set(task, GIVEN)
     assert found.order[:3] == (Head(0, 1), Head(3, 2), Head(6, 6))
     assert found.without == pytest.approx((0.85, 0.35, 0.8, 0.55, 0.85), abs=0.021)
     assert found.heads == (Head(0, 1), Head(3, 2))
-    assert found.spent <= most_evaluations(5, 100) + 50 == 8 * 50 + 50
+    assert found.spent == most_evaluations(5, 100) == 9 * 50 + 50
+
+
+def test_all_are_proved_where_that_is_asked_for():
+    proof = proved(Planted(GRID, {Head(0, 1): 0.6}), least=False)
+    assert (proof.heads, proof.least, proof.passengers) == (tuple(GIVEN), None, ())
 
 
 def test_heads_without_harm_have_no_least_set():

@@ -27,7 +27,7 @@ def ranking(drops=DROPS, **more):
     return HeadRanking("css", importance, spent=10, **more)
 
 
-def test_the_index_is_the_share_lost_beyond_random_heads():
+def test_the_index_is_the_loss_beyond_random_heads():
     experiment = Planted(GRID, DROPS)
     proof = measure_proof(experiment, list(DROPS))
     curve = measure_sparsity([Column("own", "own", (experiment,))], list(DROPS))
@@ -70,7 +70,7 @@ def test_random_heads_count_by_the_same_measure():
 def test_the_interval_of_the_index_knows_that_baseline_and_random_heads_are_samples():
     proof = proof_of(90, 40)
     index, (low, high) = index_of(proof)
-    assert (low, high) == pytest.approx(proof.result.share_interval)
+    assert (low, high) == pytest.approx(proof.result.loss_interval)
     _, (wider_low, wider_high) = index_of(proof_of(90, 40, random=(-0.02, 0.02)))
     # By hand: Student's half-width for two sets is 12.706 standard errors of their mean.
     apart = 12.7062 * 0.02 / 0.65

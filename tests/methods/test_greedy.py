@@ -253,7 +253,7 @@ def controls(**more):
     return [Planted(GRID, {Head(1, 2): 0.9}, **more), Planted(GRID, {Head(0, 0): 0.9}, **more)]
 
 
-def test_the_importance_is_the_share_lost_less_the_mean_share_that_the_controls_lose():
+def test_the_importance_is_the_loss_less_the_mean_share_that_the_controls_lose():
     ranking = greedy(Planted(GRID, DROPS), one_shot=True, controls=controls())
     expected = {Head(1, 2): 0.25 / 0.9 - 0.5, Head(2, 3): 0.15 / 0.9, Head(0, 1): 0.1 / 0.9, Head(0, 0): -0.5}
     for head, share in expected.items():

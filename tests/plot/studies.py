@@ -127,7 +127,7 @@ def made_atlas(n_layers=8, n_heads=16, n_skills=5, k=2, folder="everyday/", shar
     }
     drops = {
         one: {
-            other: TaskDrop(other, 100, 0.5, 1.0, 0.4 if one == other else 0.95, (0.0, 0.7), share_interval=(0.0, 1.4))
+            other: TaskDrop(other, 100, 0.5, 1.0, 0.4 if one == other else 0.95, (0.0, 0.7), loss_interval=(0.0, 1.4))
             for other in names
         }
         for one in names

@@ -304,9 +304,9 @@ def test_the_bar_says_where_a_loss_is_beyond_its_end(chance, last):
     reading = Planted(GRID, {A: 0.5})
     reading.chance = chance
     drops = measure_drops([Column("reading", "own", (reading,))], {"reading": [A]}, {"reading": "reading"})
-    ax = plot.drop_matrix(drops, value="share_lost")
+    ax = plot.drop_matrix(drops, value="loss")
     ax.figure.draw_without_rendering()
-    lost = drops.drops["reading"]["reading"].share_lost
+    lost = drops.drops["reading"]["reading"].loss
     assert (lost > 1) == (chance > 0)
     assert [text.get_text() for text in ax.texts] == [f"{lost:.2f}"]
     bar = ax.images[0].colorbar

@@ -237,7 +237,7 @@ def with_losses(own, controls) -> object:
     """The comparison with what the task and its control lose to the heads of each method, in shares above chance."""
 
     def drop(task, lost):
-        return TaskDrop(task, 100, 0.0, 0.9, 0.9 * (1 - lost), (lost - 0.05, lost), share_interval=(lost - 0.05, lost))
+        return TaskDrop(task, 100, 0.0, 0.9, 0.9 * (1 - lost), (lost - 0.05, lost), loss_interval=(lost - 0.05, lost))
 
     made = made_comparison()
     methods = {
@@ -562,10 +562,10 @@ def test_words_are_explained_below_the_table_that_has_them(full, report):
     assert "importance : score lost with the head off, of 1 at most; positive: the task does worse" in words
     assert "z : importance in standard errors" in words
     assert "claimed : ✓ shown to matter beyond chance" in words
-    assert "selected :" not in words
+    assert "frequency :" not in words
     ranking = replace(made_ranking(), frequency=np.ones((3, 4)), unit="nats")
     words = report(Findings(ranking=ranking, k=2)).words
-    assert "selected : share of the resamples" in words
+    assert "frequency : share of the resamples" in words
     assert "importance : in nats; positive" in words
 
 

@@ -1,0 +1,68 @@
+"""How often heads and the verdict come again: by the resamples of a search, and by whole searches with other seeds."""
+
+import numpy as np
+import pytest
+
+import cs_heads as cs
+from cs_heads.analysis.confirm import Confirmation
+from cs_heads.ranking import HeadRanking
+from cs_heads.units import Head
+
+SEARCH = {"method": "css", "n_masks": 60, "density": 0.06}
+
+
+@pytest.fixture(scope="module")
+def found(model, task):
+    return cs.find_heads(model, task, k=3, seed=4, **SEARCH)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return cs.load_model("demo")
+
+
+@pytest.fixture(scope="module")
+def task():
+    return cs.load_task("demo/capitals", n=40, seed=0)
+
+
+def test_a_repeat_is_the_search_and_the_proof_of_the_next_seed(model, task, found):
+    once = cs.confirm(model, task, found, seed=4)
+    proof = cs.confirm(model, task, found, seed=4, repeats=2)
+    again = [cs.find_heads(model, task, k=3, seed=seed, **SEARCH) for seed in (5, 6)]
+    proofs = [cs.confirm(model, task, each, seed=seed) for each, seed in zip(again, (5, 6), strict=True)]
+    assert proof.stability.heads == tuple(each.heads for each in proofs)
+    assert proof.stability.verdicts == tuple(each.verdict for each in proofs)
+    assert proof.stability.spent == sum(each.spent for each in (*again, *proofs)), "the cost is stated"
+    assert proof.spent == once.spent + proof.stability.spent
+    assert (proof.heads, proof.verdict, proof.reasons) == (once.heads, once.verdict, once.reasons)
+    assert "2 repeats with other seeds: 2 " in str(proof)
+    assert Confirmation.from_dict(proof.to_dict()) == proof
+
+
+def test_heads_are_counted_over_the_repeats():
+    told = cs.analysis.Stability(
+        heads=((Head(0, 1),), (Head(0, 1), Head(2, 0))), verdicts=("specific", "shared"), spent=9
+    )
+    assert told.frequency == {Head(0, 1): 1.0, Head(2, 0): 0.5}
+    assert told.told == "2 repeats with other seeds: 1 specific, 1 shared; proved there: L0H1 in 2, L2H0 in 1"
+
+
+def test_what_no_search_found_or_can_find_again_is_refused_before_the_model_runs(model, task, found):
+    def refused(heads):
+        with pytest.raises(ValueError, match="repeats must be 0") as told:
+            cs.confirm(model, task, heads, repeats=2)
+        return str(told.value)
+
+    bare = HeadRanking("css", np.zeros(found.grid.shape), spent=0)
+    assert "that find_heads did not find" in refused(["L0H1"])
+    assert "that find_heads did not find" in refused(bare)
+    prior = cs.find_heads(model, task, k=3, budget=1500, prior=found, controls=None)
+    assert refused(prior) == "repeats must be 0 for a search with prior, which the ranking does not keep"
+
+
+def test_a_ranking_says_how_often_its_search_selects_each_head_found():
+    frequency = np.array([[0.2, 0.9], [0.6, 0.0]])
+    ranking = HeadRanking("annealed", np.array([[0.1, 0.4], [0.3, 0.0]]), spent=8, frequency=frequency)
+    assert ranking.stability == {Head(0, 1): 0.9, Head(1, 0): 0.6}
+    assert HeadRanking("css", np.zeros((2, 2)), spent=8).stability == {}
