@@ -452,14 +452,16 @@ def measure_proof(
     prepared = preparation_of(experiment, *(each for _, each in beside))
     chosen = most_of_least(len(heads), experiment.n_examples) if least else 0
     expect(sum(sizes) + most_evaluations(len(drawn), experiment.n_examples) + chosen + prepared)
-    fewest = least_set(experiment, heads) if least else None
+    chance = chance_of(experiment) if chance is None else chance
+    fewest = least_set(experiment, heads, chance) if least else None
     heads = heads if fewest is None else fewest.heads
     own = explicit(grid, [[], heads])
     baseline, ablated = measured(experiment, own)
     measure_together([Asked(experiment, own), *(Asked(other, own) for _, other in beside if other.grid == grid)])
-    like = like_note(found, without, drawn) + (f", as many as all {found.sum()}," if fewest is not None else "")
+    like = like_note(found, without, drawn)
+    if fewest is not None:
+        like = f"{like.removesuffix(',')}, as many as all {found.sum()},"
     random = compare_with_random(experiment, drawn, baseline, ablated, like=like, seed=seed)
-    chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
     drops = () if controlled is None else tuple(controlled.drops["heads"].values())
