@@ -166,8 +166,10 @@ def test_other_choices_after_the_same_prompts_are_the_same_questions(model, agai
 
         return Task.from_records(records(again), name).with_holdout(Task.from_records(records(again.held_out), name))
 
-    measured = format_heads(model, [choices("letters", 1)], [choices("full", 2)], {"one": found}, **QUIET)
-    assert {drop.n_examples for drop in measured.drops.drops["one"].values()} == {60 - seen}
+    for heads in (found, {"one": found}):
+        measured = format_heads(model, [choices("letters", 1)], [choices("full", 2)], heads, **QUIET)
+        assert {drop.n_examples for row in measured.drops.drops.values() for drop in row.values()} == {60 - seen}
+    assert list(measured.drops.heads) == ["one"]
 
 
 def test_too_few_that_are_left_are_refused_before_the_model_runs(model, whole, found):
