@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -14,7 +14,15 @@ from jaxtyping import Bool, Float, Int
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.baseline import check_baseline, check_size, fitting_k
-from cs_heads.experiment.controls import check_ranked, defaults_of, experiments_on, found_on, kin_of, left_out_note
+from cs_heads.experiment.controls import (
+    check_ranked,
+    defaults_of,
+    experiments_on,
+    found_on,
+    kin_of,
+    left_out_note,
+    unseen_parts,
+)
 from cs_heads.experiment.cost import BudgetTooSmallError, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.without import Without
@@ -127,7 +135,11 @@ def prepared_search(
     check_size(side, repeated)
     with Experiment(model, side, **given) as made:
         check_ranked("off", ranked, made)
-        experiment = made if chosen.uses == "model" else made.in_faster_dtype()
+        [part], same = unseen_parts([made], ())
+        once = cast(Experiment, part)
+        side = once.task
+        check_size(side, same)
+        experiment = once if chosen.uses == "model" else once.in_faster_dtype()
         k, fitted = fitting_k(k, experiment.grid, n_off=int(experiment.grid.mask(off).sum()))
         if side.held_out is not None:
             # Read now, so that what cannot be confirmed is refused before the search and not after it.
@@ -159,7 +171,7 @@ def prepared_search(
                 ranking,
                 off=tuple(ranking.grid.resolve(head) for head in off),
                 provenance={**provenance, "k": k, "seed": seed, "budget": budget},
-                notes=(*repeated, *fitted, *dense, *told, *left_out),
+                notes=(*repeated, *same, *fitted, *dense, *told, *left_out),
                 examples=tuple(sorted({*ranking.examples, *seen})),
             )
 
