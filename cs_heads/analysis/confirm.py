@@ -27,6 +27,7 @@ from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy, task_of
 from cs_heads.experiment.controls import (
     UNTOLD,
+    check_ranked,
     control_experiments,
     found_on,
     judged_sides,
@@ -242,8 +243,8 @@ def confirm(
     k: int | None = None,
     controls: Sequence[Task] | str | None = "auto",
     seed: int = 0,
-    exclude: Sequence[HeadLike] | None = None,
-    off: Sequence[HeadLike] | None = None,
+    exclude: Found | None = None,
+    off: Found | None = None,
     n: int = 100,
     n_random: int = N_RANDOM,
     least: bool = True,
@@ -319,11 +320,14 @@ def confirm(
         exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
     else:
         as_heads("heads", heads)
+    ranked = {"exclude": exclude, "off": off}
     exclude, off = as_heads("exclude", () if exclude is None else exclude), as_heads("off", () if off is None else off)
     seen = found_on(heads)
     sides, left_out = judged_sides(task, given, n, seed, seen)
     with Experiment(model, sides[0], **settings) as made:
         chosen = heads_of(made.grid, heads, k, model=model_of(made))
+        for option, each in ranked.items():
+            check_ranked(option, each, made)
         # Read before anything runs, so that a control that cannot be measured is refused at once.
         automatic = isinstance(controls, str)
         chosen_sides = None if automatic else sides[1:]
@@ -346,7 +350,7 @@ def confirm(
             seed=seed,
             least=least,
         )
-        said = (*experiment.notes, *left_out, *fewer, *same, *left_out_note(experiment, kin, automatic, beside))
+        said = (*left_out, *fewer, *same, *left_out_note(experiment, kin, automatic, beside))
         said = said if seen else (*said, UNTOLD)
         if proof.verdict == "baseline too low":
             own = Without(experiment, off)
