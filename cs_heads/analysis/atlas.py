@@ -17,11 +17,12 @@ from cs_heads.analysis.random_comparison import N_RANDOM, first_round, most_eval
 from cs_heads.analysis.random_heads import random_sets
 from cs_heads.arguments import check_integer, check_one_of, check_seed, check_weight
 from cs_heads.cluster import Cluster, ModelLike, source_of
+from cs_heads.designs import explicit
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import check_apart, unseen_side, unseen_tokens
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.inputs import encode_task
-from cs_heads.experiment.protocol import preparation_of
+from cs_heads.experiment.protocol import measured, preparation_of
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.methods.annealing.joint import annealed_jointly, check_joint_budget, per_task
@@ -186,7 +187,7 @@ def atlas(
 
 
 def _fewest(experiment: Experiment, heads: list[Unit]) -> list[Unit]:
-    least = least_set(experiment, heads)
+    least = least_set(experiment, heads, *measured(experiment, explicit(experiment.grid, [[], heads])))
     return heads if least is None else list(least.heads)
 
 

@@ -457,14 +457,17 @@ def measure_proof(
     chosen = most_of_least(len(heads), experiment.n_examples) if least else 0
     expect(sum(sizes) + most_evaluations(len(drawn), experiment.n_examples) + chosen + prepared)
     chance = chance_of(experiment) if chance is None else chance
-    fewest = least_set(experiment, heads, chance) if least else None
-    heads = heads if fewest is None else fewest.heads
     own = explicit(grid, [[], heads])
     baseline, ablated = measured(experiment, own)
+    fewest = least_set(experiment, heads, baseline, ablated, chance) if least else None
+    if fewest is not None and fewest.passengers:
+        heads = fewest.heads
+        own = explicit(grid, [[], heads])
+        ablated = measured(experiment, own[1:])[0]
     measure_together([Asked(experiment, own), *(Asked(other, own) for _, other in beside if other.grid == grid)])
     like = like_note(found, without, drawn)
     if fewest is not None:
-        like = f"{like.removesuffix(',')}, as many as all {found.sum()},"
+        like = f"{like.removesuffix(',')}, {found.sum()} in a set,"
     random = compare_with_random(experiment, drawn, baseline, ablated, like=like, seed=seed)
     result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None

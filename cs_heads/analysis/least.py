@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 
 from cs_heads.analysis.random_comparison import MIN_MARGIN
 from cs_heads.designs import explicit
@@ -48,20 +49,26 @@ class LeastSet(Record):
         if not self.passengers:
             return f"each of the {n} heads is needed: without any one they do less than {MOST_OF:.1f} of the harm"
         alone, more = (", ".join(map(str, heads)) for heads in (self.heads, self.passengers))
-        does = "does" if n == 1 else "do"
-        by_itself = (
-            "" if self.rest < MIN_MARGIN * self.drop else f" (without these they do {self.rest / self.drop:.2f})"
+        does, of_all = "does" if n == 1 else "do", "all" if share >= 0.995 else f"{share:.2f} of"
+        by_themselves = f" (by themselves they do {max(0.0, self.rest / self.drop):.2f} of it)"
+        return (
+            f"{alone} {does} {of_all} the harm of the {len(self.order)} heads given; "
+            f"passengers, left out of the proof: {more}{by_themselves if self.rest >= MIN_MARGIN * self.drop else ''}"
         )
-        all_ = len(self.order)
-        return f"{alone} {does} {share:.2f} of the harm of all {all_} heads; passengers, not proved: {more}{by_itself}"
 
 
 def most_evaluations(k: int, n_examples: int) -> int:
     """What ``least_set`` and the set that it names take at most, beside what is known of all heads and of none."""
-    return (2 * k - 1) * -(-n_examples // 2) + n_examples // 2
+    return (2 * k - 1) * -(-n_examples // 2) + n_examples
 
 
-def least_set(experiment: ExperimentLike, heads: Sequence[Unit], chance: float | None = None) -> LeastSet | None:
+def least_set(
+    experiment: ExperimentLike,
+    heads: Sequence[Unit],
+    intact: Float[np.ndarray, " example"],
+    ablated: Float[np.ndarray, " example"],
+    chance: float | None = None,
+) -> LeastSet | None:
     """Leave each head on in turn, then turn off the first 1, 2, ... of those that are missed most.
 
     Where heads stand in for each other none is missed, and they stay in the order given. None where there is nothing to
@@ -70,23 +77,29 @@ def least_set(experiment: ExperimentLike, heads: Sequence[Unit], chance: float |
     Args:
         experiment: On unseen examples of the task, of which every other one is measured.
         heads: Those to choose from, the most important first.
+        intact: Score of each example with nothing off.
+        ablated: The same with all heads off.
         chance: The score of guessing (None: that of the experiment).
     """
-    intact, ablated = measured(experiment, explicit(experiment.grid, [[], heads]))
     chance = chance_of(experiment) if chance is None else chance
-    little = (intact - ablated).mean() < MIN_MARGIN * intact.mean()
-    if len(heads) < 2 or little or baseline_too_low(experiment, intact, chance):
-        return None
     half = np.arange(0, len(intact), 2)
+    full = float((intact - ablated)[half].mean())
+    if len(heads) < 2 or full <= MIN_MARGIN * intact.mean() or baseline_too_low(experiment, intact, chance):
+        return None
+    known = {frozenset(heads): full}
 
     def drops(sets: list[list[Unit]]) -> list[float]:
-        scores = measured(experiment, explicit(experiment.grid, sets), np.tile(half, (len(sets), 1)))
-        return list(map(float, (intact[half] - scores).mean(axis=1)))
+        new = [frozenset(each) for each in sets if frozenset(each) not in known]
+        if new:
+            scores = measured(
+                experiment, explicit(experiment.grid, list(map(sorted, new))), np.tile(half, (len(new), 1))
+            )
+            known.update(zip(new, (intact[half] - scores).mean(axis=1).tolist(), strict=True))
+        return [known[frozenset(each)] for each in sets]
 
-    full = float((intact - ablated)[half].mean())
     without = drops([[each for each in heads if each != head] for head in heads])
     order = [heads[place] for place in np.argsort(without, kind="stable")]
-    first = [*drops([order[:n] for n in range(1, len(order))]), full]
+    first = drops([order[:n] for n in range(1, len(order) + 1)])
     n = next(n for n, drop in enumerate(first, start=1) if drop >= MOST_OF * full - 1e-9)
     passengers = [head for head in heads if head not in order[:n]]
     rest = drops([passengers])[0] if passengers else 0.0
@@ -98,5 +111,5 @@ def least_set(experiment: ExperimentLike, heads: Sequence[Unit], chance: float |
         order=tuple(order),
         first=tuple(first),
         rest=rest,
-        spent=most_evaluations(len(heads), len(intact)) if passengers else (2 * len(heads) - 2) * len(half),
+        spent=(len(known) - 1) * len(half) + len(intact) * bool(passengers),
     )

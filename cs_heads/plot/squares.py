@@ -28,7 +28,6 @@ _SIDE = 0.27
 """Inches of a square."""
 _NUMBER = 0.22
 """Inches that a number needs."""
-_LOSS = "loss (above 1: below chance)"
 
 
 def draw_squares(
@@ -182,7 +181,7 @@ def drop_matrix(
     folder = common_folder([*rows, *columns])
     table = table.set_axis([name[len(folder) :] for name in rows], axis=0)
     table = table.set_axis([name[len(folder) :] for name in columns], axis=1)
-    ax = draw_squares(ax, table, _LOSS if value == "loss" else value.replace("_", " "))
+    ax = draw_squares(ax, table, value.replace("_", " "))
     for place, name in enumerate(rows):
         if name in drops.own:
             parts.frame_square(ax, place, columns.index(drops.own[name]))
@@ -205,7 +204,7 @@ def format_heads(formats: FormatHeads, ax: Axes | None = None) -> Axes:
         The axes.
     """
     table = formats.drops.matrix("loss")
-    ax = draw_squares(ax, table.rename(lambda name: f"{name}: {formats.kind(name)}"), _LOSS)
+    ax = draw_squares(ax, table.rename(lambda name: f"{name}: {formats.kind(name)}"), "loss")
     sets = [formats.drops.heads[name] for name in table.index]
     name_heads(ax, [heads[0] if len(heads) == 1 else None for heads in sets])
     forms = [formats.forms[name] for name in table.columns]

@@ -202,7 +202,8 @@ def _grid(findings: Findings) -> Grid:
 def _meaning(proof: dict[str, Any]) -> str:
     """What a verdict says."""
     but = f" But for {', '.join(proof['but_for'])}: of the same form, more than half."
-    return _MEANING[proof["verdict"]] + (but if proof["but_for"] else "")
+    untold = " Whether that holds in other words was not measured." * (proof["verdict"] == "specific")
+    return _MEANING[proof["verdict"]] + (but if proof["but_for"] else "") + ("" if proof["kin"] else untold)
 
 
 def _proof_tables(proof: dict[str, Any]) -> list[Part]:
@@ -217,10 +218,9 @@ def _proof_tables(proof: dict[str, Any]) -> list[Part]:
         for role, group in (("", [proof]), (" (kin)", proof["kin"]), (" (control)", proof["controls"]))
         for one in group
     ]
-    drop, drops = proof["random_drop"], proof["random_drops"]
+    drop, n_sets = proof["random_drop"], len(proof["random_drops"])
     scores = [f"{proof['baseline']:.3f}", f"{proof['baseline'] - drop:.3f}", f"{drop:+.3f}"]
-    sets = f"{len(drops)} sets: {interval_of(min(drops), max(drops))}"
-    rows.append([f"{proof['task']}, random heads of the same layers", *scores, sets])
+    rows.append([f"{proof['task']}, random heads of the same layers ({n_sets} sets)", *scores, "–"])
     caption = f"Score on unseen examples, intact and with {', '.join(proof['heads'])} off."
     tables = [table_of(caption, ["task", "intact", "heads off", "drop", "95 % interval"], rows, 1, _SCORES)]
     found = proof.get("specificity")

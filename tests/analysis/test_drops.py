@@ -63,7 +63,7 @@ def test_a_task_that_scores_nothing_can_lose_nothing():
     assert "fewer than 20" in drop.too_low
     assert np.isnan([drop.relative_drop, drop.loss, *drop.relative_interval, *drop.loss_interval]).all()
     record = drop.to_dict()
-    assert (record["relative_drop"], record["share_high"], record["drop"]) == (None, None, 0.0)
+    assert (record["relative_drop"], record["loss_high"], record["drop"]) == (None, None, 0.0)
 
 
 def test_a_drop_comes_back_from_its_record():

@@ -15,6 +15,10 @@ GIVEN = [Head(5, 5), Head(0, 1), Head(6, 6), Head(3, 2), Head(7, 7)]
 CONTROL = [("control", Planted(GRID, {}))]
 
 
+def least_of(task):
+    return least_set(task, GIVEN, *task(np.stack([GRID.mask([]), GRID.mask(GIVEN)])))
+
+
 def proved(task, heads=GIVEN, **more):
     return measure_proof(task, heads, controls=CONTROL, **more)
 
@@ -24,16 +28,18 @@ def test_passengers_are_named_and_not_proved():
     assert proof.verdict == "specific"
     assert proof.heads == (Head(0, 1), Head(3, 2))
     assert proof.passengers == (Head(5, 5), Head(6, 6), Head(7, 7))
-    assert proof.reasons[0] == "L0H1, L3H2 do 1.00 of the harm of all 5 heads; passengers, not proved: L5H5, L6H6, L7H7"
+    assert proof.reasons[0] == (
+        "L0H1, L3H2 do all the harm of the 5 heads given; passengers, left out of the proof: L5H5, L6H6, L7H7"
+    )
     # What is said of the heads is said of these alone.
     assert proof.result.drop == pytest.approx(0.85)
-    assert "random heads of the same layers, as many as all 5, to 0.9" in proof.reasons[1]
+    assert "random heads of the same layers, 5 in a set, to 0.9" in proof.reasons[1]
 
 
 def test_one_head_that_gives_the_whole_loss_is_the_least_set_wherever_it_ranks():
     proof = proved(Planted(GRID, {Head(7, 7): 0.8}))
     assert proof.heads == (Head(7, 7),)
-    assert "L7H7 does 1.00 of the harm" in proof.reasons[0]
+    assert "L7H7 does all the harm" in proof.reasons[0]
 
 
 def test_passengers_that_do_harm_where_the_others_are_on_are_told_apart():
@@ -41,7 +47,7 @@ def test_passengers_that_do_harm_where_the_others_are_on_are_told_apart():
     proof = proved(Planted(GRID, dict.fromkeys(GIVEN[:4], 0.5)))
     assert len(proof.heads) == 2
     assert proof.least.rest > 0.85
-    assert "passengers, not proved: L6H6, L3H2, L7H7 (without these they do " in proof.reasons[0]
+    assert "passengers, left out of the proof: L6H6, L3H2, L7H7 (by themselves they do " in proof.reasons[0]
 
 
 def test_heads_that_are_all_needed_are_all_proved():
@@ -52,18 +58,19 @@ def test_heads_that_are_all_needed_are_all_proved():
 
 def test_heads_that_stand_in_for_each_other_are_kept_together():
     """Neither is missed while the other is off: what they do together is seen."""
-    found = least_set(Planted(GRID, {Head(6, 6): 0.1}, groups={(Head(0, 1), Head(3, 2)): 0.7}), GIVEN)
+    found = least_of(Planted(GRID, {Head(6, 6): 0.1}, groups={(Head(0, 1), Head(3, 2)): 0.7}))
     assert {*found.heads} >= {Head(0, 1), Head(3, 2)}
     assert found.first[len(found.heads) - 1] >= MOST_OF * found.drop
 
 
 def test_it_is_the_first_that_do_nine_tenths_and_costs_a_dozen_masks_on_half_of_the_examples():
     task = Planted(GRID, {Head(0, 1): 0.5, Head(3, 2): 0.3, Head(6, 6): 0.05})
-    found = least_set(task, GIVEN)
+    found = least_of(task)
     assert found.order[:3] == (Head(0, 1), Head(3, 2), Head(6, 6))
     assert found.without == pytest.approx((0.85, 0.35, 0.8, 0.55, 0.85), abs=0.021)
     assert found.heads == (Head(0, 1), Head(3, 2))
-    assert found.spent == most_evaluations(5, 100) == 9 * 50 + 50
+    # Each of five on, the first one to three, the passengers; and the set that is proved.
+    assert found.spent == most_evaluations(5, 100) == (5 + 3 + 1) * 50 + 100
 
 
 def test_all_are_proved_where_that_is_asked_for():
@@ -104,4 +111,4 @@ def test_a_ranking_that_is_proved_claims_and_shows_no_passengers(tmp_path):
     known = ranking.proved(proof.heads)
     assert (known.top(), known.claims) == ([Head(0, 1), Head(3, 2)], (Head(0, 1),))
     page = write_report(ranking, tmp_path / "page.html", proof=proof).read_text("utf-8")
-    assert "passengers, not proved: L5H5, L6H6, L7H7" in page
+    assert "passengers, left out of the proof: L5H5, L6H6, L7H7" in page

@@ -49,7 +49,7 @@ def test_chance_is_what_the_experiment_says_unless_given():
 def test_the_cost_is_every_pair_of_mask_and_example_and_what_ten_masks_took():
     task, control = Planted(GRID, {Head(0, 0): 0.5}), Planted(GRID, {}, n_examples=30)
     proof = measure_proof(task, [Head(0, 0), Head(5, 5)], controls=[("other", control)])
-    assert proof.spent == task.spent + control.spent < 1.3 * 10 * 100 + 2 * 30
+    assert proof.spent == task.spent + control.spent < 1.4 * 10 * 100 + 2 * 30
 
 
 def test_random_sets_have_no_universal_heads_where_these_are_told():

@@ -20,7 +20,7 @@ from cs_heads.units import Head
 class Part(Record):
     name: str
     share: float
-    loss_interval: tuple[float, float]
+    share_interval: tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,7 +51,7 @@ def test_what_was_written_is_read_back():
     again = Whole.from_dict(json.loads(json.dumps(made().to_dict())))
     assert again.to_dict() == made().to_dict()
     assert again.heads == made().heads
-    assert np.isnan([again.parts["some"][0].share, again.parts["some"][0].loss_interval[1]]).all()
+    assert np.isnan([again.parts["some"][0].share, again.parts["some"][0].share_interval[1]]).all()
     assert (again.numbers == np.eye(2)).all()
 
 

@@ -311,7 +311,7 @@ def test_the_bar_says_where_a_loss_is_beyond_its_end(chance, last):
     assert [text.get_text() for text in ax.texts] == [f"{lost:.2f}"]
     bar = ax.images[0].colorbar
     assert [label.get_text() for label in bar.ax.get_yticklabels()][-1] in (last, f"{last}0")
-    assert bar.ax.get_ylabel() == "share of the score lost"
+    assert bar.ax.get_ylabel() == "loss"
     plt.close(ax.figure)
 
 

@@ -192,7 +192,7 @@ def test_the_legend_gives_each_skill_its_letter_without_the_common_folder():
     expected = {name.removeprefix("everyday/"): [look.letter] for name, look in LOOKS.items()}
     assert legend_of(ax) == {**expected, "shared by 2 skills": ["2"], "universal": ["U"]}
     assert list(legend_of(ax)) == [*expected, "shared by 2 skills", "universal"]
-    assert ax.figure.legends[0].get_title().get_text() == "framed, with a letter: the first 2 heads of a skill"
+    assert ax.figure.legends[0].get_title().get_text() == "framed, with a letter: the heads of a skill"
     plt.close(ax.figure)
 
 
@@ -239,7 +239,7 @@ def test_small_squares_have_frames_and_no_letters():
     assert not ax.texts
     assert len(framed(ax)) == 6
     assert rings(ax) == {Head(0, 0)}
-    assert ax.figure.legends[0].get_title().get_text() == "framed: the first 2 heads of a skill"
+    assert ax.figure.legends[0].get_title().get_text() == "framed: the heads of a skill"
     assert clipped(ax.figure) == []
     assert ax.figure.get_size_inches()[1] <= 9.2
     plt.close(ax.figure)

@@ -76,9 +76,9 @@ def test_universal_heads_that_are_among_the_first_of_a_skill_are_named_there(pag
     found = made_atlas()
     found.losses[:, OWN[0].layer, OWN[0].index] = 0.9, 0.3, 0.3, 0.3
     words = read(found, tmp_path / "page.html").words
-    assert "Among the first of a skill are L0H1 of capitals." in words
+    assert "Among those of a skill are L0H1 of capitals." in words
     assert "of no skill in particular" not in words
-    assert "U: universal; some are among these first." in words
+    assert "U: universal; some are among these." in words
     assert "of no skill in particular" in page.words
     assert "U: universal." in page.words
 

@@ -97,7 +97,7 @@ def test_every_number_of_the_proof_is_told(full):
     words = full.words
     assert "capitals 1.000 0.040 +0.960 +0.920 to +0.990" in words
     assert "code (control) 0.970 0.900 +0.070 +0.010 to +0.130" in words
-    assert "capitals, random heads of the same layers 1.000 0.990 +0.010 2 sets: +0.000 to +0.020" in words
+    assert "capitals, random heads of the same layers (2 sets) 1.000 0.990 +0.010 –" in words
     told = "L0H0 (alone: task 0.32 (+0.24 to +0.40), controls 0.30 (+0.20 to +0.40); most: succession)"
     assert f"Left out, because the controls need them too (shared): {told}." in words
     assert "few heads above zero" in words
@@ -435,7 +435,8 @@ def test_results_at_hand_make_the_page_that_the_findings_make(tmp_path):
     ranking = HeadRanking("css", np.linspace(1, 0, 64).reshape(8, 8), spent=0)
     proof = measure_proof(world.unseen, ranking.top(5), controls=[("control", world.control)])
     told = write_report(ranking, tmp_path / "told.html", proof=proof)
-    page = read(Findings(ranking, proof=proof.to_dict(), k=len(proof.heads)), tmp_path / "as.html")
+    proved = ranking.proved(proof.heads)
+    page = read(Findings(proved, proof=proof.to_dict(), k=len(proof.heads)), tmp_path / "as.html")
     assert Page(told.read_text(encoding="utf-8")).words == page.words
     assert proof.verdict in page.words
     of_others = measure_proof(world.unseen, ranking.top(7)[2:])
