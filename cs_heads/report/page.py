@@ -54,7 +54,7 @@ _SCORES = {
     "intact": "score with no head off, from 0 to 1",
     "heads off": f"score with the heads ablated; a control is {CONTROL}",
     "drop": "the first less the second",
-    "95 % interval": "of the drop; of random heads the smallest and the largest",
+    "95 % interval": "of the drop",
 }
 _LOSSES = {
     "loss": "(intact - heads off) / (intact - guessing), the share of the score above guessing that is lost; 1: all",
