@@ -64,22 +64,22 @@ def least_set(experiment: ExperimentLike, heads: Sequence[Unit]) -> LeastSet | N
     """Leave each head on in turn, then turn off the first 1, 2, ... of those that are missed most.
 
     Where heads stand in for each other none is missed, and they stay in the order given. None where there is nothing to
-    choose: one head, or all together take less than a tenth of the score.
+    choose: one head, or all together take less than a tenth of the score, or nothing on these examples.
 
     Args:
         experiment: On unseen examples of the task, of which every other one is measured.
         heads: Those to choose from, the most important first.
     """
     intact, ablated = measured(experiment, explicit(experiment.grid, [[], heads]))
-    if len(heads) < 2 or not (intact - ablated).mean() >= MIN_MARGIN * intact.mean() > 0:
-        return None
     half = np.arange(0, len(intact), 2)
+    full = float((intact - ablated)[half].mean())
+    if len(heads) < 2 or full <= 0 or not (intact - ablated).mean() >= MIN_MARGIN * intact.mean() > 0:
+        return None
 
     def drops(sets: list[list[Unit]]) -> list[float]:
         scores = measured(experiment, explicit(experiment.grid, sets), np.tile(half, (len(sets), 1)))
         return list(map(float, (intact[half] - scores).mean(axis=1)))
 
-    full = float((intact - ablated)[half].mean())
     without = drops([[each for each in heads if each != head] for head in heads])
     order = [heads[place] for place in np.argsort(without, kind="stable")]
     first = [*drops([order[:n] for n in range(1, len(order))]), full]
