@@ -99,6 +99,26 @@ def test_a_small_search_finds_heads_of_plurals_and_not_those_of_every_skill(smol
 
 
 @pytest.mark.slow
+def test_opposites_in_other_words_are_kin_of_antonyms_and_no_control_of_them(model):
+    """Half of a user's pairs are in ``everyday/antonyms``, under another prompt. L9H3 carries both."""
+    antonyms = cs.load_task("everyday/antonyms")
+    known = [*antonyms.examples, *antonyms.held_out.examples]
+    more = "true false;begin end;buy sell;push pull;top bottom;front back;war peace;sad happy;light dark;soft hard"
+    pairs = [(e.asked.split()[-2], str(e.target)) for e in known][:130]
+    pairs += [(word, f" {answer}") for word, answer in map(str.split, more.split(";")) if word not in dict(pairs)]
+    shots = "quiet versus loud\nclean versus dirty\nthick versus thin\nnear versus far\ntall versus short\n"
+    records = [{"prompt": f"{shots}{word} versus", "target": answer} for word, answer in pairs]
+    task = cs.Task.from_records(records, "opposites").split(len(records) // 3, seed=0)[0]
+    controls = [antonyms, cs.load_task("everyday/plural")]
+    proof = cs.confirm(model, task, ["L9H3"], controls=controls, n_random=30, progress=False)
+    assert [kin.task for kin in proof.kin] == ["everyday/antonyms"]
+    assert [control.task for control in proof.controls] == ["everyday/plural"]
+    assert "no controls, since they ask for the same as the task: everyday/antonyms" in str(proof)
+    assert proof.verdict == "specific"
+    assert proof.kin[0].loss > 0.5
+
+
+@pytest.mark.slow
 def test_heads_of_plurals_are_found_that_other_skills_can_do_without(smollm2):
     """Where plain sensing finds L1H3 to L1H5, a group that every skill needs."""
     model = cs.load_model(smollm2, device="cpu")

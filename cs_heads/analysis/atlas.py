@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from cs_heads.analysis.random_heads import random_sets
 from cs_heads.arguments import check_integer, check_one_of, check_seed, check_weight
 from cs_heads.cluster import Cluster, ModelLike, source_of
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
-from cs_heads.experiment.controls import check_apart, unseen_side
+from cs_heads.experiment.controls import check_apart, unseen_side, unseen_tokens
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.inputs import encode_task
 from cs_heads.experiment.protocol import preparation_of
@@ -109,6 +109,7 @@ def atlas(
         unseen, unread = _unseen(source, listed, n, rest, chosen=given is not None)
         opened.enter_context(next(iter(unseen.values())))
         listed = [task for task in listed if task.name in unseen]
+        unseen, same = _not_read(unseen, listed)
         names, judged = [task.name for task in listed], next(iter(unseen.values()))
         k, fitted = fitting_k(k, judged.grid)
         pairs = kin_among(listed)
@@ -118,8 +119,7 @@ def atlas(
         check_joint_budget(budget, sizes, sum(sizes))
         searching = judged.on(finding_side(listed[0])).in_faster_dtype()
         finding = [searching, *(searching.on(finding_side(task)) for task in listed[1:])]
-        each = per_task(judged.grid.size)
-        searched = sum(sizes) + each * len(finding) if budget is None else budget
+        searched = sum(sizes) + per_task(judged.grid.size) * len(finding) if budget is None else budget
         sizes_unseen = [one.n_examples for one in unseen.values()]
         judging = sum(_most_of_proof(k, n, len(listed), n_random) for n in sizes_unseen)
         ready = preparation_of(*finding, *unseen.values())
@@ -171,7 +171,7 @@ def atlas(
             k=k,
             left_out={**unread, **{names[place]: why for place, why in joint.left_out.items()}},
             spent=sum(one.spent for one in (*finding, *unseen.values())),
-            notes=(*said, *fitted, *((_FEW.format(len(rankings)),) if few else ())),
+            notes=(*said, *same, *fitted, *((_FEW.format(len(rankings)),) if few else ())),
             provenance={
                 **judged.provenance(),
                 "tasks": {task.name: one.provenance().get("task") for task, one in zip(listed, finding, strict=True)},
@@ -256,3 +256,10 @@ def _unseen(
     if len(made) < 2:
         raise ValueError(f"tasks must be two or more that the model can read: {'; '.join(unread.values())}")
     return made, unread
+
+
+def _not_read(unseen: Mapping[str, Experiment], tasks: Sequence[Task]) -> tuple[dict[str, Experiment], dict[str, None]]:
+    """Experiments without the tokens of the finding sides of their tasks, and notes, each once."""
+    parts = {task.name: unseen_tokens([unseen[task.name]], task, ()) for task in tasks}
+    notes = dict.fromkeys(note for _, said in parts.values() for note in said)
+    return {name: one for name, ([one], _) in parts.items()}, notes

@@ -24,7 +24,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.record import Record, Saved, json_ready
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.text import Text, is_token_ids, shown
-from cs_heads.units import Grid, HeadLike, Unit, as_heads
+from cs_heads.units import Grid, HeadLike, Unit
 
 HABITS = ("previous token", "first token", "same token", "induction")
 
@@ -211,7 +211,7 @@ def attention(
     grid = Grid.from_model(loaded)
     described = describe(loaded)
     chosen = heads_of(grid, heads, model=described)
-    ablated = chosen if off is None else tuple(grid.resolve(head) for head in as_heads("off", off))
+    ablated = chosen if off is None else heads_of(grid, off, name="off", model=described) if off else ()
     seen = []
     for prompt in prompts:
         ids = encode_prompt(tokenizer, prompt, asked.prepend_bos)
@@ -262,7 +262,7 @@ def habit_scores(
 
 def habits(
     model: ModelLike,
-    heads: Iterable[HeadLike] | None = None,
+    heads: HeadRanking | Iterable[HeadLike] | None = None,
     *,
     n: int = 8,
     length: int | None = None,
@@ -276,7 +276,7 @@ def habits(
 
     Args:
         model: Your own TransformerLens model, the name of one, or a ``Cluster``: its model in this process is run.
-        heads: The heads (None: all).
+        heads: A ranking, or a list of heads (None: all).
         n: Sequences.
         length: Tokens of a sequence, which then comes again (None: 20, or as many as the context holds twice).
         seed: Draws the tokens.
@@ -302,7 +302,7 @@ def habits(
     most = None if limit is None else (limit - len(begin)) // 2
     length = check_integer("length", min(20, most or 20) if length is None else length, 1, most)
     grid = Grid.from_model(loaded)
-    chosen = [grid.resolve(head) for head in (grid if heads is None else as_heads("heads", heads))]
+    chosen = tuple(grid) if heads is None else heads_of(grid, heads, model=describe(loaded))
     usable = np.array([token for token in range(n_tokens) if token not in special])
     rng = np.random.default_rng(seed)
     scores = []

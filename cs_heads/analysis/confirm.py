@@ -27,6 +27,7 @@ from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy, task_of
 from cs_heads.experiment.controls import (
     UNTOLD,
+    check_ranked,
     control_experiments,
     found_on,
     judged_sides,
@@ -242,8 +243,8 @@ def confirm(
     k: int | None = None,
     controls: Sequence[Task] | str | None = "auto",
     seed: int = 0,
-    exclude: Sequence[HeadLike] | None = None,
-    off: Sequence[HeadLike] | None = None,
+    exclude: Found | None = None,
+    off: Found | None = None,
     n: int = 100,
     n_random: int = N_RANDOM,
     least: bool = True,
@@ -319,11 +320,14 @@ def confirm(
         exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
     else:
         as_heads("heads", heads)
+    ranked = {"exclude": exclude, "off": off}
     exclude, off = as_heads("exclude", () if exclude is None else exclude), as_heads("off", () if off is None else off)
     seen = found_on(heads)
     sides, left_out = judged_sides(task, given, n, seed, seen)
     with Experiment(model, sides[0], **settings) as made:
         chosen = heads_of(made.grid, heads, k, model=model_of(made))
+        for option, each in ranked.items():
+            check_ranked(option, each, made)
         # Read before anything runs, so that a control that cannot be measured is refused at once.
         automatic = isinstance(controls, str)
         chosen_sides = None if automatic else sides[1:]
@@ -346,7 +350,7 @@ def confirm(
             seed=seed,
             least=least,
         )
-        said = (*experiment.notes, *left_out, *fewer, *same, *left_out_note(experiment, kin, automatic, beside))
+        said = (*left_out, *fewer, *same, *left_out_note(experiment, kin, automatic, beside))
         said = said if seen else (*said, UNTOLD)
         if proof.verdict == "baseline too low":
             own = Without(experiment, off)
@@ -452,14 +456,16 @@ def measure_proof(
     prepared = preparation_of(experiment, *(each for _, each in beside))
     chosen = most_of_least(len(heads), experiment.n_examples) if least else 0
     expect(sum(sizes) + most_evaluations(len(drawn), experiment.n_examples) + chosen + prepared)
-    fewest = least_set(experiment, heads) if least else None
+    chance = chance_of(experiment) if chance is None else chance
+    fewest = least_set(experiment, heads, chance) if least else None
     heads = heads if fewest is None else fewest.heads
     own = explicit(grid, [[], heads])
     baseline, ablated = measured(experiment, own)
     measure_together([Asked(experiment, own), *(Asked(other, own) for _, other in beside if other.grid == grid)])
-    like = like_note(found, without, drawn) + (f", as many as all {found.sum()}," if fewest is not None else "")
+    like = like_note(found, without, drawn)
+    if fewest is not None:
+        like = f"{like.removesuffix(',')}, as many as all {found.sum()},"
     random = compare_with_random(experiment, drawn, baseline, ablated, like=like, seed=seed)
-    chance = chance_of(experiment) if chance is None else chance
     result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
     drops = () if controlled is None else tuple(controlled.drops["heads"].values())

@@ -24,7 +24,7 @@ from cs_heads.progress import one_bar, step
 from cs_heads.record import Record
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
-from cs_heads.tasks.sides import check_is_task
+from cs_heads.tasks.sides import check_is_task, distinct
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,14 @@ class HeldOutContrasts(Result, Drawable, picture="contrasts"):
         gates: By (held-out task, retained format) the gates fitted to all other tasks, 0 (shut) to 1 (open).
         spent: Example-evaluations of fits and scores.
         provenance: Model, formats, steps and seed.
+        notes: How many unseen examples were left out, since they repeat a question.
     """
 
     scores: tuple[HeldOutScore, ...]
     gates: dict[tuple[str, str], Float[np.ndarray, "layer head"]]
     spent: int
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """One row per (held-out task, retained format, measured format): baseline, and the score with its interval."""
@@ -117,9 +119,10 @@ def held_out_contrasts(
         raise ValueError(f"held_out must be tasks among {', '.join(names)}, got {got}")
     scores, gates, spent = [], {}, 0
     first, second = formats
-    with Experiment(local_model(model), confirming_side(formats[first][left_out[0]]).take(n), **settings) as begun:
-        for name in left_out:
-            unseen = {kind: begun.on(confirming_side(formats[kind][name]).take(n)) for kind in formats}
+    sides = {kind: [distinct(confirming_side(tasks[name])) for name in left_out] for kind, tasks in formats.items()}
+    with Experiment(local_model(model), sides[first][0][0].take(n), **settings) as begun:
+        for place, name in enumerate(left_out):
+            unseen = {kind: begun.on(each[place][0].take(n)) for kind, each in sides.items()}
             for retained, forgotten in ((first, second), (second, first)):
                 step(f"without {name}, {retained} retained")
                 ranking = contrastive_gating(
@@ -151,6 +154,7 @@ def held_out_contrasts(
             gates=gates,
             spent=spent,
             provenance={**unseen[first].provenance(), "formats": list(formats), "steps": steps, "seed": seed},
+            notes=tuple(note for each in sides.values() for _, notes in each for note in notes),
         )
 
 

@@ -284,7 +284,7 @@ def measure_drops(
             "tasks": {column.name: [provenance_of(part).get("task") for part in column.parts] for column in columns},
             "seed": seed,
         },
-        notes=tuple(note for column in columns for note in column.notes),
+        notes=tuple(dict.fromkeys(note for column in columns for note in column.notes)),
     )
 
 

@@ -216,7 +216,7 @@ def failures(
             asked = experiment
             rows = experiment.generate(masks, max_new_tokens=max_new_tokens, stop=stop)
             written = {name: tuple(map(str, row)) for name, row in zip(sets, rows, strict=True)}
-            prompts, right = [shown(each.prompt) for each in side.examples], _answers(experiment.task)
+            prompts, right = [shown(each.prompt) for each in asked.task.examples], _answers(experiment.task)
             judged = [_judge_texts(row, written[INTACT], right) for row in written.values()]
             provenance |= {"max_new_tokens": max_new_tokens, "stop": None if stop is None else list(stop)}
         shares = [{mode: Share(n, experiment.n_examples) for mode, n in counts.items()} for counts, _ in judged]

@@ -31,7 +31,6 @@ from cs_heads.progress import one_bar
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.sides import check_tasks
-from cs_heads.units import HeadLike, as_heads
 
 Kind = Literal["format", "knowledge", "full form", "some letters", "universal", "control", "none", "unclear"]
 
@@ -185,7 +184,7 @@ def format_heads(
     model: ModelLike,
     letters: Sequence[Task],
     full: Sequence[Task],
-    heads: Sequence[HeadLike] | Mapping[str, Found],
+    heads: Found | Mapping[str, Found],
     *,
     k: int | None = None,
     controls: Sequence[Task] | None = None,
@@ -204,7 +203,7 @@ def format_heads(
         letters: Sets of questions that are answered by a letter (WMDP and MMLU).
         full: Sets that are answered by the answer itself, the same questions or others (HellaSwag, BoolQ and ARC in
             their usual form); ``tasks.forms`` turns a set into both.
-        heads: Heads, each of which is ablated alone, or rankings and lists of heads by name.
+        heads: Heads or a ranking, each head of which is ablated alone, or rankings and lists of heads by name.
         k: Heads taken of a ranking (None: as many as it was searched for).
         controls: Tasks of other capabilities (None: none), which tell heads of both forms from heads of everything.
         seed: As in ``specificity``.
@@ -223,16 +222,16 @@ def format_heads(
     controls = controls or ()
     for name, tasks in (("letters", letters), ("full", full), ("controls", controls)):
         check_tasks(name, tasks)
-    if not isinstance(heads, Mapping):
-        heads = as_heads("heads", heads)
     forms: list[tuple[Role, Sequence[Task]]] = [("letters", letters), ("full", full), ("control", controls)]
     sides: Others = [(task.name, form, [task]) for form, tasks in forms for task in tasks]
     _check_forms([form for _, form, _ in sides])
     with unseen_columns(model, {}, sides, heads, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid
-        by_name = heads if isinstance(heads, Mapping) else {str(grid.resolve(head)): [head] for head in heads}
         described = model_of(columns[0].parts[0])
-        named = {name: heads_of(grid, each, k, model=described) for name, each in by_name.items()}
+        if isinstance(heads, Mapping):
+            named = {name: heads_of(grid, each, k, model=described) for name, each in heads.items()}
+        else:
+            named = {str(head): (head,) for head in heads_of(grid, heads, k, model=described)}
         if not named:
             raise ValueError("heads must name one head or more")
         return measure_formats(columns, named, seed)

@@ -9,7 +9,8 @@ import numpy as np
 
 from cs_heads.analysis.random_comparison import MIN_MARGIN
 from cs_heads.designs import explicit
-from cs_heads.experiment.protocol import ExperimentLike, measured
+from cs_heads.experiment.baseline import baseline_too_low
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured
 from cs_heads.record import Record
 from cs_heads.units import Unit
 
@@ -60,20 +61,24 @@ def most_evaluations(k: int, n_examples: int) -> int:
     return (2 * k - 1) * -(-n_examples // 2) + n_examples // 2
 
 
-def least_set(experiment: ExperimentLike, heads: Sequence[Unit]) -> LeastSet | None:
+def least_set(experiment: ExperimentLike, heads: Sequence[Unit], chance: float | None = None) -> LeastSet | None:
     """Leave each head on in turn, then turn off the first 1, 2, ... of those that are missed most.
 
     Where heads stand in for each other none is missed, and they stay in the order given. None where there is nothing to
-    choose: one head, or all together take less than a tenth of the score, or nothing on these examples.
+    choose: one head, a baseline that is too low, or all together take less than a tenth of the score, or nothing of
+    these examples.
 
     Args:
         experiment: On unseen examples of the task, of which every other one is measured.
         heads: Those to choose from, the most important first.
+        chance: The score of guessing (None: that of the experiment).
     """
     intact, ablated = measured(experiment, explicit(experiment.grid, [[], heads]))
+    chance = chance_of(experiment) if chance is None else chance
     half = np.arange(0, len(intact), 2)
     full = float((intact - ablated)[half].mean())
-    if len(heads) < 2 or full <= 0 or not (intact - ablated).mean() >= MIN_MARGIN * intact.mean() > 0:
+    little = full <= 0 or (intact - ablated).mean() < MIN_MARGIN * intact.mean()
+    if len(heads) < 2 or little or baseline_too_low(experiment, intact, chance):
         return None
 
     def drops(sets: list[list[Unit]]) -> list[float]:

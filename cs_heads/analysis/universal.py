@@ -16,6 +16,7 @@ from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import baseline_too_low, is_universal
+from cs_heads.experiment.controls import check_ranked, unseen_parts
 from cs_heads.experiment.protocol import (
     ExperimentLike,
     chance_of,
@@ -42,6 +43,7 @@ class UniversalHeads(Result, Drawable, picture="universal"):
         spent: Example-evaluations.
         interval: 95 % interval of ``left`` (NaN where it is not known).
         provenance: That of each task, examples and seed.
+        notes: How many examples were left out, since they repeat a question.
     """
 
     heads: tuple[Unit, ...]
@@ -51,6 +53,7 @@ class UniversalHeads(Result, Drawable, picture="universal"):
     spent: int
     interval: Float[np.ndarray, "head task 2"]
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """One row per candidate: its name, whether it is universal, the share left of each task, and the intervals."""
@@ -94,8 +97,8 @@ def universal_heads(
 
     The control is broken when at most .4 of its intact score above chance is left, a task when at most .7 is
     (``experiment.baseline.is_universal``). The experiments are those of the finding sides: which heads are put aside is
-    part of finding them, and the unseen examples are kept for the proof. Costs the intact run of every task and the
-    control, and ``n × heads`` example-evaluations for each.
+    part of finding them, and the unseen examples are kept for the proof. One example of each question counts. Costs the
+    intact run of every task and the control, and ``n × heads`` example-evaluations for each.
 
     Args:
         experiments: An experiment by the name of each task, two or more.
@@ -129,6 +132,9 @@ def universal_heads(
     every = {**experiments, "control": control}
     if len(every) == len(experiments):
         raise ValueError("experiments must not be named 'control', as the control is")
+    check_ranked("heads", heads, control)
+    parts, notes = unseen_parts([*every.values()], ())
+    every = dict(zip(every, parts, strict=True))
     prepared, sizes = preparation_of(*every.values()), [each.n_examples for each in every.values()]
     expect(prepared + sum(size + min(size, n) * len(candidates) for size in sizes))
     step("intact")
@@ -163,4 +169,5 @@ def universal_heads(
             "n_examples": n,
             "seed": seed,
         },
+        notes=notes,
     )

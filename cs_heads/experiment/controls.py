@@ -11,7 +11,8 @@ from cs_heads.arguments import check_integer
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, task_of
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.inputs import encode_task, tokens_of
-from cs_heads.experiment.protocol import ExperimentLike
+from cs_heads.experiment.protocol import ExperimentLike, provenance_of
+from cs_heads.lens import check_weights
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.store.store import BrokenStoreError
@@ -47,6 +48,12 @@ def found_on(*sources: Any) -> tuple[str, ...]:
     return tuple(sorted(known))
 
 
+def check_ranked(name: str, heads: Any, experiment: object) -> None:
+    """Raise ``ValueError`` where heads are a ranking of other weights than those of an experiment."""
+    if isinstance(heads, HeadRanking):
+        check_weights(f"{name} and the model", heads.provenance.get("model"), provenance_of(experiment).get("model"))
+
+
 def unseen_parts(
     experiments: Sequence[ExperimentLike], seen: Collection[str]
 ) -> tuple[list[ExperimentLike], tuple[str, ...]]:
@@ -72,6 +79,8 @@ def unseen_tokens(
 ) -> tuple[list[Any], tuple[str, ...]]:
     """``unseen_parts`` of an experiment on the unseen side of ``task``, without its finding side, and of its controls.
 
+    Notes say, too, which hooks stood on the model.
+
     Raises:
         ValueError: Fewer examples are left than a proof needs.
     """
@@ -84,7 +93,7 @@ def unseen_tokens(
     parts, notes = unseen_parts(experiments[:1], own)
     others, more = unseen_parts(experiments[1:], seen)
     check_size(cast(Task, task_of(parts[0])), notes)
-    return [*parts, *others], (*notes, *more)
+    return [*parts, *others], (*experiments[0].notes, *notes, *more)
 
 
 def _tokens(experiment: object) -> list[list[str]] | None:

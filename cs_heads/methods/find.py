@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -14,7 +14,15 @@ from jaxtyping import Bool, Float, Int
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.baseline import check_baseline, check_size, fitting_k
-from cs_heads.experiment.controls import defaults_of, experiments_on, found_on, kin_of, left_out_note
+from cs_heads.experiment.controls import (
+    check_ranked,
+    defaults_of,
+    experiments_on,
+    found_on,
+    kin_of,
+    left_out_note,
+    unseen_parts,
+)
 from cs_heads.experiment.cost import BudgetTooSmallError, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.without import Without
@@ -38,7 +46,7 @@ def find_heads(
     controls: Sequence[Task] | str | None = "auto",
     budget: int | None = None,
     seed: int = 0,
-    off: Sequence[HeadLike] = (),
+    off: HeadRanking | Sequence[HeadLike] = (),
     **options: Any,
 ) -> HeadRanking:
     """Rank the heads of ``model`` by how much ``task`` rests on them.
@@ -102,7 +110,7 @@ def prepared_search(
     controls: Sequence[Task] | str | None,
     budget: int | None,
     seed: int,
-    off: Sequence[HeadLike] = (),
+    off: HeadRanking | Sequence[HeadLike] = (),
     **options: Any,
 ) -> Iterator[Callable[[], HeadRanking]]:
     """Check and make all that ``find_heads`` needs, with the same arguments, and give what runs it, once.
@@ -112,7 +120,7 @@ def prepared_search(
     given = {name: options.pop(name) for name in Settings.kinds() if name in options}
     settings = Settings.of(given)
     chosen = _chosen(method, options, settings)
-    off, seen = as_heads("off", off), found_on(off)
+    ranked, off, seen = off, as_heads("off", off), found_on(off)
     if off and chosen.uses == "model":
         named = ", ".join(map(str, off))
         raise ValueError(f"off must be left out for method {method!r}, which does not ablate by mask; got {named}")
@@ -126,7 +134,12 @@ def prepared_search(
     side, repeated = distinct(finding_side(task))
     check_size(side, repeated)
     with Experiment(model, side, **given) as made:
-        experiment = made if chosen.uses == "model" else made.in_faster_dtype()
+        check_ranked("off", ranked, made)
+        [part], same = unseen_parts([made], ())
+        once = cast(Experiment, part)
+        side = once.task
+        check_size(side, same)
+        experiment = once if chosen.uses == "model" else once.in_faster_dtype()
         k, fitted = fitting_k(k, experiment.grid, n_off=int(experiment.grid.mask(off).sum()))
         if side.held_out is not None:
             # Read now, so that what cannot be confirmed is refused before the search and not after it.
@@ -158,7 +171,7 @@ def prepared_search(
                 ranking,
                 off=tuple(ranking.grid.resolve(head) for head in off),
                 provenance={**provenance, "k": k, "seed": seed, "budget": budget, "options": _kept(options)},
-                notes=(*repeated, *fitted, *dense, *told, *left_out),
+                notes=(*repeated, *same, *fitted, *dense, *told, *left_out),
                 examples=tuple(sorted({*ranking.examples, *seen})),
             )
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,6 +133,16 @@ def test_texts_stand_beside_their_prompts_and_the_right_answers(model, choices):
     assert FailureModes.from_dict(json.loads(json.dumps(found.to_dict()))).text_frame().equals(table)
     with pytest.raises(ValueError, match="the model wrote no texts, since choices were measured"):
         failures(model, choices, list(WORKING), n=20).text_frame()
+
+
+def test_texts_stand_beside_their_own_prompts_where_others_are_left_out(model):
+    """The tokenizer of words reads no space: the second example is the first once more."""
+    finding, unseen = Task.from_records(own_answers(model, 50), "said").split(25)
+    wide = replace(unseen.examples[0], prompt=unseen.examples[0].prompt.replace(" ", "  "))
+    task = replace(finding, held_out=replace(unseen, examples=(unseen.examples[0], wide, *unseen.examples[1:])))
+    found = failures(model, task, {"working": WORKING}, max_new_tokens=2)
+    assert found.prompts == tuple(example.prompt for example in unseen.examples)
+    assert len(found.text_frame()) == 25
 
 
 def test_an_answer_that_comes_later_in_the_text_is_counted(model):

@@ -116,7 +116,7 @@ def test_candidates_belong_to_none_of_the_sets():
     ("letters", "full", "candidates", "message"),
     [
         (0, 1, [FORMAT], "letters and full must hold one set of questions or more, got 0 and 1"),
-        (1, 1, [], "heads must name one head or more"),
+        (1, 1, [], "heads must be one head or more, none twice; got none"),
     ],
 )
 def test_a_missing_form_or_head_is_refused(load_known, letters, full, candidates, message):

@@ -68,6 +68,8 @@ USES = {
     "several": lambda met, found: cs.specificity(met.model, met.task, {"one": found}, n=20),
     "sparsity_curve": lambda met, found: cs.sparsity_curve(met.model, met.task, found, max_heads=2, n=20),
     "failures": lambda met, found: cs.failures(met.model, met.task, found, n=20, max_new_tokens=1),
+    "format_heads": lambda met, found: cs.format_heads(met.model, [met.task], [replace(met.task, name="full")], found),
+    "habits": lambda met, found: cs.habits(met.model, found, n=1),
     "attention": lambda met, found: cs.attention(met.model, ["the cat"], found),
     "bake": lambda met, found: cs.bake(met.model, found),
     "ablated": lambda met, found: cs.ablated(met.model, found).__enter__(),
@@ -84,6 +86,26 @@ def test_a_ranking_of_other_weights_is_refused_and_its_heads_as_a_list_are_taken
     if use != "ablated":
         USES[use](met, met.found)
         USES[use](met, met.foreign.top(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("off", lambda met, heads: cs.find_heads(met.model, met.task, off=heads, controls=None)),
+        ("off", lambda met, heads: cs.confirm(met.model, met.task, ["L0H3"], off=heads, **FEW)),
+        ("exclude", lambda met, heads: cs.confirm(met.model, met.task, ["L0H3"], exclude=heads, **FEW)),
+        ("off", lambda met, heads: cs.attention(met.model, ["the cat"], ["L0H3"], off=heads)),
+        (
+            "heads",
+            lambda met, heads: cs.universal_heads(
+                dict.fromkeys("ab", cs.Experiment(met.model, met.task)), heads, cs.Experiment(met.model, met.task)
+            ),
+        ),
+    ],
+)
+def test_heads_that_are_off_or_tried_as_a_ranking_are_of_the_same_weights_too(met, name, use):
+    with pytest.raises(ValueError, match=f"^{name} and the model must be of the same weights"):
+        use(met, met.foreign)
 
 
 def test_faithfulness_of_a_ranking_of_other_weights_is_refused(met):
@@ -118,14 +140,20 @@ def test_heads_of_two_models_are_compared_and_those_of_two_states_of_one_are_not
     assert cs.head_overlap({"a": met.found, "b": met.foreign.top(2)}).pairs[0].heads == 2
 
 
-def test_heads_found_and_proved_with_another_head_off_say_that_hooks_stood(met):
+def test_results_with_another_head_off_say_that_hooks_stood(met):
     off = "L0H3"
     with cs.ablated(met.model, [off]):
         found = cs.find_heads(met.model, met.task, method="css", n_masks=30, density=0.2, controls=None)
-        proof = cs.confirm(met.model, met.task, found, **FEW)
-    for result in (found, proof):
+        judged = [
+            cs.confirm(met.model, met.task, found, **FEW),
+            cs.specificity(met.model, met.task, found, siblings=[replace(met.task, name="again")], n=20),
+            cs.sparsity_curve(met.model, met.task, found, max_heads=1, n=20),
+            cs.faithfulness(met.model, met.task, found, shares=[0.5], n_random=0, n=20),
+            cs.failures(met.model, met.task, found, n=20, max_new_tokens=1),
+        ]
+    for result in (found, *judged):
         assert result.provenance["model"]["hooks"] == ["blocks.0.attn.hook_z"]
-        assert "the model was measured with hooks of yours on it: blocks.0.attn.hook_z" in result.notes
+        assert result.notes.count("the model was measured with hooks of yours on it: blocks.0.attn.hook_z") == 1
     without = cs.confirm(met.model, met.task, found, **FEW)
     assert "hooks" not in without.provenance["model"]
 

@@ -1,6 +1,7 @@
 """Gates taken together: counts by hand, gates against plain Hugging Face, contrasts on what was held out."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -174,6 +175,17 @@ def test_what_was_held_out_is_measured_under_the_gates_fitted_to_the_others(load
         assert score.score == pytest.approx(gated.mean())
         assert score.baseline == unseen.baseline().mean()
     assert found.to_frame()["kept"].tolist() == [True, False, False, True]
+
+
+def test_a_question_of_what_was_held_out_counts_once(load_known):
+    model = load_known()
+    tasks = formats(model)
+    side = tasks["once"]["b"].held_out.take(20)
+    again = replace(tasks["once"]["b"], held_out=replace(side, examples=side.examples * 4))
+    tasks = {**tasks, "once": {**tasks["once"], "b": again}}
+    found = held_out_contrasts(model, tasks, held_out=["b"], n=100, steps=20, batch_size=4)
+    assert [score.n_examples for score in found.scores] == [20, 40] * 2
+    assert found.notes == ("task 'b' asks 20 different questions in 80 examples: one example of each counts",)
 
 
 def test_all_tasks_but_one_are_put_to_the_model_as_each_of_them_is(load_known):

@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 
 from cs_heads.analysis.universal import universal_heads
+from cs_heads.experiment.experiment import Experiment
+from cs_heads.tasks import Task
 from cs_heads.units import Head, HeadGrid
+from tests.known_heads import own_answers
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(4, 4)
@@ -106,6 +109,19 @@ def test_the_same_seed_draws_the_same_examples():
     tasks, control = worlds()
     first, second = (universal_heads(tasks, [HALF], control, n=7, seed=3).left for _ in range(2))
     assert np.array_equal(first, second)
+
+
+def test_a_question_asked_twenty_times_counts_once(load_known):
+    model = load_known()
+    few = own_answers(model, 25)
+    tasks = [Task.from_records(records, "own") for records in (few, few * 20)]
+    once, often = (
+        universal_heads(dict.fromkeys("ab", made), ["L0H3"], made)
+        for made in (Experiment(model, task) for task in tasks)
+    )
+    assert np.array_equal(once.interval, often.interval)
+    assert often.notes[0] == "task 'own' asks 25 different questions in 500 examples: one example of each counts"
+    assert (once.notes, often.spent) == ((), once.spent)
 
 
 @pytest.mark.parametrize(

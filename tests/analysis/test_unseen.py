@@ -166,8 +166,10 @@ def test_other_choices_after_the_same_prompts_are_the_same_questions(model, agai
 
         return Task.from_records(records(again), name).with_holdout(Task.from_records(records(again.held_out), name))
 
-    measured = format_heads(model, [choices("letters", 1)], [choices("full", 2)], {"one": found}, **QUIET)
-    assert {drop.n_examples for drop in measured.drops.drops["one"].values()} == {60 - seen}
+    for heads in (found, {"one": found}):
+        measured = format_heads(model, [choices("letters", 1)], [choices("full", 2)], heads, **QUIET)
+        assert {drop.n_examples for row in measured.drops.drops.values() for drop in row.values()} == {60 - seen}
+    assert list(measured.drops.heads) == ["one"]
 
 
 def test_too_few_that_are_left_are_refused_before_the_model_runs(model, whole, found):
@@ -244,12 +246,37 @@ def test_rankings_of_an_atlas_carry_the_examples_of_all_skills(model, whole, oth
         assert {*ranking.examples} == texts.union(*(read(Experiment(model, skill, **QUIET)) for skill in skills))
 
 
+def test_an_atlas_judges_on_no_tokens_that_its_search_has_read(model, whole, other):
+    skills = [whole.split(60)[0], other.split(40)[0]]
+    skills = [replace(skill, held_out=replace(skill.held_out, name=skill.name)) for skill in skills]
+    unseen = skills[0].held_out
+    wide = tuple(replace(e, prompt=e.prompt.replace(" ", "  ")) for e in skills[0].examples[:30])
+    mixed = replace(skills[0], held_out=replace(unseen, examples=(*wide, *unseen.examples[:25])))
+    made = atlas(model, [mixed, skills[1]], budget=1200, n=60, n_random=1, k=2, **QUIET)
+    assert left_out(30, 55, unseen.name) in made.notes
+    rest = replace(unseen, examples=unseen.examples[:25])
+    assert made.drops.provenance["tasks"][unseen.name][0]["identity"] == rest.identity
+    assert made.proofs[unseen.name].result.n_examples == 25
+
+
 def test_what_is_found_on_a_planted_truth_carries_no_examples():
     world = planted_world("one_head", seed=0)
     assert compressed_sensing(world.task, n_masks=5, density=0.1).examples == ()
 
 
 # A question counts once
+
+
+def test_a_search_asks_the_same_tokens_once(model, whole):
+    task = whole.take(24).split(12)[0]
+    wide = tuple(replace(e, prompt=e.prompt.replace(" ", "  ")) for e in whole.examples[:24])
+    few = replace(task, examples=whole.examples[:12] + wide[:12], held_out=None)
+    with pytest.raises(ValueError, match=r"has 12 finding examples \(task .* asks 12 different questions in 24"):
+        find_heads(model, few, controls=None, **SEARCH)
+    enough = replace(few, examples=whole.examples[:24] + wide)
+    found = find_heads(model, enough, controls=None, **SEARCH)
+    assert found.provenance["task"]["n_examples"] == 24
+    assert "asks 24 different questions in 48 examples" in found.notes[0]
 
 
 def repeated(questions: Task, times: int, name: str = "repeated") -> Task:

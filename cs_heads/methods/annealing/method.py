@@ -18,9 +18,9 @@ from jaxtyping import Float, Int
 
 from cs_heads.arguments import check_integer, check_seed, check_share
 from cs_heads.experiment.baseline import fitting_k
+from cs_heads.experiment.controls import check_ranked
 from cs_heads.experiment.cost import Budget, Cost, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, provenance_of, responding
-from cs_heads.lens import check_weights
 from cs_heads.methods.annealing.fit import DOUBT, GRADIENT_MISFIT, N_ROUNDS, PENALTY, with_errors
 from cs_heads.methods.annealing.intervals import (
     NO_HARM,
@@ -213,8 +213,7 @@ def annealed(
         usual = screening.cost(len(controls)) + max(default_budget(size) // SAVED, rows)
     budget = max(least, before + usual) if budget is None else int(budget)
     expect(budget)
-    if isinstance(prior, HeadRanking):
-        check_weights("prior and the model", prior.provenance.get("model"), provenance_of(experiment).get("model"))
+    check_ranked("prior", prior, experiment)
     added = standardized(prior, grid.shape)
     rng, spending = np.random.default_rng(seed), Budget(budget)
     spending.pay(before)
