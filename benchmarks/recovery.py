@@ -1,6 +1,7 @@
 """Recovery of planted heads by methods that need an experiment alone: table and figure of docs/benchmarks/planted.md.
 
     python benchmarks/recovery.py --out recovery.csv --figure recovery.png
+    python benchmarks/recovery.py --out verdicts.jsonl --verdicts [--scenarios no_structure --seeds 1000]
 
 Each cell is a scenario, a number of heads, a method and its cost, on ``--seeds`` fresh planted worlds. Every world
 measured is a line of the file; a run goes on where the last one stopped. Compressed sensing and greedy search
@@ -8,6 +9,10 @@ are told the universal heads and need not look at them; annealed sensing finds t
 task, within its budget. Where answers can be guessed it is told how often. The drop is that of the five heads on
 1,000 unseen examples. The arithmetic of a search is its processor time outside of the worlds, which
 stand for the model.
+
+``--verdicts`` searches 256 heads with the default budget and proves what it finds, in every scenario and in two where
+all that matters is shared: ``shared_only`` has universal heads and groups alone, in ``same_heads`` the control rests on
+the heads of the task.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, NamedTuple, Protocol
@@ -22,18 +28,22 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
-from recovery_tables import NO_STRUCTURE, arithmetic, certainty_table, draw, recovery_table
+from recovery_tables import NO_STRUCTURE, arithmetic, certainty_table, draw, recovery_table, verdict_table
 
 import cs_heads as cs
-from cs_heads.analysis.confirm import measure_proof
+from cs_heads.analysis.confirm import Confirmation, measure_proof
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of
 from cs_heads.simulate import SCENARIOS, World, planted_world
 from cs_heads.units import Unit
 
 K = 5
-SHAPES = {512: (16, 32), 1024: (32, 32), 16_384: (128, 128)}
+SHAPES = {256: (16, 16), 512: (16, 32), 1024: (32, 32), 16_384: (128, 128)}
 DEFAULT = 1640
 OTHERS = tuple(name for name in SCENARIOS if name not in ("main", *NO_STRUCTURE))
+SHARED = {
+    "shared_only": replace(SCENARIOS["universal_groups_small"], universal=8, drops=(), weak=(), pairs=()),
+    "same_heads": SCENARIOS["main"],
+}
 
 
 class Cell(NamedTuple):
@@ -141,11 +151,6 @@ def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
     known = ~np.isnan(bounds[:, 0])
     drops = scores[0] - scores[1:]
     sure = [head for head in found.top(K) if found.frequency[head.layer, head.index] >= 0.9]
-    # One example more draws all anew, and the heads stay.
-    fresh = planted_world(made.scenario, made.grid, n_examples=made.n_examples + 1, seed=seed)
-    proof = measure_proof(
-        fresh.unseen, found.top(K), exclude=found.shared, chance=chance, controls=[("control", fresh.control)]
-    )
     return {
         "heads": found.top(K),
         "spent": found.spent,
@@ -158,7 +163,36 @@ def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
         "claims_right": sum(bool(truth[head.layer, head.index]) for head in found.claims),
         "sure": len(sure),
         "sure_right": sum(bool(truth[head.layer, head.index]) for head in sure),
-        "verdict": proof.verdict,
+        "verdict": proof(made, found).verdict,
+    }
+
+
+def proof(made: World, found: cs.HeadRanking) -> Confirmation:
+    """The heads found, on a hundred unseen examples."""
+    # One example more draws all anew, and the heads stay.
+    fresh = replace(made, n_examples=made.n_examples + 1, n_unseen=100)
+    controls, chance = [("control", fresh.control)], made.scenario.chance
+    return measure_proof(fresh.unseen, found.top(K), exclude=found.shared, chance=chance, controls=controls)
+
+
+def proved(made: World, size: int, seed: int) -> dict[str, Any]:
+    """Annealed sensing with its default budget, whatever the ``size``, and what the proof says of what it finds."""
+    try:
+        found = cs.methods.annealed(made.task, controls=[made.control], k=K, seed=seed, chance=made.scenario.chance)
+    except cs.BaselineTooLowError:
+        return {"heads": [], "spent": made.task.spent, "verdict": "baseline too low", "close": False}
+    said = proof(made, found)
+    return {
+        "heads": found.top(K),
+        "spent": found.spent,
+        "proof": said.spent,
+        "found": " ".join(map(str, found.top(K))),
+        "proved": " ".join(map(str, said.heads)),
+        "shared": " ".join(map(str, found.shared)),
+        "p_sets": said.p_sets,
+        "p_examples": said.p_examples,
+        "verdict": said.verdict,
+        "close": said.close,
     }
 
 
@@ -168,6 +202,7 @@ METHODS: dict[str, Search] = {
     "one-shot": told(greedy(one_shot=True)),
     "greedy": told(greedy(one_shot=False)),
     "annealed": annealed,
+    "proved": proved,
 }
 
 
@@ -191,7 +226,10 @@ def n_worlds(cell: Cell, seeds: int) -> int:
 
 def measure(cell: Cell, seed: int) -> dict[str, Any]:
     """One world, as a line of the file."""
-    made = planted_world(cell.scenario, cs.HeadGrid(*SHAPES[cell.n_heads]), n_unseen=1000, seed=seed)
+    scenario = SHARED.get(cell.scenario, cell.scenario)
+    made = planted_world(scenario, cs.HeadGrid(*SHAPES[cell.n_heads]), n_unseen=1000, seed=seed)
+    if cell.scenario == "same_heads":
+        made = replace(made, others=(made.own,))
     start = perf_counter()
     line = METHODS[cell.method](made, cell.size, seed)
     seconds = perf_counter() - start
@@ -204,21 +242,26 @@ def measure(cell: Cell, seed: int) -> dict[str, Any]:
 def main() -> None:
     """Measure what is missing, then print the tables and draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="CSV file, read and added to")
+    parser.add_argument("--out", type=Path, required=True, help="CSV file, of verdicts JSON lines, read and added to")
     parser.add_argument("--figure", type=Path, default=None)
-    parser.add_argument("--sizes", type=int, nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--verdicts", action="store_true", help="search 256 heads and prove what is found")
+    parser.add_argument("--scenarios", nargs="+", choices=[*SCENARIOS, *SHARED], default=[*SCENARIOS, *SHARED])
+    parser.add_argument("--sizes", type=int, nargs="+", choices=SHAPES, default=list(SHAPES)[1:])
     parser.add_argument("--seeds", type=int, default=40, help="worlds a cell")
     parser.add_argument("--first-seed", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no world after so long")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     start = perf_counter()
-    lines = pd.read_csv(options.out) if options.out.exists() else pd.DataFrame(columns=[*Cell._fields, "seed"])
+    lines = pd.DataFrame(columns=[*Cell._fields, "seed"])
+    if options.out.exists():
+        lines = pd.read_json(options.out, lines=True) if options.verdicts else pd.read_csv(options.out)
     done = {tuple(line) for line in lines[[*Cell._fields, "seed"]].itertuples(index=False)}
+    kinds = [Cell(name, 256, "proved", 0) for name in options.scenarios] if options.verdicts else cells(options.sizes)
     worlds = [
         (cell, options.first_seed + number)
-        for cell in cells(options.sizes)
-        for number in range(n_worlds(cell, options.seeds))
+        for cell in kinds
+        for number in range(options.seeds if options.verdicts else n_worlds(cell, options.seeds))
         if (*cell, options.first_seed + number) not in done
     ]
     for position in range(0, len(worlds), 4 * options.jobs):
@@ -228,7 +271,12 @@ def main() -> None:
         part = worlds[position : position + 4 * options.jobs]
         new = pd.DataFrame(Parallel(options.jobs)(delayed(measure)(*each) for each in part))
         lines = pd.concat([lines, new], ignore_index=True) if len(lines) else new
-        lines.to_csv(options.out, index=False)
+        if options.verdicts:
+            new.to_json(options.out, orient="records", lines=True, mode="a")
+        else:
+            lines.to_csv(options.out, index=False)
+    if options.verdicts:
+        return print(verdict_table(lines))
     dear = lines["size"] == DEFAULT
     print(recovery_table(lines[~dear]), certainty_table(lines), arithmetic(lines[dear]), sep="\n\n")
     if options.figure is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pandas as pd
 
 from cs_heads import plot
-from cs_heads.analysis.verdict import is_localized
+from cs_heads.analysis.verdict import Verdict, is_localized
 from cs_heads.simulate import SCENARIOS
 
 NO_STRUCTURE = ("no_structure", "no_structure_fragile", "no_structure_chance50")
@@ -81,6 +82,16 @@ def verdicts(said: pd.Series) -> str:
     refused = int((said == "baseline too low").sum())
     localized = f"{sum(said == 'specific')}; {sum(map(is_localized, said))}"
     return f"{localized}{f'; {refused} refused' if refused else ''}"
+
+
+def verdict_table(lines: pd.DataFrame) -> str:
+    """Worlds by scenario and verdict, and how many verdicts are close."""
+    said = get_args(Verdict)
+    text = [f"| scenario | worlds | {' | '.join(said)} | close |", "|---" * (len(said) + 3) + "|"]
+    for name, group in lines.groupby("scenario", sort=False):
+        counts = [len(group), *(sum(group.verdict == verdict) for verdict in said), int(group.close.sum())]
+        text.append(f"| {name} | {' | '.join(map(str, counts))} |")
+    return "\n".join(text)
 
 
 def draw(lines: pd.DataFrame, path: Path) -> None:

@@ -147,7 +147,7 @@ def atlas(
         grid, first = judged.grid, list[Asked]()
         for name, others in apart_of.items():
             sets = random_sets(grid, grid.mask(top[name]), grid.mask(others), n_random, seed)
-            first.append(first_round(unseen[name], grid.mask(heads[name]), sets, seed))
+            first.append(first_round(unseen[name], sets, seed))
         measure_together(first)
         proofs = {
             name: measure_proof(

@@ -72,7 +72,7 @@ def least_set(
     """Leave each head on in turn, then turn off the first 1, 2, ... of those that are missed most.
 
     Where heads stand in for each other none is missed, and they stay in the order given. None where there is nothing to
-    choose: one head, a baseline that is too low, or all together take less than a tenth of the score.
+    choose: one head, a baseline that is too low, or all together take a tenth of the score of these examples or less.
 
     Args:
         experiment: On unseen examples of the task, of which every other one is measured.

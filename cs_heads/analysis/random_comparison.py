@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.special import logsumexp
 
 from cs_heads.analysis.random_heads import Mask
-from cs_heads.experiment.protocol import ExperimentLike, measured
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured
 from cs_heads.experiment.together import Asked
 
 Scores = Float[np.ndarray, " example"]
@@ -31,8 +31,8 @@ MIN_MARGIN = 0.10
 _FIRST, _MOST, _MOST_OF_SET = 5, 20, 3
 # How many times more examples a set has in the next round.
 _MORE = 1.3
-# What is bet on a set doing less harm, and on the mean of all; these as shares of what could be lost.
-_BET, _BETS = 0.75, np.arange(0.05, 1, 0.1)
+# What is bet on a set doing less harm, and on the mean of all, as shares of what could be lost.
+_BET, _BETS = 0.6, np.arange(0.05, 1, 0.1)
 _ROUNDING = 1e-9
 
 
@@ -70,10 +70,11 @@ def most_evaluations(n_sets: int, n_examples: int) -> int:
     return min(n_sets * n_examples, max(_MOST * n_examples, _MOST_OF_SET * n_sets))
 
 
-def first_round(experiment: ExperimentLike, found: Mask, sets: list[Mask], seed: int = 0) -> Asked:
+def first_round(experiment: ExperimentLike, sets: list[Mask], seed: int = 0) -> Asked:
     """What ``compare_with_random`` measures first, for ``measure_together``."""
-    intact, ablated = measured(experiment, np.stack([np.zeros_like(found), found]))
-    return Asked(experiment, np.stack(sets), _orders(len(sets), intact, ablated, seed)[:, : _first(sets, intact)])
+    n = experiment.n_examples
+    orders = _orders(len(sets), np.ones(n, dtype=bool), seed)
+    return Asked(experiment, np.stack(sets), orders[:, : _first(len(sets), n)])
 
 
 def compare_with_random(
@@ -87,8 +88,8 @@ def compare_with_random(
 ) -> RandomComparison:
     """Compare heads with random sets, on as few examples as tell.
 
-    In a first round each set is measured on a few examples, and each example under as many sets. A set is settled once
-    bets on its doing less harm than the heads, on the same examples, have won enough. Where the first round speaks for
+    In a first round each set is measured on a few examples, and each example under about as many sets. A set is settled
+    once bets on its doing less harm than the heads do on all examples have won enough. Where the first round speaks for
     the heads, the others get more examples, until all are settled, have had all examples, or too much is spent.
 
     Args:
@@ -100,9 +101,11 @@ def compare_with_random(
         seed: Draws which examples a set has first.
     """
     n_sets, n = len(sets), len(intact)
-    masks, orders, mistaken = np.stack(sets), _orders(n_sets, intact, ablated, seed), _mistaken(n_sets)
+    # A wrong answer can only be won. Where none is by luck, the sets do without.
+    losable = (intact > 0) | (chance_of(experiment) > 0)
+    masks, orders, mistaken = np.stack(sets), _orders(n_sets, losable, seed), _mistaken(n_sets)
     scores = np.full((n_sets, n), np.nan)
-    left, has, more, spent = np.arange(n_sets), 0, _first(sets, intact), 0
+    left, has, more, spent = np.arange(n_sets), 0, _first(n_sets, n), 0
     drop, p_examples, early = 0.0, 1.0, False
     while more and len(left):
         asked = orders[left, has : has + more]
@@ -111,9 +114,10 @@ def compare_with_random(
             random = np.nanmean(scores, axis=0)
             drop, p_examples = float(np.mean(intact - random)), betting_p(random - ablated)
         has, spent = has + more, spent + asked.size
-        less = scores[left] - ablated
-        won = np.nansum(np.log1p(_BET * less), axis=1) >= -np.log(mistaken)
-        settled = less.sum(axis=1) > _ROUNDING if has == n else won
+        seen = orders[left, :has]
+        harm = np.take_along_axis(intact - scores[left], seen, axis=1)
+        won = _won(np.where(losable[seen], harm, np.nan), float((intact - ablated).sum()), int(losable.sum()))
+        settled = (scores[left] - ablated).sum(axis=1) > _ROUNDING if has == n else won.max(axis=1) >= -np.log(mistaken)
         early |= has < n and bool(settled.any())
         left = left[~settled]
         margin = (intact - ablated).mean() - drop
@@ -138,24 +142,39 @@ def _mistaken(n_sets: int) -> float:
     Bets on less harm win ``1 / _mistaken`` times the stake no more often. A p-value that divides by ``1 - _mistaken``
     allows for that, and is still below .01 where all of 125 sets or more are settled.
     """
-    return max(0.2, 1 - 102 / (1 + n_sets))
+    return max(0.05, 1 - 102 / (1 + n_sets))
 
 
-def _first(sets: list[Mask], intact: Scores) -> int:
-    return min(len(intact), -(-_FIRST * len(intact) // len(sets)))
+def _won(harm: Float[np.ndarray, "set step"], full: float, n: int) -> Float[np.ndarray, "set step"]:
+    """What bets on less harm than ``full`` on ``n`` examples have won, as a logarithm; NaN is none of these examples.
 
-
-def _orders(n_sets: int, intact: Scores, ablated: Scores, seed: int) -> Int[np.ndarray, "set example"]:
-    """The order in which each set has the examples.
-
-    Each has the share of examples that the heads take, and of those that they leave, from the first few on: these are
-    ranked by what is known of them, and gone through in steps of the golden ratio.
+    A set that does as much harm does on average, on those of the examples that are still to be drawn, what is missing,
+    or more. Who bets on less after each draw gains nothing on average, and ever has ``x`` times his stake with
+    probability ``1 / x`` at most (Waudby-Smith and Ramdas, NeurIPS 2020, on draws without replacement).
     """
-    n = len(intact)
-    ranked = np.lexsort((np.random.default_rng(seed).random(n), intact, ablated))
-    steps = np.argsort(np.argsort(np.arange(n) * (np.sqrt(5) - 1) / 2 % 1))
-    starts = np.arange(n_sets) * -(-_FIRST * n // n_sets)
-    return ranked[steps][(starts[:, None] + np.arange(n)) % n]
+    drawn, done = ~np.isnan(harm), np.nan_to_num(harm)
+    left = n - np.cumsum(drawn, axis=1) + drawn
+    missing = np.minimum((full - np.cumsum(done, axis=1) + done) / np.maximum(left, 1), 1 - _ROUNDING)
+    return np.cumsum(drawn * np.log1p(_BET * (missing - done) / (1 - missing)), axis=1)
+
+
+def _first(n_sets: int, n: int) -> int:
+    return min(n, -(-_FIRST * n // n_sets))
+
+
+def _orders(n_sets: int, losable: Bool[np.ndarray, " example"], seed: int) -> Int[np.ndarray, "set example"]:
+    """The order in which each set has the examples: at random, but after the first few those come last that lose none.
+
+    Sets in turn go on in one order until it is at its end.
+    """
+    n = len(losable)
+    first = _first(n_sets, n)
+    starts = np.arange(n_sets)[:, None] * first
+    shuffled = np.random.default_rng(seed).permuted(np.tile(np.arange(n), (starts[-1, 0] // n + 1, 1)), axis=1)
+    orders = shuffled[starts // n, (starts + np.arange(n)) % n]
+    rest = orders[:, first:]
+    rest[:] = np.take_along_axis(rest, np.argsort(~losable[rest], axis=1, kind="stable"), axis=1)
+    return orders
 
 
 def betting_p(differences: Scores) -> float:

@@ -83,6 +83,17 @@ def test_heads_without_harm_have_no_least_set():
     assert (proof.verdict, proof.heads, proof.least) == ("not localized", tuple(GIVEN), None)
 
 
+def test_heads_without_harm_on_the_half_that_is_measured_have_no_least_set():
+    class EveryOther:
+        grid, n_examples = HeadGrid(1, 8), 40
+
+        def __call__(self, masks, examples=None):
+            examples = np.tile(np.arange(40), (len(masks), 1)) if examples is None else examples
+            return 1.0 - (masks.any(axis=(1, 2))[:, None] & (examples % 2 == 1))
+
+    assert measure_proof(EveryOther(), [Head(0, 0), Head(0, 1)]).least is None
+
+
 def test_the_least_set_passes_by_luck_no_more_often_than_all_heads_do():
     """One head in fifteen costs the task as much: the best of five heads taken blindly is held against random fives."""
     beyond = {True: 0, False: 0}
