@@ -27,6 +27,7 @@ from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy, task_of
 from cs_heads.experiment.controls import (
     UNTOLD,
+    cast_note,
     check_ranked,
     control_experiments,
     found_on,
@@ -351,7 +352,7 @@ def confirm(
             least=least,
         )
         said = (*left_out, *fewer, *same, *left_out_note(experiment, kin, automatic, beside))
-        said = said if seen else (*said, UNTOLD)
+        said = (*said, *cast_note(heads, made), *(() if seen else (UNTOLD,)))
         if proof.verdict == "baseline too low":
             own = Without(experiment, off)
             said = (remedy(own, own.baseline()), *said)
@@ -429,7 +430,7 @@ def measure_proof(
     >>> proof.verdict, proof.close
     ('specific', False)
     >>> print(proof.specificity.difference)
-    0.55 (+0.41 to +0.66)
+    0.57 (+0.44 to +0.68)
     """
     check_seed(seed)
     check_integer("n_random", n_random, 1)

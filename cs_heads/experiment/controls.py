@@ -54,6 +54,16 @@ def check_ranked(name: str, heads: Any, experiment: object) -> None:
         check_weights(f"{name} and the model", heads.provenance.get("model"), provenance_of(experiment).get("model"))
 
 
+def cast_note(heads: Any, experiment: object) -> tuple[str, ...]:
+    """Whether a ranking is of weights of another dtype or class, which cannot be told from others, as a note."""
+    model = provenance_of(experiment).get("model", {})
+    told = heads.provenance.get("model", {}) if isinstance(heads, HeadRanking) else {}
+    kinds = [" ".join(str(each[name]) for name in ("class", "dtype")) for each in (told, model) if "weights" in each]
+    if len({*kinds}) < 2:
+        return ()
+    return (f"found on a {kinds[0]}, proved on a {kinds[1]}: that their weights are the same could not be checked",)
+
+
 def unseen_parts(
     experiments: Sequence[ExperimentLike], seen: Collection[str]
 ) -> tuple[list[ExperimentLike], tuple[str, ...]]:

@@ -108,6 +108,13 @@ def test_heads_that_are_off_or_tried_as_a_ranking_are_of_the_same_weights_too(me
         use(met, met.foreign)
 
 
+def test_a_ranking_of_another_dtype_is_taken_and_that_its_weights_are_not_compared_is_said(met, known_folder):
+    cast = load_model(known_folder, device="cpu", dtype="bfloat16")
+    notes = [cs.confirm(model, met.task, met.found, **FEW).notes for model in (cast, met.model)]
+    said = "found on a TransformerBridge float32, proved on a TransformerBridge bfloat16: that their weights are the "
+    assert [any(note.startswith(said) for note in each) for each in notes] == [True, False]
+
+
 def test_faithfulness_of_a_ranking_of_other_weights_is_refused(met):
     with pytest.raises(ValueError, match=r"^found\['foreign'\] and the model must be of the same weights"):
         cs.faithfulness(met.model, met.task, {"own": met.found, "foreign": met.foreign}, n=20, shares=(0.5,))
