@@ -175,10 +175,12 @@ def proof(made: World, found: cs.HeadRanking) -> Confirmation:
     return measure_proof(fresh.unseen, found.top(K), exclude=found.shared, chance=chance, controls=controls)
 
 
-def proved(made: World, _: int, seed: int) -> dict[str, Any]:
-    """Annealed sensing with its default budget, and what the proof says of what it finds."""
+def proved(made: World, size: int, seed: int) -> dict[str, Any]:
+    """Annealed sensing in so many evaluations (0: by default), and what the proof says of what it finds."""
     try:
-        found = cs.methods.annealed(made.task, controls=[made.control], k=K, seed=seed, chance=made.scenario.chance)
+        found = cs.methods.annealed(
+            made.task, controls=[made.control], budget=100 * size or None, k=K, seed=seed, chance=made.scenario.chance
+        )
     except cs.BaselineTooLowError:
         return {"heads": [], "spent": made.task.spent, "verdict": "baseline too low", "close": False}
     said = proof(made, found)
