@@ -176,9 +176,11 @@ def proof(made: World, found: cs.HeadRanking) -> Confirmation:
 
 
 def proved(made: World, size: int, seed: int) -> dict[str, Any]:
-    """Annealed sensing with its default budget, whatever the ``size``, and what the proof says of what it finds."""
+    """Annealed sensing in so many evaluations (0: by default), and what the proof says of what it finds."""
     try:
-        found = cs.methods.annealed(made.task, controls=[made.control], k=K, seed=seed, chance=made.scenario.chance)
+        found = cs.methods.annealed(
+            made.task, controls=[made.control], budget=100 * size or None, k=K, seed=seed, chance=made.scenario.chance
+        )
     except cs.BaselineTooLowError:
         return {"heads": [], "spent": made.task.spent, "verdict": "baseline too low", "close": False}
     said = proof(made, found)
