@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cs_heads import plot
-from cs_heads.analysis.verdict import Verdict, is_localized
+from cs_heads.analysis.verdict import Verdict
 from cs_heads.simulate import SCENARIOS
 
 NO_STRUCTURE = ("no_structure", "no_structure_fragile", "no_structure_chance50")
@@ -39,11 +39,11 @@ def certainty_table(lines: pd.DataFrame) -> str:
     """What annealed sensing at 100 evaluations says of its certainty on 1,024 heads, by scenario."""
     part = lines[(lines.method == "annealed") & (lines.n_heads == 1024) & (lines["size"] == 100)]
     text = [
-        "| scenario | worlds | recall@5 | specific; localized of any kind | intervals that cover "
+        "| scenario | worlds | recall@5 | intervals that cover "
         "| claims planted | frequency ≥ .9 planted "
         "| universal found |"
     ]
-    text.append("|---|---|---|---|---|---|---|---|")
+    text.append("|---|---|---|---|---|---|---|")
     for name, group in part.groupby("scenario", sort=False):
         scenario = str(name)
         structured = scenario not in NO_STRUCTURE
@@ -55,7 +55,6 @@ def certainty_table(lines: pd.DataFrame) -> str:
             scenario,
             str(len(group)),
             "" if group.recall.isna().all() else f"{group.recall.mean():.2f}",
-            verdicts(group.verdict),
             f"{sums.covered / sums.intervals:.2f}" if sums.intervals else "",
             f"{sums.claims_right} of {sums.claims}" if sums.intervals or not structured else "",
             f"{sums.sure_right} of {sums.sure}" if sums.intervals or not structured else "",
@@ -75,13 +74,6 @@ def arithmetic(lines: pd.DataFrame) -> str:
         f"{seconds.median():.1f} CPU s of arithmetic ({seconds.min():.1f} to {seconds.max():.1f}), "
         f"recall {lines.recall.mean():.2f}"
     )
-
-
-def verdicts(said: pd.Series) -> str:
-    """How often heads are called specific, and localized of whatever kind, and how often a world is refused."""
-    refused = int((said == "baseline too low").sum())
-    localized = f"{sum(said == 'specific')}; {sum(map(is_localized, said))}"
-    return f"{localized}{f'; {refused} refused' if refused else ''}"
 
 
 def verdict_table(lines: pd.DataFrame) -> str:
