@@ -256,7 +256,7 @@ MISTAKES = {
     "cs.attention(model, None, ['L0H1'])": "prompts must be a list of one text or more, got None",
     "cs.attention(model, ['a'], None)": "heads must be a ranking or a list of heads, got NoneType",
     "cs.attention(model, ['a'], ['L0H1'], off=[5])": "off must be a list of heads: a head must be",
-    "cs.habits(model, 5)": "heads must be a list of heads, as ranking.top(5) gives, got 5",
+    "cs.habits(model, 5)": "heads must be a ranking or a list of heads, got int",
     "cs.format_heads(None, [task], None, ['L0H1'])": "full must be a list of tasks, got None",
     "cs.format_heads(None, [task], [task], None)": "heads must be a list of heads, as ranking.top(5) gives, got",
     "cs.held_out_contrasts(None, None)": "formats must be a mapping, tasks by name, by the name of each format",

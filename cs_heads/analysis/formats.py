@@ -31,6 +31,7 @@ from cs_heads.progress import one_bar
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.sides import check_tasks
+from cs_heads.units import as_heads
 
 Kind = Literal["format", "knowledge", "full form", "some letters", "universal", "control", "none", "unclear"]
 
@@ -225,6 +226,8 @@ def format_heads(
     forms: list[tuple[Role, Sequence[Task]]] = [("letters", letters), ("full", full), ("control", controls)]
     sides: Others = [(task.name, form, [task]) for form, tasks in forms for task in tasks]
     _check_forms([form for _, form, _ in sides])
+    if not isinstance(heads, Mapping):
+        as_heads("heads", heads)
     with unseen_columns(model, {}, sides, heads, n=n, seed=seed, settings=settings) as columns:
         grid = columns[0].parts[0].grid
         described = model_of(columns[0].parts[0])

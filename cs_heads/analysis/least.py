@@ -31,6 +31,7 @@ class LeastSet(Record):
         order: Heads by that, those first without which the least is lost.
         first: Drop of the first 1, 2, ... of ``order``, up to all.
         rest: Drop of the passengers alone.
+        spent: Example-evaluations, those of the set that is proved among them.
     """
 
     heads: tuple[Unit, ...]

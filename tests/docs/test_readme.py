@@ -277,4 +277,4 @@ def test_the_ten_lines_find_and_prove_the_heads_of_the_demo_model(capsys):
     names: dict = {}
     exec(first, names)
     assert set(names["found"].top(5)) == set(planted_heads("capitals"))
-    assert capsys.readouterr().out.startswith("specific: on 100 unseen examples")
+    assert capsys.readouterr().out.startswith("specific: L2H6, ")

@@ -34,7 +34,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
     "confirm": {
         **_CALL,
         "task": "identity",
-        **_designed("heads", "k", "exclude", "controls", "off", "n", "n_random", "least", "seed"),
+        **_designed("heads", "k", "exclude", "controls", "off", "n", "n_random", "least", "repeats", "seed"),
     },
     "atlas": {
         **_CALL,
