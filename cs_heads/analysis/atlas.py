@@ -11,18 +11,16 @@ from typing_extensions import Unpack
 from cs_heads.analysis.atlas_result import Atlas, needed_by_most
 from cs_heads.analysis.confirm import measure_proof
 from cs_heads.analysis.drops import Column, measure_drops
-from cs_heads.analysis.least import least_set
 from cs_heads.analysis.least import most_evaluations as most_of_least
 from cs_heads.analysis.random_comparison import N_RANDOM, first_round, most_evaluations
 from cs_heads.analysis.random_heads import random_sets
 from cs_heads.arguments import check_integer, check_one_of, check_seed, check_weight
 from cs_heads.cluster import Cluster, ModelLike, source_of
-from cs_heads.designs import explicit
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import check_apart, unseen_side, unseen_tokens
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.inputs import encode_task
-from cs_heads.experiment.protocol import measured, preparation_of
+from cs_heads.experiment.protocol import preparation_of
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.methods.annealing.joint import annealed_jointly, check_joint_budget, per_task
@@ -32,7 +30,6 @@ from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.tasks.controls import MIN_DEFAULTS, family_of, kin_among
 from cs_heads.tasks.sides import check_tasks, distinct
-from cs_heads.units import Unit
 
 
 @one_bar("atlas")
@@ -133,10 +130,6 @@ def atlas(
         apart = {frozenset((names[i], names[j])) for i, j in pairs}
         kin = {name: [other for other in rankings if frozenset((other, name)) in apart] for name in rankings}
         top = {name: found.top(k) for name, found in rankings.items()}
-        step("matrix")
-        heads = {name: _fewest(unseen[name], first) for name, first in top.items()}
-        columns = [Column(name, "own", (unseen[name],)) for name in rankings]
-        drops = measure_drops(columns, heads, {name: name for name in rankings}, seed)
         step("random heads")
         universal = needed_by_most(judged.grid, joint.losses, joint.errors, [*rankings], kin)
         apart_of = {
@@ -162,6 +155,10 @@ def atlas(
             )
             for name, found in rankings.items()
         }
+        step("matrix")
+        heads = {name: proof.heads for name, proof in proofs.items()}
+        columns = [Column(name, "own", (unseen[name],)) for name in rankings]
+        drops = measure_drops(columns, heads, {name: name for name in rankings}, seed)
         few = min(len(rankings) - 1 - len(others) for others in kin.values()) < MIN_DEFAULTS
         return Atlas(
             rankings={name: found.proved(heads[name]) for name, found in rankings.items()},
@@ -184,11 +181,6 @@ def atlas(
                 "seed": seed,
             },
         )
-
-
-def _fewest(experiment: Experiment, heads: list[Unit]) -> list[Unit]:
-    least = least_set(experiment, heads, *measured(experiment, explicit(experiment.grid, [[], heads])))
-    return heads if least is None else list(least.heads)
 
 
 def _most_of_proof(k: int, n: int, n_skills: int, n_random: int) -> int:

@@ -50,7 +50,6 @@ from cs_heads.experiment.protocol import (
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.experiment.without import Without
 from cs_heads.methods.find import find_heads
-from cs_heads.methods.registry import METHODS
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Proportion
@@ -94,18 +93,8 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     _written = (
         *("heads", "result", "random_drop", "random_drops", "p", "p_sets", "p_examples", "n_as_harmful"),
         *("verdict", "headline", "but_for", "localized", "close", "close_because"),
-        *(
-            "reasons",
-            "notes",
-            "controls",
-            "kin",
-            "least",
-            "stability",
-            "default_controls",
-            "specificity",
-            "spent",
-            "provenance",
-        ),
+        *("reasons", "notes", "controls", "kin", "least", "stability"),
+        *("default_controls", "specificity", "spent", "provenance"),
     )
 
     heads: tuple[Unit, ...]
@@ -165,10 +154,9 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All that is said with the verdict: the reasons, whether it is close, its repeats, and the notes."""
+        """All that is said with the verdict: the reasons, whether it is close, and the notes."""
         close = () if self.close_because is None else (f"close: {self.close_because}",)
-        again = () if self.stability is None else (self.stability.told,)
-        return (*self.reasons, *close, *again, *(f"note: {note}" for note in self.notes))
+        return (*self.reasons, *close, *(f"note: {note}" for note in self.notes))
 
     @property
     def drop(self) -> float:
@@ -271,7 +259,7 @@ def confirm(
     It is ``close`` where the 95 % intervals allow another verdict. Each random set is measured on a few examples, on
     more only while it may do as much harm as the heads. With ``2 × n`` for the task that costs some ``8 × n``
     example-evaluations, and up to ``22 × n`` where the heads take little more than random ones (with ``n`` below 38 up
-    to ``2 × n + 750``); the least set of five heads takes ``5 × n`` of it more. Each control given adds ``2 × n``, each
+    to ``2 × n + 750``). The least set of five heads takes ``5 × n`` more. Each control given adds ``2 × n``, each
     default one ``n`` (14 or 15, on the demo model 7), and each kin ``n``; mean and resample ablation take another run
     of each task's examples beforehand. Each of ``repeats`` takes a search and a proof more.
 
@@ -298,8 +286,9 @@ def confirm(
             *localized* means that none of them does as much harm: by luck alone once in ``1 + n_random`` cases.
         least: Prove the fewest of the heads that do nine tenths of their harm, and name the others, passengers; False
             proves all.
-        repeats: Search and prove again so often, as ``find_heads`` made the ranking but with the next seeds:
-            ``Confirmation.stability`` says how often each head and the verdict come again.
+        repeats: Search and prove again so often, as ``find_heads`` made the ranking but with the seeds after its own:
+            ``Confirmation.stability`` says how often each head and the verdict come again. The controls that were given
+            to the search must be among those given here.
         settings: As of ``Experiment``.
 
     Returns:
@@ -309,14 +298,15 @@ def confirm(
     Raises:
         ValueError: A task without unseen examples; a control that shares a question with the task, or with the finding
             side of another control; a head outside the grid, one named twice or also in ``exclude``; a ranking of other
-            weights than the model's; ``repeats`` of heads that ``find_heads`` did not find. Raised before it runs.
+            weights than the model's; ``repeats`` of a search that is not known. Raised before the model runs.
     """
     check_seed(seed)
     check_integer("n", n, MIN_CORRECT)
     check_integer("n_random", n_random, 1)
     check_type("least", least, bool)
-    search = search_of(heads) if check_integer("repeats", repeats, 0) else {}
+    search = search_of(heads, check_controls(controls, task)) if check_integer("repeats", repeats, 0) else None
     given, kin = without_kin(check_controls(controls, task), task)
+    judged: dict[str, Any] = {"k": k, "controls": controls, "exclude": exclude, "n": n, "n_random": n_random}
     if isinstance(heads, HeadRanking):
         exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
     else:
@@ -359,21 +349,21 @@ def confirm(
         # Their own count has what the ablation ran beforehand.
         spent = sum(each.spent for each in (experiment, *others, *beside))
     proof = replace(proof, spent=spent, notes=(*proof.notes, *said))
-    if not repeats:
+    if search is None:
         return proof
-    asked = controls if METHODS[search["method"]].takes_controls else None
-    judged: dict[str, Any] = {"off": off, "n": n, "n_random": n_random, "least": least, **settings}
-    again = []
-    for other in range(seed + 1, seed + 1 + repeats):
-        found = find_heads(model, task, controls=asked, seed=other, off=off, **search, **settings)
-        once = confirm(model, task, found, controls=controls, seed=other, **judged)
+    again: list[Confirmation] = []
+    for _ in range(repeats):
+        search["seed"] += 1
+        found = find_heads(model, task, off=off, **search, **settings)
+        once = confirm(model, task, found, off=off, seed=search["seed"], least=least, **judged, **settings)
         again.append(replace(once, spent=once.spent + found.spent))
     stability = Stability(
         heads=tuple(once.heads for once in again),
         verdicts=tuple(once.verdict for once in again),
         spent=sum(once.spent for once in again),
     )
-    return replace(proof, stability=stability, spent=spent + stability.spent)
+    reasons = (*proof.reasons, stability.told)
+    return replace(proof, stability=stability, reasons=reasons, spent=spent + stability.spent)
 
 
 @one_bar("confirm", outermost=True)

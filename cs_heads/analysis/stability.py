@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cs_heads.analysis.verdict import Verdict
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Record
+from cs_heads.tasks import Task
 from cs_heads.units import Unit
 
 
@@ -40,15 +42,26 @@ class Stability(Record):
         return f"{len(self.heads)} repeats with other seeds: {verdicts}; proved there: {heads}"
 
 
-def search_of(found: Any) -> dict[str, Any]:
-    """The arguments of ``find_heads`` that a ranking was made with, but for model, task, controls and seed.
+def search_of(found: Any, controls: Sequence[Task] | None) -> dict[str, Any]:
+    """The arguments of ``find_heads`` that a ranking was made with, but for model, task and settings.
+
+    Args:
+        found: The ranking.
+        controls: The tasks among which those that were given to the search are.
 
     Raises:
-        ValueError: It is none that ``find_heads`` made, or had an option that a ranking does not keep.
+        ValueError: It is none that ``find_heads`` made, or had an option that a ranking does not keep, or other
+            controls.
     """
     told = found.provenance if isinstance(found, HeadRanking) else {}
-    if not {"options", "budget"} <= told.keys():
+    if not {"options", "budget", "seed", "controls_from"} <= told.keys():
         raise ValueError("repeats must be 0 for heads that find_heads did not find: there is no search to repeat")
     if lost := [name for name, value in told["options"].items() if value is None]:
         raise ValueError(f"repeats must be 0 for a search with {lost[0]}, which the ranking does not keep")
-    return {"method": found.method, "k": found.k, "budget": told["budget"], **told["options"]}
+    used: Any = told["controls_from"]
+    if used == "given":
+        used = [task for task in controls or () if task.name in told["controls"]]
+        if lost := [name for name in told["controls"] if name not in {task.name for task in used}]:
+            raise ValueError(f"repeats must be 0 where controls lack one of the search: {', '.join(lost)}")
+    given = {"method": found.method, "k": found.k, "controls": used, "budget": told["budget"], "seed": told["seed"]}
+    return {**given, **told["options"]}

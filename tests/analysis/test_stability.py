@@ -1,10 +1,13 @@
 """How often heads and the verdict come again: by the resamples of a search, and by whole searches with other seeds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import cs_heads as cs
 from cs_heads.analysis.confirm import Confirmation
+from cs_heads.analysis.stability import search_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head
 
@@ -27,17 +30,32 @@ def task():
 
 
 def test_a_repeat_is_the_search_and_the_proof_of_the_next_seed(model, task, found):
-    once = cs.confirm(model, task, found, seed=4)
-    proof = cs.confirm(model, task, found, seed=4, repeats=2)
+    once = cs.confirm(model, task, found, seed=4, controls=None)
+    proof = cs.confirm(model, task, found, seed=4, controls=None, repeats=2)
     again = [cs.find_heads(model, task, k=3, seed=seed, **SEARCH) for seed in (5, 6)]
-    proofs = [cs.confirm(model, task, each, seed=seed) for each, seed in zip(again, (5, 6), strict=True)]
+    proofs = [cs.confirm(model, task, each, seed=s, controls=None) for each, s in zip(again, (5, 6), strict=True)]
     assert proof.stability.heads == tuple(each.heads for each in proofs)
     assert proof.stability.verdicts == tuple(each.verdict for each in proofs)
     assert proof.stability.spent == sum(each.spent for each in (*again, *proofs)), "the cost is stated"
     assert proof.spent == once.spent + proof.stability.spent
-    assert (proof.heads, proof.verdict, proof.reasons) == (once.heads, once.verdict, once.reasons)
+    assert (proof.heads, proof.verdict, proof.reasons) == (
+        once.heads,
+        once.verdict,
+        (*once.reasons, proof.stability.told),
+    )
     assert "2 repeats with other seeds: 2 " in str(proof)
     assert Confirmation.from_dict(proof.to_dict()) == proof
+
+
+def test_a_repeat_has_the_seed_after_that_of_the_search_and_its_controls(model, task, found):
+    """With the seed of the search, which is not that of the proof, it would find the same again."""
+    rhyme, code = (cs.load_task(f"demo/{name}", n=40, seed=0) for name in ("rhyme", "code"))
+    told = {**found.provenance, "controls_from": "given", "controls": ["demo/code"]}
+    search = search_of(replace(found, provenance=told), [rhyme, code])
+    assert (search["seed"], search["controls"], search["n_masks"]) == (4, [code], 60)
+    assert search_of(replace(found, provenance={**told, "controls_from": "auto"}), ())["controls"] == "auto"
+    with pytest.raises(ValueError, match="repeats must be 0 where controls lack one of the search: demo/code"):
+        cs.confirm(model, task, replace(found, provenance=told), controls=[rhyme], repeats=1)
 
 
 def test_heads_are_counted_over_the_repeats():
