@@ -39,7 +39,7 @@ class Stability(Record):
         """The repeats in words."""
         verdicts = ", ".join(f"{times} {verdict}" for verdict, times in Counter(self.verdicts).most_common())
         heads = ", ".join(f"{head} in {share * len(self.heads):.0f}" for head, share in self.frequency.items())
-        return f"{len(self.heads)} repeats with other seeds: {verdicts}; proved there: {heads}"
+        return f"searched and proved again with other seeds: {verdicts}; proved there: {heads}"
 
 
 def search_of(found: Any, controls: Sequence[Task] | None) -> dict[str, Any]:

@@ -231,7 +231,7 @@ def _skills(found: Atlas, word: str) -> Part:
             columns,
             rows,
             4,
-            _COLUMNS | {f"random {word}s": f"loss of the skill with as many random {word}s of the same layers off"},
+            _COLUMNS | {f"random {word}s": f"loss of the skill with {found.k} random {word}s of the same layers off"},
         ),
     )
 

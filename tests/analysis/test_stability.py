@@ -43,7 +43,7 @@ def test_a_repeat_is_the_search_and_the_proof_of_the_next_seed(model, task, foun
         once.verdict,
         (*once.reasons, proof.stability.told),
     )
-    assert "2 repeats with other seeds: 2 " in str(proof)
+    assert "searched and proved again with other seeds: 2 " in str(proof)
     assert Confirmation.from_dict(proof.to_dict()) == proof
 
 
@@ -63,7 +63,10 @@ def test_heads_are_counted_over_the_repeats():
         heads=((Head(0, 1),), (Head(0, 1), Head(2, 0))), verdicts=("specific", "shared"), spent=9
     )
     assert told.frequency == {Head(0, 1): 1.0, Head(2, 0): 0.5}
-    assert told.told == "2 repeats with other seeds: 1 specific, 1 shared; proved there: L0H1 in 2, L2H0 in 1"
+    assert (
+        told.told
+        == "searched and proved again with other seeds: 1 specific, 1 shared; proved there: L0H1 in 2, L2H0 in 1"
+    )
 
 
 def test_what_no_search_found_or_can_find_again_is_refused_before_the_model_runs(model, task, found):
