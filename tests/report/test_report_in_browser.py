@@ -16,7 +16,7 @@ from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 from tests.plot.studies import made_comparison, made_proof, made_ranking, made_study
 from tests.report.atlases import made_atlas
-from tests.waiting import HANG
+from tests.waiting import HANG, wait_until
 
 QUIET = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -49,6 +49,11 @@ def offline_page(browser, **settings):
     return page, said, asked
 
 
+def until(page, question):
+    """`wait_for_function` asks by `eval` in the page, whose policy forbids that."""
+    wait_until(lambda: page.evaluate(question), f"the page to say yes to {question}")
+
+
 @pytest.fixture
 def look(browser):
     """Opens a file and gives the page, what it said to the console, and what it asked for beyond the file."""
@@ -73,7 +78,7 @@ def report(tmp_path_factory):
 
 def test_the_report_shows_its_pictures_and_says_nothing_to_the_console_or_the_network(look, report):
     page, said, asked = look(report)
-    page.wait_for_function("document.querySelectorAll('.cs-attention canvas').length >= 6")
+    until(page, "document.querySelectorAll('.cs-attention canvas').length >= 6")
     widths = page.evaluate("[...document.images].map(image => image.complete ? image.naturalWidth : 0)")
     assert len(widths) == 8
     assert min(widths) > 0
@@ -92,15 +97,15 @@ def test_a_page_that_complains_or_asks_the_network_would_be_seen(look, tmp_path)
 
 def test_the_patterns_are_painted(look, report):
     page, _, _ = look(report)
-    page.wait_for_function("document.querySelectorAll('.cs-attention canvas').length >= 6")
-    # A canvas that stays blank is waited for until the limit.
-    page.wait_for_function(
+    until(page, "document.querySelectorAll('.cs-attention canvas').length >= 6")
+    until(
+        page,
         """[...document.querySelectorAll('.cs-attention canvas')].every(canvas => {
             const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
             const seen = new Set();
             for (let i = 0; i < pixels.length; i += 4) seen.add(pixels.slice(i, i + 4).join());
             return seen.size > 3;
-        })"""
+        })""",
     )
 
 
@@ -169,7 +174,7 @@ def test_no_text_overflows_on_any_screen_in_light_and_in_dark(look, tmp_path, ma
     page, said, asked = look(write_report(make(), tmp_path / "page.html"))
     page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
     views = page.locator(".cs-attention section").count()
-    page.wait_for_function(f"document.querySelectorAll('.cs-attention canvas').length >= {3 * views}")
+    until(page, f"document.querySelectorAll('.cs-attention canvas').length >= {3 * views}")
     for width in (390, 800, 1400):
         page.set_viewport_size({"width": width, "height": 900})
         for scheme in ("light", "dark"):
@@ -229,17 +234,15 @@ def test_a_reader_copies_points_and_compares(look, report):
     page.mouse.move(2, 2)
     assert not page.locator(".told").is_visible()
 
-    page.wait_for_function("document.querySelectorAll('.cs-attention canvas').length >= 6")
+    until(page, "document.querySelectorAll('.cs-attention canvas').length >= 6")
     names = page.locator(".cs-attention h2")
     assert names.all_inner_texts() == ["L0H1", "L0H1"]
     small = page.locator(".cs-attention h4").get_by_text("L1H2", exact=True)
     small.first.hover()
-    page.wait_for_function(
-        shown := "[...document.querySelectorAll('.cs-attention h2')].every(name => name.innerText === 'L1H2')"
-    )
+    until(page, shown := "[...document.querySelectorAll('.cs-attention h2')].every(name => name.innerText === 'L1H2')")
     small.last.click()
     page.mouse.move(2, 2)
-    page.wait_for_function(shown)
+    until(page, shown)
 
     look_of = {str(head): look for head, look in head_looks([Head(0, 1), Head(1, 2)]).items()}
     painted = small.first.evaluate("name => getComputedStyle(name).backgroundColor")
@@ -261,6 +264,6 @@ def test_attention_of_a_model_shows_itself_as_in_a_notebook(look, load, tmp_path
     view = show_attention(found)._repr_html_() + show_attention(found)._repr_html_()
     path.write_text(f'<!doctype html><meta charset="utf-8">{view}', encoding="utf-8")
     page, said, asked = look(path)
-    page.wait_for_function("document.querySelectorAll('.cs-attention canvas').length >= 12")
+    until(page, "document.querySelectorAll('.cs-attention canvas').length >= 12")
     assert page.locator("h4", has_text="with L0H1, L2H3 off").count() == 2
     assert (said, asked) == ([], [])
