@@ -137,17 +137,17 @@ def test_an_interrupted_atlas_is_resumed_and_ends_with_the_same(atlas, tiny, mon
     assert "results are kept in" in err
     assert f"the same command resumes: cs-heads atlas --model {tiny[1]}" in err
     stop_at = 0
-    before = cs.Store.open(tmp_path / "run.sqlite").contents().results
+    before = cs.Store.open(tmp_path / "run.sqlite").contents().observations
     status, out, _ = atlas(*more)
     assert status == 0
     own = {"seconds": 0, "command": ""}
     assert json.loads(out) | own == whole | own
-    after = cs.Store.open(tmp_path / "run.sqlite").contents().results
+    after = cs.Store.open(tmp_path / "run.sqlite").contents().observations
     assert 0 < before < after
     calls.clear()
     _, again, _ = atlas(*more)
     assert not calls
-    assert cs.Store.open(tmp_path / "run.sqlite").contents().results == after
+    assert cs.Store.open(tmp_path / "run.sqlite").contents().observations == after
     assert json.loads(again) | own == json.loads(out) | own
 
 

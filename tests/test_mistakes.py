@@ -323,8 +323,6 @@ def test_a_scorer_that_gives_no_number(score):
 
 
 class Silent:
-    identity = "silent/1"
-
     def __call__(self, examples, texts):
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,8 +26,8 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.progress import one_bar
 from cs_heads.record import Record
 from cs_heads.settings import SettingsArguments
-from cs_heads.tasks import Example, Task
-from cs_heads.tasks.scorer import compared
+from cs_heads.tasks import Task
+from cs_heads.tasks.responses import RESPONSES, compared_of
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.text import shown
 from cs_heads.units import Unit
@@ -165,7 +165,7 @@ def failures(
     picked is the likeliest, for each character where the task is ``length_normalized``, also where a scorer judges by
     another rule). Measures: ``score``, ``mass`` (the mean probability of saying any choice; of choices with prompts of
     their own, the sum of each after its own), ``log mass`` (its mean logarithm, nats) and ``entropy`` of the places
-    picked (bits). Every choice is one example-evaluation.
+    picked (bits).
 
     Of other tasks the model writes a text after each prompt. Kinds: ``empty`` (no word), ``repetition`` (a loop at the
     end, or hardly any new pair of words), ``same text`` (the one written most often, where it is written twice or more)
@@ -209,14 +209,11 @@ def failures(
         written: dict[str, tuple[str, ...]] = {}
         prompts, right = list[str](), list[str]()
         if of_choices:
-            asked = _each_choice(experiment)
-            judged = _judge_choices(experiment.task, asked, masks)
-            provenance["choices"] = asked.n_examples
+            judged = _judge_choices(experiment, masks)
         else:
-            asked = experiment
             rows = experiment.generate(masks, max_new_tokens=max_new_tokens, stop=stop)
             written = {name: tuple(map(str, row)) for name, row in zip(sets, rows, strict=True)}
-            prompts, right = [shown(each.prompt) for each in asked.task.examples], _answers(experiment.task)
+            prompts, right = [shown(each.prompt) for each in experiment.task.examples], _answers(experiment.task)
             judged = [_judge_texts(row, written[INTACT], right) for row in written.values()]
             provenance |= {"max_new_tokens": max_new_tokens, "stop": None if stop is None else list(stop)}
         shares = [{mode: Share(n, experiment.n_examples) for mode, n in counts.items()} for counts, _ in judged]
@@ -224,7 +221,7 @@ def failures(
             heads=named,
             modes=dict(zip(sets, shares, strict=True)),
             measures={name: measures for name, (_, measures) in zip(sets, judged, strict=True)},
-            spent=len(masks) * asked.n_examples + asked.preparation,
+            spent=len(masks) * experiment.n_examples + experiment.preparation,
             texts=written,
             provenance=provenance,
             prompts=tuple(prompts),
@@ -257,39 +254,26 @@ def _judge_texts(row: Sequence[str], intact: Sequence[str], right: Sequence[str]
     return counts, {"distinct-1": distinct(row, 1), "distinct-2": distinct(row, 2), "words": words}
 
 
-def _each_choice(experiment: Experiment) -> Experiment:
-    """An experiment in which every choice is an example of its own."""
-    task = experiment.task
-    each = tuple(Example(e.prompt_of(i), (choice,)) for e in task.examples for i, choice in enumerate(e.continuations))
-    return experiment.on(replace(task, kind="completion", examples=each, length_normalized=False, scorer=None))
-
-
-def _judge_choices(task: Task, asked: Experiment, masks: Bool[np.ndarray, "row layer head"]) -> list[Judged]:
-    """Of each mask, the first being the intact model; ``asked`` has every choice of the task."""
-    lengths = np.array([len(target) for target in asked.answers.targets])
-    ends = np.cumsum([len(example.continuations) for example in task.examples])[:-1]
-    # By mask and example, a number for each choice: its log-probability, and whether it would be said.
-    logprobs = [np.split(row, ends) for row in asked.logprob(masks) * lengths]
-    greedy = [np.split(row, ends) for row in asked(masks)]
-    masses = np.array([[np.logaddexp.reduce(choices) for choices in row] for row in logprobs])
+def _judge_choices(experiment: Experiment, masks: Bool[np.ndarray, "row layer head"]) -> list[Judged]:
+    """Of each mask, the first being the intact model."""
+    task, said = experiment.task, experiment.observe(masks)
+    assert said.logprobs is not None
+    scores = RESPONSES["score"](task, said)
+    masses = np.logaddexp.reduce(np.where(np.isnan(said.logprobs), -np.inf, said.logprobs), axis=-1)
+    # Of choices that tie the first is picked.
+    picked = np.nanargmax(compared_of(task, said), axis=-1)
     judged = []
-    for row, said, mass in zip(logprobs, greedy, masses, strict=True):
-        scores = np.array([task.score(i, row[i], said[i].astype(bool).tolist()) for i in range(len(row))])
-        # Of choices that tie the first is picked.
-        picked = [
-            int(np.argmax(compared(example, choices, task.length_normalized)))
-            for example, choices in zip(task.examples, row, strict=True)
-        ]
+    for score, mass, places in zip(scores, masses, picked.tolist(), strict=True):
         counts = {
-            "wrong": int((scores == 0).sum()),
+            "wrong": int((score == 0).sum()),
             "choices unlikely": int((mass <= masses[0] + np.log(UNLIKELY)).sum()),
-            "same place": most_common(picked),
+            "same place": most_common(places),
         }
         measures = {
-            "score": float(scores.mean()),
+            "score": float(score.mean()),
             "mass": float(np.exp(mass).mean()),
             "log mass": float(mass.mean()),
-            "entropy": float(entropy(np.unique(picked, return_counts=True)[1], base=2)),
+            "entropy": float(entropy(np.unique(places, return_counts=True)[1], base=2)),
         }
         judged.append((counts, measures))
     return judged

@@ -117,7 +117,7 @@ def _kept(options: argparse.Namespace) -> str:
     try:
         from cs_heads.store.store import Store
 
-        results = 0 if path is None else Store.open(path).contents().results
+        results = 0 if path is None else Store.open(path).contents().observations
     except (Exception, KeyboardInterrupt):  # what reads the store may be half imported
         results = 0
     return (

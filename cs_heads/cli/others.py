@@ -139,7 +139,7 @@ def _print_contents(contents: Contents) -> None:
     print(f"{'task':<40}{'results':>12}")
     for task, results in contents.tasks.items():
         print(f"{task:<40}{results:>12,}")
-    print(f"{'all':<40}{contents.results:>12,}")
+    print(f"{'all':<40}{contents.observations:>12,}")
     if contents.kept:
         print(f"\nkept, to be resumed: {', '.join(f'{n:,} of {kind}' for kind, n in contents.kept.items())}")
     print(f"\n{contents.masks:,} different masks, {contents.bytes:,} bytes, last written {contents.written or 'never'}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
-from scipy.special import expit
 from typing_extensions import Unpack
 
 from cs_heads.cluster import Cluster, ModelLike, local_model, source_of
-from cs_heads.designs import check_masks
+from cs_heads.designs import check_masks, key_in_words, masks_of_keys
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.plan import faster_dtype, token_budget
 from cs_heads.engine.protocol import EngineLike
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.inputs import Answers, check_writing, encode_prompts, encode_task, text_length
+from cs_heads.experiment.observed import Entry, Observed
 from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.experiment.protocol import check_examples, responding
-from cs_heads.experiment.results import LOGPROB, MARGIN, SCORE, CachedResults, Request, ResultTable, requests
 from cs_heads.experiment.texts import Texts
 from cs_heads.experiment.together import Part, measure
 from cs_heads.lens import EncodedExample, ModelState, describe, prepended
@@ -34,22 +33,23 @@ from cs_heads.lens.abilities import check_forward, why_no_gradients
 from cs_heads.lens.batches import TokenBudget, token_budget_for
 from cs_heads.lens.differentiate import Asked, gate_gradients, probability_gradients
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.model import ModelDescription, check_units, device_of, tokenizer_of
+from cs_heads.lens.model import ModelDescription, check_units, device_of, end_tokens, tokenizer_of
 from cs_heads.lens.quantized import quantization_of
 from cs_heads.lens.turns import alone
 from cs_heads.progress import apart, calling, counting
 from cs_heads.settings import Settings, SettingsArguments
-from cs_heads.store.identity import example_identities, study_of
+from cs_heads.store.identity import example_identities, replacement_of, study_of
 from cs_heads.store.kept_work import KeptWork, filled
 from cs_heads.store.store import Store
-from cs_heads.store.stored_results import StoredResults
+from cs_heads.store.stored_observations import StoredObservations
 from cs_heads.tasks import Task, confirming_side
 from cs_heads.tasks.chat import template_identity
+from cs_heads.tasks.example import hash_of
 from cs_heads.tasks.pairs import PromptPair
-from cs_heads.tasks.scorer import characters
+from cs_heads.tasks.responses import RESPONSES, Observations
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.tasks.task import Scoring
-from cs_heads.trial import is_tried
+from cs_heads.text import shown
 from cs_heads.units import Grid
 
 if TYPE_CHECKING:
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 
 # Prompts on which a faster dtype is tried, and tokens of each.
 _TRIED_TEXTS, _TRIED_TOKENS = 8, 32
-# What gradients of a dry run say of heads where none is measured: too little for a head to be set aside.
-_LITTLE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +141,6 @@ class Experiment:
         self.model: Any = self.source.model_or_info if isinstance(self.source, Cluster) else self.source
         check_units(self.model, self.settings.units)
         self.task = task
-        self._scoring = task.scoring
         self.store: Store | None = None
         self._opened: Store | None = None
         batch_tokens, prepend_bos = self.settings.batch_tokens, self.settings.prepend_bos
@@ -159,12 +156,13 @@ class Experiment:
         self._engine: EngineLike = start(self.encoded, batch_tokens, ablation, compute_dtype=how.compute_dtype)
         # Engines of several tasks number their examples through.
         self._first = 0
-        self._identities = [] if self.store is None else example_identities(task, self.encoded)
-        self._table = ResultTable(self.grid, self.n_examples)
-        self._scores = CachedResults(self._table, SCORE, self._stored("score"))
-        # One run gives score and log-probability; of a generation task each is a run of its own.
-        self._logprobs = CachedResults(self._table, LOGPROB, self._stored("logprob")) if self._writes else self._scores
+        self._identities = example_identities(self.encoded)
+        self._observed = Observed(
+            [len(tokens.continuations) for tokens in self.encoded], self._stored(self._identities)
+        )
         self._texts: dict[tuple[int, tuple[str, ...]], Texts] = {}
+        # Of texts: a scorer may take long.
+        self._scores: dict[tuple[str, int, str], float] = {}
         self._passes, self._passes_run = Cost(0), 0
         if self._writes:
             _ = self._own_texts
@@ -198,7 +196,7 @@ class Experiment:
         said = None
         if self.store is not None:
             # One that has results has them of the weights' own dtype, if it does not say otherwise.
-            begun = bool(self.store.query("SELECT 1 FROM results LIMIT 1"))
+            begun = bool(self.store.query("SELECT 1 FROM observations LIMIT 1"))
             said = self.store.first("faster_dtype", lambda: json.dumps(None if begun else find()))
         settings = self.shared_settings()
         settings["compute_dtype"] = find() if said is None else json.loads(said)
@@ -261,7 +259,7 @@ class Experiment:
     @property
     def spent(self) -> int:
         """Different example-evaluations asked for, wherever they came from, and the preparation they need."""
-        spent = self._logprobs.taken + sum(len(texts.used) for texts in self._texts.values())
+        spent = self._observed.taken + sum(len(texts.used) for texts in self._texts.values())
         return spent + (self.preparation if spent else 0) + self._passes.spent
 
     @property
@@ -274,7 +272,7 @@ class Experiment:
         """Example-evaluations that the model ran here: ``spent`` less what the store had, and drafts of texts."""
         prepared = self._engine.ablation.spent
         written = sum(texts.generated for texts in self._texts.values())
-        return self._logprobs.ran + written + prepared + self._passes_run
+        return self._observed.ran + written + prepared + self._passes_run
 
     def __call__(
         self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
@@ -290,8 +288,41 @@ class Experiment:
             ValueError: Masks of another grid, indices outside the task, or a scorer that is another by now; raised
                 before the model runs.
         """
-        self._check_scorer()
-        return self._measure(self._scores, masks, examples, SCORE)[..., SCORE]
+        return self._answer("score", self.observe(masks, examples))
+
+    def observe(
+        self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
+    ) -> Observations:
+        """What the model says of each row's examples with the row's heads off: what scores are made of.
+
+        Args:
+            masks: As for ``__call__``.
+            examples: As for ``__call__``.
+
+        Returns:
+            Log-probability and greedy match of each continuation, or the texts of a generation task.
+
+        Raises:
+            ValueError: As ``__call__``.
+        """
+        return (self._written if self._writes else self._said)(masks, examples)
+
+    def _answer(self, response: str, said: Observations) -> Float[np.ndarray, "row k"]:
+        """A response to what was said; each text is scored once."""
+        if said.texts is None:
+            return RESPONSES[response](self.task, said)
+        beside = said.texts if said.intact is None else said.intact
+        keys = [*zip(said.texts.ravel().tolist(), said.examples.ravel().tolist(), beside.ravel().tolist(), strict=True)]
+        new = {key: place for place, key in enumerate(keys) if key not in self._scores}
+        if new:
+            places = [*new.values()]
+            some = Observations(
+                said.examples.reshape(1, -1)[:, places],
+                texts=said.texts.reshape(1, -1)[:, places],
+                intact=None if said.intact is None else said.intact.reshape(1, -1)[:, places],
+            )
+            self._scores |= dict(zip(new, RESPONSES[response](self.task, some)[0].tolist(), strict=True))
+        return np.array([self._scores[key] for key in keys]).reshape(said.examples.shape)
 
     def part(
         self,
@@ -312,11 +343,8 @@ class Experiment:
         Raises:
             ValueError: As ``__call__`` and ``respond``.
         """
-        self._check_scorer()
         responding(self, response)
-        if self._writes:
-            return None
-        return self._part(self._scores, masks, examples, SCORE if response == "score" else MARGIN)
+        return None if self._writes else self._part(masks, examples)
 
     def respond(
         self,
@@ -330,8 +358,7 @@ class Experiment:
         compares (summed log-probabilities, by character where length-normalized), or that of a completion's whole
         target; ``"margin"`` its log-odds, log p / (1 - p) (nats), of a completion 10 at most; ``"score"`` is as
         ``__call__``. They are never counted as right answers: ``baseline`` and every proof keep to scores. A task that
-        a scorer judges, as every generation task is, has scores alone. Results of a store of format 1 have no margin,
-        and run anew when one is asked for.
+        a scorer judges, as every generation task is, has scores alone.
 
         Args:
             masks: As for ``__call__``.
@@ -345,10 +372,7 @@ class Experiment:
             ValueError: Another response, or one that the task has not; before the model runs.
         """
         responding(self, response)
-        if response == "score":
-            return self(masks, examples)
-        margins = self._measure(self._scores, masks, examples, MARGIN)[..., MARGIN]
-        return margins if response == "margin" else expit(margins)
+        return self._answer(response, self.observe(masks, examples))
 
     def logprob(
         self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
@@ -369,7 +393,11 @@ class Experiment:
         """
         for example in self.task.examples if self._writes else ():
             _ = example.target
-        return self._measure(self._logprobs, masks, examples, LOGPROB)[..., LOGPROB]
+        said, answers = self._said(masks, examples), self.task.answers
+        lengths = np.array([len(one.continuations[at]) for one, at in zip(self.encoded, answers, strict=True)])
+        assert said.logprobs is not None
+        summed = np.take_along_axis(said.logprobs, answers[said.examples][..., None], axis=-1)[..., 0]
+        return summed / lengths[said.examples]
 
     def generate(
         self,
@@ -524,10 +552,6 @@ class Experiment:
                         units=self.settings.units,
                         off_at=self.settings.positions,
                     )
-        if is_tried():
-            # Rows are left out, and masks of some heads or other follow.
-            unknown = np.isnan(found)
-            found[unknown] = np.random.default_rng(0).uniform(0, _LITTLE, int(unknown.sum()))
         self._passes += Cost(forwards=examples.size, backwards=examples.size)
         self._passes_run += 2 * int(ran.sum()) * examples.shape[1]
         return found
@@ -538,7 +562,7 @@ class Experiment:
         if self.task.kind == "completion" and self.task.accuracy == "token":
             scales = scales / len(one.target)
         elif self.task.length_normalized:
-            scales = scales / characters(one)
+            scales = scales / self.task.characters[example, : len(scales)]
         return Asked(tokens, one.answer, tuple(scales.tolist()))
 
     def patching(self, pairs: Sequence[PromptPair]) -> PatchingExperiment:
@@ -595,7 +619,23 @@ class Experiment:
 
     def to_frame(self) -> pd.DataFrame:
         """Everything measured: one row a (mask, example) with the heads ablated, score, logprob and margin."""
-        return self._table.to_frame()
+        import pandas as pd
+
+        records = []
+        for key, entry in self._observed.by_mask.items():
+            [known] = np.nonzero(~np.isnan(entry[:, 0, 0]))
+            mask = masks_of_keys(self.grid, [key])
+            numbers = [self.logprob(mask, known[None])[0]]
+            if not self._writes:
+                numbers.insert(0, self(mask, known[None])[0])
+                margins = self.task.scorer is None
+                numbers.append(self.respond(mask, known[None], "margin")[0] if margins else np.full(len(known), np.nan))
+            records += [
+                (*key_in_words(self.grid, key), int(example), *values)
+                for example, values in zip(known, np.stack(numbers, axis=1).tolist(), strict=True)
+            ]
+        measured = ["logprob"] if self._writes else ["score", "logprob", "margin"]
+        return pd.DataFrame(records, columns=["ablated", "n_ablated", "example", *measured])
 
     def provenance(self) -> Provenance:
         """What a result of this experiment must say of its origin; JSON-ready."""
@@ -637,7 +677,8 @@ class Experiment:
         key = (max_new_tokens, stop)
         if key not in self._texts:
             prompts = encode_prompts(self.model, self.task, self.settings.prepend_bos, max_new_tokens)
-            stored = self._stored("text", max_new_tokens=max_new_tokens, stop=list(stop))
+            ends = {"stop": list(stop), "end_tokens": sorted(end_tokens(self.model))}
+            stored = self._stored([hash_of(prompt) for prompt in prompts], max_new_tokens=max_new_tokens, **ends)
             put: dict[str, Any] = {"name": self.task.name, "progress": self.settings.progress, "stored": stored}
             self._texts[key] = Texts(self._engine, self.grid, prompts, max_new_tokens, stop, **put)
         return self._texts[key]
@@ -662,75 +703,47 @@ class Experiment:
         """Whether the model writes what is scored."""
         return self.task.kind == "generation"
 
-    def _stored(self, what: str, **settings: Any) -> StoredResults | None:
+    def _stored(self, examples: Sequence[str], **settings: Any) -> StoredObservations | None:
         if self.store is None:
             return None
-        template = template_identity(tokenizer_of(self.model), self.task)
-        put: dict[str, Any] = {} if template is None else {"chat_template": template}
+        answers = [example.answer for example in self.task.examples]
+        put = {**settings, **replacement_of(self.settings.ablation, self._identities, answers)}
         if self.compute_dtype != self._description["dtype"]:
             put["compute_dtype"] = self.compute_dtype
-        return StoredResults.of_task(self.store, self.model, self.task, self._identities, what, **settings, **put)
+        prompts = [shown(example.prompt) for example in self.task.examples]
+        return StoredObservations(self.store, put, self.task.name, examples, prompts)
 
-    def _check_scorer(self) -> None:
-        if self.task.scoring != self._scoring:
-            raise ValueError(
-                f"scorer of task {self.task.name!r} must be what it was when the experiment was made, "
-                f"{self._scoring['scorer']!r}, got {self.task.scoring['scorer']!r}: make the experiment again"
-            )
+    def _said(self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None) -> Observations:
+        """What the model says of continuations, measured where nothing has it."""
+        part = self._part(masks, examples)
+        examples = check_examples(self.n_examples, len(part.looked_up.entries), examples)
+        measure([part])
+        said = np.stack([entry[chosen] for entry, chosen in zip(part.looked_up.entries, examples, strict=True)])
+        return Observations(examples, said[..., 0], said[..., 1])
 
-    def _measure(
-        self,
-        cached: CachedResults,
-        masks: Shaped[np.ndarray, "..."],
-        examples: Int[np.ndarray, "row k"] | None,
-        column: int,
-    ) -> Float[np.ndarray, "row k 3"]:
-        part = self._part(cached, masks, examples, column)
-        examples = check_examples(self.n_examples, len(part.entries), examples)
-        if not self._writes or cached is not self._scores:
-            measure([part])
-        else:
-            with alone(self.model):
-                self._measure_texts(cached, part, examples)
-        return np.stack([entry[chosen] for entry, chosen in zip(part.entries, examples, strict=True)])
+    def _written(self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None) -> Observations:
+        """What the model writes, and where the scorer compares, what the intact model does."""
+        masks = check_masks(self.grid, masks)
+        examples = check_examples(self.n_examples, len(masks), examples)
+        texts, intact = self._own_texts, None
+        with self._state.kept(self.model), alone(self.model), calling(self.task.name, outermost=True):
+            if self.task.relative:
+                asked = np.unique(examples)
+                by_example = dict(zip(asked.tolist(), texts(self._nothing_off, asked[None])[0], strict=True))
+                intact = np.array([[by_example[one] for one in row] for row in examples.tolist()], dtype=object)
+            said = texts(masks, examples)
+        return Observations(examples, texts=said, intact=intact)
 
-    def _measure_texts(self, cached: CachedResults, part: Part, examples: Int[np.ndarray, "row k"]) -> None:
-        [request] = requests([(cached, part.looked_up)])
-        if len(request.examples):
-            with calling(self.task.name, outermost=True):
-                for batch in self._score_texts(request):
-                    cached.keep(request, batch)
-                    part.show_baseline()
-            cached.end(request)
-        # Scores that the store had stand for texts.
-        texts, masks = self._own_texts, part.looked_up.masks
-        texts.use(masks, examples)
-        if self.task.relative:
-            texts.use(self._nothing_off, np.unique(examples)[None])
-
-    def _part(
-        self,
-        cached: CachedResults,
-        masks: Shaped[np.ndarray, "..."],
-        examples: Int[np.ndarray, "row k"] | None,
-        column: int,
-    ) -> Part:
+    def _part(self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None) -> Part:
         masks = check_masks(self.grid, masks)
         examples = check_examples(self.n_examples, len(masks), examples)
         with self._state.kept(self.model):
-            looked_up = cached.look_up(masks, examples, column)
-        told = self.task.name, self.settings.progress, self.task.scorer is None
-        return Part(self._engine, self._first, cached, looked_up, self._scored, *told)
+            looked_up = self._observed.look_up(masks, examples)
+        told = self._scores_of, self.task.name, self.settings.progress
+        return Part(self._engine, self._first, self._observed, looked_up, *told)
 
-    def _score_texts(self, request: Request) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
-        """Run the pairs of a request: what the model writes, and the score of it."""
-        for batch in self._own_texts.scored(self.task, request.masks, request.examples, request.known):
-            yield [(pair, np.array([score, np.nan, np.nan])) for pair, score in batch]
-
-    def _scored(
-        self, example: int, logprobs: Float[np.ndarray, " continuation"], hits: Float[np.ndarray, " continuation"]
-    ) -> Float[np.ndarray, " 3"]:
-        answer = self.task.examples[example].answer
-        logprob = logprobs[answer] / len(self.encoded[example].continuations[answer])
-        score = np.nan if self._writes else self.task.score(example, logprobs, hits.tolist())
-        return np.array([score, logprob, self.task.margin(example, logprobs)])
+    def _scores_of(self, entry: Entry) -> Float[np.ndarray, " example"]:
+        """The scores of the examples that a mask was measured on."""
+        [known] = np.nonzero(~np.isnan(entry[:, 0, 0]))
+        said = entry[None, known]
+        return RESPONSES["score"](self.task, Observations(known[None], said[..., 0], said[..., 1]))[0]

@@ -10,13 +10,8 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from cs_heads.arguments import in_line
+from cs_heads.tasks.responses import RESPONSES
 from cs_heads.units import Grid
-
-RESPONSES = ("score", "probability", "margin")
-"""What an experiment may answer: score, probability of the right answer, or its log-odds (nats).
-
-Scores alone are right answers; the others are never counted as such.
-"""
 
 # What a mean of zeros and ones may lie outside of [0, 1].
 _ROUNDING = 1e-6
@@ -87,9 +82,9 @@ def responding(experiment: ExperimentLike, response: str) -> Measures:
     while hasattr(inner, "experiment"):  # without some of its heads
         inner = inner.experiment
     if not hasattr(inner, "respond"):
-        check_response(response, RESPONSES[:1], f" for {name_of(experiment)!r}, an experiment without respond()")
+        check_response(response, ("score",), f" for {name_of(experiment)!r}, an experiment without respond()")
     if getattr(getattr(inner, "task", None), "scorer", None) is not None:
-        check_response(response, RESPONSES[:1], f" for task {name_of(experiment)!r}, which a scorer judges")
+        check_response(response, ("score",), f" for task {name_of(experiment)!r}, which a scorer judges")
     respond: Callable[..., Any] = getattr(experiment, "respond")  # noqa: B009  # the protocol has none
 
     def responded(
@@ -101,7 +96,7 @@ def responding(experiment: ExperimentLike, response: str) -> Measures:
     return responded
 
 
-def check_response(response: str, allowed: Sequence[str] = RESPONSES, of: str = "") -> None:
+def check_response(response: str, allowed: Sequence[str] = tuple(RESPONSES), of: str = "") -> None:
     """Raise ``ValueError`` unless the response is one of those allowed; ``of`` says for what they are."""
     if response not in allowed:
         one_of = "one of " if len(allowed) > 1 else ""

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import numpy as np
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Int, Shaped
 
 from cs_heads.designs import mask_key, masks_of_keys
 from cs_heads.engine.protocol import EngineLike, PairMasks, StoppingCriteria, TextRequest
 from cs_heads.lens.model import end_tokens
 from cs_heads.progress import counting
-from cs_heads.store.stored_results import PlannedCall, StoredResults
-from cs_heads.tasks import Task
+from cs_heads.store.stored_observations import PlannedCall, StoredObservations
 from cs_heads.text import TokenIds
 from cs_heads.units import Grid
 
@@ -38,7 +37,7 @@ class Texts:
         *,
         name: str,
         progress: bool | None,
-        stored: StoredResults | None = None,
+        stored: StoredObservations | None = None,
     ) -> None:
         self.engine, self.grid, self.prompts = engine, grid, prompts
         self.name, self.progress = name, progress
@@ -61,10 +60,6 @@ class Texts:
         texts = [said[key, int(e)] for key, row in zip(named, examples, strict=True) for e in row]
         return np.array(texts, dtype=object).reshape(examples.shape)
 
-    def use(self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> None:
-        """Count these texts as asked for: their scores were."""
-        self.used |= {(mask_key(mask), int(e)) for mask, row in zip(masks, examples, strict=True) for e in row}
-
     def run(self, masks: PairMasks, examples: Int[np.ndarray, " pair"]) -> Iterator[list[tuple[int, str]]]:
         """Yield (pair, text) as texts are finished, each up to the first stop string; each pair stands once."""
         named = [mask_key(mask) for mask in masks.masks]
@@ -78,30 +73,6 @@ class Texts:
             if asked:
                 yield [(pairs[key], self._decoded(self._known[key])) for key in asked]
 
-    def scored(
-        self,
-        task: Task,
-        masks: PairMasks,
-        examples: Int[np.ndarray, " pair"],
-        known: Bool[np.ndarray, " pair"],
-    ) -> Iterator[list[tuple[int, float]]]:
-        """Yield (pair, score) as texts are finished and scored by the task's scorer, but for ``known`` pairs."""
-        intact = self._intact(examples) if task.relative else None
-        for batch in self.run(masks, examples):
-            new = [(pair, text) for pair, text in batch if not known[pair]]
-            if not new:
-                continue
-            chosen = [int(examples[pair]) for pair, _ in new]
-            beside = None if intact is None else [intact[example] for example in chosen]
-            scores = task.score_texts(chosen, [text for _, text in new], beside)
-            yield [(pair, float(score)) for (pair, _), score in zip(new, scores, strict=True)]
-
-    def _intact(self, examples: Int[np.ndarray, " pair"]) -> dict[int, str]:
-        """What the intact model says on these examples, by example."""
-        wanted = np.unique(examples)
-        said = self(self._nothing_off[None], wanted[None])[0]
-        return dict(zip(wanted.tolist(), said, strict=True))
-
     def _read(self, keys: list[Key]) -> None:
         """Take what the store has of texts that are not known."""
         if self.stored is None:
@@ -112,7 +83,7 @@ class Texts:
             if (mask, example) not in self._known:
                 wanted.setdefault(mask, set()).add(example)
         for mask, chosen in wanted.items():
-            for example, (tokens, _) in self.stored.read(mask):
+            for example, tokens in self.stored.read(mask):
                 if example in chosen:
                     self._known[mask, example] = tuple(np.frombuffer(tokens, dtype="<i4").tolist())
 

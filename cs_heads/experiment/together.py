@@ -12,20 +12,11 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from cs_heads.designs import as_gates
 from cs_heads.engine.forwards import Mask
-from cs_heads.engine.protocol import EngineLike, PairMasks
+from cs_heads.engine.protocol import EngineLike, PairMasks, PairResult
+from cs_heads.experiment.observed import Entry, LookedUp, Observed, Request, requests
 from cs_heads.experiment.protocol import ExperimentLike
-from cs_heads.experiment.results import SCORE, CachedResults, Entry, LookedUp, Request, requests
 from cs_heads.lens.turns import alone
 from cs_heads.progress import counting, is_shown, show_baseline
-from cs_heads.trial import left_out
-
-# Score, log-probability and margin of a right answer.
-_RIGHT = np.array([1.0, 0.0, 10.0])
-
-Scored = Callable[
-    [int, Float[np.ndarray, " continuation"], Float[np.ndarray, " continuation"]], Float[np.ndarray, " 3"]
-]
-"""From an example, log-probabilities and shares of argmax tokens of its continuations to score, logprob and margin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,43 +26,25 @@ class Part:
     Attributes:
         engine: What runs it.
         first: The number that the engine has for the first example of the task.
-        cached: Where results are kept.
+        observed: Where observations are kept.
         looked_up: The pairs asked for, and which of them nothing has.
-        scored: What is made of the engine's results.
+        scores: The scores of some examples that one mask was measured on, to be shown.
         name: That of the task.
         progress: Whether to show a bar.
-        right_or_wrong: Whether no scorer judges the answers.
     """
 
     engine: EngineLike
     first: int
-    cached: CachedResults
+    observed: Observed
     looked_up: LookedUp
-    scored: Scored
+    scores: Callable[[Entry], Float[np.ndarray, " example"]]
     name: str
     progress: bool | None
-    right_or_wrong: bool = False
-
-    @property
-    def entries(self) -> list[Entry]:
-        """What is known under the mask of each row of the call."""
-        return self.looked_up.entries
 
     def show_baseline(self) -> None:
         """Show what is known of the intact model, where the call asks for it."""
-        if is_shown() and self._intact is not None:
-            show_baseline(self.name, self._intact[:, SCORE])
-
-    @property
-    def is_intact(self) -> bool:
-        """Whether the call asks for nothing but the intact model, whose answers are right or wrong."""
-        return self.right_or_wrong and bool(self._nothing_off.all())
-
-    @cached_property
-    def _intact(self) -> Entry | None:
-        """What is known with nothing off, where the call asks for that."""
-        rows = self._nothing_off
-        return self.entries[int(rows.argmax())] if rows.any() else None
+        if is_shown() and self._nothing_off.any():
+            show_baseline(self.name, self.scores(self.looked_up.entries[int(self._nothing_off.argmax())]))
 
     @cached_property
     def _nothing_off(self) -> Bool[np.ndarray, " row"]:
@@ -116,7 +89,7 @@ def measure_together(asked: Sequence[Asked]) -> None:
         if part is not None:
             group = engines.setdefault(id(part.engine), [])
             # What two of them have in common may be asked by both: the second is left to be asked.
-            if all(part.cached is not other.cached for other in group):
+            if all(part.observed is not other.observed for other in group):
                 group.append(part)
     for group in engines.values():
         measure(group)
@@ -152,14 +125,7 @@ def measure(parts: Sequence[Part]) -> None:
 
 
 def _measure(parts: Sequence[Part]) -> None:
-    asked = requests([(part.cached, part.looked_up) for part in parts])
-    may = all(part.is_intact and part.cached.trial is not None for part in parts)
-    if may and left_out(sum(len(request.examples) for request in asked)):
-        # What is tried is masks, which run otherwise; so that they are soon reached, every answer counts as right.
-        for part, request in zip(parts, asked, strict=True):
-            part.cached.keep(request, [(pair, _RIGHT) for pair in range(len(request.examples))])
-            part.cached.end(request)
-        return
+    asked = requests([(part.observed, part.looked_up) for part in parts])
     starts = np.cumsum([0, *(len(request.examples) for request in asked)])
     if starts[-1]:
         numbers = np.concatenate([part.first + request.examples for part, request in zip(parts, asked, strict=True)])
@@ -176,32 +142,25 @@ def _measure(parts: Sequence[Part]) -> None:
                 for part in parts:
                     part.show_baseline()
     for part, request in zip(parts, asked, strict=True):
-        part.cached.end(request)
+        part.observed.end(request)
 
 
 def _keep(
     parts: Sequence[Part],
     asked: Sequence[Request],
     starts: Int[np.ndarray, " start"],
-    # Of examples with unlike numbers of continuations.
-    batch: Sequence[tuple[int, np.ndarray, np.ndarray]],
+    batch: Sequence[PairResult],
 ) -> None:
-    """Score what a forward gave, and keep it; a task that cannot be scored, or kept, loses nothing of the others."""
-    done: list[list[tuple[int, Float[np.ndarray, " 3"]]]] = [[] for _ in parts]
-    errors: list[Exception] = []
-    for pair, logprobs, hits in batch:
+    """Keep what a forward gave; a task of which nothing can be written loses nothing of the others."""
+    done: list[list[PairResult]] = [[] for _ in parts]
+    for pair, logprobs, greedy in batch:
         place = int(np.searchsorted(starts, pair, side="right")) - 1
-        number = pair - int(starts[place])
-        try:
-            values = parts[place].scored(int(asked[place].examples[number]), logprobs, hits)
-        except Exception as error:
-            errors.append(error)
-        else:
-            done[place].append((number, values))
+        done[place].append((pair - int(starts[place]), logprobs, greedy))
+    errors: list[Exception] = []
     for part, request, results in zip(parts, asked, done, strict=True):
         try:
             if results:
-                part.cached.keep(request, results)
+                part.observed.keep(request, results)
         except Exception as error:
             errors.append(error)
     if errors:

@@ -1,19 +1,15 @@
-"""What can change the number of one mask on one example: the study of a store, the scoring, the example."""
+"""What can change what a model says under one mask on one example: the study of a store, the settings, the example."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any, TypedDict
-
-from typing_extensions import NotRequired
+from typing import TypedDict
 
 from cs_heads.lens import EncodedExample, describe, prepended, settings_of
 from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings, without_place
 from cs_heads.settings import Settings
-from cs_heads.store.store import UNSAID
-from cs_heads.tasks import Task
 from cs_heads.units import Grid
 
 MEASURE = 1
@@ -30,8 +26,8 @@ Study = TypedDict(
         "weights": str,
         "settings": ModelSettings,
         "hook": str,
-        "units": NotRequired[str],
-        "positions": NotRequired[str],
+        "units": str,
+        "positions": str,
         "ablation": str,
         "prepend_bos": bool | list[str],
         "measure": int,
@@ -61,7 +57,7 @@ def study_of(model: HookedModel | ModelInfo, settings: Settings) -> Study:
             f"store must be None for model {described['name']}, some of whose weights are not in memory: they cannot "
             "be distinguished from others"
         )
-    study: Study = {
+    return {
         # The weights say whether it is the same model.
         "model": without_place(described["name"]),
         "revision": described["revision"],
@@ -71,36 +67,22 @@ def study_of(model: HookedModel | ModelInfo, settings: Settings) -> Study:
         "weights": weights,
         "settings": settings_of(model),
         "hook": "blocks.{layer}.attn.hook_z",
+        "units": settings.units,
+        "positions": settings.positions,
         "ablation": settings.ablation,
         "prepend_bos": prepended(getattr(model, "tokenizer", None), settings.prepend_bos),
         "measure": MEASURE,
     }
-    if settings.units != UNSAID["units"]:
-        study["units"] = settings.units
-    if settings.positions != UNSAID["positions"]:
-        study["positions"] = settings.positions
-    return study
 
 
-def scoring_identity(task: Task, what: str, ablation: str, keys: Sequence[str]) -> dict[str, Any]:
-    """How the examples of a task are measured, JSON-ready; ``what`` is ``"score"``, ``"logprob"`` or ``"text"``.
-
-    A text does not depend on its scorer. What mean and resample ablation put in a head's place comes from all
-    the task's examples: they are part of it, by their ``keys``.
-    """
-    return {
-        "what": what,
-        **(task.scoring if what == "score" else {}),
-        **({} if ablation == "zero" else {"replacement": _hash([ablation, *keys])}),
-    }
+def example_identities(encoded: Sequence[EncodedExample]) -> list[str]:
+    """A hash for each example of what the model is asked: its tokens, and where they are read."""
+    return [_hash([tokens.prompt, tokens.continuations, tokens.positions, *tokens.prompts]) for tokens in encoded]
 
 
-def example_identities(task: Task, encoded: Sequence[EncodedExample]) -> list[str]:
-    """A hash for each example of everything in it: tokens, texts, answer and where it is read."""
-    return [
-        _hash([example.identity, tokens.prompt, tokens.continuations, *tokens.prompts])
-        for example, tokens in zip(task.examples, encoded, strict=True)
-    ]
+def replacement_of(ablation: str, examples: Sequence[str], answers: Sequence[int]) -> dict[str, str]:
+    """What an ablated head becomes, JSON-ready: all but zero is of all the task's examples and right answers."""
+    return {} if ablation == "zero" else {"replacement": _hash([ablation, *zip(examples, answers, strict=True)])}
 
 
 def _hash(content: object) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sqlite3
 import weakref
 from collections import Counter
@@ -27,30 +26,24 @@ from cs_heads.units import Grid, HeadGrid
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT = 2
-"""Version of the file's layout: a newer one is refused, an older one is read as it is, and brought up to date to write.
-
-2: results have a margin.
-"""
-
-UNSAID = {"units": "heads", "positions": "all"}
-"""What a study has that does not say it, so that files from before there was anything else are read."""
+FORMAT = 3
+"""Version of the file's layout: another one is refused."""
 
 _SCHEMA = """
 CREATE TABLE study (field TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE scorings (id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE);
+CREATE TABLE settings (id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE);
 CREATE TABLE examples (
     id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, prompt TEXT NOT NULL
 );
 CREATE TABLE tasks (
-    task TEXT NOT NULL, scoring INTEGER NOT NULL, example INTEGER NOT NULL, PRIMARY KEY (task, scoring, example)
+    task TEXT NOT NULL, settings INTEGER NOT NULL, example INTEGER NOT NULL, PRIMARY KEY (task, settings, example)
 ) WITHOUT ROWID;
 CREATE TABLE masks (id INTEGER PRIMARY KEY, bits BLOB NOT NULL UNIQUE);
-CREATE TABLE calls (id INTEGER PRIMARY KEY AUTOINCREMENT, scoring INTEGER NOT NULL, size INTEGER NOT NULL, plan TEXT);
-CREATE TABLE results (
-    scoring INTEGER NOT NULL, mask INTEGER NOT NULL, example INTEGER NOT NULL,
-    score REAL, logprob REAL, margin REAL, tokens BLOB, text TEXT, call INTEGER NOT NULL,
-    PRIMARY KEY (scoring, mask, example)
+CREATE TABLE calls (id INTEGER PRIMARY KEY AUTOINCREMENT, settings INTEGER NOT NULL, size INTEGER NOT NULL, plan TEXT);
+CREATE TABLE observations (
+    settings INTEGER NOT NULL, mask INTEGER NOT NULL, example INTEGER NOT NULL,
+    said BLOB NOT NULL, text TEXT, call INTEGER NOT NULL,
+    PRIMARY KEY (settings, mask, example)
 ) WITHOUT ROWID;
 CREATE TABLE progress (identity TEXT PRIMARY KEY, state BLOB NOT NULL);
 """
@@ -60,12 +53,6 @@ _APPLICATION = 0x63736864
 
 # Seconds to wait while another process writes: it does so for milliseconds.
 _PATIENCE = 60.0
-
-# By version, what makes a file of the next version of it.
-_UPGRADES: dict[int, str] = {1: "ALTER TABLE results ADD COLUMN margin REAL"}
-
-# By version, what lets a file be read as one of the newest version, for this connection alone.
-_READ_AS: dict[int, str] = {1: "CREATE TEMP VIEW results AS SELECT *, NULL AS margin FROM main.results"}
 
 
 class BrokenStoreError(ValueError):
@@ -78,10 +65,10 @@ class StoreError(OSError):
 
 @dataclass(frozen=True)
 class Contents:
-    """What a store holds: the study it is of, results and different masks, bytes on disk, when it was last written.
+    """What a store holds: the study it is of, observations and different masks, bytes on disk, the last time.
 
-    ``tasks`` is the number of results by task, those that tasks share counted for each; ``kept`` the number of
-    searches, begun or done, by method, of those that keep other work than results: ``chg``, ``contrastive``,
+    ``tasks`` is the number of observations by task, those that tasks share counted for each; ``kept`` the number of
+    searches, begun or done, by method, of those that keep other work: ``chg``, ``contrastive``,
     ``gradient``, ``mediation``; ``written`` the time in UTC (None: nothing yet).
     """
 
@@ -90,7 +77,7 @@ class Contents:
     study: dict[str, Any]
     tasks: dict[str, int]
     masks: int
-    results: int
+    observations: int
     kept: dict[str, int]
     bytes: int
     written: str | None
@@ -160,7 +147,7 @@ class Store:
                     "to a folder that can be written"
                 ) from error
             store = cls(path, _connect(path, "immutable=1"))
-        store._check_format(upgrade=False)
+        store._check_format()
         store.query("PRAGMA query_only = ON")
         return store
 
@@ -211,7 +198,7 @@ class Store:
             if store._is_empty():
                 store._keep_log()
                 store._create(study)
-        store._check_format(upgrade=True)
+        store._check_format()
         store.check(study)
         with store._errors("written"):
             store._keep_log()
@@ -231,7 +218,7 @@ class Store:
         Raises:
             ValueError: The store is of another study; the field and both values are named.
         """
-        for field, there, here in _differences({**UNSAID, **self.study}, {**UNSAID, **study}):
+        for field, there, here in _differences(self.study, study):
             raise ValueError(
                 f"store {str(self.path)!r} is of another study: {field} is {there!r} there and {here!r} here; "
                 "give this study a file of its own"
@@ -247,17 +234,17 @@ class Store:
     def grid(self) -> Grid:
         """Layers × heads of the model."""
         n_layers, n_units = self.study["grid"]
-        kind = {**UNSAID, **self.study}["units"]
+        kind = self.study["units"]
         return HeadGrid(n_layers, n_units) if kind == "heads" else Grid(n_layers, n_units, kind)
 
     def contents(self) -> Contents:
         """What is in it, by numbers; counts every result, a second for some millions."""
         tasks = self.query(
-            "SELECT task, sum(n) FROM tasks JOIN (SELECT scoring, example, count(*) AS n FROM results "
-            "GROUP BY scoring, example) USING (scoring, example) GROUP BY task ORDER BY task"
+            "SELECT task, sum(n) FROM tasks JOIN (SELECT settings, example, count(*) AS n FROM observations "
+            "GROUP BY settings, example) USING (settings, example) GROUP BY task ORDER BY task"
         )
         written = self.query("SELECT value FROM study WHERE field = 'written'")
-        ((masks, results),) = self.query("SELECT count(DISTINCT mask), count(*) FROM results")
+        ((masks, observations),) = self.query("SELECT count(DISTINCT mask), count(*) FROM observations")
         # Work kept beside results is in one or more phases (see ``KeptWork``); a key of two parts is a setting.
         kept = [key.split("/") for (key,) in self.query("SELECT identity FROM progress ORDER BY identity")]
         beside = [self.path, self.path.with_name(self.path.name + "-wal")]
@@ -267,18 +254,20 @@ class Store:
             study=self.study,
             tasks=dict(tasks),
             masks=masks,
-            results=results,
+            observations=observations,
             kept=dict(Counter(method for method, _ in sorted({(key[0], key[1]) for key in kept if len(key) == 3}))),
             bytes=sum(path.stat().st_size for path in beside if path.exists()),
             written=json.loads(written[0][0]) if written else None,
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Every result: task, scoring, example, prompt, the heads ablated, score, logprob, margin and text.
+        """Every observation: task, settings, example, prompt, the heads ablated, and what the model said.
 
-        ``example`` is a hash of its tokens and answer, ``scoring`` says in JSON how it was measured; NaN and None
-        stand for what was not measured. A result that several tasks share has a row for each. Repeated texts
-        are categories, so a million rows take little memory; they take some ten seconds to read.
+        ``example`` is a hash of its tokens, ``settings`` says in JSON how it was asked; ``logprobs`` and ``greedy``
+        hold a number for each continuation (nats, and the share of its tokens that are the argmax), None where a text
+        was written, ``text``. What several tasks share has a row for each. Scores are made of these by a task:
+        ``Experiment.to_frame`` has them. Repeated texts are categories, so a million rows take little memory; they
+        take some ten seconds to read.
         """
         import pandas as pd
 
@@ -286,25 +275,28 @@ class Store:
         rows = []
         for number, task in enumerate(tasks):
             rows += self.query(
-                "SELECT ?, scoring, example, mask, score, logprob, margin, text FROM results "
-                "WHERE (scoring, example) IN (SELECT scoring, example FROM tasks WHERE task = ?)",
+                "SELECT ?, settings, example, mask, said, text FROM observations "
+                "WHERE (settings, example) IN (SELECT settings, example FROM tasks WHERE task = ?)",
                 (number, task),
             )
-        of_task, scoring, example, mask, score, logprob, margin, text = zip(*rows, strict=True) if rows else ((),) * 8
-        scorings = dict(self.query("SELECT id, identity FROM scorings"))
+        of_task, settings, example, mask, said, text = zip(*rows, strict=True) if rows else ((),) * 6
+        asked = dict(self.query("SELECT id, identity FROM settings"))
         examples = {number: more for number, *more in self.query("SELECT id, identity, prompt FROM examples")}
         grid = self.grid
         off = {number: key_in_words(grid, key) for number, key in self.query("SELECT id, bits FROM masks")}
+        each = [
+            None if words is not None else np.frombuffer(one, "<f8").reshape(-1, 2)
+            for one, words in zip(said, text, strict=True)
+        ]
         columns = {
             "task": _category(of_task, dict(enumerate(tasks))),
-            "scoring": _category(scoring, scorings),
+            "settings": _category(settings, asked),
             "example": _category(example, {number: identity for number, (identity, _) in examples.items()}),
             "prompt": _category(example, {number: prompt for number, (_, prompt) in examples.items()}),
             "ablated": _category(mask, {number: heads for number, (heads, _) in off.items()}),
             "n_ablated": np.array([off[number][1] for number in mask], dtype=int),
-            "score": np.array(score, dtype=float),
-            "logprob": np.array(logprob, dtype=float),
-            "margin": np.array(margin, dtype=float),
+            "logprobs": pd.Series([None if one is None else one[:, 0].tolist() for one in each], dtype=object),
+            "greedy": pd.Series([None if one is None else one[:, 1].tolist() for one in each], dtype=object),
             "text": pd.Series(text, dtype=object),
         }
         return pd.DataFrame(columns)
@@ -433,7 +425,7 @@ class Store:
         ((version,),) = self._connection.execute("PRAGMA user_version").fetchall()
         return int(version)
 
-    def _check_format(self, upgrade: bool) -> None:
+    def _check_format(self) -> None:
         with self._errors("read"):
             ((application,),) = self._connection.execute("PRAGMA application_id").fetchall()
             version, empty = self.format(), self._is_empty()
@@ -441,28 +433,10 @@ class Store:
             raise ValueError(f"store {str(self.path)!r} is empty: nothing was ever kept in it")
         if application != _APPLICATION:
             raise ValueError(f"store {str(self.path)!r} is no store of cs-heads: it is another SQLite database")
-        if version > FORMAT:
+        if version != FORMAT:
             raise ValueError(
-                f"store {str(self.path)!r} has format {version}; this version of cs-heads reads up to {FORMAT}: "
-                "update cs-heads"
-            )
-        if version < FORMAT and not upgrade:
-            self.query(_READ_AS[version])
-        while upgrade and version < FORMAT:
-            with self.transaction() as connection:
-                # Another process may have been first.
-                version = self.format()
-                if version < FORMAT:
-                    for statement in _UPGRADES[version].split(";"):
-                        connection.execute(statement)
-                    version += 1
-                    connection.execute(f"PRAGMA user_version = {version}")
-        there = {name for (name,) in self.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        missing = [name for name in re.findall(r"CREATE TABLE (\w+)", _SCHEMA) if name not in there]
-        if missing:
-            raise StoreError(
-                f"store {str(self.path)!r} was laid out before the first release (it has no table "
-                f"{', '.join(missing)}), and cannot be read: give this study another file"
+                f"store {str(self.path)!r} has format {version}, and this version of cs-heads reads format {FORMAT}: "
+                "give this study another file"
             )
 
     @contextmanager

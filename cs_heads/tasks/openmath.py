@@ -41,12 +41,7 @@ class BoxedAnswer:
     [1.0, 1.0]
     """
 
-    @property
-    def identity(self) -> str:
-        """Name and version."""
-        return "boxed_answer/2"
-
-    def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
+    def score_texts(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
         """1 or 0 for each text; a text without a box scores 0."""
         return [float(_same(boxed(text), example.reference)) for example, text in zip(examples, texts, strict=True)]
 

@@ -134,12 +134,7 @@ class PassesTests:
             )
         self.sandbox.check()
 
-    @property
-    def identity(self) -> str:
-        """The set, its version, and the limits of the sandbox."""
-        return f"passes_tests/1 {self.form} {self.sandbox.identity}"
-
-    def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
+    def score_texts(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
         """1 or 0 for each text; a program said twice runs once."""
         program = FORMS[self.form].program
         programs = [program(json.loads(e.reference), text) for e, text in zip(examples, texts, strict=True)]

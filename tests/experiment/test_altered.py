@@ -88,7 +88,7 @@ def test_an_altered_model_is_refused_and_its_numbers_go_nowhere(model, tmp_path,
     if stored:
         with pytest.raises(ValueError, match=r"is of another study|store must be None while hooks stand on"):
             Experiment(model, completion_task(), **settings)
-        assert Store.open(settings["store"]).contents().results == spent
+        assert Store.open(settings["store"]).contents().observations == spent
     # Begun anew it is measured as it is.
     other = Experiment(model, completion_task()).logprob(off)
     assert not np.allclose(other, experiment._table.to_frame()["logprob"].to_numpy().reshape(other.shape), atol=1e-3)

@@ -39,8 +39,6 @@ def length(example, text):
 class Share:
     """A tenth of the probability of the target, a number of no natural scale."""
 
-    identity: str = "share/1"
-
     def score_logprobs(self, example, logprobs, greedy):
         return float(np.exp(logprobs[0])) / 10
 
@@ -157,8 +155,6 @@ def picky(example, text):
 @dataclass(frozen=True)
 class Right:
     """A rule of log-probabilities that knows right and wrong."""
-
-    identity: str = "right/1"
 
     def score_logprobs(self, example, logprobs, greedy):
         return float(greedy[0])

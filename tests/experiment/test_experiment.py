@@ -17,6 +17,7 @@ from cs_heads.methods.annealing import annealed
 from cs_heads.tasks.scorer import MAX_MARGIN
 from tests.known_heads import WORKING, own_answers, rows_run
 from tests.plain import plain_score
+from tests.scores import response_of
 from tests.tiny import (
     ARCHITECTURES,
     N_HEADS,
@@ -238,8 +239,6 @@ def test_scores_and_responses_come_from_the_same_forwards(load, make_task):
 
 
 class Halves:
-    identity = "halves/1"
-
     def score_logprobs(self, example, logprobs, greedy):
         return 0.5
 
@@ -352,7 +351,7 @@ def test_the_margin_of_a_completion_ends_where_float32_does():
     task = completion_task(n=1)
 
     def margin(logprob):
-        return task.margin(0, np.array([logprob]))
+        return response_of(task, 0, np.array([logprob]), response="margin")
 
     for probability in (1e-30, 0.1, 0.5, 0.9, 0.9999):
         assert margin(np.log(probability)) == pytest.approx(np.log(probability) - np.log1p(-probability))

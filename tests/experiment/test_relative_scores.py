@@ -16,8 +16,6 @@ PROMPTS = [{"prompt": prompt} for prompt in ("the cat", "a dog sees", "the big k
 class Kept:
     """The share of the intact model's words that a text begins with."""
 
-    identity = "kept/1"
-
     def against(self, examples, texts, intact):
         pairs = [(text.split(), whole.split()) for text, whole in zip(texts, intact, strict=True)]
         return [

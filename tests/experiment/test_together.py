@@ -9,7 +9,7 @@ from cs_heads import Experiment, Task
 from cs_heads.engine.forwards import Forwards
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.experiment.without import Without
-from cs_heads.store import stored_results
+from cs_heads.store import stored_observations
 from tests.tiny import N_HEADS, N_LAYERS, completion_records
 
 pytestmark = pytest.mark.lens
@@ -183,7 +183,7 @@ def test_a_call_for_several_tasks_is_none_for_others(load, tmp_path):
 
     def begun(*parts):
         asked = [(stored, [b"\x00"] * 2, np.arange(2), np.ones(2, dtype=bool)) for stored in parts]
-        [number] = {plan.number for plan in stored_results.begin_together(asked)}
+        [number] = {plan.number for plan in stored_observations.begin_together(asked)}
         return number
 
     assert begun(scores, others) == begun(scores, others)

@@ -1,29 +1,30 @@
-"""What each argument of each call does to one number.
+"""What each argument of each call does to what a model says.
 
-*identity*: it may change the number of one mask on one example, so a result measured under one value never answers
-under another: it is in ``study_of``, in ``scoring_identity`` or in ``example_identities``, or, of what is kept beside
-results, in the identity of its ``KeptWork``, or it names one of the numbers that a result holds. *design*: it says
-which masks and examples are asked for, and needs no place of its own, as those are in the key themselves: a field that
-changes a number in any other way is no design. *runtime*: the number is the same whatever its value, to rounding.
+*identity*: it may change what is said under one mask on one example, so an observation under one value never answers
+under another: it is in ``study_of``, in the settings of ``StoredObservations`` or in ``example_identities``, or, of
+what is kept beside them, in the identity of its ``KeptWork``. *scoring*: it says what is made of what was said.
+*design*: it says which masks and examples are asked for, and needs no place of its own, as those are in the key
+themselves: a field that changes a number in any other way is no design. *runtime*: the number is the same whatever its
+value, to rounding.
 """
 
-from cs_heads.settings import Kind, Settings
+from cs_heads.settings import Settings
 
 # Of every call that runs a model.
-_CALL: dict[str, Kind] = {"model": "identity", **Settings.kinds()}
+_CALL: dict[str, str] = {"model": "identity", **Settings.kinds()}
 # Of every method.
-_SEARCH: dict[str, Kind] = {"experiment": "identity", "budget": "design", "seed": "design"}
+_SEARCH: dict[str, str] = {"experiment": "identity", "budget": "design", "seed": "design"}
 # Of those that fit gates: seeds and steps, which a budget cuts, make other gates.
-_GATING: dict[str, Kind] = dict.fromkeys(
+_GATING: dict[str, str] = dict.fromkeys(
     ("experiment", "n_seeds", "steps", "batch_size", "strength", "budget", "seed"), "identity"
 )
 
 
-def _designed(*names: str) -> dict[str, Kind]:
+def _designed(*names: str) -> dict[str, str]:
     return dict.fromkeys(names, "design")
 
 
-FIELDS: dict[str, dict[str, Kind]] = {
+FIELDS: dict[str, dict[str, str]] = {
     "Experiment": {**_CALL, "task": "identity"},
     "Settings": Settings.kinds(),
     "find_heads": {
@@ -59,7 +60,8 @@ FIELDS: dict[str, dict[str, Kind]] = {
     },
     "faithfulness": {
         **_CALL,
-        **dict.fromkeys(("task", "response"), "identity"),
+        "task": "identity",
+        "response": "scoring",
         **_designed("found", "shares", "n", "n_random", "seed"),
     },
     "format_heads": {
@@ -101,7 +103,8 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "max_new_tokens": "identity",
         "stop": "identity",
     },
-    "respond": {"masks": "design", "examples": "design", "response": "identity"},
+    "respond": {"masks": "design", "examples": "design", "response": "scoring"},
+    "observe": {"masks": "design", "examples": "design"},
     "load_model": {
         "name_or_path": "identity",
         "dtype": "identity",
@@ -122,19 +125,21 @@ FIELDS: dict[str, dict[str, Kind]] = {
     "Task": {
         "kind": "identity",
         "examples": "identity",
-        "length_normalized": "identity",
-        "scorer": "identity",
-        "accuracy": "identity",
+        "length_normalized": "scoring",
+        "scorer": "scoring",
+        "accuracy": "scoring",
         "max_new_tokens": "identity",
         "stop": "identity",
         "chat": "identity",
-        "too_long": "identity",
+        # What is cut is in the tokens.
+        "too_long": "runtime",
         "name": "runtime",
         "role": "design",
         "held_out": "design",
     },
     "Example": {
-        **dict.fromkeys(("prompt", "prompts", "continuations", "answer", "reference", "positions"), "identity"),
+        **dict.fromkeys(("prompt", "prompts", "continuations", "positions"), "identity"),
+        **dict.fromkeys(("answer", "reference"), "scoring"),
         # Which side of a split an example is on.
         "asked": "design",
         "sequence": "design",

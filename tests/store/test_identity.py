@@ -67,6 +67,7 @@ CALLS += [
     methods.mediation,
     Experiment.generate,
     Experiment.respond,
+    Experiment.observe,
     load_model,
     Cluster,
     Task,
@@ -88,7 +89,12 @@ def test_every_field_is_declared_and_no_other(call):
 
 def test_every_call_is_declared_and_every_field_of_a_kind():
     assert set(FIELDS) == {call.__name__ for call in CALLS}
-    assert {kind for named in FIELDS.values() for kind in named.values()} == {"identity", "design", "runtime"}
+    assert {kind for named in FIELDS.values() for kind in named.values()} == {
+        "identity",
+        "scoring",
+        "design",
+        "runtime",
+    }
 
 
 # Fields that a file has one value of
@@ -243,7 +249,7 @@ def test_an_open_store_of_another_study_is_refused(load, path):
         Experiment(load("llama"), completion_task(), store=store, ablation="mean")
 
 
-# Fields in the key of a result
+# Fields in the key of an observation
 
 
 def first(task, **changes):
@@ -252,13 +258,13 @@ def first(task, **changes):
 
 
 class Halves:
-    """A scorer whose numbers are told by its version."""
+    """Scores every example alike."""
 
-    def __init__(self, version):
-        self.identity = f"halves/{version}"
+    def __init__(self, score=0.5):
+        self.score = score
 
     def score_logprobs(self, example, logprobs, greedy):
-        return 0.5
+        return self.score
 
 
 def with_prompts(task):
@@ -283,10 +289,10 @@ CHANGES = {
     "prompt": (lambda t: first(t, prompt="the dog sees"), 1),
     "prompts": (with_prompts, 1),
     "continuations": (lambda t: first(t, continuations=t.examples[0].continuations[::-1]), 1),
-    "answer": (lambda t: first(t, answer=(t.examples[0].answer + 1) % 3), 1),
-    "reference": (lambda t: first(t, reference="what a scorer reads"), 1),
-    "length_normalized": (lambda t: replace(t, length_normalized=True), 6),
-    "scorer": (lambda t: replace(t, scorer=Halves(1)), 6),
+    "answer": (lambda t: first(t, answer=(t.examples[0].answer + 1) % 3), 0),
+    "reference": (lambda t: first(t, reference="what a scorer reads"), 0),
+    "length_normalized": (lambda t: replace(t, length_normalized=True), 0),
+    "scorer": (lambda t: replace(t, scorer=Halves()), 0),
     "kind": (as_completion, 6),
     "examples": (lambda t: replace(t, examples=t.examples[::-1]), 0),
     "sequence": (
@@ -295,7 +301,7 @@ CHANGES = {
     ),
     "asked": (lambda t: replace(t, examples=tuple(replace(e, asked=f"?{i}") for i, e in enumerate(t.examples))), 0),
     "name": (lambda t: replace(t, name="another name"), 0),
-    "too_long": (lambda t: replace(t, too_long="truncate"), 6),
+    "too_long": (lambda t: replace(t, too_long="truncate"), 0),
     "role": (lambda t: replace(t, role="confirming"), 0),
     "held_out": (lambda t: replace(t, role="finding", held_out=unseen_beside(t)), 0),
 }
@@ -314,10 +320,12 @@ def test_a_change_of_a_task_measures_what_it_changes_and_nothing_else(load, path
         assert (n_examples > 0) == ((FIELDS["Task"] | FIELDS["Example"])[field] == "identity")
 
 
-def test_another_version_of_a_scorer_scores_anew(load, path):
-    for version, ran in ((1, 18), (2, 18), (1, 0)):
-        experiment = Experiment(load("llama"), replace(choice_task(), scorer=Halves(version)), store=path)
-        experiment(MASKS)
+def test_a_scorer_edited_between_two_runs_gives_the_new_score_with_no_forward_run(load, path):
+    for score, ran in ((0.25, 18), (0.5, 0), (None, 0)):
+        scorer = None if score is None else Halves(score)
+        experiment = Experiment(load("llama"), replace(choice_task(), scorer=scorer), store=path)
+        expected = Experiment(load("llama"), choice_task())(MASKS) if score is None else np.full((3, 6), score)
+        np.testing.assert_array_equal(experiment(MASKS), expected)
         assert experiment.ran == ran
 
 
@@ -341,8 +349,8 @@ def test_the_same_texts_in_other_tokens_are_other_examples(load):
     task = Task.from_records(choice_records(np.random.default_rng(0), 4))
     with_bos, without = (encode_task(load("llama"), task, prepend) for prepend in (True, False))
     assert [e.prompt[1:] for e in with_bos] == [e.prompt for e in without]
-    assert example_identities(task, with_bos) == example_identities(task, encode_task(load("llama"), task, None))
-    assert not {*example_identities(task, with_bos)} & {*example_identities(task, without)}
+    assert example_identities(with_bos) == example_identities(encode_task(load("llama"), task, None))
+    assert not {*example_identities(with_bos)} & {*example_identities(without)}
 
 
 def test_every_mask_has_its_own_entry(load, path):

@@ -45,11 +45,11 @@ def sizes(lines):
 
 
 def everything(path):
-    """Every result, by what it is of, and whether the file is sound."""
+    """Every observation, by what it is of, and whether the file is sound."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
-            "SELECT scorings.identity, bits, examples.identity, score, tokens, logprob, margin FROM results "
-            "JOIN scorings ON scorings.id = scoring JOIN masks ON masks.id = mask "
+            "SELECT settings.identity, bits, examples.identity, said FROM observations "
+            "JOIN settings ON settings.id = settings JOIN masks ON masks.id = mask "
             "JOIN examples ON examples.id = example"
         )
         return sorted(rows.fetchall()), connection.execute("PRAGMA integrity_check").fetchall()

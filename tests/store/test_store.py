@@ -12,7 +12,6 @@ import warnings
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -25,13 +24,12 @@ from cs_heads.engine import generation as generation_module
 from cs_heads.experiment import experiment as budget_module
 from cs_heads.lens import decode as decode_module
 from cs_heads.store import store as store_module
-from cs_heads.store.stored_results import TEXTS, StoredResults
+from cs_heads.store.stored_observations import StoredObservations, packed
 from tests.known_heads import rows_run
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
 from tests.waiting import HANG, ended, wait_until
 
 SHAPE = (N_LAYERS, N_HEADS)
-OLD, KEPT = (Path(__file__).with_name(f"store-format-{number}.sqlite") for number in (1, store_module.FORMAT))
 
 
 def completion_task(n=9):
@@ -271,10 +269,10 @@ def known_task(load_known):
 def test_a_mask_measured_for_one_method_is_free_for_another(load_known, known_task, path):
     """Greedy search begins with the masks of one-shot; the second round alone is new."""
     first = find_heads(load_known(), known_task, method="one-shot", store=path)
-    assert first.spent == Store.open(path).contents().results == 13 * 30
+    assert first.spent == Store.open(path).contents().observations == 13 * 30
     found = find_heads(load_known(), known_task, method="greedy", k=2, store=path)
     assert found.spent == (13 + 11) * 30
-    assert Store.open(path).contents().results == (13 + 11) * 30
+    assert Store.open(path).contents().observations == (13 + 11) * 30
 
 
 # Texts
@@ -285,7 +283,7 @@ def writing_task(scorer=None, n=4):
     return Task.from_records(records, name="writing", max_new_tokens=3, scorer=scorer)
 
 
-def test_texts_and_their_scores_are_kept(load, path):
+def test_texts_are_kept(load, path):
     first = Experiment(load("llama"), writing_task(), store=path)
     scores, texts, logprobs = first(some_masks(3)), first.generate(some_masks(3)), first.logprob(some_masks(3))
     again = Experiment(load("llama"), writing_task(), store=path)
@@ -398,12 +396,12 @@ def test_the_file_tells_what_is_in_it(load, path):
     Experiment(load("llama"), choice_task(5), store=path)(some_masks(2))
     contents = Store.open(path).contents()
     assert contents.tasks == {"choice": 10, "completion": 36}
-    assert (contents.results, contents.masks, contents.format) == (46, 4, store_module.FORMAT)
+    assert (contents.observations, contents.masks, contents.format) == (46, 4, store_module.FORMAT)
     assert contents.study["ablation"] == "zero"
     assert contents.study["grid"] == list(SHAPE)
     assert contents.bytes >= path.stat().st_size > 0
     assert pd.Timestamp(contents.written).tzinfo is not None
-    assert json.loads(json.dumps(contents.to_dict()))["results"] == 46
+    assert json.loads(json.dumps(contents.to_dict()))["observations"] == 46
 
 
 def test_examples_that_tasks_share_are_booked_for_each(load, path):
@@ -413,7 +411,7 @@ def test_examples_that_tasks_share_are_booked_for_each(load, path):
     second(some_masks(4))
     assert second.ran == 24
     contents = Store.open(path).contents()
-    assert (contents.tasks, contents.results) == ({"first": 12, "second": 36}, 36)
+    assert (contents.tasks, contents.observations) == ({"first": 12, "second": 36}, 36)
     frame = Store.open(path).to_frame()
     assert frame.task.value_counts().to_dict() == {"second": 36, "first": 12}
     shared = frame[frame.example.isin(frame.example[frame.task == "first"])]
@@ -435,17 +433,20 @@ def test_frame_and_parquet_hold_every_result(load, path, tmp_path):
     Experiment(load("llama"), writing_task(), store=path).generate(off[:1])
     frame = Store.open(path).to_frame()
     assert len(frame) == 8
-    mine = frame[frame.task == "completion"].astype({"ablated": str}).sort_values(["ablated", "logprob"])
+    mine = frame[frame.task == "completion"].astype({"ablated": str}).sort_values(["ablated", "logprobs"])
     ours = experiment.to_frame().sort_values(["ablated", "logprob"])
-    for column in ("ablated", "n_ablated", "score", "logprob", "margin"):
-        assert mine[column].tolist() == ours[column].tolist()
+    assert mine.ablated.tolist() == ours.ablated.tolist()
+    assert mine.n_ablated.tolist() == ours.n_ablated.tolist()
+    lengths = [len(experiment.encoded[example].continuations[0]) for example in ours.example]
+    assert [one / n for [one], n in zip(mine.logprobs, lengths, strict=True)] == ours.logprob.tolist()
+    assert [float(greedy == [1]) for greedy in mine.greedy] == ours.score.tolist()
     assert set(mine.prompt) == {experiment.task.examples[i].prompt for i in range(4)}
     texts = frame[frame.task == "writing"]
     assert texts.text.map(type).eq(str).all()
-    assert texts.score.isna().all()
+    assert texts.logprobs.isna().all()
     Store.open(path).to_parquet(tmp_path / "run.parquet")
     written = pd.read_parquet(tmp_path / "run.parquet")
-    assert written.logprob.tolist()[:4] == frame.logprob.tolist()[:4]
+    assert [list(each) for each in written.logprobs[:4]] == frame.logprobs.tolist()[:4]
     assert written.ablated.astype(str).tolist() == frame.ablated.astype(str).tolist()
 
 
@@ -468,12 +469,12 @@ def test_a_full_disk_is_said_and_loses_nothing(load, path):
         StoreError, match=r"run\.sqlite' cannot be written: database or disk is full; what it holds is kept"
     ):
         experiment(some_masks(400, seed=1))
-    stored = Store.open(path).contents().results
+    stored = Store.open(path).contents().observations
     assert 9 <= stored < experiment.ran < 9 * 401
     experiment.store.query("PRAGMA max_page_count = 1000000")
     # Asking for what is known writes what was not.
     experiment(some_masks(1))
-    assert Store.open(path).contents().results == experiment.ran
+    assert Store.open(path).contents().observations == experiment.ran
     assert is_sound(path)
     expected = Experiment(load("llama"), completion_task(), batch_tokens=60).logprob(some_masks(400, seed=1)[:3])
     np.testing.assert_allclose(experiment.logprob(some_masks(400, seed=1)[:3]), expected, atol=1e-5)
@@ -507,18 +508,7 @@ def test_a_file_without_anything_in_it_is_said_to_be_empty(load, path):
     assert path.read_bytes() == b""
     # To write it is as good as none.
     Experiment(load("llama"), completion_task(), store=path)(some_masks(1))
-    assert Store.open(path).contents().results == 9
-
-
-def test_a_store_laid_out_before_the_first_release_is_refused(load, path):
-    """It has the mark and the version of the first format, and lacks a table."""
-    Experiment(load("llama"), completion_task(), store=path)(some_masks(2))
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DROP TABLE tasks")
-        connection.commit()
-    for opened in (lambda: Experiment(load("llama"), completion_task(), store=path), lambda: Store.open(path)):
-        with pytest.raises(StoreError, match=r"laid out before the first release \(it has no table tasks\)"):
-            opened()
+    assert Store.open(path).contents().observations == 9
 
 
 def test_a_place_where_no_file_can_be_is_refused(load, tmp_path):
@@ -610,7 +600,7 @@ def test_a_call_that_ended_before_it_could_say_so_is_never_taken_up(load, path, 
     """Killed between the last batch and the end: all is measured, and others go on beside it."""
     off = some_masks(3)
     with monkeypatch.context() as patch:
-        patch.setattr(StoredResults, "end", lambda self, call: None)
+        patch.setattr(StoredObservations, "end", lambda self, call: None)
         whole = Experiment(load("llama"), completion_task(), store=path)
         expected = whole(off)
     ended = whole.store.query("SELECT id FROM calls")
@@ -628,161 +618,13 @@ def test_a_call_that_ended_before_it_could_say_so_is_never_taken_up(load, path, 
 
 # Formats
 
-STUDY = {"model": "made by hand", "grid": [2, 3], "ablation": "zero"}
-MASKS = [np.packbits(np.array(mask, dtype=bool)).tobytes() for mask in ([0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 1])]
 
-
-def shelf_of_old(store):
-    return StoredResults(
-        store, {"what": "score", "kind": "completion"}, "sums", ["a", "b", "c"], ["1 + 1 =", "2 + 2 =", "3 + 3 ="]
-    )
-
-
-def make_old(path):
-    """How the file kept of each format was made (the first without margins)."""
-    store = Store.for_study(path, STUDY)
-    stored = shelf_of_old(store)
-    missing = np.ones(3, dtype=bool)
-    call = stored.begin([MASKS[0]] * 3, np.arange(3), missing)
-    stored.write([(MASKS[0], 0, (1.0, -0.25, 1.25)), (MASKS[0], 2, (0.0, -1.5, -1.25))], call)
-    stored.write([(MASKS[1], 1, (0.5, None, None))])
-    texts = StoredResults(store, {"what": "text", "max_new_tokens": 2}, "sums", ["a"], ["1 + 1 ="], columns=TEXTS)
-    texts.write([(MASKS[1], 0, (np.array([7, 8], dtype="<i4").tobytes(), " 2"))])
-    store.close()
-    # One file, without the log beside it.
+def test_a_store_of_another_format_is_refused(load, path):
+    Experiment(load("llama"), completion_task(), store=path)(some_masks(2))
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA journal_mode = DELETE")
-        connection.execute("VACUUM")
-
-
-@pytest.fixture
-def old(tmp_path):
-    return Path(shutil.copy(OLD, tmp_path / "old.sqlite"))
-
-
-def test_a_store_of_the_first_format_is_read(old):
-    frame = Store.open(old).to_frame().sort_values(["ablated", "score"])
-    assert frame.ablated.tolist() == ["", "", "L0H1 L1H2", "L0H1 L1H2"]
-    assert frame.prompt.tolist() == ["3 + 3 =", "1 + 1 =", "2 + 2 =", "1 + 1 ="]
-    assert frame.score.tolist()[:3] == [0.0, 1.0, 0.5]
-    assert frame.logprob.tolist()[:2] == [-1.5, -0.25]
-    assert frame.text.tolist() == [None, None, None, " 2"]
-    assert frame.margin.isna().all()
-    assert Store.open(old).contents().format == 1
-
-
-def test_a_store_of_the_first_format_goes_on(old):
-    """Its results answer, and its open call is taken up with what it had measured."""
-    stored = shelf_of_old(Store.for_study(old, STUDY))
-    assert sorted(stored.read(MASKS[0])) == [(0, (1.0, -0.25, None)), (2, (0.0, -1.5, None))]
-    call = stored.begin([MASKS[0]] * 3, np.arange(3), np.array([False, True, False]))
-    assert call.pairs.tolist() == [0, 1, 2]
-    assert call.known.tolist() == [True, False, True]
-    stored.write([(MASKS[0], 1, (1.0, -0.5, 0.5))], call)
-    stored.end(call)
-    assert sorted(place for place, _ in stored.read(MASKS[0])) == [0, 1, 2]
-
-
-def test_an_older_format_is_left_alone_by_reading_and_brought_up_to_date_by_writing(old):
-    before = old.read_bytes()
-    frame = Store.open(old).to_frame()
-    assert old.read_bytes() == before
-    store = Store.for_study(old, STUDY)
-    assert store.query("SELECT margin FROM results") == [(None,)] * 4
-    assert Store.open(old).contents().format == store_module.FORMAT
-    pd.testing.assert_frame_equal(Store.open(old).to_frame(), frame)
-
-
-def test_the_layout_is_that_of_the_file_kept_of_its_format(path):
-    """Another layout needs another number, a way to it from this one, and a file of its own beside the old."""
-    layout = "SELECT name, sql FROM sqlite_master ORDER BY name"
-    assert Store.for_study(path, STUDY).query(layout) == Store.open(KEPT).query(layout)
-    assert set(store_module._UPGRADES) == set(store_module._READ_AS) == set(range(1, store_module.FORMAT))
-
-
-def test_a_store_of_this_format_is_read():
-    frame = Store.open(KEPT).to_frame().sort_values(["ablated", "score"])
-    assert frame.score.tolist()[:3] == [0.0, 1.0, 0.5]
-    assert frame.margin.tolist()[:2] == [-1.25, 1.25]
-
-
-def to_first_format(path):
-    """A store as a version without margins would have left it."""
-    with closing(sqlite3.connect(OLD)) as connection:
-        (((table,)),) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'results'").fetchall()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("ALTER TABLE results RENAME TO newer")
-        connection.execute(table)
-        columns = "scoring, mask, example, score, logprob, tokens, text, call"
-        connection.execute(f"INSERT INTO results ({columns}) SELECT {columns} FROM newer")
-        connection.execute("DROP TABLE newer")
-        connection.execute("PRAGMA user_version = 1")
-        connection.commit()
-
-
-@pytest.fixture
-def without_margins(load, path):
-    """A store of the first format with 4 masks on 9 examples, and what it answered."""
-    first = Experiment(load("llama"), choice_task(), store=path, batch_tokens=60)
-    known = first(some_masks(4)), first.logprob(some_masks(4))
-    first.store.close()
-    to_first_format(path)
-    return known
-
-
-def test_scores_of_the_first_format_are_not_measured_again(load, path, without_margins):
-    again = Experiment(load("llama"), choice_task(), store=path)
-    np.testing.assert_array_equal(again(some_masks(4)), without_margins[0])
-    np.testing.assert_array_equal(again.logprob(some_masks(4)), without_margins[1])
-    assert (again.spent, again.ran) == (36, 0)
-
-
-def test_margins_that_the_first_format_lacks_are_measured_when_they_are_asked_for(load, path, without_margins):
-    """Once; scores stay what they were, and the pairs count once."""
-    whole = Experiment(load("llama"), choice_task(), batch_tokens=60)
-    for ran in (18, 0):
-        again = Experiment(load("llama"), choice_task(), store=path, batch_tokens=60)
-        margins = again.respond(some_masks(4)[:2], response="margin")
-        np.testing.assert_allclose(margins, whole.respond(some_masks(4)[:2], response="margin"), atol=1e-4)
-        np.testing.assert_array_equal(again(some_masks(4)), without_margins[0])
-        np.testing.assert_array_equal(again.logprob(some_masks(4)), without_margins[1])
-        assert (again.spent, again.ran) == (36, ran)
-    frame = Store.open(path).to_frame()
-    assert (frame.margin.notna().sum(), len(frame)) == (18, 36)
-
-
-def test_a_call_for_margins_that_the_first_format_lacks_goes_on_bit_for_bit(load, path, without_margins, monkeypatch):
-    options = {"batch_tokens": 60}
-    expected = Experiment(load("llama"), choice_task(), **options).respond(some_masks(5), response="margin")
-    ran = 0
-    for n_batches in (1, 2):
-        cut = Experiment(load("llama"), choice_task(), store=path, **options)
-        with interrupted_at(monkeypatch, n_batches):
-            cut.respond(some_masks(5))
-        assert 0 < cut.ran < 45
-        ran += cut.ran
-    last = Experiment(load("llama"), choice_task(), store=path, **options)
-    np.testing.assert_array_equal(last.respond(some_masks(5), response="margin"), expected)
-    assert ran + last.ran == 45
-    assert last.spent == 45
-    assert last.store.query("SELECT * FROM calls") == []
-
-
-def test_a_margin_fills_what_is_missing_and_changes_nothing_else(path):
-    stored = shelf_of_old(Store.for_study(path, STUDY))
-    stored.write([(MASKS[0], 0, (1.0, -0.25, None)), (MASKS[0], 1, (0.0, -1.0, -0.5))])
-    stored.write([(MASKS[0], 0, (0.0, -0.75, 1.5)), (MASKS[0], 1, (1.0, -2.0, 0.5))])
-    stored.write([(MASKS[0], 0, (0.0, -0.75, None))])
-    assert sorted(stored.read(MASKS[0])) == [(0, (1.0, -0.25, 1.5)), (1, (0.0, -1.0, -0.5))]
-
-
-def test_a_newer_format_is_refused(old):
-    with closing(sqlite3.connect(old)) as connection:
-        connection.execute("PRAGMA user_version = 99")
-    for opened in (lambda: Store.open(old), lambda: Store.for_study(old, STUDY)):
-        with pytest.raises(
-            ValueError, match=r"has format 99; this version of cs-heads reads up to \d+: update cs-heads"
-        ):
+        connection.execute("PRAGMA user_version = 2")
+    for opened in (lambda: Experiment(load("llama"), completion_task(), store=path), lambda: Store.open(path)):
+        with pytest.raises(ValueError, match=r"has format 2, and this version of cs-heads reads format \d: give this"):
             opened()
 
 
@@ -791,16 +633,16 @@ def test_a_newer_format_is_refused(old):
 WRITER = """
 import sys
 import numpy as np
-from cs_heads.store.stored_results import StoredResults
+from cs_heads.store.stored_observations import StoredObservations, packed
 from cs_heads.store.store import Store
 
 path, mine = sys.argv[1], int(sys.argv[2])
-store = Store.for_study(path, {"grid": [4, 4]})
-stored = StoredResults(store, {"what": "score"}, "task", [str(i) for i in range(20)], [""] * 20)
+store = Store.for_study(path, {"grid": [4, 4], "units": "heads"})
+stored = StoredObservations(store, {}, "task", [str(i) for i in range(20)], [""] * 20)
 for number in range(60):
     mask = np.packbits([int(bit) for bit in f"{number:016b}"]).tobytes()
     call = stored.begin([mask] * 20, np.arange(20), np.ones(20, dtype=bool))
-    stored.write([(mask, i, (number / 60, float(mine), 0.0)) for i in range(20)], call)
+    stored.write([(mask, i, (packed(np.array([[-float(mine), 1.0]])), None)) for i in range(20)], call)
     stored.end(call)
 """
 
@@ -808,12 +650,13 @@ for number in range(60):
 def test_what_another_process_wrote_first_stands(path):
     """Two that measure the same pair at once may differ in the last bit; what one was given stays what it was."""
     shelves = [
-        StoredResults(Store.for_study(path, {"grid": [4, 4]}), {"what": "score"}, "task", ["a"], [""]) for _ in range(2)
+        StoredObservations(Store.for_study(path, {"grid": [4, 4], "units": "heads"}), {}, "task", ["a"], [""])
+        for _ in range(2)
     ]
     mask = np.packbits(np.zeros(16, dtype=bool)).tobytes()
     for number, stored in enumerate(shelves):
-        stored.write([(mask, 0, (1.0, -0.5 - number, 0.5))])
-    assert Store.open(path).to_frame().logprob.tolist() == [-0.5]
+        stored.write([(mask, 0, (packed(np.array([[-0.5 - number, 1.0]])), None))])
+    assert Store.open(path).to_frame().logprobs.tolist() == [[-0.5]]
 
 
 ROUNDS = 10
@@ -876,7 +719,7 @@ def test_processes_that_write_at_once_lose_nothing(path):
     frame = Store.open(path).to_frame()
     assert len(frame) == 60 * 20
     assert not frame.duplicated(["example", "ablated"]).any()
-    assert set(frame.logprob) <= {0.0, 1.0, 2.0}
+    assert {one for [one] in frame.logprobs} <= {0.0, -1.0, -2.0}
     assert is_sound(path)
 
 
@@ -890,31 +733,33 @@ def test_what_another_process_has_measured_meanwhile_is_not_measured_again(load,
 
 
 @pytest.mark.parametrize(
-    ("what", "value", "bounds"),
+    "said",
     [
-        *(("score", value, r"0\.\.1") for value in (7.0, -0.5, float("inf"), "right")),
-        *(("logprob", value, r"-1e\+12\.\.0\.001") for value in (5.0, float("-inf"), "x")),
-        *(("margin", value, r"-1e\+12\.\.1e\+12") for value in (float("inf"), "x")),
+        *(np.array([[first, 1.0], [-1.0, 0.0], [-2.0, 0.0]]) for first in (5.0, -np.inf, np.nan)),
+        *(np.array([[-1.0, first], [-1.0, 0.0], [-2.0, 0.0]]) for first in (1.5, -0.5, np.nan)),
+        np.array([[-1.0, 1.0]]),
+        "right",
+        b"123",
     ],
+    ids=range(9),
 )
-def test_a_stored_number_that_is_none_is_refused_by_file_example_and_value(folders, path, what, value, bounds):
+def test_what_is_no_observation_is_refused_by_file_and_example(folders, path, said):
     """Whoever wrote it there: a mean over it would be a number like any other."""
     model, task = load_model(folders("llama"), device="cpu"), choice_task()
     nothing_off = np.zeros((1, *SHAPE), dtype=bool)
     with Experiment(model, task, store=path) as experiment:
         right = experiment(nothing_off)
     with closing(sqlite3.connect(path)) as connection:
-        kept = connection.execute(f"SELECT {what} FROM results WHERE example = 3").fetchone()
-        connection.execute(f"UPDATE results SET {what} = ? WHERE example = 3", (value,))
+        kept = connection.execute("SELECT said FROM observations WHERE example = 3").fetchone()
+        written = said.tobytes() if isinstance(said, np.ndarray) else said
+        connection.execute("UPDATE observations SET said = ? WHERE example = 3", (written,))
         connection.commit()
-    said = (
-        rf"store '.*run\.sqlite' is broken: the {what} of example 2 of task 'choice' is {value!r}, and .* in {bounds};"
-    )
-    with Experiment(model, task, store=path) as experiment, pytest.raises(ValueError, match=said):
+    refused = r"store '.*run\.sqlite' is broken: what it says of example 2 of task 'choice' is .*; what else it holds"
+    with Experiment(model, task, store=path) as experiment, pytest.raises(ValueError, match=refused):
         experiment(nothing_off)
     # Nothing measured is lost.
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"UPDATE results SET {what} = ? WHERE example = 3", kept)
+        connection.execute("UPDATE observations SET said = ? WHERE example = 3", kept)
         connection.commit()
     with Experiment(model, task, store=path) as experiment:
         assert np.array_equal(experiment(nothing_off), right)
@@ -930,7 +775,7 @@ def test_ctrl_c_in_a_notebook_leaves_the_store_alone_in_its_folder(folders, path
     assert stopped.traceback
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as connection:
-        assert connection.execute("SELECT count(*) FROM results").fetchone()[0] > 0
+        assert connection.execute("SELECT count(*) FROM observations").fetchone()[0] > 0
 
 
 def test_a_closed_store_says_so(folders, path):
@@ -947,7 +792,7 @@ def test_a_store_that_was_read_has_nothing_beside_it(folders, path):
     store = Store.open(path)
     assert len(store.to_frame()) == 18
     with pytest.raises(StoreError, match="readonly"), store.transaction() as connection:
-        connection.execute("DELETE FROM results")
+        connection.execute("DELETE FROM observations")
     store.close()
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     assert path.read_bytes() == before

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cs_heads.tasks import Task, full_form, letter_form
+from tests.scores import response_of
 
 RECORDS = [
     {"prompt": f"Which is number {i}?", "choices": [f" {i}", f" {i + 1}", f" {i + 2}"], "answer": i % 3}
@@ -44,8 +45,6 @@ def test_in_full_the_answers_are_not_listed(task):
 class LongestFirst:
     """A rule that reads the answers."""
 
-    identity: str = "longest_first/1"
-
     def score_logprobs(self, example, logprobs, greedy):
         return float(np.argmax(list(map(len, example.continuations))) == example.answer)
 
@@ -55,7 +54,7 @@ def test_a_scorer_of_the_answers_does_not_judge_their_letters(task):
     made = letter_form(given)
     assert made.scorer is made.held_out.scorer is None
     best = np.eye(3)[made.examples[0].answer]
-    assert made.score(0, np.log(best / 2 + 0.1), [False] * 3) == 1
+    assert response_of(made, 0, np.log(best / 2 + 0.1), [False] * 3) == 1
     assert full_form(given).scorer == given.scorer
 
 

@@ -23,6 +23,7 @@ from cs_heads.tasks.lm_eval import harness, whole
 from cs_heads.tasks.lm_eval.requests import _right
 from cs_heads.tasks.lm_eval.scoring import HarnessLogprobScorer
 from cs_heads.text import ChatPrompt
+from tests.scores import response_of
 
 SUMS = [
     {"question": f"What is {i} plus {i + 1}?", "answer": f"It is {2 * i + 1}.\n#### {2 * i + 1}"} for i in range(40)
@@ -151,7 +152,7 @@ def test_choices_are_asked_and_scored_as_lm_eval_does(file, tmp_path, metric):
     assert [(example.prompt, c) for example in task.examples for c in example.continuations] == list(model.asked)
     answers = [[model.asked[example.prompt, c] for c in example.continuations] for example in task.examples]
     ours = [
-        task.score(i, np.array([logprob for logprob, _ in answer]), [match for _, match in answer])
+        response_of(task, i, np.array([logprob for logprob, _ in answer]), [match for _, match in answer])
         for i, answer in enumerate(answers)
     ]
     assert ours == scored(samples, metric)
@@ -170,7 +171,7 @@ def test_choices_with_prompts_of_their_own_are_asked_and_scored_as_lm_eval_does(
     assert [request for requests in asked for request in requests] == list(model.asked)
     answers = [[model.asked[request] for request in requests] for requests in asked]
     ours = [
-        task.score(i, np.array([logprob for logprob, _ in answer]), [match for _, match in answer])
+        response_of(task, i, np.array([logprob for logprob, _ in answer]), [match for _, match in answer])
         for i, answer in enumerate(answers)
     ]
     assert ours == scored(samples, "acc")
@@ -189,7 +190,7 @@ def test_completions_are_asked_and_scored_as_lm_eval_does(file, tmp_path):
     ours = []
     for i, example in enumerate(task.examples):
         logprob, match = model.asked[example.prompt, example.target]
-        ours.append(task.score(i, np.array([logprob]), [match]))
+        ours.append(response_of(task, i, np.array([logprob]), [match]))
     assert ours == scored(samples, "acc")
     assert 0 < sum(ours) < len(ours)
 
@@ -437,8 +438,8 @@ def test_a_group_is_scored_by_the_rule_of_each_member(subjects):
     for i in range(0, len(subjects), 400):
         logprobs = np.full(4, -5.0)
         logprobs[subjects.examples[i].answer] = -1.0
-        assert subjects.score(i, logprobs, [False] * 4) == 1
-        assert subjects.score(i, -logprobs, [False] * 4) == 0
+        assert response_of(subjects, i, logprobs, [False] * 4) == 1
+        assert response_of(subjects, i, -logprobs, [False] * 4) == 0
 
 
 def test_choices_of_a_group_are_scored_by_the_rule_of_the_example_that_has_them(file):
@@ -622,7 +623,7 @@ def test_a_score_may_be_a_truth_value_of_numpy(file):
     rows = [{"article": f"f : {i}", "options": ["a", "b", "c", "d"], "answers": "ABCD"[i % 4]} for i in range(4)]
     task = whole("mutual", data_files=file(rows))
     # The largest of log-probabilities and matches in one row, by lm-eval's own way: the first match.
-    assert [task.score(i, np.array([-1.0, -2, -3, -4]), [False] * 4) for i in range(4)] == [0, 1, 0, 0]
+    assert [response_of(task, i, np.array([-1.0, -2, -3, -4]), [False] * 4) for i in range(4)] == [0, 1, 0, 0]
 
 
 def test_choices_that_lm_eval_shuffles_are_shuffled_alike_each_time(file):

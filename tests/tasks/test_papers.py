@@ -12,6 +12,7 @@ import pytest
 from cs_heads.tasks import Example, builtin_tasks, entry_of, load_task, suites
 from cs_heads.tasks.openmath import BoxedAnswer, boxed
 from cs_heads.tasks.papers import PROTOCOL
+from tests.scores import response_of
 from tests.tasks.test_programs import HUMANEVAL, MBPP
 from tests.waiting import run_program
 
@@ -50,7 +51,7 @@ def test_the_protocol_is_the_papers_unless_a_user_says_otherwise(school, tmp_pat
     logprobs = np.array([-2.0, -3.0, -9.0])
     for options, score in (({}, 1), ({"metric": "acc"}, 0)):
         task = load_task("arc_challenge", n=10, data_files=school, **options)
-        assert task.score(0, logprobs, [False] * 3) == score
+        assert response_of(task, 0, logprobs, [False] * 3) == score
     sums = write(tmp_path / "sums.jsonl", [{"question": f"{i}?", "answer": f"#### {i}"} for i in range(30)])
     for options, score in (({}, 1), ({"filter": "strict-match"}, 0)):
         task = load_task("gsm8k", n=10, data_files=sums, few_shot=0, **options)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from cs_heads.tasks import Example, Task, confirming_side, control_side, finding_side, search_control
 from cs_heads.tasks.scorer import characters
 from cs_heads.tasks.sides import distinct
+from tests.scores import response_of
 
 CHOICE = {"prompt": "The king", "choices": [" aa", " bbbb bbbb"], "answer": 1}
 
@@ -89,25 +90,25 @@ def test_acc_takes_the_likeliest_choice_and_acc_norm_the_likeliest_a_character()
     acc, acc_norm = (Task.from_records([CHOICE], length_normalized=normalized) for normalized in (False, True))
     # " aa": 2 characters, -8 / 2 = -4 nats each; " bbbb bbbb": 9 characters, -18 / 9 = -2 nats each.
     logprobs = np.array([-8.0, -18.0])
-    assert acc.score(0, logprobs, [False, False]) == 0.0
-    assert acc_norm.score(0, logprobs, [False, False]) == 1.0
+    assert response_of(acc, 0, logprobs, [False, False]) == 0.0
+    assert response_of(acc_norm, 0, logprobs, [False, False]) == 1.0
 
 
 def test_the_leading_space_of_a_choice_is_no_character_of_it():
     task = Task.from_records([{"prompt": "x", "choices": [" a", " bb"], "answer": 0}], length_normalized=True)
     # With the space counted: -5 / 2 = -2.5 against -9 / 3 = -3, and " a" would win.
-    assert task.score(0, np.array([-5.0, -9.0]), [True, True]) == 0.0
+    assert response_of(task, 0, np.array([-5.0, -9.0]), [True, True]) == 0.0
 
 
 def test_acc_does_not_care_for_greedy_matches():
     task = Task.from_records([CHOICE])
-    assert task.score(0, np.array([-2.0, -1.0]), [True, False]) == 1.0
+    assert response_of(task, 0, np.array([-2.0, -1.0]), [True, False]) == 1.0
 
 
 def test_a_completion_is_right_when_every_token_is_the_argmax():
     task = counting(1)
-    assert task.score(0, np.array([-0.1]), [False]) == 0.0
-    assert task.score(0, np.array([-9.0]), [True]) == 1.0
+    assert response_of(task, 0, np.array([-0.1]), [False]) == 0.0
+    assert response_of(task, 0, np.array([-9.0]), [True]) == 1.0
 
 
 def test_only_a_choice_can_be_normalised_by_length():
@@ -228,9 +229,9 @@ def test_sides_that_share_an_example_are_refused():
 def test_choices_that_tie_share_the_point():
     """A model that cannot tell two choices apart is not right about them."""
     task = Task.from_records([{"prompt": "x", "choices": [" a", " b", " c"], "answer": 0}])
-    assert task.score(0, np.array([-1.0, -1.0, -2.0]), [False] * 3) == 0.5
-    assert task.score(0, np.array([-1.0, -2.0, -2.0]), [False] * 3) == 1.0
-    assert task.score(0, np.array([-2.0, -1.0, -1.0]), [False] * 3) == 0.0
+    assert response_of(task, 0, np.array([-1.0, -1.0, -2.0]), [False] * 3) == 0.5
+    assert response_of(task, 0, np.array([-1.0, -2.0, -2.0]), [False] * 3) == 1.0
+    assert response_of(task, 0, np.array([-2.0, -1.0, -1.0]), [False] * 3) == 0.0
 
 
 def test_the_margin_of_a_choice_is_its_log_odds_among_the_choices():
@@ -238,11 +239,15 @@ def test_the_margin_of_a_choice_is_its_log_odds_among_the_choices():
     record = {"prompt": "a", "choices": [" bb", " c", " d"], "answer": 0}
     task = Task.from_records([record])
     shares = np.log([0.02, 0.01, 0.01])
-    assert task.margin(0, shares) == pytest.approx(0.0)
-    assert task.margin(0, np.log([0.03, 0.01, 0.01])) == pytest.approx(np.log(1.5))
-    assert task.margin(0, np.array([-1.0, -1001.0, -1002.0])) == pytest.approx(1000 - np.log1p(np.exp(-1)))
+    assert response_of(task, 0, shares, response="margin") == pytest.approx(0.0)
+    assert response_of(task, 0, np.log([0.03, 0.01, 0.01]), response="margin") == pytest.approx(np.log(1.5))
+    assert response_of(task, 0, np.array([-1.0, -1001.0, -1002.0]), response="margin") == pytest.approx(
+        1000 - np.log1p(np.exp(-1))
+    )
     by_character = Task.from_records([record], length_normalized=True)
-    assert by_character.margin(0, np.log([0.0004, 0.01, 0.01])) == pytest.approx(np.log(0.02) - np.log(0.02))
+    assert response_of(by_character, 0, np.log([0.0004, 0.01, 0.01]), response="margin") == pytest.approx(
+        np.log(0.02) - np.log(0.02)
+    )
 
 
 def test_examples_are_checked_however_a_task_is_made():

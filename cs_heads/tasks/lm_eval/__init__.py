@@ -82,7 +82,7 @@ def whole(
     )
     parts = _parts(name, options)
     first, judged = parts[0], tuple(part.rule for part in parts)
-    scorer = (HarnessScorer if first.kind == "generation" else HarnessLogprobScorer)(judged, harness.harness_version())
+    scorer = (HarnessScorer if first.kind == "generation" else HarnessLogprobScorer)(judged)
     examples = tuple(example for part in parts for example in part.examples)
     return Task(
         f"lm-eval/{name}",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from cs_heads.tasks.example import Example, hash_of
+from cs_heads.tasks.example import Example
 from cs_heads.tasks.lm_eval import harness
 
 
@@ -32,26 +32,14 @@ class Rule:
     version: str
     document: str
 
-    @property
-    def identity(self) -> str:
-        """Everything that can change a number, in words."""
-        return f"{self.task}/{self.version}/{self.metric}/{self.filter}"
-
 
 @dataclass(frozen=True)
 class HarnessScorer:
     """Scores texts as lm-eval does, by the task that an example's reference names."""
 
     rules: tuple[Rule, ...]
-    harness: str
 
-    @property
-    def identity(self) -> str:
-        """lm-eval's version, and of each task its name, version, metric and filter."""
-        names = [rule.identity for rule in self.rules]
-        return f"lm-eval {self.harness} {names[0] if len(names) == 1 else f'{len(names)} tasks {hash_of(names)}'}"
-
-    def __call__(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
+    def score_texts(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
         """The metric of each text, after the task's filter."""
         scores = [math.nan] * len(texts)
         by_task: dict[str, list[int]] = defaultdict(list)
@@ -70,9 +58,6 @@ class HarnessLogprobScorer:
     """Scores choices and completions as lm-eval does, from log-probabilities and greedy matches."""
 
     rules: tuple[Rule, ...]
-    harness: str
-
-    identity = HarnessScorer.identity
 
     def score_logprobs(
         self, example: Example, logprobs: Float[np.ndarray, " continuation"], greedy: Sequence[bool]
