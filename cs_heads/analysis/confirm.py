@@ -366,6 +366,20 @@ def confirm(
     return replace(proof, stability=stability, reasons=reasons, spent=spent + stability.spent)
 
 
+def most_of_proof(k: int, n: int, others: Sequence[int], n_random: int = N_RANDOM, *, least: bool = True) -> int:
+    """The most example-evaluations that a proof takes, but for what an ablation runs beforehand.
+
+    Args:
+        k: Heads.
+        n: Unseen examples of the task.
+        others: Examples of each control and each kin.
+        n_random: Random sets.
+        least: Whether the fewest of the heads are proved.
+    """
+    own = 2 * n + most_evaluations(n_random, n) + (most_of_least(k, n) if least else 0)
+    return own + 2 * sum(others)
+
+
 @one_bar("confirm", outermost=True)
 def measure_proof(
     experiment: ExperimentLike,
@@ -443,10 +457,9 @@ def measure_proof(
     ]
     if others:
         check_columns(others)
-    sizes = [2 * experiment.n_examples, *(2 * other.n_examples for _, other in beside)]
+    sizes = [other.n_examples for _, other in beside]
     prepared = preparation_of(experiment, *(each for _, each in beside))
-    chosen = most_of_least(len(heads), experiment.n_examples) if least else 0
-    expect(sum(sizes) + most_evaluations(len(drawn), experiment.n_examples) + chosen + prepared)
+    expect(prepared + most_of_proof(len(heads), experiment.n_examples, sizes, len(drawn), least=least))
     chance = chance_of(experiment) if chance is None else chance
     own = explicit(grid, [[], heads])
     baseline, ablated = measured(experiment, own)

@@ -36,7 +36,7 @@ from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import ModelDescription, check_units, device_of, end_tokens, tokenizer_of
 from cs_heads.lens.quantized import quantization_of
 from cs_heads.lens.turns import alone
-from cs_heads.progress import apart, calling, counting
+from cs_heads.progress import calling, counting
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.store.identity import example_identities, replacement_of, study_of
 from cs_heads.store.kept_work import KeptWork, filled
@@ -534,24 +534,22 @@ class Experiment:
         with (
             self._state.kept(self.model),
             passes as bar,
-            apart(n) as runs,
             filled(kept, 0, found, lambda rows: bar.add(2 * rows * examples.shape[1])) as done,
         ):
-            if runs:
-                ran = np.asarray(np.isnan(found).any(axis=(1, 2)))
-                extend = engine is not None and engine.forwards.able.extend and self._extends_gradients
-                with in_dtype or nullcontext():
-                    probability_gradients(
-                        local_model(self.source),
-                        asked,
-                        gates,
-                        self._gradient_tokens,
-                        done=done,
-                        measured=found,
-                        extend=extend,
-                        units=self.settings.units,
-                        off_at=self.settings.positions,
-                    )
+            ran = np.asarray(np.isnan(found).any(axis=(1, 2)))
+            extend = engine is not None and engine.forwards.able.extend and self._extends_gradients
+            with in_dtype or nullcontext():
+                probability_gradients(
+                    local_model(self.source),
+                    asked,
+                    gates,
+                    self._gradient_tokens,
+                    done=done,
+                    measured=found,
+                    extend=extend,
+                    units=self.settings.units,
+                    off_at=self.settings.positions,
+                )
         self._passes += Cost(forwards=examples.size, backwards=examples.size)
         self._passes_run += 2 * int(ran.sum()) * examples.shape[1]
         return found

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from cs_heads.designs import as_gates
 from cs_heads.engine.forwards import Mask
@@ -50,7 +50,8 @@ class Part:
     def _nothing_off(self) -> Bool[np.ndarray, " row"]:
         masks = self.looked_up.masks
         # Of a mask nothing is True, of gates all are 1.
-        return np.asarray(~masks.any(axis=(1, 2)) if masks.dtype == bool else (masks == 1).all(axis=(1, 2)))
+        rows = np.asarray(~masks.any(axis=(1, 2)) if masks.dtype == bool else (masks == 1).all(axis=(1, 2)))
+        return self.entries[int(rows.argmax())] if rows.any() else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +133,7 @@ def _measure(parts: Sequence[Part]) -> None:
         known = np.concatenate([request.known for request in asked])
         several = f"{parts[0].name} and {len(parts) - 1} more" if len(parts) > 1 else parts[0].name
         with counting(several, len(numbers), parts[0].progress, int(known.sum())) as bar:
-            before, n_asked = bar.n, int((~known).sum())
-            ran = parts[0].engine.run(_masks(asked), numbers, known, lambda share: bar.tell(before + share * n_asked))
-            for batch in ran:
+            for batch in parts[0].engine.run(_masks(asked), numbers, known):
                 _keep(parts, asked, starts, batch)
                 last, *_ = batch[-1]
                 bar.at(parts[int(np.searchsorted(starts, last, side="right")) - 1].name)
