@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 import cs_heads as cs
 from cs_heads.methods.registry import METHODS
 from cs_heads.simulate import planted_world
@@ -93,10 +95,7 @@ def _planted(scenario: str, name: str) -> Any:
 def numbers_of(result: Any, path: str) -> Iterator[tuple[str, Any]]:
     """The numbers and words of a result under their places; what tells of its origin aside."""
     if hasattr(result, "to_dict") and not isinstance(result, dict):
-        try:
-            result = result.to_dict()
-        except TypeError:  # a frame, below
-            pass
+        result = result.to_dict(orient="list") if isinstance(result, pd.DataFrame) else result.to_dict()
     if isinstance(result, dict):
         for key, value in result.items():
             if key not in _ASIDE:

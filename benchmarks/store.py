@@ -26,17 +26,17 @@ from typing import Any
 import numpy as np
 
 import cs_heads as cs
-from cs_heads.experiment import experiment, results
+from cs_heads.experiment import experiment, observed
 from cs_heads.lens import HookedModel
-from cs_heads.store.stored_results import StoredResults
+from cs_heads.store.stored_observations import StoredObservations, packed
 
 MILLION = 1_000_000
 
 STORE: list[tuple[type | ModuleType, str]] = [
     (experiment, "study_of"),
     (cs.Store, "of"),
-    *((StoredResults, name) for name in ("__init__", "read", "write", "end", "flush")),
-    (results, "begin_together"),
+    *((StoredObservations, name) for name in ("__init__", "read", "write", "end", "flush")),
+    (observed, "begin_together"),
 ]
 """What an experiment calls of the store."""
 
@@ -121,13 +121,15 @@ def million(model: HookedModel, folder: Path) -> bool:
     experiment = cs.Experiment(model, task, store=path, progress=False)
     rng = np.random.default_rng(0)
     masks = rng.random((MILLION // len(task), *grid.shape)) < 0.05
-    stored = experiment._scores.stored
+    stored = experiment._observed.stored
     assert stored is not None
     examples = list(range(len(task)))
     start = perf_counter()
     for first in range(0, len(masks), 100):
         batch = [np.packbits(mask).tobytes() for mask in masks[first : first + 100]]
-        stored.write([(mask, example, (1.0, *rng.random(2).tolist())) for mask in batch for example in examples])
+        stored.write(
+            [(mask, example, (packed(-rng.random((1, 2)) * [1, 0]), None)) for mask in batch for example in examples]
+        )
     # A call that was begun and never ended, as a killed run leaves it.
     stored.begin([np.packbits(~masks[0]).tobytes()] * len(task), np.array(examples), np.ones(len(task), dtype=bool))
     print(f"\n{MILLION:,} results of {len(masks):,} masks written in {perf_counter() - start:.1f} s")
