@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import cs_heads as cs
-from cs_heads.experiment import experiment, observed
+from cs_heads.experiment import experiment, plan
 from cs_heads.lens import HookedModel
 from cs_heads.store.stored_observations import StoredObservations, packed
 
@@ -36,7 +36,7 @@ STORE: list[tuple[type | ModuleType, str]] = [
     (experiment, "study_of"),
     (cs.Store, "of"),
     *((StoredObservations, name) for name in ("__init__", "read", "write", "end", "flush")),
-    (observed, "begin_together"),
+    (plan, "begin_together"),
 ]
 """What an experiment calls of the store."""
 

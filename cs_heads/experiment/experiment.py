@@ -23,11 +23,10 @@ from cs_heads.engine.plan import faster_dtype, token_budget
 from cs_heads.engine.protocol import EngineLike
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.inputs import Answers, check_writing, encode_prompts, encode_task, text_length
-from cs_heads.experiment.observed import Entry, Observed
 from cs_heads.experiment.patching import PatchingExperiment
+from cs_heads.experiment.plan import Entry, Observed, Part, Source, run
 from cs_heads.experiment.protocol import check_examples, responding
 from cs_heads.experiment.texts import Texts
-from cs_heads.experiment.together import Part, measure
 from cs_heads.lens import EncodedExample, ModelState, describe, prepended
 from cs_heads.lens.abilities import check_forward, why_no_gradients
 from cs_heads.lens.batches import TokenBudget, token_budget_for
@@ -164,7 +163,7 @@ class Experiment:
         # Of texts: a scorer may take long.
         self._scores: dict[tuple[str, int, str], float] = {}
         self._passes, self._passes_run = Cost(0), 0
-        if self._writes:
+        if self.writes:
             _ = self._own_texts
 
     def on(self, task: Task) -> Experiment:
@@ -178,7 +177,7 @@ class Experiment:
         """
         other = Experiment(self._checked, task, **self.shared_settings())
         # What units give without being zero is of one task's examples.
-        if self.settings.ablation == "zero" and not self._writes and not other._writes:
+        if self.settings.ablation == "zero" and not self.writes and not other.writes:
             other._engine, other._first = self._engine, self._engine.add(other.encoded)
         elif isinstance(self._engine, Engine) and isinstance(other._engine, Engine):
             other._engine.cast = self._engine.cast
@@ -305,7 +304,7 @@ class Experiment:
         Raises:
             ValueError: As ``__call__``.
         """
-        return (self._written if self._writes else self._said)(masks, examples)
+        return (self._written if self.writes else self._said)(masks, examples)
 
     def _answer(self, response: str, said: Observations) -> Float[np.ndarray, "row k"]:
         """A response to what was said; each text is scored once."""
@@ -324,27 +323,21 @@ class Experiment:
             self._scores |= dict(zip(new, RESPONSES[response](self.task, some)[0].tolist(), strict=True))
         return np.array([self._scores[key] for key in keys]).reshape(said.examples.shape)
 
-    def part(
-        self,
-        masks: Shaped[np.ndarray, "..."],
-        examples: Int[np.ndarray, "row k"] | None = None,
-        response: str = "score",
-    ) -> Part | None:
-        """What a call asks of the engine, for ``measure_together``; None of a task for which the model writes texts.
+    def part(self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None) -> Part:
+        """What a call asks of the engine, for ``measure_together``; of a task for which the model writes no texts.
 
         Args:
             masks: As for ``__call__``.
             examples: As for ``__call__``.
-            response: As for ``respond``.
-
-        Returns:
-            The pairs of mask and example that the call needs, with the engine that runs them.
 
         Raises:
-            ValueError: As ``__call__`` and ``respond``.
+            ValueError: As ``__call__``.
         """
-        responding(self, response)
-        return None if self._writes else self._part(masks, examples)
+        masks = check_masks(self.grid, masks)
+        examples = check_examples(self.n_examples, len(masks), examples)
+        told = self._scores_of, self.task.name, self.settings.progress
+        with self._state.kept(self.model):
+            return Part(Source(self._engine, self._first, self._observed, *told), masks, examples)
 
     def respond(
         self,
@@ -391,7 +384,7 @@ class Experiment:
         Raises:
             ValueError: An example without a target.
         """
-        for example in self.task.examples if self._writes else ():
+        for example in self.task.examples if self.writes else ():
             _ = example.target
         said, answers = self._said(masks, examples), self.task.answers
         lengths = np.array([len(one.continuations[at]) for one, at in zip(self.encoded, answers, strict=True)])
@@ -624,7 +617,7 @@ class Experiment:
             [known] = np.nonzero(~np.isnan(entry[:, 0, 0]))
             mask = masks_of_keys(self.grid, [key])
             numbers = [self.logprob(mask, known[None])[0]]
-            if not self._writes:
+            if not self.writes:
                 numbers.insert(0, self(mask, known[None])[0])
                 margins = self.task.scorer is None
                 numbers.append(self.respond(mask, known[None], "margin")[0] if margins else np.full(len(known), np.nan))
@@ -632,7 +625,7 @@ class Experiment:
                 (*key_in_words(self.grid, key), int(example), *values)
                 for example, values in zip(known, np.stack(numbers, axis=1).tolist(), strict=True)
             ]
-        measured = ["logprob"] if self._writes else ["score", "logprob", "margin"]
+        measured = ["logprob"] if self.writes else ["score", "logprob", "margin"]
         return pd.DataFrame(records, columns=["ablated", "n_ablated", "example", *measured])
 
     def provenance(self) -> Provenance:
@@ -697,7 +690,7 @@ class Experiment:
         return np.zeros((1, *self.grid.shape), dtype=bool)
 
     @property
-    def _writes(self) -> bool:
+    def writes(self) -> bool:
         """Whether the model writes what is scored."""
         return self.task.kind == "generation"
 
@@ -713,10 +706,10 @@ class Experiment:
 
     def _said(self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None) -> Observations:
         """What the model says of continuations, measured where nothing has it."""
-        part = self._part(masks, examples)
-        examples = check_examples(self.n_examples, len(part.looked_up.entries), examples)
-        measure([part])
-        said = np.stack([entry[chosen] for entry, chosen in zip(part.looked_up.entries, examples, strict=True)])
+        part = self.part(masks, examples)
+        examples = check_examples(self.n_examples, len(part.entries), examples)
+        run([part])
+        said = np.stack([entry[chosen] for entry, chosen in zip(part.entries, examples, strict=True)])
         return Observations(examples, said[..., 0], said[..., 1])
 
     def _written(self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None) -> Observations:
@@ -731,14 +724,6 @@ class Experiment:
                 intact = np.array([[by_example[one] for one in row] for row in examples.tolist()], dtype=object)
             said = texts(masks, examples)
         return Observations(examples, texts=said, intact=intact)
-
-    def _part(self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None) -> Part:
-        masks = check_masks(self.grid, masks)
-        examples = check_examples(self.n_examples, len(masks), examples)
-        with self._state.kept(self.model):
-            looked_up = self._observed.look_up(masks, examples)
-        told = self._scores_of, self.task.name, self.settings.progress
-        return Part(self._engine, self._first, self._observed, looked_up, *told)
 
     def _scores_of(self, entry: Entry) -> Float[np.ndarray, " example"]:
         """The scores of the examples that a mask was measured on."""

@@ -1,57 +1,18 @@
-"""What one experiment is asked, or several on one engine, measured in forwards that they share."""
+"""What several experiments are about to be asked, measured in forwards that they share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int, Shaped
 
-from cs_heads.designs import as_gates
-from cs_heads.engine.forwards import Mask
-from cs_heads.engine.protocol import EngineLike, PairMasks, PairResult
-from cs_heads.experiment.observed import Entry, LookedUp, Observed, Request, requests
+from cs_heads.designs import check_masks, with_off
+from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.plan import Part, run
 from cs_heads.experiment.protocol import ExperimentLike
-from cs_heads.lens.turns import alone
-from cs_heads.progress import counting, is_shown, show_baseline
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """What a call of one experiment asks of its engine.
-
-    Attributes:
-        engine: What runs it.
-        first: The number that the engine has for the first example of the task.
-        observed: Where observations are kept.
-        looked_up: The pairs asked for, and which of them nothing has.
-        scores: The scores of some examples that one mask was measured on, to be shown.
-        name: That of the task.
-        progress: Whether to show a bar.
-    """
-
-    engine: EngineLike
-    first: int
-    observed: Observed
-    looked_up: LookedUp
-    scores: Callable[[Entry], Float[np.ndarray, " example"]]
-    name: str
-    progress: bool | None
-
-    def show_baseline(self) -> None:
-        """Show what is known of the intact model, where the call asks for it."""
-        if is_shown() and self._nothing_off.any():
-            show_baseline(self.name, self.scores(self.looked_up.entries[int(self._nothing_off.argmax())]))
-
-    @cached_property
-    def _nothing_off(self) -> Bool[np.ndarray, " row"]:
-        masks = self.looked_up.masks
-        # Of a mask nothing is True, of gates all are 1.
-        rows = np.asarray(~masks.any(axis=(1, 2)) if masks.dtype == bool else (masks == 1).all(axis=(1, 2)))
-        return self.entries[int(rows.argmax())] if rows.any() else None
+from cs_heads.experiment.without import Without
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +23,11 @@ class Asked:
         experiment: The experiment.
         masks: ``[row, layer, head]``.
         examples: Each row's own example indices ``[row, k]``; None: all of them in every row.
-        response: ``"score"``, ``"probability"`` or ``"margin"``.
     """
 
     experiment: ExperimentLike
     masks: Shaped[np.ndarray, "row layer head"]
     examples: Int[np.ndarray, "row k"] | None = None
-    response: str = "score"
 
 
 def measure_together(asked: Sequence[Asked]) -> None:
@@ -84,27 +43,35 @@ def measure_together(asked: Sequence[Asked]) -> None:
     >>> world.task.spent
     0
     """
+    calls: dict[tuple[int, np.dtype], list[Asked]] = {}
+    for each in map(_on_model, asked):
+        if isinstance(each.experiment, Experiment) and not each.experiment.writes:
+            calls.setdefault((id(each.experiment), each.masks.dtype), []).append(each)
     engines: dict[int, list[Part]] = {}
-    for each in _once(asked):
-        part = _part(each)
-        if part is not None:
-            group = engines.setdefault(id(part.engine), [])
-            # What two of them have in common may be asked by both: the second is left to be asked.
-            if all(part.observed is not other.observed for other in group):
-                group.append(part)
+    begun: set[int] = set()
+    for several in calls.values():
+        one, experiment = _joined(several), several[0].experiment
+        # What it is asked for masks and for gates may be the same: the second is left to be asked.
+        if isinstance(experiment, Experiment) and id(experiment) not in begun:
+            begun.add(id(experiment))
+            part = experiment.part(one.masks, one.examples)
+            engines.setdefault(id(part.source.engine), []).append(part)
     for group in engines.values():
-        measure(group)
+        run(group)
 
 
-def _once(asked: Sequence[Asked]) -> list[Asked]:
-    """Each experiment asked once, in pairs of masks and examples, for all that it is asked."""
-    calls: dict[tuple[int, str, np.dtype[Any]], list[Asked]] = {}
-    for each in asked:
-        calls.setdefault((id(each.experiment), each.response, each.masks.dtype), []).append(each)
-    return [several[0] if len(several) == 1 else _joined(several) for several in calls.values()]
+def _on_model(asked: Asked) -> Asked:
+    """What an experiment without some heads asks of the one with them."""
+    while isinstance(asked.experiment, Without):
+        inner, off = asked.experiment.experiment, asked.experiment.off
+        asked = replace(asked, experiment=inner, masks=with_off(check_masks(inner.grid, asked.masks), off))
+    return asked
 
 
 def _joined(several: Sequence[Asked]) -> Asked:
+    """One call for several of one experiment, in pairs of masks and examples."""
+    if len(several) == 1:
+        return several[0]
     masks, examples = [], []
     for each in several:
         n, every = len(each.masks), np.arange(each.experiment.n_examples)
@@ -112,74 +79,3 @@ def _joined(several: Sequence[Asked]) -> Asked:
         masks.append(np.repeat(each.masks, drawn.shape[1], axis=0))
         examples.append(drawn.reshape(-1, 1))
     return replace(several[0], masks=np.concatenate(masks), examples=np.concatenate(examples))
-
-
-def _part(asked: Asked) -> Part | None:
-    part: Callable[..., Part | None] | None = getattr(asked.experiment, "part", None)
-    return None if part is None else part(asked.masks, asked.examples, asked.response)
-
-
-def measure(parts: Sequence[Part]) -> None:
-    """Run what is missing of parts that share an engine, and keep it as it comes; other threads wait meanwhile."""
-    with alone(parts[0].engine.model):
-        _measure(parts)
-
-
-def _measure(parts: Sequence[Part]) -> None:
-    asked = requests([(part.observed, part.looked_up) for part in parts])
-    starts = np.cumsum([0, *(len(request.examples) for request in asked)])
-    if starts[-1]:
-        numbers = np.concatenate([part.first + request.examples for part, request in zip(parts, asked, strict=True)])
-        known = np.concatenate([request.known for request in asked])
-        several = f"{parts[0].name} and {len(parts) - 1} more" if len(parts) > 1 else parts[0].name
-        with counting(several, len(numbers), parts[0].progress, int(known.sum())) as bar:
-            for batch in parts[0].engine.run(_masks(asked), numbers, known):
-                _keep(parts, asked, starts, batch)
-                last, *_ = batch[-1]
-                bar.at(parts[int(np.searchsorted(starts, last, side="right")) - 1].name)
-                bar.add(len(batch))
-                for part in parts:
-                    part.show_baseline()
-    for part, request in zip(parts, asked, strict=True):
-        part.observed.end(request)
-
-
-def _keep(
-    parts: Sequence[Part],
-    asked: Sequence[Request],
-    starts: Int[np.ndarray, " start"],
-    batch: Sequence[PairResult],
-) -> None:
-    """Keep what a forward gave; a task of which nothing can be written loses nothing of the others."""
-    done: list[list[PairResult]] = [[] for _ in parts]
-    for pair, logprobs, greedy in batch:
-        place = int(np.searchsorted(starts, pair, side="right")) - 1
-        done[place].append((pair - int(starts[place]), logprobs, greedy))
-    errors: list[Exception] = []
-    for part, request, results in zip(parts, asked, done, strict=True):
-        try:
-            if results:
-                part.observed.keep(request, results)
-        except Exception as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
-
-
-def _masks(asked: Sequence[Request]) -> PairMasks:
-    """The masks of all requests, each once."""
-    if len(asked) == 1:
-        return asked[0].masks
-    place: dict[bytes, int] = {}
-    masks: list[Mask] = []
-    which: list[int] = []
-    for request in asked:
-        for row in request.rows.tolist():
-            key = request.keys[row]
-            if key not in place:
-                place[key] = len(masks)
-                masks.append(request.masks.masks[row])
-            which.append(place[key])
-    if len({mask.dtype for mask in masks}) > 1:
-        masks = [as_gates(mask).astype(np.float32) for mask in masks]
-    return PairMasks(np.stack(masks), np.array(which))

@@ -37,16 +37,6 @@ class Without:
         """Scores with the row's heads off, and these."""
         return self.experiment(with_off(check_masks(self.grid, masks), self.off), examples)
 
-    def part(
-        self,
-        masks: Shaped[np.ndarray, "..."],
-        examples: Int[np.ndarray, "row k"] | None = None,
-        response: str = "score",
-    ) -> Any:
-        """What a call asks of the engine, for ``measure_together``; None where the experiment has none."""
-        part = getattr(self.experiment, "part", None)
-        return None if part is None else part(with_off(check_masks(self.grid, masks), self.off), examples, response)
-
     def respond(
         self,
         masks: Shaped[np.ndarray, "..."],

@@ -155,7 +155,7 @@ class TaskLoss:
 
     def asked(self, masks: Bool[np.ndarray, "row layer head"], places: Int[np.ndarray, "row k"]) -> Asked:
         """What the losses are made of, for ``measure_together``."""
-        return Asked(self.experiment, masks, self.examples[places], self.response)
+        return Asked(self.experiment, masks, self.examples[places])
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class Controls:
         nothing_off = [np.zeros((1, *experiment.grid.shape), dtype=bool) for experiment in experiments]
         measure_together(
             [
-                Asked(experiment, nothing, asked[None], response)
+                Asked(experiment, nothing, asked[None])
                 for experiment, nothing, asked in zip(experiments, nothing_off, chosen, strict=True)
             ]
         )

@@ -466,7 +466,7 @@ def _able(
 ) -> tuple[dict[int, TaskLoss], dict[int, str]]:
     """The tasks that the intact model can do and that have a control, by their place, and why not the others."""
     nothing_off = np.zeros((1, *experiments[0].grid.shape), dtype=bool)
-    measure_together([Asked(experiment, nothing_off, None, response) for experiment in experiments])
+    measure_together([Asked(experiment, nothing_off) for experiment in experiments])
     tasks, left_out = {}, {}
     for place, experiment in enumerate(experiments):
         try:

@@ -182,7 +182,7 @@ def measure(planned: Sequence[Planned]) -> list[Rows]:
         asked = []
         for _, masks, each, rows in run:
             task = each.sensor.task
-            asked += [Asked(task.experiment, masks, each.examples[rows], task.response)]
+            asked += [Asked(task.experiment, masks, each.examples[rows])]
             asked += each.sensor.controls.asked(masks, each.drawn[rows])
         measure_together(asked)
         for place, masks, each, rows in run:
