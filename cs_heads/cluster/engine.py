@@ -17,7 +17,7 @@ from cs_heads.designs import first_layer
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.generation import rows_together, worth_drafting
 from cs_heads.engine.layout import lay_out
-from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, Tell, TextRequest
+from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.model import HookedModel, ModelInfo
 
@@ -75,9 +75,7 @@ class ClusterEngine:
         """Whether the intact model should generate first, to draft ``n_texts`` texts of masked ones."""
         return worth_drafting(self._device, n_texts)
 
-    def run(
-        self, masks: PairMasks, examples: PairExamples, known: Known = None, tell: Tell = None
-    ) -> Iterator[list[PairResult]]:
+    def run(self, masks: PairMasks, examples: PairExamples, known: Known = None) -> Iterator[list[PairResult]]:
         """Yield the results of pairs chunk by chunk: see ``EngineLike``."""
         job = self._opened()
         known = np.zeros(len(examples), dtype=bool) if known is None else known
@@ -92,12 +90,7 @@ class ClusterEngine:
         chunks = cut(masks, examples, tokens, prompts, least=least, most=most)
         chunks = [chunk for chunk in chunks if not known[chunk].all()]
         calls = [WorkerCall("logprobs", (job, masks[chunk], examples[chunk], known[chunk]), (job,)) for chunk in chunks]
-        done, asked = 0, int((~known).sum())
-        for results in self._run(calls, chunks, known):
-            done += len(results)
-            if tell is not None:
-                tell(done / asked)
-            yield results
+        yield from self._run(calls, chunks, known)
 
     def generate(
         self, request: TextRequest, masks: PairMasks, examples: PairExamples, known: Known = None

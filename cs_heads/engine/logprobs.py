@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -14,10 +14,10 @@ from jaxtyping import Bool, Float, Int
 
 from cs_heads.designs import first_layer
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.forwards import Done, Forwards, Mask, Residuals, Row, common_roots, layers_to_store, roots
+from cs_heads.engine.forwards import Forwards, Mask, Residuals, Row, common_roots, layers_to_store, roots
 from cs_heads.engine.generation import Generation, worth_drafting
 from cs_heads.engine.layout import Layout, Piece, lay_out
-from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, Tell, TextRequest
+from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.casts import InDtype, can_be_cast
@@ -116,49 +116,34 @@ class Engine:
         masks: PairMasks,
         examples: Int[np.ndarray, " pair"],
         known: Bool[np.ndarray, " pair"] | None = None,
-        tell: Tell = None,
     ) -> Iterator[list[PairResult]]:
         """Yield results as they come: (pair, log-probability and share of argmax tokens of each continuation).
 
         Each pair of mask and example stands once. Its results are those of the pair by itself, whatever
         shares its batch. Pairs that are ``known`` are planned for and not yielded, and forwards that nobody else
-        needs are left out: the others are, bit for bit, what they would be if none were known. After each forward
-        ``tell`` is told the share of the planned tokens and layers that has run.
+        needs are left out: the others are, bit for bit, what they would be if none were known.
         """
         known = np.zeros(len(examples), dtype=bool) if known is None else known
-        yield from self._stepwise(self._run(masks, examples, known, tell or (lambda _: None)))
+        yield from self._stepwise(self._run(masks, examples, known))
 
     def _run(
         self,
         masks: PairMasks,
         examples: PairExamples,
         known: Bool[np.ndarray, " pair"],
-        tell: Callable[[float], None],
     ) -> Iterator[list[PairResult]]:
         self.forwards.look()
         works = self._works(masks, examples, known)
         needed = _asked_for if known.any() else None
         residuals, groups = self._groups(works)
-        n_layers, ran = self.model.cfg.n_layers, 0.0
-        planned = sum((n_layers - layer) * _tokens(group) for layer, group in groups)
-        if residuals is not None:
-            planned += residuals.layers[-1] * residuals.layout.n_tokens
-        # All is prepared, and the first forward comes.
-        tell(0.0)
-        # Groups that start at the first layer come first, before anything is recorded: a forward of few layers costs
-        # more than its tokens say, and a dry run counts from the first ones.
         for layer, group in groups:
             if residuals is not None and layer == residuals.layers[0]:
-                for done in self._record(residuals):
-                    ran += residuals.layers[-1] * _n_tokens(done)
-                    tell(ran / planned)
+                self._record(residuals)
             if self.ablation.positions == "last":
                 rows = common_roots([(work, work.mask, work.asked) for work in group], group[0].layout)
             else:
                 rows = [row for work in group for row in roots(work, work.mask, work.layout)]
             for done in self.forwards.run(rows, residuals, layer, needed=needed):
-                ran += (n_layers - layer) * _n_tokens(done)
-                tell(ran / planned)
                 completed = [
                     pair
                     for row, logprobs in done.by_row()
@@ -234,20 +219,11 @@ class Engine:
         ]
         return residuals, [(int(layer), group) for layer, group in each]
 
-    def _record(self, residuals: Residuals) -> Iterator[Done]:
+    def _record(self, residuals: Residuals) -> None:
         """Record residual streams of the intact model, by forwards that stop at the last of their layers."""
         nothing_off = np.zeros(Grid.from_model(self.model, self.ablation.units).shape, dtype=bool)
-        yield from self.forwards.run(roots(None, nothing_off, residuals.layout), residuals, None)
-
-
-def _tokens(group: Sequence[_Work]) -> int:
-    """Tokens run for works that start at one layer."""
-    common = sum(len(piece.tokens) for piece in group[0].layout.pieces if piece.common)
-    return common + sum(work.layout.n_own_tokens(work.asked) for work in group)
-
-
-def _n_tokens(done: Done) -> int:
-    return sum(len(row.piece.tokens) for row in done.rows)
+        for _ in self.forwards.run(roots(None, nothing_off, residuals.layout), residuals, None):
+            pass
 
 
 def _asked_for(row: Row) -> bool:

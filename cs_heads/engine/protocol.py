@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -22,9 +22,6 @@ PairExamples = Int[np.ndarray, " pair"]
 
 Known = Bool[np.ndarray, " pair"] | None
 """Pairs that are planned for and not yielded, so that the others are what they would be if none were known."""
-
-Tell = Callable[[float], None] | None
-"""Is told, as work goes on, the share of it that is done: some forwards complete no pair."""
 
 PairText = tuple[int, TokenIds]
 """The number of a pair, and its text."""
@@ -129,16 +126,13 @@ class EngineLike(Protocol):
     def model(self) -> HookedModel | ModelInfo:
         """The model, or what is known here of a model on workers."""
 
-    def run(
-        self, masks: PairMasks, examples: PairExamples, known: Known = None, tell: Tell = None
-    ) -> Iterator[list[PairResult]]:
+    def run(self, masks: PairMasks, examples: PairExamples, known: Known = None) -> Iterator[list[PairResult]]:
         """Yield the results of pairs as they come, but for ``known`` pairs.
 
         Args:
             masks: The mask of each pair.
             examples: The example of each pair.
             known: Pairs that are planned for and not yielded; None is none of them.
-            tell: Is told the share of the work that is done.
         """
 
     def generate(

@@ -172,9 +172,7 @@ def _run(
     known = np.concatenate([call.known for call in calls])
     several = f"{first.name} and {len(parts) - 1} more" if len(parts) > 1 else first.name
     with counting(several, len(numbers), first.progress, int(known.sum())) as bar:
-        before, n_asked = bar.n, int((~known).sum())
-        masks = _masks(parts, chosen)
-        for batch in first.engine.run(masks, numbers, known, lambda share: bar.tell(before + share * n_asked)):
+        for batch in first.engine.run(_masks(parts, chosen), numbers, known):
             _keep(parts, calls, chosen, starts, batch)
             last, *_ = batch[-1]
             bar.at(parts[int(np.searchsorted(starts, last, side="right")) - 1].source.name)

@@ -123,35 +123,3 @@ def test_whoever_begins_to_listen_later_is_heard(load):
     finally:
         model.reset_hooks()
     assert heard
-
-
-def test_the_share_done_grows_from_the_first_forward_on_also_while_residuals_are_recorded(load, monkeypatch):
-    """Before it all is prepared: seconds of forwards are counted from there."""
-    monkeypatch.setattr(forwards, "_OVERHEAD", {"cpu": (0, 0), "cuda": (0, 0)})
-    examples, *_ = workload(1, 6, 1)
-    late = np.zeros((N_HEADS, *SHAPE), dtype=bool)
-    late[:, -1] = np.eye(N_HEADS, dtype=bool)
-    pairs, told, before = (PairMasks.of(np.repeat(late, 6, axis=0)), np.tile(np.arange(6), N_HEADS)), [], []
-    for batch in Engine(load("llama"), examples, 17).run(*pairs, tell=told.append):
-        assert batch
-        before = before or [*told]
-    assert told[0] == 0
-    assert len(before) > 2  # forwards of the intact model, beside the one that completes a pair
-    assert told == sorted(set(told))
-    assert told[-1] == pytest.approx(1)
-
-
-def test_nothing_is_recorded_before_the_masks_that_start_at_the_first_layer_have_run(load, monkeypatch):
-    """Forwards that record run few layers, and are no measure of how long the others take."""
-    monkeypatch.setattr(forwards, "_OVERHEAD", {"cpu": (0, 0), "cuda": (0, 0)})
-    examples, *_ = workload(1, 6, 1)
-    single = np.eye(N_LAYERS * N_HEADS, dtype=bool).reshape(-1, *SHAPE)
-    pairs, starts = (PairMasks.of(np.repeat(single, 6, axis=0)), np.tile(np.arange(6), len(single))), []
-    run = forwards.Forwards.run
-    monkeypatch.setattr(
-        forwards.Forwards,
-        "run",
-        lambda self, rows, residuals, layer, **how: (starts.append(layer), run(self, rows, residuals, layer, **how))[1],
-    )
-    assert sum(map(len, Engine(load("llama"), examples, 17).run(*pairs))) == 6 * len(single)
-    assert list(dict.fromkeys(starts))[:3] == [0, None, 1]

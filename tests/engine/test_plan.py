@@ -56,18 +56,6 @@ def test_masks_share_forwards(load, forwarded):
     assert len(forwarded) < N_LAYERS * N_HEADS
 
 
-@pytest.mark.parametrize("positions", ["all", "last", "prompt"])
-def test_a_run_says_how_much_of_it_is_done(load, positions):
-    experiment = Experiment(load("llama"), Task.from_records(RECORDS), batch_tokens=64, positions=positions)
-    masks, shares = np.unique(designs.bernoulli(experiment.grid, 12, 0.1, seed=0), axis=0), []
-    pairs = PairMasks.of(masks.repeat(len(RECORDS), axis=0)), np.tile(np.arange(len(RECORDS)), len(masks))
-    list(experiment._engine.run(*pairs, tell=shares.append))
-    assert len(shares) > 3
-    assert shares == sorted(shares)
-    assert shares[0] < 0.6
-    assert shares[-1] == pytest.approx(1)
-
-
 def test_the_plan_does_not_change_the_order_of_results(load):
     examples, off, _ = workload(3, 6, 4)
     pairs = np.array([(m, e) for m in range(len(off)) for e in range(6)])

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cs_heads import Experiment, Head, Task, confirm, designs
-from cs_heads.experiment.protocol import RESPONSES, ExperimentLike, responding
+from cs_heads.experiment.protocol import ExperimentLike, responding
 from cs_heads.experiment.without import Without
 from cs_heads.lens import encode_example
 from cs_heads.methods.annealing import annealed
-from cs_heads.tasks.scorer import MAX_MARGIN
+from cs_heads.tasks.responses import MAX_MARGIN, RESPONSES
 from tests.known_heads import WORKING, own_answers, rows_run
 from tests.plain import plain_score
 from tests.scores import response_of

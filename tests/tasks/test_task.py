@@ -7,7 +7,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cs_heads.tasks import Example, Task, confirming_side, control_side, finding_side, search_control
-from cs_heads.tasks.scorer import characters
 from cs_heads.tasks.sides import distinct
 from tests.scores import response_of
 
@@ -83,7 +82,7 @@ def test_acc_norm_leaves_out_one_space_before_a_choice_and_nothing_else():
     """lm-eval divides by the length of the choice, and its delimiter of one space is no part of that."""
     records = [{"prompt": "a", "choices": [" bb", "\n\nbb", "  bb", "bb"], "answer": 0}]
     (example,) = Task.from_records(records, length_normalized=True).examples
-    assert characters(example).tolist() == [2, 4, 3, 2]
+    assert Task("words", "choice", (example,)).characters.tolist() == [[2, 4, 3, 2]]
 
 
 def test_acc_takes_the_likeliest_choice_and_acc_norm_the_likeliest_a_character():
