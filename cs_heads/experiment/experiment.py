@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from typing_extensions import Unpack
 
 from cs_heads.cluster import Cluster, ModelLike, local_model, source_of
-from cs_heads.designs import check_masks, key_in_words, masks_of_keys
+from cs_heads.designs import check_masks, key_in_words
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.plan import faster_dtype, token_budget
@@ -386,7 +386,10 @@ class Experiment:
         """
         for example in self.task.examples if self.writes else ():
             _ = example.target
-        said, answers = self._said(masks, examples), self.task.answers
+        return self._target_logprobs(self._said(masks, examples))
+
+    def _target_logprobs(self, said: Observations) -> Float[np.ndarray, "row k"]:
+        answers = self.task.answers
         lengths = np.array([len(one.continuations[at]) for one, at in zip(self.encoded, answers, strict=True)])
         assert said.logprobs is not None
         summed = np.take_along_axis(said.logprobs, answers[said.examples][..., None], axis=-1)[..., 0]
@@ -612,21 +615,24 @@ class Experiment:
         """Everything measured: one row a (mask, example) with the heads ablated, score, logprob and margin."""
         import pandas as pd
 
-        records = []
+        columns = ("score", "logprob", "margin")
+        records: list[tuple[Any, ...]] = []
         for key, entry in self._observed.by_mask.items():
-            [known] = np.nonzero(~np.isnan(entry[:, 0, 0]))
-            mask = masks_of_keys(self.grid, [key])
-            numbers = [self.logprob(mask, known[None])[0]]
+            known, said = self._known(entry)
+            numbers = np.full((3, len(known)), np.nan)
+            numbers[1] = self._target_logprobs(said)[0]
             if not self.writes:
-                numbers.insert(0, self(mask, known[None])[0])
-                margins = self.task.scorer is None
-                numbers.append(self.respond(mask, known[None], "margin")[0] if margins else np.full(len(known), np.nan))
+                numbers[0] = RESPONSES["score"](self.task, said)[0]
+                numbers[2] = np.nan if self.task.scorer is not None else RESPONSES["margin"](self.task, said)[0]
             records += [
                 (*key_in_words(self.grid, key), int(example), *values)
-                for example, values in zip(known, np.stack(numbers, axis=1).tolist(), strict=True)
+                for example, values in zip(known, numbers.T.tolist(), strict=True)
             ]
-        measured = ["logprob"] if self.writes else ["score", "logprob", "margin"]
-        return pd.DataFrame(records, columns=["ablated", "n_ablated", "example", *measured])
+        scores = {(text, example): score for (text, example, _), score in self._scores.items()}
+        for key, example, text in self._own_texts.known() if self.writes else ():
+            score = scores.get((text, example), np.nan)
+            records.append((*key_in_words(self.grid, key), example, score, np.nan, np.nan))
+        return pd.DataFrame(records, columns=["ablated", "n_ablated", "example", *columns])
 
     def provenance(self) -> Provenance:
         """What a result of this experiment must say of its origin; JSON-ready."""
@@ -727,6 +733,10 @@ class Experiment:
 
     def _scores_of(self, entry: Entry) -> Float[np.ndarray, " example"]:
         """The scores of the examples that a mask was measured on."""
+        return RESPONSES["score"](self.task, self._known(entry)[1])[0]
+
+    def _known(self, entry: Entry) -> tuple[Int[np.ndarray, " known"], Observations]:
+        """The examples that a mask was measured on, and what was said of them."""
         [known] = np.nonzero(~np.isnan(entry[:, 0, 0]))
         said = entry[None, known]
-        return RESPONSES["score"](self.task, Observations(known[None], said[..., 0], said[..., 1]))[0]
+        return known, Observations(known[None], said[..., 0], said[..., 1])

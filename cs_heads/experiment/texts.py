@@ -60,6 +60,10 @@ class Texts:
         texts = [said[key, int(e)] for key, row in zip(named, examples, strict=True) for e in row]
         return np.array(texts, dtype=object).reshape(examples.shape)
 
+    def known(self) -> list[tuple[bytes, int, str]]:
+        """What was said: mask, example, text."""
+        return [(mask, example, self._decoded(text)) for (mask, example), text in self._known.items()]
+
     def run(self, masks: PairMasks, examples: Int[np.ndarray, " pair"]) -> Iterator[list[tuple[int, str]]]:
         """Yield (pair, text) as texts are finished, each up to the first stop string; each pair stands once."""
         named = [mask_key(mask) for mask in masks.masks]

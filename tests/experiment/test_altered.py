@@ -91,7 +91,7 @@ def test_an_altered_model_is_refused_and_its_numbers_go_nowhere(model, tmp_path,
         assert Store.open(settings["store"]).contents().observations == spent
     # Begun anew it is measured as it is.
     other = Experiment(model, completion_task()).logprob(off)
-    assert not np.allclose(other, experiment._table.to_frame()["logprob"].to_numpy().reshape(other.shape), atol=1e-3)
+    assert not np.allclose(other, experiment.to_frame()["logprob"].to_numpy().reshape(other.shape), atol=1e-3)
     assert known.shape == other.shape
 
 

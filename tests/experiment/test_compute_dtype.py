@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM
 from cs_heads import Experiment, Task, confirm, find_heads
 from cs_heads.engine import plan
 from cs_heads.experiment import experiment as experiment_module
+from cs_heads.experiment.plan import Part
 from cs_heads.lens import load_model
 from cs_heads.lens.casts import InDtype
 from tests.known_heads import own_answers
@@ -96,8 +97,8 @@ def test_the_weights_are_the_models_own_while_results_are_taken_in_and_after_an_
     model = load("llama", backend)
     before, seen = bits(model), []
     experiment = Experiment(model, a_task(), compute_dtype="bfloat16", batch_tokens=20)
-    keep = experiment._scores.keep
-    monkeypatch.setattr(experiment._scores, "keep", lambda *taken: (seen.append(same(model, before)), keep(*taken)))
+    keep = Part.keep
+    monkeypatch.setattr(Part, "keep", lambda *taken: (seen.append(same(model, before)), keep(*taken)))
     experiment(some_masks())
     assert len(seen) > 1
     assert all(seen)
