@@ -1208,7 +1208,7 @@ _TASKS = [
 _SANDBOX = [
     *_bugs(
         "sandbox",
-        "sandbox/inside.py",
+        "sandbox/runner.py",
         "sandbox/test_sandbox.py",
         (
             "the limit on the size of a file is dropped",
@@ -1247,7 +1247,7 @@ _SANDBOX = [
     ),
     *_bugs(
         "sandbox",
-        "sandbox/talk.py",
+        "sandbox/conversation.py",
         "sandbox/test_sandbox.py",
         (
             "a pass is believed without the word of the run",
