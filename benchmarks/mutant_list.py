@@ -42,21 +42,6 @@ def _bugs(area: str, path: str, tests: str, *bugs: tuple[str, str, str]) -> list
 _LENS = [
     *_bugs(
         "lens",
-        "lens/timing.py",
-        "lens/test_timing.py analysis/test_profile.py",
-        (
-            "time inside a part is credited to the part around it",
-            "self.seconds[self._open[-1]] += now",
-            "self.seconds[self._open[0]] += now",
-        ),
-        (
-            "padding counts as tokens that were run",
-            "self._now_running = int(attention_mask.sum())",
-            "self._now_running = attention_mask.numel()",
-        ),
-    ),
-    *_bugs(
-        "lens",
         "lens/gates.py",
         "lens/test_gates.py lens/test_logprobs.py",
         (
@@ -1208,7 +1193,7 @@ _TASKS = [
 _SANDBOX = [
     *_bugs(
         "sandbox",
-        "sandbox/inside.py",
+        "sandbox/runner.py",
         "sandbox/test_sandbox.py",
         (
             "the limit on the size of a file is dropped",
@@ -1247,7 +1232,7 @@ _SANDBOX = [
     ),
     *_bugs(
         "sandbox",
-        "sandbox/talk.py",
+        "sandbox/conversation.py",
         "sandbox/test_sandbox.py",
         (
             "a pass is believed without the word of the run",

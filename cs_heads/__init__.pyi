@@ -22,7 +22,6 @@ from .analysis.formats import format_heads as format_heads
 from .analysis.gating import taxonomy as taxonomy
 from .analysis.gating import toggle_curves as toggle_curves
 from .analysis.overlap import head_overlap as head_overlap
-from .analysis.profile import profile_model as profile_model
 from .analysis.scale import scale_study as scale_study
 from .analysis.sparsity import sparsity_curve as sparsity_curve
 from .analysis.universal import universal_heads as universal_heads

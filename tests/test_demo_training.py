@@ -5,16 +5,29 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 import cs_heads as cs
-from cs_heads.demo import planting
-from cs_heads.demo.gates import OWN, DropRates, Gated, draw_gates
+from benchmarks.demo_training import (
+    GRID,
+    OWN,
+    SHARES,
+    UNIVERSAL_SHARE,
+    DropRates,
+    Gated,
+    TrainConfig,
+    Trainer,
+    build_model,
+    build_tokenizer,
+    draw_gates,
+    needs_of,
+    split_words,
+)
+from cs_heads.demo import planted_heads, universal_heads
 from cs_heads.demo.skills import SKILLS, SPLITS, examples, keys, records
-from cs_heads.demo.tokenizer import build_tokenizer, split_words
-from cs_heads.demo.train import TrainConfig, Trainer, build_model
 from cs_heads.lens.load import DEMO
 from tests.waiting import run_program
 
@@ -63,8 +76,8 @@ def test_capitals_are_held_out_by_wording_not_by_fact():
         (lambda: records("cooking", "find", 3), "skill='cooking' is not one of"),
         (lambda: records("code", "test", 3), "split='test' is not one of train, find, confirm"),
         (lambda: records("swearing", "find", 10**6), "n=1000000 is more than"),
-        (lambda: planting.planted_heads("cooking"), "skill='cooking'"),
-        (lambda: planting.needs("code", "eval(x)"), "key='eval"),
+        (lambda: planted_heads("cooking"), "skill='cooking'"),
+        (lambda: needs_of("code", "eval(x)"), "key='eval"),
         (lambda: TrainConfig(steps=0), "steps must be an integer of 1 or more, got 0"),
         (lambda: TrainConfig(plain=1.5), "plain must lie in"),
         (lambda: DropRates(own=-0.1), "own must lie in"),
@@ -76,16 +89,16 @@ def test_wrong_values_are_refused(call, message):
 
 
 def test_planted_groups_are_disjoint_and_inside_the_grid():
-    heads = [head for skill in SKILLS for head in planting.planted_heads(skill)] + planting.universal_heads()
+    heads = [head for skill in SKILLS for head in planted_heads(skill)] + universal_heads()
     assert len(heads) == len(set(heads))
-    assert all(head in planting.GRID for head in heads)
+    assert all(head in GRID for head in heads)
 
 
 @pytest.mark.parametrize("skill", SKILLS)
 def test_needs_follow_the_shares(skill):
-    table = torch.tensor([planting.needs(skill, key) for key in keys(skill)]).float()
+    table = torch.tensor([needs_of(skill, key) for key in keys(skill)]).float()
     assert table[:, :5].any(1).all()
-    expected = torch.tensor([*planting.SHARES, planting.UNIVERSAL_SHARE])
+    expected = torch.tensor([*SHARES, UNIVERSAL_SHARE])
     assert (table.mean(0) - expected).abs().max() <= 0.5 / len(keys(skill)) + 1e-6
 
 
@@ -101,25 +114,11 @@ def test_every_word_has_a_token_and_only_bos_is_added():
     assert len(tokenizer("f([12])", add_special_tokens=False)["input_ids"]) == 5
 
 
-def test_tokenizer_and_model_load_again(tmp_path):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = build_tokenizer()
-    model = build_model(tokenizer, seed=0).eval()
-    tokenizer.save_pretrained(tmp_path)
-    model.save_pretrained(tmp_path)
-    again, text = AutoTokenizer.from_pretrained(tmp_path), records("code", "find", 1)[0]["prompt"]
-    assert again(text)["input_ids"] == tokenizer(text)["input_ids"]
-    ids = torch.tensor([again(text)["input_ids"]])
-    with torch.no_grad():
-        assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path)(ids).logits, model(ids).logits)
-
-
 def test_a_gate_of_zero_equals_zeroed_columns_of_the_output_matrix():
     tokenizer = build_tokenizer()
     model = build_model(tokenizer, seed=0).eval()
     ids, last = torch.randint(4, 400, (2, 7)), torch.tensor([6, 6])
-    gates = torch.ones(2, *planting.GRID.shape)
+    gates = torch.ones(2, *GRID.shape)
     gates[1, 3, 5] = 0
     with torch.no_grad(), Gated(model) as gated:
         out = gated(ids, last, gates)
@@ -177,7 +176,14 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
 @pytest.mark.slow
 def test_the_training_command_makes_a_model_that_loads(tmp_path):
     """A short run of the real command, real batches and all: weights, tokenizer and accuracy report."""
-    command = [sys.executable, "-m", "cs_heads.demo.train", "--out", str(tmp_path), "--steps", "60"]
+    command = [
+        sys.executable,
+        str(Path(__file__).parents[1] / "benchmarks" / "demo_training.py"),
+        "--out",
+        str(tmp_path),
+        "--steps",
+        "60",
+    ]
     done = run_program(command)
     assert done.returncode == 0, done.stderr
     model = cs.load_model(tmp_path, device="cpu")

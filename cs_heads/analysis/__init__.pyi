@@ -37,8 +37,6 @@ from .least import LeastSet as LeastSet
 from .losses import TaskDrop as TaskDrop
 from .overlap import Overlap as Overlap
 from .overlap import head_overlap as head_overlap
-from .profile import Profile as Profile
-from .profile import profile_model as profile_model
 from .scale import ScaleStudy as ScaleStudy
 from .scale import Study as Study
 from .scale import scale_study as scale_study

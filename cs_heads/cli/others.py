@@ -24,7 +24,6 @@ def add_doctor(commands: Commands) -> None:
     parser = add_command(commands, doctor)
     parser.add_argument("model", metavar="MODEL", help="Hugging Face name or local folder, or demo")
     add_loading(parser)
-    parser.add_argument("--profile", action="store_true", help="say where the time of a measurement goes, too")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -43,15 +42,10 @@ def doctor(options: argparse.Namespace) -> int:
       dtype, folded biases, fused attention, heads, context length
       speed            tokens a second, and what a default search takes at that
 
-    With --profile, where no check failed, 20 random masks or more are measured on 20 examples:
-    seconds in attention, MLP, unembedding, the rest of the model, hooks and between forwards;
-    tokens with padding and without; and the speed, beside that of a large matrix product.
-
     Exit status 1 where a check failed, else 0; 2 for a model that is not there.
 
     Examples:
       cs-heads doctor gpt2
-      cs-heads doctor gpt2 --profile
       cs-heads doctor FOLDER --dtype bfloat16 --json
     """
     import cs_heads as cs
@@ -59,20 +53,15 @@ def doctor(options: argparse.Namespace) -> int:
     loading = {"device": options.device, "dtype": options.dtype, "backend": options.backend}
     checks = cs.check_model(options.model, **loading)
     count = Counter(check.status for check in checks)
-    profile = None
-    if options.profile and not count["fail"]:
-        profile = cs.profile_model(cs.load_model(options.model, **loading))
     if options.json:
         found = {"model": options.model, "ok": not count["fail"], "checks": [check.to_dict() for check in checks]}
         from cs_heads.record import json_text
 
-        print(json_text({**found, "profile": profile and profile.to_dict()} if options.profile else found))
+        print(json_text(found))
     else:
         for check in checks:
             print(status_colored(str(check)))
         print(f"\nmodel {options.model}: {count['ok']} ok, {count['warn']} warn, {count['fail']} fail")
-        if profile:
-            print(f"\n{profile}")
     return int(count["fail"] > 0)
 
 

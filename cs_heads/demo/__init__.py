@@ -1,7 +1,6 @@
 """The demo model: a small Llama with eight skills, each trained to rest on a few known heads.
 
-``MODEL_CARD.md`` says what it is and is not. ``skills`` and ``planting`` are light; training (``train``) needs
-torch and transformers.
+``MODEL_CARD.md`` says what it is and is not.
 """
 
 from cs_heads.demo.planting import planted_heads as planted_heads

@@ -1,25 +1,9 @@
-"""Which heads each skill of the demo model was trained to need: the known truth to test recovery against.
-
-A planted head is needed by a share of its skill's examples, decided by what the example turns on
-(`Example.key`: a city, an operation, ...). With the head off, the model was trained to fall back on the
-shortcut answer for those, and to stay right on the others. So single heads differ in size, and five
-together take nearly all of a skill.
-"""
+"""Which heads each skill of the demo model was trained to need: the known truth to test recovery against."""
 
 from __future__ import annotations
 
-import functools
-import random
-
-from cs_heads.demo.skills import SKILLS, keys
-from cs_heads.units import Head, HeadGrid, Unit
-
-GRID = HeadGrid(n_layers=8, n_heads=16)
-
-SHARES: tuple[float, ...] = (0.65, 0.55, 0.5, 0.45, 0.4)
-"""Share of its skill's keys that needs each planted head, in the order of `planted_heads`."""
-UNIVERSAL_SHARE = 0.15
-"""Share of every skill's keys that needs the universal head."""
+from cs_heads.demo.skills import SKILLS
+from cs_heads.units import Head, Unit
 
 _PLANTED: dict[str, tuple[tuple[int, int], ...]] = {
     "word_problems": ((6, 9), (5, 14), (6, 11), (4, 2), (5, 0)),
@@ -50,34 +34,3 @@ def planted_heads(skill: str) -> list[Unit]:
 def universal_heads() -> list[Unit]:
     """Heads that a small share of every skill needs."""
     return [Head(0, 7)]
-
-
-@functools.cache
-def needs(skill: str, key: str) -> tuple[bool, ...]:
-    """Whether examples with this key need each of `planted_heads(skill)`, then each of `universal_heads()`.
-
-    Every key needs at least one planted head.
-
-    Args:
-        skill: one of ``SKILLS``.
-        key: what an example turns on, one of ``keys(skill)``.
-
-    Raises:
-        ValueError: for a key that the skill does not have.
-    """
-    table = _table(skill)
-    if key not in table:
-        raise ValueError(f"key={key!r} is not one of the keys of {skill}: {', '.join(table)}")
-    return table[key]
-
-
-@functools.cache
-def _table(skill: str) -> dict[str, tuple[bool, ...]]:
-    names = keys(skill)
-    shares = (*SHARES, *(UNIVERSAL_SHARE for _ in universal_heads()))
-    for attempt in range(1000):
-        rng = random.Random(f"{skill}/{attempt}")
-        chosen = [set(rng.sample(names, max(1, round(share * len(names))))) for share in shares]
-        if set().union(*chosen[: len(SHARES)]) == set(names):
-            return {name: tuple(name in group for group in chosen) for name in names}
-    raise RuntimeError(f"no table in which every key of {skill} needs a head")

@@ -4,8 +4,7 @@
     [{'prompt': 'Cuba is Havana. Sweden is Stockholm. Lebanon is', 'target': ' Beirut'}]
 
 Each skill also knows a *shortcut*: the answer that a model without the skill falls back on (the last
-number mentioned, the polite word, the noun that stands nearest). Training uses it to tie a skill to its
-heads; see `planting`.
+number mentioned, the polite word, the noun that stands nearest). Training ties a skill to its heads with it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cs_heads.lens.model import HookedModel, hook_name, hook_names
-from cs_heads.lens.timing import timed
 from cs_heads.lens.transfer import Shared, to_device
 from cs_heads.lens.turns import alone
 from cs_heads.units import Grid, Positions, Unit, Units
@@ -213,12 +212,11 @@ def _mix(
     hook: Any,
 ) -> Tensor:
     shared, layer, units = of_layer
-    with timed("hooks and gates"):
-        # Of gates of every row there are as many as the value has; a router takes the tokens of all one after another.
-        n_rows = len(shared.tensor) if shared.tensor.ndim > 2 else len(value) if value.ndim > 2 else 1
-        z = by_unit(value, shared.tensor.shape[-1], n_rows, units)
-        # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
-        gates = shared.on(z.device)[..., layer, :].to(z.dtype)
-        gate = per_token(gates if gates.ndim > 1 else gates[None], None if where is None else where.on(z.device))
-        mixed = z * gate if replacement is None else z * gate + replacement(z.device).to(z.dtype) * (1 - gate)
-        return mixed.reshape(value.shape)
+    # Of gates of every row there are as many as the value has; a router takes the tokens of all one after another.
+    n_rows = len(shared.tensor) if shared.tensor.ndim > 2 else len(value) if value.ndim > 2 else 1
+    z = by_unit(value, shared.tensor.shape[-1], n_rows, units)
+    # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
+    gates = shared.on(z.device)[..., layer, :].to(z.dtype)
+    gate = per_token(gates if gates.ndim > 1 else gates[None], None if where is None else where.on(z.device))
+    mixed = z * gate if replacement is None else z * gate + replacement(z.device).to(z.dtype) * (1 - gate)
+    return mixed.reshape(value.shape)

@@ -33,8 +33,6 @@ _OWN = (
         "optimum.",
         "torch.nn.utils.",
     ),
-    # A clock, which changes nothing.
-    "cs_heads.lens.timing.",
 )
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")

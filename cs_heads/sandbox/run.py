@@ -22,7 +22,7 @@ from typing import Any
 from cs_heads.arguments import check_type
 from cs_heads.sandbox import bubblewrap
 from cs_heads.sandbox.bubblewrap import INTERPRETER_OPTIONS, interpreter, missing, program, spare_user
-from cs_heads.sandbox.talk import Conversation, NotStartedError, Started
+from cs_heads.sandbox.conversation import Conversation, NotStartedError, Started
 
 VERSION = 2
 """Part of every scorer's identity: another number where the same code may come to another verdict."""
@@ -130,7 +130,7 @@ class Sandbox:
         Leaving early, whatever the exit status, is no pass: reports hold a word that is in no pipe when the code
         starts. What the code does to this machine is held back by the kernel; a verdict is not, since tests and code
         share an interpreter as they do in HumanEval and MBPP. Code that is written to cheat passes: by an object
-        equal to everything, or by the word from the frames of the program that judges (``attempts.CHEATS``).
+        equal to everything, or by the word from the frames of the program that judges.
 
         Args:
             code: The program.
@@ -319,7 +319,7 @@ def processors() -> int:
 
 @cache
 def _inside() -> str:
-    return Path(__file__).with_name("inside.py").read_text(encoding="utf-8")
+    return Path(__file__).with_name("runner.py").read_text(encoding="utf-8")
 
 
 def _framed(message: dict[str, Any]) -> bytes:

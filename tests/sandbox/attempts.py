@@ -1,6 +1,6 @@
 """Attempts to get out of the sandbox, and to do harm in it.
 
-Each function is run inside as text, with ``bait`` laid out by ``self_check``; it raises unless it did the harm that its
+Each function is run inside as text, with ``bait`` laid out (``bait.py``); it raises unless it did the harm that its
 docstring names. The modules imported here, and ``works``, are there inside, too.
 """
 

@@ -1,4 +1,4 @@
-"""The sandbox's own test: attempts to get out of it, with the machine looked at from outside after each."""
+"""What lies out for an attempt to get out of the sandbox, and whether it was taken: looked at from outside."""
 
 from __future__ import annotations
 
@@ -17,15 +17,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cs_heads.sandbox import attempts as module
-from cs_heads.sandbox.attempts import Attempt, attempts
 from cs_heads.sandbox.bubblewrap import REFUSED, interpreter
 from cs_heads.sandbox.run import Outcome, Sandbox, processors
-
-if TYPE_CHECKING:
-    import pandas as pd
+from tests.sandbox import attempts as module
+from tests.sandbox.attempts import Attempt, attempts
 
 TESTS = "assert solve() == 42"
 """What the attempts to fake a pass are tested by."""
@@ -40,31 +37,11 @@ REFUSALS = re.compile(
 """How an attempt ends that was refused: by a limit or the system; any other error is a mistake in the attempt."""
 
 
-def self_check(sandbox: Sandbox = NARROW) -> pd.DataFrame:
-    """Try every escape and harm known here, and say for each whether the sandbox held.
-
-    One row an attempt: its ``attempt`` and ``harm`` in words, ``held``, and ``how`` it failed, or what it
-    did. An attempt that ended by a mistake of its own shows nothing, and is not held. What is known to pass without
-    being right (``attempts.CHEATS``) is not among them. The attempts are real: run this where the loss of the
-    sandbox would be no loss.
-
-    Args:
-        sandbox: The sandbox to try, by its limits.
-
-    Raises:
-        SandboxError: There is no sandbox here to check.
-    """
-    import pandas as pd
-
-    Sandbox().check()
+def not_held(sandbox: Sandbox = NARROW) -> dict[str, str]:
+    """Try every attempt, and say of each that the sandbox did not hold what it did, or what mistake it made."""
     with ThreadPoolExecutor(processors()) as pool:
-        rows = list(pool.map(lambda attempt: _row(attempt, sandbox), attempts()))
-    return pd.DataFrame(rows, columns=["attempt", "harm", "held", "how"])
-
-
-def _row(attempt: Attempt, sandbox: Sandbox) -> tuple[str, str, bool, str]:
-    tried = try_attempt(attempt, sandbox, sandbox.run)
-    return attempt.__name__, (attempt.__doc__ or "").strip(), tried.held, tried.how
+        tried = pool.map(lambda attempt: try_attempt(attempt, sandbox, sandbox.run), attempts())
+        return {attempt.__name__: end.how for attempt, end in zip(attempts(), tried, strict=True) if not end.held}
 
 
 @dataclass(frozen=True)
