@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cs_heads import progress
-from cs_heads.analysis.least import most_evaluations as most_of_least
+from cs_heads.analysis.least_set import most_evaluations as most_of_least
 from cs_heads.analysis.random_comparison import most_evaluations
 from cs_heads.cli import dry_run, main
 from cs_heads.lens import abilities

@@ -9,9 +9,10 @@ from typing import Any, cast
 from typing_extensions import Unpack
 
 from cs_heads.analysis.atlas_result import Atlas, needed_by_most
-from cs_heads.analysis.confirm import measure_proof
-from cs_heads.analysis.drops import Column, measure_drops
-from cs_heads.analysis.least import most_evaluations as most_of_least
+from cs_heads.analysis.columns import Column
+from cs_heads.analysis.confirm import prove
+from cs_heads.analysis.drops import measure_drops
+from cs_heads.analysis.least_set import most_evaluations as most_of_least
 from cs_heads.analysis.random_comparison import N_RANDOM, first_round, most_evaluations
 from cs_heads.analysis.random_heads import random_sets
 from cs_heads.arguments import check_integer, check_one_of, check_seed, check_weight
@@ -143,17 +144,16 @@ def atlas(
             first.append(first_round(unseen[name], sets, seed))
         measure_together(first)
         proofs = {
-            name: measure_proof(
+            name: prove(
                 unseen[name],
                 top[name],
                 exclude=apart_of[name],
-                name=name,
-                controls=[(other, unseen[other]) for other in rankings if other not in (name, *kin[name])],
-                kin=[(other, unseen[other]) for other in kin[name]],
+                controls=[unseen[other] for other in rankings if other not in (name, *kin[name])],
+                kin=[unseen[other] for other in kin[name]],
                 n_random=n_random,
                 seed=seed,
             )
-            for name, found in rankings.items()
+            for name in rankings
         }
         step("matrix")
         heads = {name: proof.heads for name, proof in proofs.items()}

@@ -28,6 +28,15 @@ class Stability(Record):
     verdicts: tuple[Verdict, ...]
     spent: int
 
+    @classmethod
+    def of(cls, proofs: Sequence[Any]) -> Stability:
+        """What the proofs (``Confirmation``) of all repeats say, each with the cost of its search."""
+        return cls(
+            tuple(each.heads for each in proofs),
+            tuple(each.verdict for each in proofs),
+            sum(each.spent for each in proofs),
+        )
+
     @property
     def frequency(self) -> dict[Unit, float]:
         """The share of the repeats that prove a head, the most frequent first."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cs_heads.analysis.gating import AblationCurve, GroupTest, Taxonomy, ToggleCurve, score_distribution
+from cs_heads.analysis.gating import GroupTest, Taxonomy, ToggleCurve, score_distribution
 from cs_heads.arguments import check_integer
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
 from cs_heads.plot import parts, style
@@ -136,30 +136,6 @@ def toggle_curves(curves: Sequence[ToggleCurve], ax: Axes | None = None) -> Axes
         parts.band(ax, curve.n_heads, of_seeds.mean(axis=0), of_seeds.min(axis=0), of_seeds.max(axis=0), **look)
     ax.locator_params(axis="y", nbins=5)  # as many at any height: their width moves the label
     ax.set(xlabel="heads shut or open, the rest at G⁺", ylabel="difference of log-probability\n(nats per token)")
-    return parts.add_legend(ax)
-
-
-@style.styled
-def ablation_curves(curves: Sequence[AblationCurve], ax: Axes | None = None) -> Axes:
-    """Draw the log-probability of the target against the number of heads off, one line per score.
-
-    Each has its own marker. Small dots lie on top, so that all are seen where lines coincide.
-
-    Args:
-        curves: as ``cs_heads.ablation_curves`` gives them.
-        ax: axes to draw on; None: those of a new figure.
-
-    Returns:
-        The axes.
-    """
-    ax = style.new_axes(height=2.5) if ax is None else ax
-    for curve in curves:
-        marker = style.ROLES[curve.by][1]
-        look = {**_line(curve.by), "marker": marker, "markeredgecolor": "white", "markeredgewidth": 0.5}
-        look |= {"markersize": 7, "markevery": max(1, len(curve.logprob) // 16), "zorder": 2 + (marker == ".")}
-        ax.plot(range(len(curve.logprob)), curve.logprob, label=f"by {curve.by}", **look)
-    ax.locator_params(axis="x", integer=True)
-    ax.set(xlabel="heads ablated", ylabel="log-probability of the target\n(nats per token)")
     return parts.add_legend(ax)
 
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cs_heads.analysis.contrasts import _joined, held_out_contrasts
+from cs_heads.analysis.contrasts import held_out_contrasts
 from cs_heads.analysis.gating import (
-    score_distribution,
     score_of_heads,
     seed_agreement,
     taxonomy,
@@ -22,7 +21,7 @@ from cs_heads.lens import encode_example
 from cs_heads.methods.gating import HeadGates
 from cs_heads.tasks import Task
 from cs_heads.units import Head, HeadGrid
-from tests.known_heads import WORKING, choice_of_own_answers, own_answers, rows_run
+from tests.known_heads import WORKING, own_answers, rows_run
 from tests.plain_gates import gated_nll
 
 GRID = HeadGrid(3, 4)
@@ -77,14 +76,6 @@ def test_seeds_that_agree_have_their_heads_in_common():
     assert seed_agreement(apart).set_index("score").loc["interference"].isna().all()
 
 
-def test_the_distribution_reaches_all_heads():
-    shares = score_distribution(known_gates(), bins=10, cumulative=True)
-    assert shares.iloc[-1].tolist() == [1, 1, 1]
-    assert shares["facilitation"].is_monotonic_increasing
-    assert shares["facilitation"].loc[0.5] == pytest.approx(10 / 12)
-    assert shares["interference"].loc[0.5] == pytest.approx(11 / 12)
-
-
 def test_a_head_that_facilitates_in_one_seed_alone_counts_by_its_largest_score():
     minus = np.random.default_rng(0).uniform(0, 0.1, (2, 3, 4))
     minus[:, [0, 2], [1, 3]] = [[1.0, 0.0], [0.2, 0.9]]
@@ -105,17 +96,6 @@ def test_soft_gates_give_the_numbers_of_plain_hugging_face(known_folder, experim
                 nll = gated_nll(model, tokens.prompt, tokens.continuations[0], torch.from_numpy(gates[row]).float())
                 assert logprobs[row, example] == pytest.approx(-float(nll), abs=1e-4)
     assert set(np.unique(scores)) <= {0.0, 1.0}
-
-
-def test_gates_that_are_open_or_shut_are_the_experiments_own(load_known):
-    """Also where examples have several choices."""
-    task = choice_of_own_answers(load_known(), 24, "choices")
-    experiment = Experiment(load_known(), task)
-    masks = np.stack([GRID.mask([]), GRID.mask(WORKING), GRID.mask([WORKING[0]])])
-    gates = np.clip(1.0 - masks, 1e-9, 1)
-    scores, logprobs = experiment(gates), experiment.logprob(gates)
-    assert (scores == experiment(masks)).all()
-    assert logprobs == pytest.approx(experiment.logprob(masks), abs=1e-4)
 
 
 def test_heads_are_toggled_with_all_others_at_their_gates(experiment):
@@ -186,16 +166,6 @@ def test_a_question_of_what_was_held_out_counts_once(load_known):
     found = held_out_contrasts(model, tasks, held_out=["b"], n=100, steps=20, batch_size=4)
     assert [score.n_examples for score in found.scores] == [20, 40] * 2
     assert found.notes == ("task 'b' asks 20 different questions in 80 examples: one example of each counts",)
-
-
-def test_all_tasks_but_one_are_put_to_the_model_as_each_of_them_is(load_known):
-    tasks = {
-        name: task.with_chat_template("auto").with_truncation() for name, task in formats(load_known())["once"].items()
-    }
-    joined = _joined({**tasks, "c": tasks["b"]}, without="c", name="once")
-    assert joined.scoring == tasks["a"].scoring
-    assert joined.examples == tasks["a"].examples + tasks["b"].examples
-    assert (joined.name, joined.role, joined.held_out) == ("once without c", "finding", None)
 
 
 def test_formats_that_do_not_pair_up_are_refused_before_the_model_runs(load_known):

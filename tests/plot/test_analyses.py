@@ -10,15 +10,16 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from cs_heads import plot
-from cs_heads.analysis.confirm import measure_proof
+from cs_heads.analysis.columns import Column
+from cs_heads.analysis.confirm import prove
 from cs_heads.analysis.contrasts import HeldOutContrasts, HeldOutScore
-from cs_heads.analysis.drops import Column, measure_drops
+from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.failures import FailureModes, Share
 from cs_heads.analysis.faithfulness import measure_faithfulness
 from cs_heads.analysis.formats import measure_formats
 from cs_heads.analysis.gating import ToggleCurve, taxonomy
 from cs_heads.analysis.overlap import head_overlap
-from cs_heads.analysis.scale import Study, scale_study
+from cs_heads.analysis.scale_study import Study, scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import universal_heads
 from cs_heads.plot.looks import head_look
@@ -56,11 +57,11 @@ def scale():
     importance = np.zeros((4, 4))
     importance[0, 1], importance[2, 2] = 0.5, 0.4
     ranking = HeadRanking("css", importance, spent=0)
-    proven = measure_proof(Planted(GRID, {A: 0.5}), [A])
+    proven = prove(Planted(GRID, {A: 0.5}), [A])
     return scale_study(
         {
             "small": Study(ranking, proven),
-            "a larger model": Study(ranking, measure_proof(Planted(GRID, {}), [A])),
+            "a larger model": Study(ranking, prove(Planted(GRID, {}), [A])),
         }
     )
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from cs_heads.analysis.random_comparison import MIN_MARGIN
 from cs_heads.designs import explicit
 from cs_heads.experiment.baseline import baseline_too_low
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured
+from cs_heads.experiment.protocol import ExperimentLike, measured
 from cs_heads.record import Record
 from cs_heads.units import Unit
 
@@ -68,7 +68,6 @@ def least_set(
     heads: Sequence[Unit],
     intact: Float[np.ndarray, " example"],
     ablated: Float[np.ndarray, " example"],
-    chance: float | None = None,
 ) -> LeastSet | None:
     """Leave each head on in turn, then turn off the first 1, 2, ... of those that are missed most.
 
@@ -80,21 +79,18 @@ def least_set(
         heads: Those to choose from, the most important first.
         intact: Score of each example with nothing off.
         ablated: The same with all heads off.
-        chance: The score of guessing (None: that of the experiment).
     """
-    chance = chance_of(experiment) if chance is None else chance
     half = np.arange(0, len(intact), 2)
     full = float((intact - ablated)[half].mean())
-    if len(heads) < 2 or full <= MIN_MARGIN * intact.mean() or baseline_too_low(experiment, intact, chance):
+    if len(heads) < 2 or full <= MIN_MARGIN * intact.mean() or baseline_too_low(experiment, intact):
         return None
     known = {frozenset(heads): full}
 
     def drops(sets: list[list[Unit]]) -> list[float]:
         new = [frozenset(each) for each in sets if frozenset(each) not in known]
         if new:
-            scores = measured(
-                experiment, explicit(experiment.grid, list(map(sorted, new))), np.tile(half, (len(new), 1))
-            )
+            masks = explicit(experiment.grid, list(map(sorted, new)))
+            scores = measured(experiment, masks, np.tile(half, (len(new), 1)))
             known.update(zip(new, (intact[half] - scores).mean(axis=1).tolist(), strict=True))
         return [known[frozenset(each)] for each in sets]
 

@@ -86,26 +86,6 @@ def test_units_of_every_kind_are_off(load, name, backend):
     np.testing.assert_allclose(off.reshape(engine.shape), engine, atol=1e-5)
 
 
-def test_ablated_logprobs_are_those_of_an_experiment(load, backend):
-    model, task = load("llama", backend), cs.Task.from_records([{"prompt": [1, 4, 5], "target": [6, 7]}])
-    with cs.ablated(model, OFF):
-        logprobs = run(model)[0].log_softmax(-1)
-    expected = cs.Experiment(model, task).logprob(GRID.mask(OFF)[None])[0, 0]
-    assert float(logprobs[[2, 3], [6, 7]].mean()) == pytest.approx(expected, abs=1e-5)
-
-
-def test_a_cache_shows_zero_z_of_these_heads_and_what_the_others_say(load, backend):
-    model = load("llama", backend)
-    with cs.ablated(model, ["L1H2"]):
-        logits, cache = model.run_with_cache(TOKENS)
-        off = run(model)
-    z = cache["blocks.1.attn.hook_z"]
-    assert (z[:, :, 2] == 0).all()
-    assert (z[:, :, [0, 1, 3]] != 0).all()
-    assert torch.equal(logits, off)
-    assert not hooks_of(model)
-
-
 @pytest.mark.parametrize("use_past_kv_cache", [True, False])
 def test_text_is_generated_with_the_heads_off(load, use_past_kv_cache, backend):
     """Token by token what the ablated forward says; the intact model writes another text."""
@@ -153,14 +133,6 @@ def test_heads_may_be_written_in_every_way(load, heads):
     with cs.ablated(model, heads):
         off = run(model)
     assert np.allclose(off, plain("llama", GRID.mask([Head(1, 2)])), atol=1e-4)
-
-
-def test_of_a_ranking_as_many_heads_are_off_as_were_searched_for(load):
-    model = load("llama")
-    with cs.ablated(model, a_ranking(provenance={"k": 2})):
-        two = run(model)
-    with cs.ablated(model, ["L0H1", "L2H3"]):
-        assert torch.equal(run(model), two)
 
 
 # Afterwards
@@ -308,33 +280,6 @@ def test_what_cannot_be_off_is_refused_by_name(load, heads, message):
     assert not hooks_of(model)
 
 
-def test_a_ranking_of_another_grid_is_refused(load):
-    other = HeadRanking("css", np.zeros((2, 4)), spent=0)
-    with pytest.raises(ValueError, match="heads must be ranked on the grid of the model, 3 × 4 heads, got 2 × 4"):
-        cs.bake(load("llama"), other)
-
-
-def test_folded_value_biases_are_refused(folders, backend):
-    from cs_heads.lens.load import load_model
-
-    model = load_model(folders("gpt2"), device="cpu", backend=backend)
-    with torch.no_grad():
-        for block in model.blocks:
-            value = block.attn.b_V if backend == "hooked" else block.attn.v.original_component.bias
-            value.zero_()
-    with pytest.raises(cs.FoldedValueBiasesError, match="folded into b_O"), cs.ablated(model, "L0H0"):
-        pass
-
-
-def test_a_factor_that_the_dtype_of_the_model_has_not_is_refused_with_the_largest_that_it_has(folders):
-    model = cs.load_model(folders("llama"), device="cpu", dtype="float16")
-    said = r"got 70000\.0 for L0H0; the largest of the model's dtype is 6\.55e\+04"
-    with pytest.raises(ValueError, match=said), cs.scale(model, {"L0H0": 70000.0}):
-        pass
-    with cs.scale(model, {"L0H0": 60000.0}):
-        pass
-
-
 @pytest.mark.parametrize("factor", [float("nan"), float("inf"), 1e39, -1e39, 10**400, "half", None, True])
 def test_a_factor_is_a_finite_number(load, factor):
     scale = contextmanager(untyped(cs.scale))
@@ -345,12 +290,6 @@ def test_a_factor_is_a_finite_number(load, factor):
     twice = {"L0H0": 0.5, Head(0, 0): 0.3}
     with pytest.raises(ValueError, match=r"factors must be .* none twice; got L0H0, L0H0"), scale(load("llama"), twice):
         pass
-
-
-def test_what_is_no_model_of_this_process_is_refused():
-    for model in ("gpt2", None):
-        with pytest.raises(ValueError, match="model must be a TransformerLens HookedTransformer or TransformerBridge"):
-            cs.bake(model, "L0H0")
 
 
 # Taken out
@@ -414,13 +353,6 @@ def test_an_experiment_on_a_baked_model_measures_what_the_mask_does(load, backen
     np.testing.assert_allclose(after.logprob(masks), before.logprob(with_it), atol=1e-6)
     assert after.provenance()["model"]["without"] == ["L1H2"]
     assert cs.lens.fingerprint(model) != cs.lens.fingerprint(baked)
-
-
-def test_more_can_be_taken_out_of_a_baked_model(load, backend):
-    model = load("llama", backend)
-    twice = cs.bake(cs.bake(model, ["L0H1", "L0H2"]), ["L2H3"], copy=False)
-    assert torch.equal(run(twice), run(cs.bake(model, OFF)))
-    assert describe(twice)["without"] == ["L0H1", "L0H2", "L2H3"]
 
 
 def test_without_a_copy_the_model_itself_changes(load, backend):
@@ -510,19 +442,6 @@ def test_a_model_that_would_run_otherwise_is_refused_and_left_as_it_was(load):
     assert torch.equal(model.blocks[1].attn.o.original_component.weight, weights)
     assert torch.equal(run(model), intact)
     assert "without" not in describe(model)
-
-
-def test_a_linear_map_that_adds_to_its_weights_is_refused(load):
-    class Adapter(torch.nn.Linear):
-        """What a library of adapters puts in a linear map's place."""
-
-        def forward(self, z):
-            return super().forward(z) + z.mean(dim=-1, keepdim=True)
-
-    model = copy.deepcopy(load("llama"))
-    model.blocks[1].attn.o.original_component.__class__ = Adapter
-    with pytest.raises(ValueError, match=r"L1H2 cannot be taken out .*: without these weights it does not run as with"):
-        cs.bake(model, "L1H2")
 
 
 def test_weights_that_are_no_plain_matrix_are_refused(load):
