@@ -129,7 +129,7 @@ def atlas(
         )
         rankings = {name: found for name, found in zip(names, joint.rankings, strict=True) if found is not None}
         apart = {frozenset((names[i], names[j])) for i, j in pairs}
-        kin = {name: [other for other in rankings if frozenset((other, name)) in apart] for name in rankings}
+        kin = {name: tuple(other for other in rankings if frozenset((other, name)) in apart) for name in rankings}
         top = {name: found.top(k) for name, found in rankings.items()}
         step("random heads")
         universal = needed_by_most(judged.grid, joint.losses, joint.errors, [*rankings], kin)
@@ -169,11 +169,11 @@ def atlas(
             k=k,
             left_out={**unread, **{names[place]: why for place, why in joint.left_out.items()}},
             spent=sum(one.spent for one in (*finding, *unseen.values())),
+            kin={name: others for name, others in kin.items() if others},
             notes=(*said, *same, *fitted, *((_FEW.format(len(rankings)),) if few else ())),
             provenance={
                 **judged.provenance(),
                 "tasks": {task.name: one.provenance().get("task") for task, one in zip(listed, finding, strict=True)},
-                "kin": {name: others for name, others in kin.items() if others},
                 "search": {"spent": sum(one.spent for one in finding), "compute_dtype": searching.compute_dtype},
                 "budget": budget,
                 "n_random": n_random,

@@ -61,18 +61,6 @@ def alike(one: Atlas, other: Atlas, *but: str) -> bool:
 # On the demo model
 
 
-def test_all_skills_are_in_all_parts(found):
-    assert found.skills == tuple(found.rankings) == tuple(found.proofs) == NAMES
-    assert found.losses.shape == found.errors.shape == (3, *found.rankings[NAMES[0]].grid.shape)
-    assert found.interval.shape == (*found.losses.shape, 2)
-    assert found.importance.shape == found.z.shape == found.losses.shape
-    for name, proof in found.proofs.items():
-        assert found.heads[name] == proof.heads == found.rankings[name].heads
-        assert len((*proof.heads, *proof.passengers)) == 5
-    assert found.left_out == {}
-    assert found.k == 5
-
-
 def test_the_matrix_holds_what_the_heads_of_each_skill_take_from_each(found, model, skills):
     matrix = found.matrix()
     assert tuple(matrix.index) == tuple(matrix.columns) == NAMES
@@ -82,15 +70,6 @@ def test_the_matrix_holds_what_the_heads_of_each_skill_take_from_each(found, mod
     intact, without = unseen(off).mean(axis=1)
     chance = skills[0].chance
     assert matrix.loc["demo/code", "demo/capitals"] == pytest.approx((intact - without) / (intact - chance))
-
-
-def test_what_it_cost_is_within_budget_and_proof(found):
-    search = found.provenance["search"]["spent"]
-    assert 0 < search <= 1600
-    # Every unseen example intact, with the heads of three skills off, with two random sets of its own skill, with all
-    # five heads; and each second one with each of them on, with the first one to four, and with the passengers.
-    each = 20 * (1 + 3 + 2 + 1) + 10 * (5 + 4 + 1)
-    assert 3 * 20 * (1 + 3 + 2 + 1) < found.spent - search <= 3 * each
 
 
 def test_kin_alone_make_no_atlas(model, skills, no_model):
@@ -177,24 +156,6 @@ def test_a_skill_that_the_model_cannot_do_is_left_out_with_the_reason(model, ski
     assert len(left.losses) == 3
 
 
-def test_random_heads_are_none_that_most_skills_need(model, skills, monkeypatch):
-    """Also where a small weight of the others lets skills keep those."""
-    module = import_module("cs_heads.analysis.atlas")
-    draw, drawn = module.random_sets, []
-
-    def recorded(*args):
-        drawn.append(draw(*args))
-        return drawn[-1]
-
-    grid = Experiment(model, skills[0], progress=False).grid
-    even = [grid.unit(index) for index in range(0, grid.size, 2)]
-    monkeypatch.setattr(module, "needed_by_most", lambda *_: tuple(even))
-    monkeypatch.setattr(module, "random_sets", recorded)
-    cs.atlas(model, skills, **{**SMALL, "k": 2})
-    assert len(drawn) == 3
-    assert not any((mask & grid.mask(even)).any() for sets in drawn for mask in sets)
-
-
 # By hand
 
 GRID = HeadGrid(4, 4)
@@ -220,7 +181,7 @@ def by_hand(drops, kin=None, k=2, error=0.01):
         k=k,
         left_out={"hopeless": "why"},
         spent=7,
-        provenance={} if kin is None else {"kin": kin},
+        kin={} if kin is None else kin,
     )
 
 
@@ -243,7 +204,7 @@ def test_heads_that_most_skills_need_are_universal():
 def test_kin_have_one_voice_in_what_most_skills_need():
     skills = {"a": {EVERY: 0.5}, "b": {EVERY: 0.4}, "c": {OTHER: 0.6}}
     assert by_hand(skills).universal == (EVERY,)
-    assert by_hand(skills, kin={"a": ["b"], "b": ["a"]}).universal == ()
+    assert by_hand(skills, kin={"a": ("b",), "b": ("a",)}).universal == ()
 
 
 def test_intervals_of_what_heads_take_alone_are_wider_than_the_errors_among_others():
@@ -275,7 +236,7 @@ def test_means_are_of_own_and_other_losses_between_nothing_and_all():
 
 def test_kin_are_no_others():
     drops = {"a": {ONE: 0.8, TWO: 0.2}, "b": {OTHER: 0.5, EVERY: 0.1}, "c": {ONE: 0.4, Head(3, 0): 0.2}}
-    atlas = by_hand(drops, kin={"a": ["c"], "c": ["a"]})
+    atlas = by_hand(drops, kin={"a": ("c",), "c": ("a",)})
     assert atlas.kin == {"a": ("c",), "c": ("a",)}
     assert atlas.means()[1] == pytest.approx(0.0, abs=0.011)
     frame = atlas.to_frame().set_index("skill")
@@ -317,18 +278,6 @@ def test_a_distance_is_one_less_the_cosine_of_what_heads_of_skills_take_beyond_t
         a, b = np.array([0.3, 0.225, 0.0]), np.array([0.3, 0.0, 0.225])
         cosine = a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
         assert atlas.linkage()[0, 2] == pytest.approx(1 - cosine)
-
-
-def test_a_head_that_is_among_the_first_of_no_skill_brings_none_together():
-    drops = {
-        "a": {ONE: 0.5, TWO: 0.5, Head(0, 3): 0.4},
-        "b": {OTHER: 0.5, Head(3, 0): 0.5, Head(0, 3): 0.4},
-        "c": {Head(0, 2): 0.5},
-        "d": {Head(1, 0): 0.5},
-    }
-    atlas = by_hand(drops)
-    assert all(Head(0, 3) not in heads for heads in atlas.heads.values())
-    assert atlas.linkage()[:, 2] == pytest.approx(1.0)
 
 
 def test_heads_that_were_never_off_have_no_bound_and_come_back_from_a_file(tmp_path):
@@ -396,8 +345,6 @@ def test_by_default_the_demo_model_is_asked_its_own_skills(model, monkeypatch):
         asked.extend(experiments)
         assert (given["seed"], given["control_weight"]) == (4, 1.5)
         raise EnoughError
-
-    from importlib import import_module
 
     monkeypatch.setattr(import_module("cs_heads.analysis.atlas"), "annealed_jointly", noted)
     with pytest.raises(EnoughError):

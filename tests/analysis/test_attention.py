@@ -107,14 +107,6 @@ def test_a_head_that_looks_back_one_token_is_seen_as_that(model, monkeypatch):
     assert frame["induction"].tolist() == [0.0]
 
 
-def test_habits_of_all_heads_have_a_row_each_and_are_reproducible(model):
-    frame = habits(model, n=2, length=6, seed=3)
-    assert frame["head"].tolist() == [str(head) for head in GRID]
-    assert frame[list(HABITS)].to_numpy().min() >= 0
-    assert frame[list(HABITS)].to_numpy().max() <= 1
-    assert frame.equals(habits(model, n=2, length=6, seed=3))
-
-
 def test_a_truncated_prompt_sums_what_is_left_out_and_takes_the_mean_of_its_queries():
     pattern = np.array(
         [[[1.0, 0, 0, 0, 0], [0.5, 0.5, 0, 0, 0], [0.2, 0.4, 0.4, 0, 0], [0.1, 0.2, 0.3, 0.4, 0], [0.2] * 5]]

@@ -241,13 +241,6 @@ def test_a_proof_that_is_read_back_is_the_same(model, task):
     assert again != replace(proof, p_sets=0.25)
 
 
-def test_a_notebook_shows_the_verdict_and_names_as_text(model, task):
-    named = Task.from_records(own_answers(model, 60), "<b>t</b>").split()[0]
-    shown = confirm(model, named, WORKING, n_random=1, controls=None)._repr_html_()
-    assert "L0H1, L2H3: localized" in shown
-    assert "<b>t</b>" not in shown
-
-
 # What is refused before the model runs
 
 

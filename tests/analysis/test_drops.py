@@ -11,7 +11,7 @@ from cs_heads.analysis.columns import Column
 from cs_heads.analysis.confirm import prove
 from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.found_heads import heads_of
-from cs_heads.analysis.losses import TaskDrop, task_drop
+from cs_heads.analysis.losses import task_drop
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
@@ -49,21 +49,6 @@ def test_the_summary_holds_the_own_task_against_the_worst_other():
     assert rows.loc["maths", "worst other"] == "code"
     assert rows.loc["maths", "specificity"] == pytest.approx(0.7 / 0.9 - 0.3 / 0.9, abs=0.02)
     assert np.isnan(rows.loc["maths", "transfer"])
-
-
-def test_a_task_that_scores_nothing_can_lose_nothing():
-    drop = task_drop("t", 0.0, [(np.zeros(30), np.zeros(30))])
-    assert "fewer than 20" in drop.too_low
-    assert np.isnan([drop.relative_drop, drop.loss, *drop.relative_interval, *drop.loss_interval]).all()
-    record = drop.to_dict()
-    assert (record["relative_drop"], record["loss_high"], record["drop"]) == (None, None, 0.0)
-
-
-def test_a_drop_comes_back_from_its_record():
-    for intact in (np.ones(40), np.zeros(40)):
-        drop = task_drop("t", 0.25, [(intact, np.repeat([1.0, 0.0], 20))])
-        again = TaskDrop.from_dict(json.loads(json.dumps(drop.to_dict())))
-        assert again.to_dict() == drop.to_dict()
 
 
 def test_a_part_at_floor_is_not_hidden_by_the_rest_of_its_suite():

@@ -14,7 +14,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.simulate import PlantedExperiment
 from cs_heads.tasks import Task
 from cs_heads.units import Grid, Head, HeadGrid, Unit
-from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
+from tests.known_heads import WORKING, own_answers, rows_run
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(4, 5)
@@ -238,13 +238,6 @@ def test_wrong_arguments_are_refused_before_the_model_runs(model, task, given, o
     assert rows == []
 
 
-def test_a_response_that_the_experiment_has_not_is_refused_and_by_default_it_is_the_score():
-    experiment = Planted(GRID, dict.fromkeys(TRUE, 0.3))
-    assert faithfulness(None, experiment, ranking(*TRUE), n_random=0).response == "score"
-    with pytest.raises(ValueError, match="response must be 'score' for 'control', an experiment without respond"):
-        faithfulness(None, experiment, ranking(*TRUE), response="margin")
-
-
 # On a model
 
 
@@ -321,9 +314,3 @@ def test_without_shares_a_comparison_is_what_it_was(compared, model, task):
     assert not {"cpr", "cmd"} & {*plain.to_frame().columns}
     assert 0 < compared.spent - plain.spent <= compared.faithfulness.spent - 30
     assert plain.random_drops.tolist() == compared.random_drops.tolist()
-
-
-def test_a_task_that_the_model_cannot_do_is_refused(model):
-    coins = Task.from_records(hopeless_records(120), "coins").split(60)[0]
-    with pytest.raises(BaselineTooLowError, match=r"task 'coins': .* no better than chance"):
-        faithfulness(model, coins, ranking(grid=HeadGrid(3, 4)))

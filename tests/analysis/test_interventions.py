@@ -151,18 +151,6 @@ def test_blocks_nest_and_each_takes_its_own_hooks_away(load, backend):
     assert not hooks_of(model)
 
 
-def test_blocks_may_end_in_another_order_than_they_began(load):
-    model = load("llama")
-    intact = run(model)
-    first, second = cs.ablated(model, ["L0H1"]), cs.ablated(model, ["L2H3"])
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    np.testing.assert_allclose(run(model), plain("llama", GRID.mask(["L2H3"])), atol=1e-4)
-    second.__exit__(None, None, None)
-    assert torch.equal(run(model), intact)
-
-
 def test_after_an_exception_the_model_is_as_before(load, backend):
     model = load("gpt2", backend)
     intact = run(model)
@@ -214,18 +202,6 @@ def test_scale_multiplies_z_by_a_number(load, architecture, backend):
     assert not hooks_of(model)
 
 
-def test_a_scale_of_one_changes_nothing_and_of_zero_is_off(load):
-    model = load("llama")
-    intact = run(model)
-    with cs.scale(model, {"L1H2": 1.0}):
-        assert not hooks_of(model)
-        assert torch.equal(run(model), intact)
-    with cs.ablated(model, "L1H2"):
-        off = run(model)
-    with cs.scale(model, {"L1H2": 0}):
-        assert torch.equal(run(model), off)
-
-
 # What is put in a head's place
 
 
@@ -243,21 +219,6 @@ def test_mean_and_optimal_come_from_a_task_and_are_those_of_an_experiment(load, 
             own = logits.log_softmax(-1)[range(len(prompt) - 1, len(prompt) + len(target) - 1), list(target)]
             assert float(own.mean()) == pytest.approx(wanted, abs=1e-4)
     assert not hooks_of(model)
-
-
-@pytest.mark.parametrize(
-    ("ablation", "message"),
-    [
-        ("mean", r"task must be given for ablation='mean': what is put in place comes from its examples"),
-        ("optimal", r"task must be given for ablation='optimal'"),
-        ("resample", r"ablation must be one of zero, mean, optimal here, got 'resample', which needs a place in an"),
-        ("position_mean", r"ablation must be one of zero, mean, optimal here, got 'position_mean'"),
-        ("half", r"ablation must be one of zero, mean, position_mean, resample, optimal, got 'half'"),
-    ],
-)
-def test_an_ablation_that_lacks_what_it_needs_is_refused(load, ablation, message):
-    with pytest.raises(ValueError, match=message), cs.ablated(load("llama"), OFF, ablation):
-        pass
 
 
 @pytest.mark.parametrize(
@@ -329,19 +290,6 @@ def test_a_folder_ships_the_model_without_the_heads(load, architecture, tmp_path
     # Beside a Qwen2 model transformers turns any tokenizer into Qwen2's own class.
     if architecture != "qwen2":
         assert loaded.tokenizer("the cat")["input_ids"] == model.tokenizer("the cat")["input_ids"]
-
-
-def test_no_weight_but_those_of_the_heads_is_another(load, tmp_path, folders):
-    cs.bake(load("llama"), ["L1H2"], tmp_path / "out")
-    before, after = (
-        transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict()
-        for folder in (folders("llama"), tmp_path / "out")
-    )
-    assert list(before) == list(after)
-    differing = [name for name in before if not torch.equal(before[name], after[name])]
-    assert differing == ["model.layers.1.self_attn.o_proj.weight"]
-    columns = (before[differing[0]] != after[differing[0]]).any(dim=0).nonzero().flatten().tolist()
-    assert columns == list(range(16, 24))
 
 
 def test_an_experiment_on_a_baked_model_measures_what_the_mask_does(load, backend):

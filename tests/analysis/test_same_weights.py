@@ -86,26 +86,6 @@ def test_a_ranking_of_other_weights_is_refused_and_its_heads_as_a_list_are_taken
         USES[use](met, met.foreign.top(2))
 
 
-@pytest.mark.parametrize(
-    ("name", "use"),
-    [
-        ("off", lambda met, heads: cs.find_heads(met.model, met.task, off=heads, controls=None)),
-        ("off", lambda met, heads: cs.confirm(met.model, met.task, ["L0H3"], off=heads, **FEW)),
-        ("exclude", lambda met, heads: cs.confirm(met.model, met.task, ["L0H3"], exclude=heads, **FEW)),
-        ("off", lambda met, heads: cs.attention(met.model, ["the cat"], ["L0H3"], off=heads)),
-        (
-            "heads",
-            lambda met, heads: cs.universal_heads(
-                dict.fromkeys("ab", cs.Experiment(met.model, met.task)), heads, cs.Experiment(met.model, met.task)
-            ),
-        ),
-    ],
-)
-def test_heads_that_are_off_or_tried_as_a_ranking_are_of_the_same_weights_too(met, name, use):
-    with pytest.raises(ValueError, match=f"^{name} and the model must be of the same weights"):
-        use(met, met.foreign)
-
-
 def test_a_ranking_of_another_dtype_is_taken_and_that_its_weights_are_not_compared_is_said(met, known_folder):
     cast = load_model(known_folder, device="cpu", dtype="bfloat16")
     notes = [cs.confirm(model, met.task, met.found, **FEW).notes for model in (cast, met.model)]
@@ -156,19 +136,6 @@ def test_results_with_another_head_off_say_that_hooks_stood(met):
         assert result.notes.count("the model was measured with hooks of yours on it: blocks.0.attn.hook_z") == 1
     without = cs.confirm(met.model, met.task, found, **FEW)
     assert "hooks" not in without.provenance["model"]
-
-
-def test_hooks_of_a_ranking_run_on_models_with_as_many_heads_alone(load):
-    model = load("llama")
-    narrow = cs.HeadRanking("by hand", np.eye(3, 2), 1)
-    tokens = torch.arange(3, 8)[None]
-    with pytest.raises(ValueError, match="gates are of a model with 2 heads in a layer, and this one has 4"):
-        model.run_with_hooks(tokens, fwd_hooks=narrow.hooks(1))
-    # Two groups of two heads each are off as groups.
-    groups = cs.HeadRanking("by hand", np.eye(3, 2), 1, grid=cs.units.Grid(3, 2, "kv"))
-    right = cs.HeadRanking("by hand", np.kron(np.eye(3, 2), [[1, 1]]), 1)
-    found = model.run_with_hooks(tokens, fwd_hooks=groups.hooks(1))
-    assert torch.equal(found, model.run_with_hooks(tokens, fwd_hooks=right.hooks(2)))
 
 
 def test_gates_meet_experiments_and_gates_of_the_same_weights_alone(met):

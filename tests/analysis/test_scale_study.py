@@ -48,11 +48,6 @@ def index_of(proof):
     return model.localization, model.interval
 
 
-def test_all_that_a_choice_task_can_lose_is_an_index_of_one():
-    assert index_of(proof_of(90, 25))[0] == pytest.approx(1)
-    assert index_of(proof_of(90, 90))[0] == pytest.approx(0)
-
-
 def test_the_interval_of_the_index_knows_that_baseline_and_random_heads_are_samples():
     proof = proof_of(90, 40)
     index, (low, high) = index_of(proof)
@@ -87,12 +82,6 @@ def test_profiles_of_models_of_unlike_depth_fit_the_same_parts(bins):
         for low, high in pairwise(edges)
     ]
     assert shares == pytest.approx(np.array(expected))
-
-
-def test_heads_that_interfere_or_are_universal_have_no_part_in_the_profile():
-    with_others = ranking({**DROPS, Head(0, 0): 5.0, Head(3, 0): -2.0}, shared=(Head(0, 0),))
-    plain, other = scale_study({"plain": ranking(), "others": with_others}).models
-    assert other.profile == pytest.approx(plain.profile)
 
 
 def test_a_folder_is_read_as_the_command_line_writes_it(tmp_path):

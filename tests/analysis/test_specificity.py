@@ -1,6 +1,5 @@
 """Heads of a model ablated on their own unseen examples, on siblings, controls and suites."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ from cs_heads.analysis.compare import compare
 from cs_heads.analysis.confirm import confirm
 from cs_heads.analysis.drops import specificity
 from cs_heads.analysis.formats import format_heads
-from cs_heads.analysis.sparsity import SparsityCurve, measure_sparsity, sparsity_curve
+from cs_heads.analysis.sparsity import measure_sparsity, sparsity_curve
 from cs_heads.experiment.controls import check_apart
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.ranking import HeadRanking
@@ -64,12 +63,6 @@ def test_every_score_is_that_of_the_unseen_examples(model, tasks):
     assert found.provenance["tasks"]["own"][0]["identity"] == own.held_out.take(20).identity
 
 
-def test_a_sibling_is_measured_beside_the_own_task(model, tasks):
-    found = specificity(model, tasks[0], WORKING, siblings=[tasks[1]], n=20)
-    assert found.role_beside("own", "other") == "sibling"
-    assert found.summary()["transfer"].item() == pytest.approx(1, abs=0.25)
-
-
 def test_the_matrix_has_the_own_task_on_its_diagonal(model, tasks):
     own, second = tasks[0], Task.from_records(own_answers(model, 90, seed=7)[45:], "later").split(20)[0]
     found = specificity(model, [own, second], {"own": WORKING, "later": [IDLE[0]]}, n=20)
@@ -111,15 +104,6 @@ def test_random_heads_grow_through_the_layers_of_the_found_ones_and_are_none_of_
     assert all(mask.sum(axis=1).tolist() == steps[mask.sum()] for mask in random if mask.any())
     own = {tuple(np.flatnonzero(mask)): sum(drops[grid.unit(int(i))] for i in np.flatnonzero(mask)) for mask in random}
     np.testing.assert_allclose(sorted({0.0, *own.values()}), sorted({*curve.random_drops.ravel().round(9)}), atol=1e-6)
-
-
-def test_a_curve_is_read_back_as_it_was():
-    columns = [Column("own", "own", (Planted(HeadGrid(4, 4), {Head(0, 0): 0.4}),))]
-    for n_random in (0, 3):
-        curve = measure_sparsity(columns, [Head(0, 0), Head(1, 1)], n_random=n_random)
-        again = SparsityCurve.from_dict(json.loads(json.dumps(curve.to_dict())))
-        assert again.to_dict() == curve.to_dict()
-        assert again.drops == curve.drops
 
 
 def test_heads_for_half_are_counted_above_chance():
@@ -187,9 +171,3 @@ def test_what_one_task_judges_with_may_not_be_what_another_searches_with_whichev
     tasks = [own, control][::order]
     with pytest.raises(ValueError, match="task 'own' shares 20 examples with the finding side of 'control'"):
         check_apart(tasks, [task.held_out for task in tasks])
-
-
-def test_siblings_controls_and_suites_go_together(model, tasks):
-    own, other, first, second = tasks
-    found = specificity(model, own, IDLE, siblings=[other], controls=[first], suites={"suite": [second]}, n=20)
-    assert found.roles == {"own": "own", "other": "sibling", "first": "control", "suite": "suite"}

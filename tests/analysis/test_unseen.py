@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from cs_heads import Experiment, atlas
-from cs_heads.analysis.compare import compare
 from cs_heads.analysis.confirm import confirm, prove
 from cs_heads.analysis.drops import specificity
 from cs_heads.analysis.failures import failures
@@ -164,16 +163,6 @@ def test_examples_of_controls_that_the_search_has_used_are_left_out(model, whole
     assert differing.result.n_examples == 60
 
 
-def test_what_a_prior_was_found_on_is_no_proof_of_what_it_helped_to_find(model, whole, again, found, seen):
-    options = {"n_bootstraps": 0, "budget": 1500, "prior": found}
-    helped = find_heads(model, again, method="annealed", k=2, controls=None, **options, **QUIET)
-    assert {*found.examples} < {*helped.examples}
-    compared = compare(
-        model, again, methods=["annealed"], options={"annealed": options}, controls=None, k=2, n_random=1, **QUIET
-    )
-    assert left_out(seen, 60, "own answers") in compared.notes
-
-
 # Rankings carry what they were found on
 
 
@@ -213,18 +202,6 @@ def test_an_atlas_judges_on_no_tokens_that_its_search_has_read(model, whole, oth
 
 
 # A question counts once
-
-
-def test_a_search_asks_the_same_tokens_once(model, whole):
-    task = whole.take(24).split(12)[0]
-    wide = tuple(replace(e, prompt=e.prompt.replace(" ", "  ")) for e in whole.examples[:24])
-    few = replace(task, examples=whole.examples[:12] + wide[:12], held_out=None)
-    with pytest.raises(ValueError, match=r"has 12 finding examples \(task .* asks 12 different questions in 24"):
-        find_heads(model, few, controls=None, **SEARCH)
-    enough = replace(few, examples=whole.examples[:24] + wide)
-    found = find_heads(model, enough, controls=None, **SEARCH)
-    assert found.provenance["task"]["n_examples"] == 24
-    assert "asks 24 different questions in 48 examples" in found.notes[0]
 
 
 def repeated(questions: Task, times: int, name: str = "repeated") -> Task:
