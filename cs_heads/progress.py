@@ -19,8 +19,6 @@ import numpy as np
 from jaxtyping import Float
 from tqdm import tqdm
 
-from cs_heads.trial import TRIAL, EnoughError, Trial
-
 _FORMAT = "{desc} {percentage:3.0f}%|{bar}| {n:,.0f}/{total:,.0f} evals [{elapsed}<{remaining}{postfix}]"
 
 P = ParamSpec("P")
@@ -61,8 +59,6 @@ class _Bar:
 
     def open(self, progress: bool | None) -> None:
         """Open it, if it is not; what the first measurement asks for decides whether it is shown."""
-        if (trial := TRIAL.get()) is not None:
-            trial.open()
         if self.shown is None:
             notebook = _in_notebook()
             hidden = not (progress if progress is not None else notebook or _at_terminal())
@@ -84,12 +80,6 @@ class _Bar:
         self.reach(self.n)
         if self.shown is not None:
             self.shown.update(n)
-        self.tell(float(self.n))
-
-    def tell(self, done: float) -> None:
-        """What has run amounts to so many example-evaluations in all, of which fewer may be done."""
-        if (trial := TRIAL.get()) is not None:
-            trial.reach(done)
 
     def reach(self, total: int) -> None:
         """There are at least so many in all."""
@@ -133,15 +123,6 @@ class _Bar:
 
 
 _OPEN: ContextVar[_Bar | None] = ContextVar("bar", default=None)
-_ASKED: ContextVar[bool] = ContextVar("asked", default=False)
-
-
-class _CostError(Exception):
-    """What a call said that it costs, where that was all that was asked."""
-
-    def __init__(self, cost: int) -> None:
-        super().__init__(cost)
-        self.cost = cost
 
 
 def bar_class(in_notebook: bool) -> Any:
@@ -223,60 +204,11 @@ def expect(cost: int) -> None:
 
     Methods say it once all arguments are checked and before anything is measured.
     """
-    if _ASKED.get():
-        raise _CostError(cost)
-    if (trial := TRIAL.get()) is not None and trial.cost is None:
-        trial.cost = cost
     if (bar := _OPEN.get()) is not None:
         call = bar.calls[-1]
         # Around a method is ``find_heads``, which has the same cost.
         call.cost = cost
         bar.reach(call.start + cost)
-
-
-def cost_of(run: Callable[[], object]) -> int | None:
-    """What a call says that it costs at most, without its running; None where it says nothing and ran.
-
-    >>> from cs_heads.progress import expect
-    >>> cost_of(lambda: expect(1200))
-    1200
-    """
-    asked = _ASKED.set(True)
-    try:
-        run()
-    except _CostError as told:
-        return told.cost
-    finally:
-        _ASKED.reset(asked)
-    return None
-
-
-@contextmanager
-def apart(n: int) -> Iterator[bool]:
-    """A block, inside ``counting``, of ``n`` example-evaluations that take other seconds each than masks do.
-
-    Where the call in progress is ``tried`` the block ends early: it has done less, and the call goes on.
-
-    Args:
-        n: Example-evaluations of the block.
-
-    Yields:
-        Whether it need run: not where the call is tried, and an earlier block has shown what they take.
-    """
-    trial, bar = TRIAL.get(), _OPEN.get()
-    if trial is None or bar is None:
-        yield True
-        return
-    own = trial.apart = trial.apart or Trial(trial.most / 2, cost=0)
-    own.cost, before = (own.cost or 0) + n, bar.n
-    token = TRIAL.set(own)
-    try:
-        yield own.each is None
-    except EnoughError as enough:
-        own.each = enough.each
-    finally:
-        TRIAL.reset(token)
-        own.left_out += n - (bar.n - before)
 
 
 @contextmanager

@@ -154,7 +154,7 @@ def test_an_interrupted_atlas_is_resumed_and_ends_with_the_same(atlas, tiny, mon
 def test_an_atlas_costs_about_what_its_dry_run_says(atlas, tiny, tmp_path):
     status, out, err = atlas(*tiny, "--dry-run", "--out", str(tmp_path / "out"))
     assert (status, err) == (0, "")
-    said, spent = json.loads(out)["evaluations"]["search and proof"], json.loads(atlas(*tiny)[1])["spent"]
+    said, spent = sum(json.loads(out)["evaluations"].values()), json.loads(atlas(*tiny)[1])["spent"]
     assert spent <= said <= 1.5 * spent
     assert not (tmp_path / "out").exists()
 

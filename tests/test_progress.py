@@ -9,11 +9,10 @@ import pytest
 import tqdm.notebook
 
 import cs_heads as cs
-from cs_heads import designs, methods, progress, trial
+from cs_heads import designs, methods, progress
 from cs_heads.analysis.confirm import prove
-from cs_heads.progress import apart, cost_of, counting, expect, one_bar, step
+from cs_heads.progress import counting, expect, one_bar, step
 from cs_heads.tasks import Task
-from cs_heads.trial import tried
 from tests.known_heads import WORKING, own_answers
 
 CSS = {"n_masks": 24, "density": 0.17}
@@ -169,105 +168,6 @@ def test_what_an_inner_call_does_not_take_is_not_to_come(bars):
     assert totals == [240, 180]
     assert (bars[0].n, bars[0].total) == (80, 80)
     assert bars[0].said[-1] == "outer second"
-
-
-def test_a_call_says_what_it_costs_and_nothing_runs(model, task):
-    experiment = cs.Experiment(model, task)
-    for run in (partial(methods.greedy, k=2), methods.gradient_importance):
-        assert cost_of(partial(run, experiment)) == run(cs.Experiment(model, task)).spent
-    # Masks that are drawn twice run once.
-    assert cost_of(partial(found_on, experiment)) == 25 * 40 >= found_on(cs.Experiment(model, task)).spent
-    assert experiment.spent == 0
-    assert cost_of(lambda: None) is None
-
-
-def test_a_call_that_is_tried_says_what_it_costs_and_ends_after_its_first_forward(model, task):
-    """No intact run is among them: every answer counts as right."""
-    experiment = cs.Experiment(model, task, batch_tokens=64)
-    ran = []
-    run, measured = experiment._engine.run, partial(found_on, experiment)
-    experiment._engine.run = lambda masks, *more: (ran.append(masks.masks.any(axis=(1, 2)).all()), run(masks, *more))[1]
-    cost, seconds = tried(measured, most=0.0)
-    assert cost == cost_of(measured)
-    assert seconds > 0
-    assert ran == [True]
-    assert experiment.ran < cost - len(task)
-
-
-def test_a_call_that_ends_while_it_is_tried_counts_what_was_left_out(model, task):
-    def call():
-        experiment = cs.Experiment(model, task)
-        experiment._engine.run = lambda *_: pytest.fail("the intact model runs")
-        methods.gradient_importance(experiment)
-
-    assert cs.Experiment(model, task).baseline().mean() == 1
-    cost, seconds = tried(call, most=1000.0)
-    assert cost == 3 * len(task)
-    assert seconds > 0
-
-
-def test_what_takes_other_seconds_is_tried_apart_over_its_own_share(monkeypatch):
-    """Of gradients that take 10 s each and masks that take 1 s, two passes of either."""
-    clock, ran = [0.0], []
-    monkeypatch.setattr(trial, "perf_counter", lambda: clock[0])
-
-    def passes(kind, each, bar):
-        for _ in range(3):
-            ran.append(kind)
-            clock[0] += 10 * each
-            bar.add(10)
-
-    def call():
-        expect(120)
-        for _ in range(2):
-            with counting("gradients", 30, False) as bar, apart(30) as runs:
-                if runs:
-                    passes("gradients", 10.0, bar)
-        for _ in range(2):
-            with counting("masks", 30, False) as bar:
-                passes("masks", 1.0, bar)
-
-    # The first masks pay for preparations, and are counted again.
-    assert tried(call, most=5.0) == (120, 60 * 10 + 60 * 1 + 10)
-    assert ran == ["gradients", "gradients", "masks", "masks"]
-    ran.clear()
-    call()
-    assert len(ran) == 12
-
-
-def test_a_search_that_is_tried_takes_few_gradients_and_goes_on_to_masks(model, task, other, monkeypatch):
-    ran, rows = [], []
-
-    def search():
-        experiment = cs.Experiment(model, task, batch_tokens=64)
-        beside = cs.Experiment(model, other, batch_tokens=64)
-        run = experiment._engine.run
-        experiment._engine.run = lambda masks, *more: (
-            ran.append(masks.masks.any(axis=(1, 2)).all()),
-            run(masks, *more),
-        )[1]
-        methods.annealed(experiment, controls=[beside], k=2, budget=2500, screen="gradients")
-
-    gradients = progress._Bar.add
-    monkeypatch.setattr(
-        progress._Bar, "add", lambda bar, n, *more: (rows.append((n, len(ran))), gradients(bar, n, *more))[1]
-    )
-    cost, seconds = tried(search, most=0.0)
-    assert cost == 2500
-    assert seconds > 0
-    assert ran == [True]
-    # Gradients of 64 rows of the task and 10 of the control are 296.
-    assert 0 < sum(n for n, forwards in rows if not forwards) < 296 / 2
-
-
-def test_a_call_that_fails_while_it_is_tried_fails():
-    def fail():
-        expect(5)
-        raise ValueError("wrong")
-
-    with pytest.raises(ValueError, match="wrong"):
-        tried(fail, most=0.0)
-    assert cost_of(partial(expect, 3)) == 3
 
 
 @pytest.mark.parametrize("kernel", [True, False])

@@ -102,7 +102,7 @@ def atlas(
     budget = None if budget is None else check_integer("budget", budget, 1)
     given = None if tasks is None else check_skills(tasks, n)
     with _source(model, settings) as (source, rest), ExitStack() as opened:
-        listed = _default_tasks(source, seed) if given is None else given
+        listed = default_skills(source, seed) if given is None else given
         said = [note for task in listed for side in (task, confirming_side(task)) for note in distinct(side)[1]]
         listed = [distinct(finding_side(task))[0] for task in listed]
         unseen, unread = _unseen(source, listed, n, rest, chosen=given is not None)
@@ -118,11 +118,9 @@ def atlas(
         check_joint_budget(budget, sizes, sum(sizes))
         searching = judged.on(finding_side(listed[0])).in_faster_dtype()
         finding = [searching, *(searching.on(finding_side(task)) for task in listed[1:])]
-        searched = sum(sizes) + per_task(judged.grid.size) * len(finding) if budget is None else budget
-        sizes_unseen = [one.n_examples for one in unseen.values()]
-        judging = sum(_most_of_proof(k, n, len(listed), n_random) for n in sizes_unseen)
-        ready = preparation_of(*finding, *unseen.values())
-        expect(searched + judging + ready)
+        judging = [one.n_examples for one in unseen.values()]
+        most = most_of_atlas(judged.grid.size, k, sizes, judging, budget=budget, n_random=n_random)
+        expect(sum(most.values()) + preparation_of(*finding, *unseen.values()))
         step("search", names)
         joint = annealed_jointly(
             finding, kin=pairs, k=k, budget=budget, seed=seed, screen=screen, control_weight=control_weight
@@ -183,8 +181,21 @@ def atlas(
         )
 
 
-def _most_of_proof(k: int, n: int, n_skills: int, n_random: int) -> int:
-    return n * (1 + n_skills) + most_of_least(k, n) + most_evaluations(n_random, n)
+def most_of_atlas(
+    n_heads: int, k: int, finding: Sequence[int], unseen: Sequence[int], *, budget: int | None, n_random: int
+) -> dict[str, int]:
+    """The most example-evaluations of the search and of the proof, but for what an ablation runs beforehand.
+
+    Args:
+        n_heads: Heads of the model.
+        k: Heads of each skill.
+        finding: Finding examples of each skill.
+        unseen: Unseen ones.
+        budget: That of the search (None: the one by default).
+        n_random: Random sets of each proof.
+    """
+    proof = sum(n * (1 + len(unseen)) + most_of_least(k, n) + most_evaluations(n_random, n) for n in unseen)
+    return {"search": sum(finding) + per_task(n_heads) * len(finding) if budget is None else budget, "proof": proof}
 
 
 _FEW = "{} skills tell little of what every skill needs: use four or more that are not kin"
@@ -219,7 +230,7 @@ def _source(model: ModelLike, settings: SettingsArguments) -> Iterator[tuple[Any
             source.close()
 
 
-def _default_tasks(source: Any, seed: int) -> list[Task]:
+def default_skills(source: Any, seed: int) -> list[Task]:
     """The skills that come with the library, for a model that reads texts."""
     model = source.model_or_info if isinstance(source, Cluster) else source
     if tokenizer_of(model) is None:

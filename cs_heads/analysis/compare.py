@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
@@ -38,9 +37,9 @@ from cs_heads.experiment.controls import (
     unseen_tokens,
 )
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.methods.find import prepared_search
+from cs_heads.methods.find import PreparedSearch, prepared_search
 from cs_heads.methods.registry import method_named
-from cs_heads.progress import calling, cost_of, expect, one_bar, step
+from cs_heads.progress import calling, expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Proportion, Record, json_ready
 from cs_heads.settings import SettingsArguments, check_method_options
@@ -335,15 +334,15 @@ def compare(
             skills = {skill.name: skill for skill in defaults_of(judged, task, seed)}
         helping = [skills[other.task.name] for other in others] if skills else given
 
-        def search(name: str) -> AbstractContextManager[Callable[[], HeadRanking]]:
+        def search(name: str) -> AbstractContextManager[PreparedSearch]:
             more = {"budget": budget, "seed": seed, **same, **options.get(name, {})}
             method = method_named(name)
             searching = helping if contrast and method.takes_controls else None
             more["controls"] = controls if method.default_controls else searching
             return prepared_search(judged.source, task, k=max_heads, method=name, **more)
 
-        judging = judged.n_examples * (1 + max_heads * (len(methods) + n_random))
-        judging += sum(each.n_examples for each in others) * (1 + len(methods))
+        sizes = [each.n_examples for each in others]
+        judging = most_of_judging(judged.n_examples, sizes, max_heads, len(methods), n_random)
         rankings, refused = _rankings(search, methods, judging)
         step("judging")
         tops = [ranking.top(max_heads) for ranking, _ in rankings.values()]
@@ -382,8 +381,21 @@ def compare(
         )
 
 
+def most_of_judging(n: int, controls: Sequence[int], max_heads: int, n_methods: int, n_random: int = 8) -> int:
+    """The most example-evaluations that judging the heads of several methods takes.
+
+    Args:
+        n: Unseen examples of the task.
+        controls: Examples of each control.
+        max_heads: Heads of each method that are ablated.
+        n_methods: Methods.
+        n_random: Random orders.
+    """
+    return n * (1 + max_heads * (n_methods + n_random)) + sum(controls) * (1 + n_methods)
+
+
 def _rankings(
-    prepare: Callable[[str], AbstractContextManager[Callable[[], HeadRanking]]], methods: Sequence[str], judging: int
+    prepare: Callable[[str], AbstractContextManager[PreparedSearch]], methods: Sequence[str], judging: int
 ) -> tuple[dict[str, tuple[HeadRanking, float]], dict[str, ValueError]]:
     """By the name of each method what it found and in how many seconds, or why it refused; all of them may not.
 
@@ -395,17 +407,14 @@ def _rankings(
     rankings: dict[str, tuple[HeadRanking, float]] = {}
     refused: dict[str, ValueError] = {}
     with ExitStack() as opened:
-        searches: dict[str, tuple[ExitStack, Callable[[], HeadRanking], float]] = {}
+        searches: dict[str, tuple[ExitStack, PreparedSearch, float]] = {}
         expected = judging
         for name in methods:
             start = perf_counter()
             try:
                 own = opened.enter_context(ExitStack())
                 search = own.enter_context(prepare(name))
-                with warnings.catch_warnings():
-                    # What there is to be said is said when it runs.
-                    warnings.simplefilter("ignore")
-                    expected += cost_of(search) or 0
+                expected += search.most
             except BrokenStoreError:
                 raise
             except ValueError as error:
@@ -418,7 +427,7 @@ def _rankings(
             start = perf_counter()
             try:
                 with own, calling(name):
-                    found = search()
+                    found = search.run()
             except (BaselineTooLowError, BrokenStoreError):
                 raise
             except ValueError as error:

@@ -396,6 +396,20 @@ def _prove_unseen(
     return replace(proof, spent=spent, notes=(*proof.notes, *said))
 
 
+def most_of_proof(k: int, n: int, others: Sequence[int], n_random: int = N_RANDOM, *, least: bool = True) -> int:
+    """The most example-evaluations that a proof takes, but for what an ablation runs beforehand.
+
+    Args:
+        k: Heads.
+        n: Unseen examples of the task.
+        others: Examples of each control and each kin.
+        n_random: Random sets.
+        least: Whether the fewest of the heads are proved.
+    """
+    own = 2 * n + most_evaluations(n_random, n) + (most_of_least(k, n) if least else 0)
+    return own + 2 * sum(others)
+
+
 @one_bar("confirm", outermost=True)
 def prove(
     experiment: ExperimentLike,
@@ -446,10 +460,8 @@ def prove(
     others += [Column(name_of(each), "sibling", (each,)) for each in kin]
     if others:
         check_columns(others)
-    n = experiment.n_examples
-    chosen = most_of_least(len(heads), n) if least else 0
-    judging = 2 * n + most_evaluations(len(drawn), n) + chosen + 2 * sum(each.n_examples for each in parts)
-    expect(judging + preparation_of(experiment, *parts))
+    n, sizes = experiment.n_examples, [each.n_examples for each in parts]
+    expect(preparation_of(experiment, *parts) + most_of_proof(len(heads), n, sizes, len(drawn), least=least))
     chance = chance_of(experiment)
     own = explicit(grid, [[], heads])
     baseline, ablated = measured(experiment, own)

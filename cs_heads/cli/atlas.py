@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cs_heads import plot
 from cs_heads.arguments import WEIGHT_BY_GRADIENTS, WEIGHT_BY_MASKS, check_integer, check_weight
 from cs_heads.cli.completion import completes
 from cs_heads.cli.config import write_config
-from cs_heads.cli.dry_run import DRY_RUN, Trial, cost_of_atlas, print_cost
+from cs_heads.cli.cost import DRY_RUN, print_cost
 from cs_heads.cli.loading import check_numbers, make_folder, model_of, options_by_task
 from cs_heads.cli.options import ALLOW_CODE, REPEATED, add_loading, add_settings, names_of_tasks, settings_of
 from cs_heads.cli.parser import add_command, add_config
@@ -135,7 +135,7 @@ def atlas(options: argparse.Namespace) -> None:
             control_weight=options.control_weight,
         )
         if options.dry_run:
-            print_cost(options, cost_of_atlas(Trial(model, settings), call), model)
+            _print_cost(options, model, tasks, settings)
             return
         start = perf_counter()
         found = call(**settings)
@@ -146,6 +146,22 @@ def atlas(options: argparse.Namespace) -> None:
         _print_atlas(options.model, found)
     if options.out is not None:
         _write(options, found)
+
+
+def _print_cost(options: argparse.Namespace, model: Any, tasks: list[Task] | None, settings: dict[str, Any]) -> None:
+    from cs_heads.analysis.atlas import default_skills, most_of_atlas
+    from cs_heads.experiment.baseline import fitting_k
+    from cs_heads.experiment.experiment import Experiment
+    from cs_heads.tasks import confirming_side, finding_side
+
+    tasks = default_skills(model, options.seed) if tasks is None else tasks
+    sizes = [len(finding_side(task)) for task in tasks]
+    unseen = [min(options.n_unseen, len(confirming_side(task))) for task in tasks]
+    settings = {**settings, "store": None, "progress": False}
+    with Experiment(model, finding_side(tasks[0]), **settings) as experiment:
+        k, _ = fitting_k(options.k, experiment.grid)
+        more = {"budget": options.budget, "n_random": options.n_random}
+        print_cost(options, most_of_atlas(experiment.grid.size, k, sizes, unseen, **more), experiment)
 
 
 def _tasks(options: argparse.Namespace) -> list[Task] | None:

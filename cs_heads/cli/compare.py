@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cs_heads import plot
 from cs_heads.cli.completion import completes, is_completing
 from cs_heads.cli.config import write_config
-from cs_heads.cli.dry_run import Trial, cost_of_compare, print_cost
-from cs_heads.cli.loading import loaded, unseen_of
+from cs_heads.cli.cost import judged_with, print_cost
+from cs_heads.cli.loading import N_UNSEEN, loaded, unseen_of
 from cs_heads.cli.options import (
     REPEATED,
     ListMethods,
@@ -29,6 +29,7 @@ from cs_heads.cli.printing import headed, losses_line
 if TYPE_CHECKING:
     from cs_heads.analysis.compare import Comparison
     from cs_heads.cli.parser import Commands, Parser
+    from cs_heads.tasks import Task
 
 
 WIDTH = 120
@@ -95,7 +96,6 @@ def compare(options: argparse.Namespace) -> None:
     import cs_heads as cs
     from cs_heads.analysis.compare import METHODS as DEFAULT
     from cs_heads.analysis.faithfulness import check_shares
-    from cs_heads.methods.registry import METHODS
     from cs_heads.report.findings import RESULT
 
     names = DEFAULT if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
@@ -117,14 +117,7 @@ def compare(options: argparse.Namespace) -> None:
             seed=options.seed,
         )
         if options.dry_run:
-            searches = {}
-            for name in names:
-                method, more = METHODS[name], {"budget": options.budget, "seed": options.seed, **given[name]}
-                helped = method.default_controls or (options.contrast and method.takes_controls)
-                more["controls"] = controls if helped else None
-                searches[name] = partial(cs.find_heads, model, task, k=options.max_heads, method=name, **more)
-            judge = partial(cs.confirm, model, task, controls=controls, seed=options.seed)
-            print_cost(options, cost_of_compare(Trial(model, settings), call, searches, judge, options), model)
+            _print_cost(options, model, task, controls, given={name: given[name] for name in names}, settings=settings)
             return
         unseen_of(options, model, task, RESULT, settings)
         result = call(**settings)
@@ -138,6 +131,46 @@ def compare(options: argparse.Namespace) -> None:
         _print_comparison(options, result)
     if options.out is not None:
         _write_comparison(options, result)
+
+
+def _print_cost(
+    options: argparse.Namespace,
+    model: Any,
+    task: Task,
+    controls: list[Task] | str | None,
+    *,
+    given: dict[str, dict[str, Any]],
+    settings: dict[str, Any],
+) -> None:
+    """Print the cost of the search of each method, by its ``given`` options, and of judging."""
+    from cs_heads.analysis.compare import most_of_judging
+    from cs_heads.experiment.experiment import Experiment
+    from cs_heads.methods.find import prepared_search
+    from cs_heads.methods.registry import METHODS
+    from cs_heads.tasks import confirming_side
+
+    settings = {**settings, "store": None, "progress": False}
+    steps, refused = dict[str, int](), list[ValueError]()
+    for name, own in given.items():
+        method = METHODS[name]
+        helped = method.default_controls or (options.contrast and method.takes_controls)
+        more = {"budget": options.budget, "seed": options.seed, "controls": controls if helped else None, **own}
+        try:
+            with prepared_search(model, task, k=options.max_heads, method=name, **more, **settings) as search:
+                steps[name] = search.most
+        except ValueError as error:
+            # One that refuses its budget or the task is left out of the comparison.
+            refused.append(error)
+    if not steps:
+        raise refused[0]
+    with Experiment(model, confirming_side(task).take(N_UNSEEN), **settings) as unseen:
+        sizes = judged_with(unseen, task, controls, options.seed)
+        max_heads = options.max_heads or min(10, unseen.grid.size // 2)
+        steps["judging"] = most_of_judging(unseen.n_examples, sizes, max_heads, len(given))
+        if options.shares is not None:
+            n_masks = (len(steps) - 1 + 8) * len(options.shares.split(","))
+            steps["faithfulness"] = n_masks * unseen.n_examples
+        print_cost(options, steps, unseen)
 
 
 def _number(text: str) -> float | str:

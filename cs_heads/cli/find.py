@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cs_heads import plot
 from cs_heads.cli.completion import completes
 from cs_heads.cli.config import write_config
-from cs_heads.cli.dry_run import Trial, cost_of_find, print_cost
+from cs_heads.cli.cost import judged_with, print_cost
 from cs_heads.cli.loading import N_UNSEEN, loaded, unseen_of
 from cs_heads.cli.options import ListMethods, add_common, method_options, names_of_methods, settings_of
 from cs_heads.cli.parser import add_command
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cs_heads.analysis.confirm import Confirmation
     from cs_heads.cli.parser import Commands
     from cs_heads.experiment.experiment import Experiment
+    from cs_heads.methods.find import PreparedSearch
     from cs_heads.ranking import HeadRanking
     from cs_heads.tasks import Task
     from cs_heads.units import Unit
@@ -105,27 +106,25 @@ def find(options: argparse.Namespace) -> None:
     own = method_options(options, [options.method])[options.method]
     settings = settings_of(options)
     with loaded(options, settings) as (model, task, controls):
+        from cs_heads.methods.find import prepared_search
         from cs_heads.methods.registry import METHODS
 
         method = METHODS[options.method]
-        search = partial(
-            cs.find_heads,
-            model,
-            task,
-            k=options.k,
-            method=options.method,
+        search: dict[str, Any] = {
+            "k": options.k,
+            "method": options.method,
             # Of a method that takes no controls they judge all the same.
-            controls=controls if method.takes_controls else None,
-            budget=options.budget,
-            seed=options.seed,
-            off=options.off,
+            "controls": controls if method.takes_controls else None,
+            "budget": options.budget,
+            "seed": options.seed,
+            "off": options.off,
             **own,
-        )
+        }
         judge = partial(cs.confirm, model, task, controls=controls, off=options.off, seed=options.seed)
         curve = options.out is not None and options.curve and not options.off
         if options.dry_run:
-            measured = partial(_cost_of_curve, task) if curve else None
-            print_cost(options, cost_of_find(Trial(model, settings), search, judge, options, measured), model)
+            with prepared_search(model, task, **search, **{**settings, "store": None, "progress": False}) as prepared:
+                print_cost(options, _steps(options, task, controls, prepared, curve=curve), prepared.experiment)
             return
         from cs_heads.cluster import local_model
         from cs_heads.report import write_report
@@ -133,7 +132,7 @@ def find(options: argparse.Namespace) -> None:
 
         unseen = unseen_of(options, model, task, COMPARISON, settings)
         start = perf_counter()
-        found = search(**settings)
+        found = cs.find_heads(model, task, **search, **settings)
         between = perf_counter()
         options.k = found.provenance["k"]  # by default what fits the grid
         proof = judge(found, k=options.k, **settings)
@@ -271,11 +270,26 @@ def _heads_of_curve(size: int) -> int:
     return min(MOST, size // 2)
 
 
-def _cost_of_curve(task: Task, size: int) -> int:
-    """Example-evaluations of the curve at most: none off, the heads found, and the sets of random heads."""
+def _steps(
+    options: argparse.Namespace,
+    task: Task,
+    controls: Sequence[Task] | str | None,
+    search: PreparedSearch,
+    *,
+    curve: bool,
+) -> dict[str, int]:
+    """The most example-evaluations of each step."""
+    from cs_heads.analysis.confirm import most_of_proof
     from cs_heads.tasks import confirming_side
 
-    return (1 + (1 + N_RANDOM) * _heads_of_curve(size)) * min(N_UNSEEN, len(confirming_side(task)))
+    n, experiment = min(N_UNSEEN, len(confirming_side(task))), search.experiment
+    others = judged_with(experiment, task, controls, options.seed)
+    prepared = 0 if experiment.settings.ablation == "zero" else n + sum(others)
+    steps = {"search": search.most, "proof": prepared + most_of_proof(search.k, n, others)}
+    if curve:
+        # None off, the heads found, and the sets of random heads.
+        steps["curve"] = (1 + (1 + N_RANDOM) * _heads_of_curve(experiment.grid.size)) * n
+    return steps
 
 
 def _measure_curve(

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from cs_heads.arguments import Option, check_one_of, described
 from cs_heads.cli.completion import completes, methods_in_source
-from cs_heads.cli.dry_run import DRY_RUN
+from cs_heads.cli.cost import DRY_RUN
 from cs_heads.cli.loading import load_named, permissions
 from cs_heads.cli.parser import Parser, add_config
 

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, cast
 
 from cs_heads.cli.completion import is_completing
 from cs_heads.cli.config import write_config
-from cs_heads.cli.dry_run import print_steps
+from cs_heads.cli.cost import print_steps
 from cs_heads.cli.loading import check_numbers, make_folder
 from cs_heads.cli.options import ALLOW_CODE, REPEATED, add_loading, add_settings, settings_of
 from cs_heads.cli.parser import add_command, add_config
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from cs_heads.cli.parser import Commands, Parser
-    from cs_heads.experiment.estimate import Estimate
     from cs_heads.reproduce import Reproduction
 
 
@@ -78,7 +79,7 @@ def reproduce(options: argparse.Namespace) -> None:
       chg  Causal Head Gating (arXiv 2505.13737): gates on all heads, fitted with several seeds; kinds of heads,
            curves, mediation, and contrastive gates on held-out tasks.
 
-    The cost is printed first, from a dry run and a short measured probe; --dry-run stops there. After an interruption
+    The cost is printed first, at most, with its time by a few masks; --dry-run stops there. After an interruption
     the same command resumes: measurements are kept in OUT/store.sqlite, and finished steps are not run again.
 
     Examples:
@@ -107,7 +108,7 @@ def reproduce(options: argparse.Namespace) -> None:
     # An interruption names this file.
     options.store = options.out / STORE
     with calling("reproduce"):
-        expect(found.total)
+        expect(int(found["example-evaluations"].sum()))
         # A line does not break the bar.
         left_out = protocol.reproduce(repro, names, say=lambda line: tqdm.write(line, file=sys.stderr))
     for name, reason in left_out.items():
@@ -144,7 +145,7 @@ def _parts(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _print_estimate(repro: Reproduction, found: Estimate) -> None:
+def _print_estimate(repro: Reproduction, found: pd.DataFrame) -> None:
     print(f"{repro.paper.title} (arXiv {repro.paper.arxiv}) on {repro.model.cfg.model_name}\n")
     print(f"{'task of the paper':<34}measured with")
     for name, task in repro.tasks.items():
@@ -152,5 +153,8 @@ def _print_estimate(repro: Reproduction, found: Estimate) -> None:
     for name, reason in repro.left_out.items():
         print(f"{name:<34}left out: {reason}")
     print()
-    print_steps(found)
+    made = found[found["missing"] == ""].set_index("step")
+    print_steps(made["example-evaluations"].to_dict(), made["seconds"].to_dict())
+    for step, reason in found.loc[found["missing"] != "", ["step", "missing"]].to_numpy().tolist():
+        print(f"{step} cannot be made: {reason}")
     print(flush=True)

@@ -37,7 +37,7 @@ from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import ModelDescription, check_units, device_of, tokenizer_of
 from cs_heads.lens.quantized import quantization_of
 from cs_heads.lens.turns import alone
-from cs_heads.progress import apart, calling, counting
+from cs_heads.progress import calling, counting
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.store.identity import example_identities, study_of
 from cs_heads.store.kept_work import KeptWork, filled
@@ -49,7 +49,6 @@ from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.scorer import characters
 from cs_heads.tasks.sides import check_is_task
 from cs_heads.tasks.task import Scoring
-from cs_heads.trial import is_tried
 from cs_heads.units import Grid
 
 if TYPE_CHECKING:
@@ -58,8 +57,6 @@ if TYPE_CHECKING:
 
 # Prompts on which a faster dtype is tried, and tokens of each.
 _TRIED_TEXTS, _TRIED_TOKENS = 8, 32
-# What gradients of a dry run say of heads where none is measured: too little for a head to be set aside.
-_LITTLE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -506,28 +503,22 @@ class Experiment:
         with (
             self._state.kept(self.model),
             passes as bar,
-            apart(n) as runs,
             filled(kept, 0, found, lambda rows: bar.add(2 * rows * examples.shape[1])) as done,
         ):
-            if runs:
-                ran = np.asarray(np.isnan(found).any(axis=(1, 2)))
-                extend = engine is not None and engine.forwards.able.extend and self._extends_gradients
-                with in_dtype or nullcontext():
-                    probability_gradients(
-                        local_model(self.source),
-                        asked,
-                        gates,
-                        self._gradient_tokens,
-                        done=done,
-                        measured=found,
-                        extend=extend,
-                        units=self.settings.units,
-                        off_at=self.settings.positions,
-                    )
-        if is_tried():
-            # Rows are left out, and masks of some heads or other follow.
-            unknown = np.isnan(found)
-            found[unknown] = np.random.default_rng(0).uniform(0, _LITTLE, int(unknown.sum()))
+            ran = np.asarray(np.isnan(found).any(axis=(1, 2)))
+            extend = engine is not None and engine.forwards.able.extend and self._extends_gradients
+            with in_dtype or nullcontext():
+                probability_gradients(
+                    local_model(self.source),
+                    asked,
+                    gates,
+                    self._gradient_tokens,
+                    done=done,
+                    measured=found,
+                    extend=extend,
+                    units=self.settings.units,
+                    off_at=self.settings.positions,
+                )
         self._passes += Cost(forwards=examples.size, backwards=examples.size)
         self._passes_run += 2 * int(ran.sum()) * examples.shape[1]
         return found
@@ -719,8 +710,7 @@ class Experiment:
         examples = check_examples(self.n_examples, len(masks), examples)
         with self._state.kept(self.model):
             looked_up = cached.look_up(masks, examples, column)
-        told = self.task.name, self.settings.progress, self.task.scorer is None
-        return Part(self._engine, self._first, cached, looked_up, self._scored, *told)
+        return Part(self._engine, self._first, cached, looked_up, self._scored, self.task.name, self.settings.progress)
 
     def _score_texts(self, request: Request) -> Iterator[list[tuple[int, Float[np.ndarray, " 3"]]]]:
         """Run the pairs of a request: what the model writes, and the score of it."""

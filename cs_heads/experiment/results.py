@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float, Int, Shaped
 from cs_heads.designs import key_in_words, mask_key
 from cs_heads.engine.protocol import PairMasks
 from cs_heads.store.stored_results import PlannedCall, StoredResults, begin_together
-from cs_heads.trial import TRIAL
 from cs_heads.units import Grid
 
 if TYPE_CHECKING:
@@ -91,8 +90,6 @@ class CachedResults:
     def __init__(self, table: ResultTable, column: int, stored: StoredResults | None) -> None:
         self.table, self.column, self.stored = table, column, stored
         self.taken = self.ran = 0
-        # What is made up in a trial is known to what was made in it alone, and is never stored.
-        self.trial = TRIAL.get() if stored is None else None
 
     def look_up(
         self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"], column: int

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from cs_heads.designs import as_gates
 from cs_heads.engine.forwards import Mask
@@ -17,10 +17,6 @@ from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.experiment.results import SCORE, CachedResults, Entry, LookedUp, Request, requests
 from cs_heads.lens.turns import alone
 from cs_heads.progress import counting, is_shown, show_baseline
-from cs_heads.trial import left_out
-
-# Score, log-probability and margin of a right answer.
-_RIGHT = np.array([1.0, 0.0, 10.0])
 
 Scored = Callable[
     [int, Float[np.ndarray, " continuation"], Float[np.ndarray, " continuation"]], Float[np.ndarray, " 3"]
@@ -40,7 +36,6 @@ class Part:
         scored: What is made of the engine's results.
         name: That of the task.
         progress: Whether to show a bar.
-        right_or_wrong: Whether no scorer judges the answers.
     """
 
     engine: EngineLike
@@ -50,7 +45,6 @@ class Part:
     scored: Scored
     name: str
     progress: bool | None
-    right_or_wrong: bool = False
 
     @property
     def entries(self) -> list[Entry]:
@@ -62,22 +56,13 @@ class Part:
         if is_shown() and self._intact is not None:
             show_baseline(self.name, self._intact[:, SCORE])
 
-    @property
-    def is_intact(self) -> bool:
-        """Whether the call asks for nothing but the intact model, whose answers are right or wrong."""
-        return self.right_or_wrong and bool(self._nothing_off.all())
-
     @cached_property
     def _intact(self) -> Entry | None:
         """What is known with nothing off, where the call asks for that."""
-        rows = self._nothing_off
-        return self.entries[int(rows.argmax())] if rows.any() else None
-
-    @cached_property
-    def _nothing_off(self) -> Bool[np.ndarray, " row"]:
         masks = self.looked_up.masks
         # Of a mask nothing is True, of gates all are 1.
-        return np.asarray(~masks.any(axis=(1, 2)) if masks.dtype == bool else (masks == 1).all(axis=(1, 2)))
+        rows = np.asarray(~masks.any(axis=(1, 2)) if masks.dtype == bool else (masks == 1).all(axis=(1, 2)))
+        return self.entries[int(rows.argmax())] if rows.any() else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,22 +138,13 @@ def measure(parts: Sequence[Part]) -> None:
 
 def _measure(parts: Sequence[Part]) -> None:
     asked = requests([(part.cached, part.looked_up) for part in parts])
-    may = all(part.is_intact and part.cached.trial is not None for part in parts)
-    if may and left_out(sum(len(request.examples) for request in asked)):
-        # What is tried is masks, which run otherwise; so that they are soon reached, every answer counts as right.
-        for part, request in zip(parts, asked, strict=True):
-            part.cached.keep(request, [(pair, _RIGHT) for pair in range(len(request.examples))])
-            part.cached.end(request)
-        return
     starts = np.cumsum([0, *(len(request.examples) for request in asked)])
     if starts[-1]:
         numbers = np.concatenate([part.first + request.examples for part, request in zip(parts, asked, strict=True)])
         known = np.concatenate([request.known for request in asked])
         several = f"{parts[0].name} and {len(parts) - 1} more" if len(parts) > 1 else parts[0].name
         with counting(several, len(numbers), parts[0].progress, int(known.sum())) as bar:
-            before, n_asked = bar.n, int((~known).sum())
-            ran = parts[0].engine.run(_masks(asked), numbers, known, lambda share: bar.tell(before + share * n_asked))
-            for batch in ran:
+            for batch in parts[0].engine.run(_masks(asked), numbers, known):
                 _keep(parts, asked, starts, batch)
                 last, *_ = batch[-1]
                 bar.at(parts[int(np.searchsorted(starts, last, side="right")) - 1].name)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from time import perf_counter
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
@@ -24,7 +23,6 @@ from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gate_hooks, gated, hooked
 from cs_heads.lens.model import HALF, HookedModel, backend_of, context_length, device_of, dtype_of, evaluating
 from cs_heads.text import first_line
-from cs_heads.trial import is_tried
 from cs_heads.units import Grid
 
 _log = logging.getLogger(__name__)
@@ -77,9 +75,6 @@ _EVERY = Abilities(graphs=True)
 # Steps of one token that are compared and timed, captured and not.
 _STEPS = 3
 
-# What calls that are tried, and whose results are no use, found of a model: a command tries several on the same.
-_TRIED: WeakKeyDictionary[HookedModel, dict[tuple[Abilities, torch.dtype], Abilities]] = WeakKeyDictionary()
-
 
 def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
     """The shortcuts among ``wanted`` (all by default, graphs too) whose logits equal those of the plain forward.
@@ -91,13 +86,7 @@ def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
     Raises:
         ValueError: The plain forward is not the model: see ``check_forward``.
     """
-    wanted = wanted or _EVERY
-    if not is_tried():
-        return _exact(model, wanted)
-    known, key = _TRIED.setdefault(model, {}), (wanted, dtype_of(model))
-    if key not in known:
-        known[key] = _exact(model, wanted)
-    return known[key]
+    return _exact(model, wanted or _EVERY)
 
 
 def beside_others(model: HookedModel) -> dict[str, tuple[Float[Tensor, "n vocab"], Float[Tensor, "n vocab"]]]:

@@ -82,11 +82,8 @@ def compressed_sensing(
     _check(5 if n_masks is None else n_masks, design, alpha)
     # Cheap to draw, and it names what is wrong with a density.
     _DESIGNS[design](experiment.grid, 1, density, seed)
-    n, n_others = experiment.n_examples, Controls.most(controls, experiment.n_examples)
-    before = Contrast.cost(experiment, controls)
-    on = f"{n} examples{f' and {n_others} of controls' if controls else ''}, after intact runs of {before:,}"
-    check_budget(budget, before + (n_masks or 5) * (n + n_others), f"{n_masks or 5} masks on {on}")
-    expect(before + (n_masks or N_MASKS) * (n + n_others) if budget is None or n_masks else budget)
+    expect(bound(experiment, controls=controls, budget=budget, n_masks=n_masks))
+    n, before = experiment.n_examples, Contrast.cost(experiment, controls)
     measure = Contrast(experiment, controls, np.arange(n), seed)
     if n_masks is None:
         n_masks = N_MASKS if budget is None else (budget - before) // measure.a_mask
@@ -129,6 +126,29 @@ def compressed_sensing(
         notes=(*measure.notes, *_notes(differing, times_off, response, r2, contrast=bool(controls), plenty=plenty)),
         unit=measure.unit,
     )
+
+
+def bound(
+    experiment: ExperimentLike,
+    *,
+    controls: Sequence[ExperimentLike] = (),
+    budget: int | None = None,
+    n_masks: int | None = None,
+    **_: object,
+) -> int:
+    """The most example-evaluations of ``compressed_sensing``; a budget below the least raises ``ValueError``."""
+    if n_masks is not None:
+        check_integer("n_masks", n_masks, 5)
+    n, n_others = experiment.n_examples, Controls.most(controls, experiment.n_examples)
+    before = Contrast.cost(experiment, controls)
+    on = f"{n} examples{f' and {n_others} of controls' if controls else ''}, after intact runs of {before:,}"
+    check_budget(budget, before + (n_masks or 5) * (n + n_others), f"{n_masks or 5} masks on {on}")
+    return before + (n_masks or N_MASKS) * (n + n_others) if budget is None or n_masks else budget
+
+
+def bound_of_tuning(n_examples: int, n_masks: Sequence[int], densities: Sequence[float]) -> int:
+    """The most example-evaluations of ``tune``: each setting has its intact run and the heads that it finds."""
+    return n_examples * sum(number + 2 for number in n_masks) * len(densities)
 
 
 @one_bar("compressed sensing")
@@ -182,7 +202,7 @@ def tune(
         _DESIGNS[design](experiment.grid, 1, density, seed)
     settings = [(number, density) for number in sorted(n_masks) for density in used]
     before = preparation_of(experiment)
-    expect(before + sum(number + 2 for number, _ in settings) * experiment.n_examples)
+    expect(before + bound_of_tuning(experiment.n_examples, n_masks, used))
     spent, tried, rankings = before, [], []
     for number, density in settings:
         step(f"{number} masks at density {density:g}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -97,7 +97,7 @@ def find_heads(
         model, task, k=k, method=method, controls=controls, budget=budget, seed=seed, off=off, **options
     ) as search:
         name_call(method)
-        return search()
+        return search.run()
 
 
 @contextmanager
@@ -112,10 +112,10 @@ def prepared_search(
     seed: int,
     off: HeadRanking | Sequence[HeadLike] = (),
     **options: Any,
-) -> Iterator[Callable[[], HeadRanking]]:
+) -> Iterator[PreparedSearch]:
     """Check and make all that ``find_heads`` needs, with the same arguments, and give what runs it, once.
 
-    Of what is given ``cost_of`` says what it costs.
+    A budget below the least of the method raises ``ValueError``.
     """
     given = {name: options.pop(name) for name in Settings.kinds() if name in options}
     settings = Settings.of(given)
@@ -157,11 +157,13 @@ def prepared_search(
         if beside:
             put["controls"] = beside
 
+        left, most = _allotted(experiment, chosen, budget, put)
+
         def search() -> HeadRanking:
             if chosen.uses == "model":
-                ranking = chosen.run(experiment, budget=budget, **put)
+                ranking = chosen.run(experiment, budget=left, **put)
             else:
-                ranking = _from_experiment(experiment, chosen, budget, put, off)
+                ranking = _from_experiment(experiment, chosen, left, put, off)
             used = [other.task.name for other in beside]
             told = _controls_told(ranking, method, controls, [other.name for other in others], used)
             # A method that leaves a control out says itself which it used.
@@ -175,7 +177,38 @@ def prepared_search(
                 examples=tuple(sorted({*ranking.examples, *seen})),
             )
 
-        yield search
+        yield PreparedSearch(search, most, k, experiment)
+
+
+def _allotted(
+    experiment: Experiment, method: Method, budget: int | None, given: dict[str, Any]
+) -> tuple[int | None, int]:
+    """What a budget leaves a method that does not count its intact run, and the most that both take."""
+    intact = 0 if method.uses == "model" or method.measures_intact else experiment.n_examples
+    check_budget(budget, intact + 1, f"the intact model: {intact}")
+    left = None if budget is None else budget - intact
+    try:
+        most = method.bound(experiment, budget=left, **{name: given[name] for name in given if name != "seed"})
+    except BudgetTooSmallError as error:
+        raise error.beside(intact) from None
+    return left, intact + most
+
+
+@dataclass(frozen=True)
+class PreparedSearch:
+    """A search whose arguments are checked.
+
+    Attributes:
+        run: Runs it.
+        most: The most example-evaluations that it takes.
+        k: Heads wanted.
+        experiment: The finding examples of its task.
+    """
+
+    run: Callable[[], HeadRanking]
+    most: int
+    k: int
+    experiment: Experiment
 
 
 def _controls_told(
@@ -229,19 +262,14 @@ def _densities(method: Method, options: dict[str, Any], grid: Grid) -> tuple[dic
 
 
 def _from_experiment(
-    experiment: Experiment, method: Method, budget: int | None, given: dict[str, Any], off: Sequence[HeadLike]
+    experiment: Experiment, method: Method, left: int | None, given: dict[str, Any], off: Sequence[HeadLike]
 ) -> HeadRanking:
-    """Run a method on an experiment whose intact run comes first and is counted once."""
+    """Run a method on an experiment whose intact run comes first and is counted once; ``left`` is its budget."""
     controls = given.get("controls", ())
     if controls:
         given = {**given, "controls": [Without(control, off) for control in controls]}
     checked = _BaselineFirst(experiment, off)
-    intact = 0 if method.measures_intact else experiment.n_examples
-    check_budget(budget, intact + 1, f"the intact model: {intact}")
-    try:
-        ranking = method.run(checked, budget=None if budget is None else budget - intact, **given)
-    except BudgetTooSmallError as error:
-        raise error.beside(intact) from None
+    ranking = method.run(checked, budget=left, **given)
     # Their own count: what methods ask twice, or of the intact model again, is measured once.
     cost = sum((control.cost for control in controls), experiment.cost)
     return replace(

@@ -64,13 +64,8 @@ def gradient_importance(
     seed = check_seed(seed)
     check_differentiable(experiment, controls)
     others = list(controls)
+    expect(bound(experiment, controls=others, budget=budget))
     intact = experiment.n_examples + Controls.cost(others)
-    least, need = 2, "one example"
-    if others:
-        least, need = 4 * len(others), "one example of each control, and as many of the task,"
-    check_budget(budget, intact + least, f"the intact model: {intact}; {need} forward and back: {least}")
-    most = experiment.n_examples * (4 if others else 2)
-    expect(intact + (most if budget is None else min(most, budget - intact)))
     notes = check_baseline(experiment)
     n = experiment.n_examples
     if budget is not None:
@@ -106,6 +101,17 @@ def gradient_importance(
         notes=notes,
         unit="standard deviations over heads, less those of the controls" if others else unit,
     )
+
+
+def bound(experiment: Experiment, *, controls: Sequence[Experiment] = (), budget: int | None = None) -> int:
+    """The most example-evaluations of ``gradient_importance``; a budget below the least raises ``ValueError``."""
+    intact = experiment.n_examples + Controls.cost(controls)
+    least, need = 2, "one example"
+    if controls:
+        least, need = 4 * len(controls), "one example of each control, and as many of the task,"
+    check_budget(budget, intact + least, f"the intact model: {intact}; {need} forward and back: {least}")
+    most = intact + experiment.n_examples * (4 if controls else 2)
+    return most if budget is None else min(most, budget)
 
 
 def _gradients(

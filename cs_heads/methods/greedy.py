@@ -80,17 +80,7 @@ def greedy(
     grid = experiment.grid
     k, fitted = fitting_k(k, grid, beside=False)
     check_experiments(experiment, controls)
-    n_masks = sum(grid.size - done for done in range(1 if one_shot else k))
-    if controls:
-        before, n_intact, least = Contrast.cost(experiment, controls), 0, 2 * len(controls)
-        need = f"intact runs of {before:,}, then one example of each control and as many of the task"
-    else:
-        before, n_intact, least, need = preparation_of(experiment), 1, 1, "one example"
-    n_masks += n_intact
-    check_budget(budget, before + least * n_masks, f"{need} under each of {n_masks:,} masks")
-    n = experiment.n_examples
-    if budget is not None:
-        n = min(n, (budget - before) // n_masks // (2 if controls else 1))
+    n_intact, before, n_masks, n = _size(experiment, k, controls, budget, one_shot)
     expect(before + n_masks * n * (2 if controls else 1))
     examples = np.sort(np.random.default_rng(seed).permutation(experiment.n_examples)[:n])
     measure = Contrast(experiment, controls, examples, seed)
@@ -149,6 +139,38 @@ def greedy(
         notes=(*fitted, *measure.notes, *_notes(wanted, len(chosen), n, experiment.n_examples, bool(controls))),
         unit=measure.unit,
     )
+
+
+def bound(
+    experiment: ExperimentLike,
+    *,
+    k: int | None = None,
+    controls: Sequence[ExperimentLike] = (),
+    budget: int | None = None,
+    one_shot: bool = False,
+) -> int:
+    """The most example-evaluations of ``greedy``; a budget below the least raises ``ValueError``."""
+    k, _ = fitting_k(k, experiment.grid, beside=False)
+    _, before, n_masks, n = _size(experiment, k, controls, budget, one_shot)
+    return before + n_masks * n * (2 if controls else 1)
+
+
+def _size(
+    experiment: ExperimentLike, k: int, controls: Sequence[ExperimentLike], budget: int | None, one_shot: bool
+) -> tuple[int, int, int, int]:
+    """Masks with no head off, example-evaluations before the first mask, masks at most, and examples of each."""
+    n_masks = sum(experiment.grid.size - done for done in range(1 if one_shot else k))
+    if controls:
+        before, n_intact, least = Contrast.cost(experiment, controls), 0, 2 * len(controls)
+        need = f"intact runs of {before:,}, then one example of each control and as many of the task"
+    else:
+        before, n_intact, least, need = preparation_of(experiment), 1, 1, "one example"
+    n_masks += n_intact
+    check_budget(budget, before + least * n_masks, f"{need} under each of {n_masks:,} masks")
+    n = experiment.n_examples
+    if budget is not None:
+        n = min(n, (budget - before) // n_masks // (2 if controls else 1))
+    return n_intact, before, n_masks, n
 
 
 def _sweep(measure: Contrast, grid: Grid, groups: list[list[Unit]]) -> Float[np.ndarray, "group example"]:

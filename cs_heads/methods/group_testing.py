@@ -385,13 +385,9 @@ def group_testing(
     grid = experiment.grid
     check_experiments(experiment, controls)
     check_share("target", target)
-    before = Contrast.cost(experiment, controls)
-    least = before + 2 * (WAVE * (STEPS[0] + ON_CONTROLS) + BISECTION)
-    pairs = grid.size * (grid.size - 1) // 2
-    budget = max(least, before + min(_MASKS, _A_PAIR * pairs)) if budget is None else budget
-    check_budget(budget, least, "two waves of masks and two bisections, after the intact run")
-    expect(int(budget))
-    spending = Budget(int(budget))
+    before, budget = Contrast.cost(experiment, controls), bound(experiment, controls=controls, budget=budget)
+    expect(budget)
+    spending = Budget(budget)
     spending.pay(before)
     rng = np.random.default_rng(seed)
     task = TaskLoss.of(experiment)
@@ -400,8 +396,22 @@ def group_testing(
     allowed = np.flatnonzero(~np.ravel(getattr(experiment, "off", np.zeros(grid.size, dtype=bool))))
     search = Search(grid, allowed, sides, spending, target, rng)
     search.run()
-    design = {"budget": int(budget), "seed": seed, "target": target}
+    design = {"budget": budget, "seed": seed, "target": target}
     return _ranking(search, task, known, design)
+
+
+def bound(
+    experiment: ExperimentLike,
+    *,
+    controls: Sequence[ExperimentLike] = (),
+    budget: int | None = None,
+    **_: object,
+) -> int:
+    """The budget of ``group_testing``, that by default where None is given; one below the least raises an error."""
+    before, size = Contrast.cost(experiment, controls), experiment.grid.size
+    least = before + 2 * (WAVE * (STEPS[0] + ON_CONTROLS) + BISECTION)
+    check_budget(budget, least, "two waves of masks and two bisections, after the intact run")
+    return max(least, before + min(_MASKS, _A_PAIR * (size * (size - 1) // 2))) if budget is None else int(budget)
 
 
 def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, Any]) -> HeadRanking:

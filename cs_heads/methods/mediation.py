@@ -148,13 +148,11 @@ def mediation(
         BaselineTooLowError: The intact model cannot do the task.
     """
     check_seed(seed)
-    check_integer("n_pairs", n_pairs, 2)
     check_differentiable(experiment)
     intact, each = experiment.n_examples, experiment.grid.size + 2
-    check_budget(budget, intact + 2 * each, f"the intact model: {intact}; two pairs: {2 * each:,}")
-    if budget is not None:
-        n_pairs = min(n_pairs, (budget - intact) // each)
-    expect(intact + n_pairs * each)
+    most = bound(experiment, budget=budget, n_pairs=n_pairs)
+    expect(most)
+    n_pairs = (most - intact) // each
     patching = experiment.patching(task_pairs(local_model(experiment.source), experiment.task, n_pairs, seed))
     notes = check_baseline(experiment)
     found = _mediation(patching)
@@ -163,6 +161,14 @@ def mediation(
     cost, n_heads = found.cost + Cost(forwards=intact), int(found.significant().sum())
     few = () if n_heads >= 5 else (f"only {n_heads} heads have an effect above zero at a false discovery rate of .05",)
     return replace(found, cost=cost, provenance=provenance).ranking((*notes, *few))
+
+
+def bound(experiment: Experiment, *, budget: int | None = None, n_pairs: int = 50) -> int:
+    """The most example-evaluations of ``mediation``; a budget below two pairs raises ``ValueError``."""
+    check_integer("n_pairs", n_pairs, 2)
+    intact, each = experiment.n_examples, experiment.grid.size + 2
+    check_budget(budget, intact + 2 * each, f"the intact model: {intact}; two pairs: {2 * each:,}")
+    return intact + each * (n_pairs if budget is None else min(n_pairs, (budget - intact) // each))
 
 
 def task_pairs(model: HookedModel, task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:

@@ -10,11 +10,17 @@ from typing import Any, Literal, get_type_hints
 
 from cs_heads.arguments import Option, check_one_of, described
 from cs_heads.methods.annealing import annealed
+from cs_heads.methods.annealing import method as annealing
+from cs_heads.methods.compressed_sensing import bound as bound_of_masks
 from cs_heads.methods.compressed_sensing import compressed_sensing
-from cs_heads.methods.gating import causal_head_gating, contrastive_gating
+from cs_heads.methods.gating import causal_head_gating, contrastive_gating, fit
+from cs_heads.methods.gradient import bound as bound_of_gradients
 from cs_heads.methods.gradient import gradient_importance
+from cs_heads.methods.greedy import bound as bound_of_greedy
 from cs_heads.methods.greedy import greedy
+from cs_heads.methods.group_testing import bound as bound_of_groups
 from cs_heads.methods.group_testing import group_testing
+from cs_heads.methods.mediation import bound as bound_of_mediation
 from cs_heads.methods.mediation import mediation
 from cs_heads.ranking import HeadRanking
 
@@ -33,6 +39,7 @@ class Method:
 
     Attributes:
         run: The function.
+        bound: The most example-evaluations that it takes, by the same arguments but for ``seed``.
         uses: What it asks of the experiment: masks, or also the model in this process, for its gradients or for
             patches. Methods of the second kind run the intact model by themselves, and count it.
         measures_intact: Whether a method that uses masks runs and counts the intact model by itself.
@@ -40,6 +47,7 @@ class Method:
     """
 
     run: Callable[..., HeadRanking]
+    bound: Callable[..., int]
     uses: Literal["masks", "model"] = "masks"
     measures_intact: bool = False
     default_controls: bool = False
@@ -79,17 +87,17 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    "annealed": Method(annealed, measures_intact=True, default_controls=True),
-    "css": Method(partial(compressed_sensing, design="stratified"), measures_intact=True),
-    "csb": Method(partial(compressed_sensing, design="bernoulli"), measures_intact=True),
-    "one-shot": Method(partial(greedy, one_shot=True)),
-    "greedy": Method(partial(greedy, one_shot=False)),
-    "group-testing": Method(group_testing, measures_intact=True, default_controls=True),
-    "chg": Method(causal_head_gating, "model"),
-    "contrastive": Method(contrastive_gating, "model"),
-    "gradient": Method(partial(gradient_importance, signed=False), "model"),
-    "attribution": Method(partial(gradient_importance, signed=True), "model"),
-    "mediation": Method(mediation, "model"),
+    "annealed": Method(annealed, annealing.bound, measures_intact=True, default_controls=True),
+    "css": Method(partial(compressed_sensing, design="stratified"), bound_of_masks, measures_intact=True),
+    "csb": Method(partial(compressed_sensing, design="bernoulli"), bound_of_masks, measures_intact=True),
+    "one-shot": Method(partial(greedy, one_shot=True), partial(bound_of_greedy, one_shot=True)),
+    "greedy": Method(partial(greedy, one_shot=False), bound_of_greedy),
+    "group-testing": Method(group_testing, bound_of_groups, measures_intact=True, default_controls=True),
+    "chg": Method(causal_head_gating, fit.bound, "model"),
+    "contrastive": Method(contrastive_gating, fit.bound_of_contrast, "model"),
+    "gradient": Method(partial(gradient_importance, signed=False), bound_of_gradients, "model"),
+    "attribution": Method(partial(gradient_importance, signed=True), bound_of_gradients, "model"),
+    "mediation": Method(mediation, bound_of_mediation, "model"),
 }
 """Every method that ``find_heads``, ``compare`` and the command line know."""
 

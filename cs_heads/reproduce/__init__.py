@@ -3,8 +3,8 @@
     cs-heads reproduce --paper cs --model demo --out cs-demo --dry-run
 
 A paper is data: its tasks and their roles (``papers.py``), and what was published (``published.py``). A step makes
-outputs from a ``Reproduction``; the steps are in ``localization.py`` and ``gating.py``. A dry run
-(``dry_run.py``) counts what steps cost.
+outputs from a ``Reproduction``; the steps are in ``localization.py`` and ``gating.py``, and what they
+cost at most is in ``costs.py``.
 """
 
 from __future__ import annotations

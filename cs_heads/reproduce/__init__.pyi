@@ -1,4 +1,4 @@
-from .dry_run import estimate as estimate
+from .estimate import estimate as estimate
 from .papers import PAPERS as PAPERS
 from .papers import PaperSettings as PaperSettings
 from .papers import PaperTask as PaperTask

@@ -18,10 +18,9 @@ from cs_heads.analysis.gating import (
     taxonomy,
     toggle_curves,
 )
-from cs_heads.methods.gating.descent import Plan
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
 from cs_heads.methods.mediation import Mediation, function_vector_effects, indirect_effects, task_pairs
-from cs_heads.reproduce import published
+from cs_heads.reproduce import costs, published
 from cs_heads.reproduce.reproduction import Output, Reproduction, Step, step
 from cs_heads.tasks import Example, Task, finding_side, function_vectors
 from cs_heads.text import shown as as_text
@@ -30,9 +29,9 @@ from cs_heads.units import Unit
 _WORDS = "function_vectors/"
 
 STEPS: list[Step] = []
-"""The protocol, in order. Costs are given for what runs the model itself: gradients and patches."""
+"""The protocol, in order."""
 
-_step = partial(step, STEPS, uses=("gates",))
+_step = partial(step, STEPS)
 
 
 def _capabilities(repro: Reproduction) -> dict[str, HeadGates]:
@@ -48,7 +47,7 @@ def _output(
     return Output(f"{number}-{name.replace(' ', '-')}", f"{title}: {about}", frame, draw, title)
 
 
-@_step()
+@_step(cost=costs.gates)
 def _kinds(repro: Reproduction) -> list[Output]:
     """Gates of every head: facilitating, irrelevant or interfering."""
     outputs = []
@@ -84,7 +83,7 @@ def _paths(gates: HeadGates, heads: dict[str, Unit]) -> pd.DataFrame:
     )
 
 
-@_step()
+@_step(cost=costs.gates)
 def _shares(repro: Reproduction) -> list[Output]:
     """How many heads are of each kind."""
     found = taxonomy(_capabilities(repro))
@@ -96,7 +95,7 @@ def _shares(repro: Reproduction) -> list[Output]:
     return [Output("table-2", about, frame, found.plot)]
 
 
-@_step()
+@_step(cost=costs.toggles)
 def _toggles(repro: Reproduction) -> list[Output]:
     """Heads turned off and on in the order of each score."""
     about = "log-probability with the first heads off minus that with them on, all others at G+"
@@ -108,7 +107,7 @@ def _toggles(repro: Reproduction) -> list[Output]:
     return outputs
 
 
-@_step()
+@_step(cost=costs.gates)
 def _distribution(repro: Reproduction) -> list[Output]:
     """Distribution of the scores."""
     about = "cumulative share of heads by score"
@@ -119,19 +118,14 @@ def _distribution(repro: Reproduction) -> list[Output]:
     return outputs
 
 
-@_step(needs=("two seeds or more", lambda r: r.settings.n_seeds > 1))
+@_step(cost=costs.gates, needs=("two seeds or more", lambda r: r.settings.n_seeds > 1))
 def _seeds(repro: Reproduction) -> list[Output]:
     """Agreement between seeds."""
     frames = [seed_agreement(gates).assign(task=name) for name, gates in _capabilities(repro).items()]
     return [Output("seeds", "agreement between two seeds (section 4.2)", pd.concat(frames, ignore_index=True))]
 
 
-def _mediating_cost(repro: Reproduction) -> dict[str, int]:
-    """Every head of every pair, and both of its prompts."""
-    return dict.fromkeys(repro.controls, repro.settings.n_pairs * (repro.grid.size + 2))
-
-
-@_step(cost=_mediating_cost, needs=("a word-to-word task", lambda r: r.controls))
+@_step(cost=costs.mediating, needs=("a word-to-word task", lambda r: r.controls))
 def _mediating(repro: Reproduction) -> list[Output]:
     """Heads that mediate, and their facilitation."""
     about = "facilitation of heads that mediate against that of all others (largest over seeds; Welch, one-sided)"
@@ -167,17 +161,8 @@ def _mediation(repro: Reproduction, name: str) -> Mediation:
     return indirect_effects(repro.model, task_pairs(repro.model, task, n, repro.seed), **repro.calls)
 
 
-def _contrasts_cost(repro: Reproduction) -> dict[str, int]:
-    """Two fits to all tasks but one, and six scores of that one."""
-    names, plan = _word_tasks(repro), Plan(1, repro.settings.steps, repro.settings.batch_size, strength=1.0)
-    n_examples = sum(len(finding_side(repro.tasks[name])) for name in names)
-    each = 2 * plan.on(n_examples).cost(n_examples, phases=2, sides=2).spent
-    return {name: each + 6 * len(repro.unseen(name)) for name in names}
-
-
 @_step(
-    cost=_contrasts_cost,
-    uses=(),
+    cost=lambda r: costs.contrasts(r, _word_tasks(r)),
     needs=("two word-to-word tasks by worked examples", lambda r: len(_word_tasks(r)) > 1),
 )
 def _contrasts(repro: Reproduction) -> list[Output]:

@@ -20,26 +20,19 @@ from cs_heads.analysis.overlap import head_overlap
 from cs_heads.analysis.scale_study import scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import UniversalHeads
-from cs_heads.methods.compressed_sensing import N_MASKS
-from cs_heads.reproduce import published
+from cs_heads.reproduce import costs, published
+from cs_heads.reproduce.costs import METHODS, N_FAILING, N_FAILURES
 from cs_heads.reproduce.reproduction import Output, Reproduction, Step, step
 from cs_heads.tasks import confirming_side
 
-METHODS = ("css", "csb", "greedy")
-"""The methods that the paper compares."""
-N_FAILURES = 50
-"""Examples on which failures are classified."""
-N_FAILING = 3
-"""Universal heads whose failures are classified, the most harmful first."""
-
 STEPS: list[Step] = []
-"""The protocol, in order. Costs are upper bounds of analyses that take the model itself, where nothing else counts."""
+"""The protocol, in order."""
 
-_step = partial(step, STEPS, uses=("searched", "universal"))
+_step = partial(step, STEPS)
 _PUBLISHED = f"published: {published.CS_SOURCE}"
 
 
-@_step()
+@_step(cost=costs.rankings)
 def _find(repro: Reproduction) -> list[Output]:
     """Search over designs; heads of every capability, universal ones last."""
     tried, found = [], []
@@ -57,14 +50,7 @@ def _find(repro: Reproduction) -> list[Output]:
     ]
 
 
-def _failures_cost(repro: Reproduction) -> dict[str, int]:
-    """Texts or choices of one task, intact, with its heads off and with each of the heads shown."""
-    tasks = [confirming_side(repro.tasks[name]) for name in repro.finding.values()]
-    n_choices = max(len(example.continuations) or 1 for task in tasks for example in task.examples)
-    return dict.fromkeys(list(repro.finding.values())[:1], n_choices * N_FAILURES * (2 + N_FAILING))
-
-
-@_step(cost=_failures_cost, needs=("two tasks with heads and a control", lambda r: len(r.finding) > 1 and r.controls))
+@_step(cost=costs.universal, needs=("two tasks with heads and a control", lambda r: len(r.finding) > 1 and r.controls))
 def _universal(repro: Reproduction) -> list[Output]:
     """Heads that every task needs, and how it fails."""
     found = repro.universal
@@ -88,7 +74,7 @@ def _failures(repro: Reproduction, found: UniversalHeads) -> Output:
     return Output("failures", about, modes.to_frame(), modes.plot)
 
 
-@_step()
+@_step(cost=costs.drops)
 def _drops(repro: Reproduction) -> list[Output]:
     """Every set of heads on every task."""
     own = {repro.finding[heads] for heads in repro.rankings}
@@ -130,7 +116,7 @@ def _measured_drops(
     return Output(name, about, frame, partial(plot, found), title)
 
 
-@_step()
+@_step(cost=costs.proof)
 def _proof(repro: Reproduction) -> list[Output]:
     """Random heads beside the heads found."""
     rows = []
@@ -152,7 +138,7 @@ def _proven(repro: Reproduction, heads: str) -> Confirmation:
     return proof
 
 
-@_step(keeps=False)
+@_step(cost=costs.scale, keeps=False)
 def _scale(repro: Reproduction) -> list[Output]:
     """Models side by side.
 
@@ -179,7 +165,7 @@ def _scale(repro: Reproduction) -> list[Output]:
     ]
 
 
-@_step()
+@_step(cost=costs.sparsity)
 def _sparsity(repro: Reproduction) -> list[Output]:
     """The score by number of heads off."""
     first, max_heads = repro.first, repro.settings.max_heads
@@ -198,7 +184,10 @@ def _sparsity(repro: Reproduction) -> list[Output]:
     return [Output("sparsity", about, frame, curve.plot)]
 
 
-@_step(needs=("a second task of one capability", lambda r: any(r.having(sibling=heads) for heads in r.finding)))
+@_step(
+    cost=costs.generalization,
+    needs=("a second task of one capability", lambda r: any(r.having(sibling=heads) for heads in r.finding)),
+)
 def _generalization(repro: Reproduction) -> list[Output]:
     """Other tasks of the capability."""
     outputs = []
@@ -214,7 +203,7 @@ def _generalization(repro: Reproduction) -> list[Output]:
     return outputs
 
 
-@_step(needs=("heads of two tasks or more", lambda r: len(r.finding) > 1))
+@_step(cost=costs.rankings, needs=("heads of two tasks or more", lambda r: len(r.finding) > 1))
 def _overlap(repro: Reproduction) -> list[Output]:
     """Heads in common."""
     if len(repro.rankings) < 2:
@@ -226,10 +215,11 @@ def _overlap(repro: Reproduction) -> list[Output]:
 
 
 @_step(
+    cost=costs.formats,
     needs=(
         "tasks answered by a letter and tasks answered in full",
         lambda r: r.having(form="letters") and r.having(form="full"),
-    )
+    ),
 )
 def _formats(repro: Reproduction) -> list[Output]:
     """Form of a question and knowledge."""
@@ -270,17 +260,7 @@ def _published_formats() -> pd.DataFrame:
     )
 
 
-def _methods_cost(repro: Reproduction) -> dict[str, int]:
-    """Each method's search, its curve, and the curves of random heads."""
-    settings, name = repro.settings, next(iter(repro.finding.values()))
-    n = len(repro.tasks[name])
-    searched = 2 * (1 + N_MASKS) * n + settings.max_heads * repro.grid.size * n
-    if settings.budget is not None:
-        searched = min(searched, len(METHODS) * settings.budget)
-    return {name: searched + (1 + (len(METHODS) + 8) * settings.max_heads) * len(repro.unseen(name))}
-
-
-@_step(cost=_methods_cost)
+@_step(cost=costs.methods)
 def _methods(repro: Reproduction) -> list[Output]:
     """Methods side by side."""
     settings, name = repro.settings, repro.finding[repro.first]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -33,8 +33,6 @@ from cs_heads.units import Grid, Unit
 
 T = TypeVar("T")
 STORE = "store.sqlite"
-Part = Literal["searched", "universal", "gates"]
-"""A result that a reproduction computes once for all steps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,17 +76,16 @@ Run = Callable[["Reproduction"], list[Output]]
 class Step:
     """One row of a protocol's table: a step, the outputs it makes, what it needs and what it costs.
 
-    ``cost`` gives the most example-evaluations by task; None where a dry run counts them by running the step.
+    ``cost`` gives, by what is measured, the task and the most example-evaluations (``costs.py``).
     ``needs`` is what a reproduction must have for the step, in words (empty: nothing), and whether it does.
-    ``uses`` are the parts of a reproduction it starts from. ``keeps`` is False for a step that is run every time.
+    ``keeps`` is False for a step that is run every time.
     """
 
     name: str
     about: str
     run: Run
-    cost: Callable[[Reproduction], dict[str, int]] | None = None
+    cost: Callable[[Reproduction], dict[Hashable, tuple[str, int]]]
     needs: tuple[str, Callable[[Reproduction], Any]] = ("", lambda _: True)
-    uses: tuple[Part, ...] = ()
     keeps: bool = True
 
     def lacking(self, repro: Reproduction) -> str | None:

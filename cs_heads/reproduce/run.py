@@ -21,7 +21,7 @@ from cs_heads.store.identity import study_of
 from cs_heads.tasks.example import hash_of
 
 STEPS: dict[str, list[Step]] = {"cs": localization.STEPS, "chg": gating.STEPS}
-"""The steps of each paper: the table that the help, a dry run and the index of outputs read."""
+"""The steps of each paper: the table that the help and the index of outputs read."""
 
 DONE = "done.json"
 

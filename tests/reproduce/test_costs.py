@@ -3,8 +3,11 @@
 import pytest
 
 from cs_heads.cli import main
+from cs_heads.experiment.timing import N_EXAMPLES, N_MASKS
 from cs_heads.reproduce import estimate, reproduce
 from cs_heads.reproduce.run import steps_of
+
+N = "example-evaluations"
 
 
 @pytest.mark.parametrize(
@@ -20,13 +23,13 @@ from cs_heads.reproduce.run import steps_of
 def test_steps_cost_no_more_than_was_said_with_what_they_start_from(study, rows, steps):
     one = study(names=["gsm8k", "arithmetic", "swearing", "boolq"])
     said = estimate(one, steps_of("cs", steps))
-    assert said.total_seconds > 0
+    assert said["seconds"].min() > 0
     rows.clear()
     reproduce(one, steps)
-    assert 0 < sum(rows) <= said.total
+    assert 0 < sum(rows) <= said[N].sum()
     # What the steps started from is there now: no step pays for it again.
     again = estimate(one, steps_of("cs", ["overlap"]))
-    assert again.total == 0
+    assert again[N].sum() == 0
 
 
 @pytest.mark.parametrize(
@@ -38,19 +41,19 @@ def test_a_step_after_the_search_costs_no_more_than_was_said(study, rows, step):
     said = estimate(one, steps_of("cs", [step]))
     rows.clear()
     reproduce(one, [step])
-    assert 0 < sum(rows) <= said.total
+    assert 0 < sum(rows) <= said[N].sum()
 
 
 def test_a_dry_run_probes_the_model_and_counts_the_rest(study, rows):
     one = study(names=["gsm8k", "arithmetic", "swearing", "boolq"])
     said = estimate(one, steps_of("cs"))
-    # 63 masks on 8 examples of each at most.
-    assert sum(rows) <= 512 * len(one.tasks) < said.total
+    assert sum(rows) <= (2 + N_MASKS) * N_EXAMPLES * len(one.tasks) < said[N].sum()
+    by_step = said.set_index("step")
     # No head and the heads of two tasks, on four tasks.
-    assert said.evaluations["drops"] == dict.fromkeys(one.tasks, 3 * 20)
+    assert by_step.loc["drops", N] == 4 * 3 * 20
     # The drops have measured these heads on these tasks.
-    assert said.evaluations["generalization"] == {}
-    assert set(said.missing) == {"formats"}
+    assert by_step.loc["generalization", N] == 0
+    assert [*said.loc[said["missing"] != "", "step"]] == ["formats"]
 
 
 def test_a_dry_run_says_the_cost_and_writes_nothing(known_folder, data, tmp_path, capsys):

@@ -40,7 +40,7 @@ def test_heads_that_mediate_and_contrasts_are_made_of_two_word_tasks(study, rows
     assert set(held_out["measured"]) == {"shots", "instruction"}
     # The model prefers the answer in both formats, so only the gates break it.
     assert (held_out["baseline"] == 1.0).all()
-    assert 0 < sum(rows) <= said.total
+    assert 0 < sum(rows) <= said["example-evaluations"].sum()
 
 
 @pytest.mark.slow
@@ -78,8 +78,8 @@ def test_gates_are_counted_with_the_step_that_needs_them(study):
     alone = estimate(one, steps_of("chg", ["shares"]))
     both = estimate(one, steps_of("chg", ["kinds", "shares"]))
     fitted = 6 * TINY.n_seeds * TINY.steps * TINY.batch_size + 40
-    assert alone.evaluations["shares"] == dict.fromkeys(one.tasks, fitted)
-    assert both.evaluations == {"kinds": alone.evaluations["shares"], "shares": {}}
+    assert [*alone["example-evaluations"]] == [fitted * len(one.tasks)]
+    assert [*both["example-evaluations"]] == [fitted * len(one.tasks), 0]
 
 
 @pytest.mark.slow
@@ -89,4 +89,4 @@ def test_toggles_cost_no_more_than_was_said(study, rows):
     said = estimate(one, steps_of("chg", ["toggles"]))
     rows.clear()
     reproduce(one, ["toggles"])
-    assert 0 < sum(rows) <= said.total
+    assert 0 < sum(rows) <= said["example-evaluations"].sum()

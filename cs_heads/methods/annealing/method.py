@@ -31,7 +31,7 @@ from cs_heads.methods.annealing.intervals import (
     taken_by,
 )
 from cs_heads.methods.annealing.rows import Flat, PerRow, Sensor
-from cs_heads.methods.annealing.screen import FIXED_SCREEN, SAVED, cost_of, screening_of
+from cs_heads.methods.annealing.screen import FIXED_SCREEN, SAVED, Screening, cost_of, screening_of
 from cs_heads.methods.annealing.search import LAST, WHOLE, DensityControl, Search, rows_for_intervals
 from cs_heads.methods.annealing.sets import best_sets
 from cs_heads.methods.controls import (
@@ -187,15 +187,18 @@ def annealed(
     seed = check_seed(seed)
     grid, size = experiment.grid, experiment.grid.size
     k, fitted = fitting_k(k, grid)
+    per_row, n_finalists = _sizes(
+        experiment,
+        k,
+        examples_per_mask=examples_per_mask,
+        n_batches=n_batches,
+        n_finalists=n_finalists,
+        n_decoys=n_decoys,
+    )
     check_experiments(experiment, controls)
     for each in (experiment, *controls):
         responding(each, response)
-    n_finalists = max(20, k) if n_finalists is None else check_integer("n_finalists", n_finalists, k, why="which is k")
-    n_batches = check_integer("n_batches", n_batches, MIN_BATCHES)
-    n_decoys, n_bootstraps = check_integer("n_decoys", n_decoys, 0), check_integer("n_bootstraps", n_bootstraps, 0)
-    if examples_per_mask is not None:
-        examples_per_mask = check_integer("examples_per_mask", examples_per_mask, 1, why="or None for all")
-    per_row = min(examples_per_mask or experiment.n_examples, experiment.n_examples)
+    check_integer("n_bootstraps", n_bootstraps, 0)
     shares = {"target": target, "last_target": last_target, "density": density, "max_density": max_density}
     for name, share in shares.items():
         check_share(name, share)
@@ -203,15 +206,15 @@ def annealed(
     if not 0 <= chance < 1:
         raise ValueError(f"chance must be 0 or more and below 1, got {chance}")
     before = Contrast.cost(experiment, controls)
-    least = before + n_batches * MIN_ROWS * (per_row + controls_of_row(len(controls), per_row))
-    check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact run")
-    last, left = n_finalists + n_decoys, None if budget is None else int(budget) - before
-    usual = max(default_budget(size), per_row * max(n_batches * MIN_ROWS, rows_for_intervals(n_batches, last)))
-    screening = screening_of(screen, [experiment, *controls], left, per_row, usual=usual)
-    if screening is not None:
-        rows = 2 * ROWS_A_HEAD * last * (per_row + controls_of_row(len(controls), per_row))
-        usual = screening.cost(len(controls)) + max(default_budget(size) // SAVED, rows)
-    budget = max(least, before + usual) if budget is None else int(budget)
+    budget, screening = _allotted(
+        experiment,
+        controls,
+        budget,
+        per_row=per_row,
+        n_batches=n_batches,
+        n_last=n_finalists + n_decoys,
+        screen=screen,
+    )
     expect(budget)
     check_ranked("prior", prior, experiment)
     added = standardized(prior, grid.shape)
@@ -270,6 +273,81 @@ def annealed(
         },
         notes=(*fitted, *task.notes, *controls_notes(known.left_out, known.names), *ranking.notes),
     )
+
+
+def bound(
+    experiment: ExperimentLike,
+    *,
+    k: int | None = None,
+    controls: Sequence[ExperimentLike] = (),
+    budget: int | None = None,
+    examples_per_mask: int | None = 8,
+    n_batches: int = 14,
+    n_finalists: int | None = None,
+    n_decoys: int = 6,
+    screen: str = "auto",
+    **_: object,
+) -> int:
+    """The budget of ``annealed``, that by default where None is given; one below the least raises ``ValueError``."""
+    k = fitting_k(k, experiment.grid)[0]
+    per_row, n_finalists = _sizes(
+        experiment,
+        k,
+        examples_per_mask=examples_per_mask,
+        n_batches=n_batches,
+        n_finalists=n_finalists,
+        n_decoys=n_decoys,
+    )
+    return _allotted(
+        experiment,
+        controls,
+        budget,
+        per_row=per_row,
+        n_batches=n_batches,
+        n_last=n_finalists + n_decoys,
+        screen=screen,
+    )[0]
+
+
+def _sizes(
+    experiment: ExperimentLike,
+    k: int,
+    *,
+    examples_per_mask: int | None,
+    n_batches: int,
+    n_finalists: int | None,
+    n_decoys: int,
+) -> tuple[int, int]:
+    """Examples of a row, and finalists; numbers that are not allowed raise ``ValueError``."""
+    check_integer("n_batches", n_batches, MIN_BATCHES)
+    check_integer("n_decoys", n_decoys, 0)
+    if examples_per_mask is not None:
+        check_integer("examples_per_mask", examples_per_mask, 1, why="or None for all")
+    if n_finalists is not None:
+        check_integer("n_finalists", n_finalists, k, why="which is k")
+    return min(examples_per_mask or experiment.n_examples, experiment.n_examples), n_finalists or max(20, k)
+
+
+def _allotted(
+    experiment: ExperimentLike,
+    controls: Sequence[ExperimentLike],
+    budget: int | None,
+    *,
+    per_row: int,
+    n_batches: int,
+    n_last: int,
+    screen: str,
+) -> tuple[int, Screening | None]:
+    """The budget, that by default where None is given, and the screening by gradients that it has room for."""
+    before, of_row = Contrast.cost(experiment, controls), per_row + controls_of_row(len(controls), per_row)
+    least, default = before + n_batches * MIN_ROWS * of_row, default_budget(experiment.grid.size)
+    check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact run")
+    left = None if budget is None else int(budget) - before
+    usual = max(default, per_row * max(n_batches * MIN_ROWS, rows_for_intervals(n_batches, n_last)))
+    screening = screening_of(screen, [experiment, *controls], left, per_row, usual=usual)
+    if screening is not None:
+        usual = screening.cost(len(controls)) + max(default // SAVED, 2 * ROWS_A_HEAD * n_last * of_row)
+    return max(least, before + usual) if budget is None else int(budget), screening
 
 
 def ranking_of(

@@ -139,10 +139,9 @@ def _fitted_beside(
 ) -> tuple[HeadGates, list[HeadGates]]:
     """The gates of a task, with the notes and the cost of all, and those of each control that the model can do."""
     check_differentiable(experiment, controls)
-    cut, notes = plan.within(budget, experiment.n_examples, 3, 1, [other.n_examples for other in controls])
-    each = [replace(plan, steps=cut.steps).on(side.n_examples) for side in (experiment, *controls)]
     sizes = [side.n_examples for side in (experiment, *controls)]
-    expect(sum(fit.cost(n, phases=3, sides=1).spent for fit, n in zip(each, sizes, strict=True)))
+    cut, notes, most = _cut(plan, budget, sizes)
+    expect(most)
     notes = (*check_baseline(experiment), *notes)
     used, left_out, ran = [], {}, 0
     for other in controls:
@@ -158,6 +157,43 @@ def _fitted_beside(
         _fitted(side, replace(plan, steps=cut.steps).on(side.n_examples), seed) for side in (experiment, *used)
     )
     return replace(gates, notes=notes, cost=gates.cost + Cost(forwards=ran)), rest
+
+
+def _cut(plan: Plan, budget: int | None, sizes: Sequence[int]) -> tuple[Plan, tuple[str, ...], int]:
+    """The plan on the first of tasks of so many examples within a budget, a note on it, and what the fits cost."""
+    cut, notes = plan.within(budget, sizes[0], 3, 1, sizes[1:])
+    return cut, notes, sum(replace(plan, steps=cut.steps).on(n).cost(n, phases=3, sides=1).spent for n in sizes)
+
+
+def bound(
+    experiment: Experiment,
+    *,
+    controls: Sequence[Experiment] = (),
+    budget: int | None = None,
+    n_seeds: int = 1,
+    steps: int = 500,
+    batch_size: int = 64,
+    strength: float = 0.1,
+) -> int:
+    """The most example-evaluations of ``causal_head_gating``; a budget below the least raises ``ValueError``."""
+    sizes = [side.n_examples for side in (experiment, *controls)]
+    return _cut(Plan(n_seeds, steps, batch_size, strength), budget, sizes)[2]
+
+
+def bound_of_contrast(
+    experiment: Experiment,
+    *,
+    budget: int | None = None,
+    n_seeds: int = 1,
+    steps: int = 500,
+    batch_size: int = 64,
+    strength: float = 0.1,
+    **_: object,
+) -> int:
+    """The most example-evaluations of ``contrastive_gating``; a budget below the least raises ``ValueError``."""
+    n = experiment.n_examples
+    plan, _notes = Plan(n_seeds, steps, batch_size, strength).within(budget, n, phases=2, sides=2)
+    return plan.cost(n, phases=2, sides=2).spent
 
 
 @one_bar("contrastive gates", outermost=True)

@@ -1,0 +1,68 @@
+"""``--dry-run``: the most example-evaluations of each step, and their seconds by one timed batch of masks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cs_heads.cli.loading import N_UNSEEN
+
+if TYPE_CHECKING:
+    from cs_heads.experiment.experiment import Experiment
+    from cs_heads.tasks import Task
+
+DRY_RUN = "say what it would cost at most (example-evaluations, seconds, memory), and stop"
+WIDTH = 20
+"""Columns of the name of a step."""
+
+
+def judged_with(experiment: Experiment, task: Task, controls: Sequence[Task] | str | None, seed: int) -> list[int]:
+    """Examples at most of each control that judges heads, and of its kin: fewer of the default ones than of others."""
+    from cs_heads.experiment.controls import defaults_of, kin_of
+    from cs_heads.tasks import control_side
+
+    if isinstance(controls, str):
+        return [N_UNSEEN // 2] * len((*defaults_of(experiment, task, seed), *kin_of(experiment, task, seed)))
+    return [len(control_side(control, n=N_UNSEEN, seed=seed)) for control in controls or ()]
+
+
+def print_cost(options: argparse.Namespace, steps: Mapping[str, int], experiment: Experiment) -> None:
+    """Print what the steps of a command cost; ``experiment`` is on the task whose example-evaluations are timed."""
+    from cs_heads.cluster import Cluster
+    from cs_heads.engine.plan import peak_memory
+    from cs_heads.experiment.timing import seconds_each
+    from cs_heads.lens.model import device_of
+    from cs_heads.record import json_text
+
+    each = seconds_each(experiment, options.seed)
+    seconds = {step: n * each for step, n in steps.items()}
+    memory = where = None
+    model: Any = experiment.source
+    if not isinstance(model, Cluster):  # whose workers have memory of their own
+        device = device_of(model)
+        memory, where = peak_memory(device), "this machine" if device.type == "cpu" else device
+    if options.json:
+        lasting = {step: round(value, 1) for step, value in seconds.items()}
+        cost = {"evaluations": dict(steps), "seconds": lasting, "memory_bytes": memory}
+        print(json_text({**cost, "command": options.command}))
+        return
+    print_steps(steps, seconds)
+    if memory is not None:
+        print(f"memory: about {memory / 2**30:.1f} GiB of {where}")
+
+
+def print_steps(steps: Mapping[str, int], seconds: Mapping[str, float]) -> None:
+    """Print example-evaluations and time of each step, and of all."""
+    print(f"{'step':<{WIDTH}}{'example-evaluations':>20}{'time':>10}")
+    for step, n in steps.items():
+        print(f"{step:<{WIDTH}}{n:>20,}{_lasting(seconds[step]):>10}")
+    print(f"{'at most':<{WIDTH}}{sum(steps.values()):>20,}{_lasting(sum(seconds.values())):>10}")
+
+
+def _lasting(seconds: float) -> str:
+    """Seconds, minutes or hours, of two digits or so."""
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{max(1, round(seconds))} s"

@@ -1,0 +1,160 @@
+"""What the steps of a protocol cost at most: each thing measured has a key, and what two steps share counts once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import TypeAlias
+
+from cs_heads.analysis.compare import most_of_judging
+from cs_heads.analysis.confirm import most_of_proof
+from cs_heads.analysis.gating import most_of_toggles
+from cs_heads.methods.compressed_sensing import N_MASKS, bound_of_tuning
+from cs_heads.methods.gating.descent import Plan
+from cs_heads.reproduce.reproduction import Reproduction
+from cs_heads.tasks import confirming_side, finding_side
+
+Bill: TypeAlias = dict[Hashable, tuple[str, int]]
+"""By what is measured, the paper's name of its task and example-evaluations."""
+
+METHODS = ("css", "csb", "greedy")
+"""The methods that the paper compares."""
+N_FAILURES = 50
+"""Examples on which failures are classified."""
+N_FAILING = 3
+"""Universal heads whose failures are classified, the most harmful first."""
+
+
+def rankings(repro: Reproduction) -> Bill:
+    """The search on every task, and candidates for universal heads tried on all of them and a control."""
+    settings, n_finding = repro.settings, {name: len(finding_side(task)) for name, task in repro.tasks.items()}
+    bill: Bill = {
+        ("search", heads): (name, bound_of_tuning(n_finding[name], settings.n_masks, settings.densities))
+        for heads, name in repro.finding.items()
+    }
+    if len(repro.finding) < 2 or not repro.controls:
+        return bill
+    control = max(repro.controls, key=lambda name: n_finding[name])
+    bill |= {("intact", name): (name, n_finding[name]) for name in repro.controls}
+    return bill | {
+        ("candidates", name): (name, _n_candidates(repro) * min(n_finding[name], settings.n_universal))
+        for name in (*repro.finding.values(), control)
+    }
+
+
+def universal(repro: Reproduction) -> Bill:
+    """Texts or choices of one task, intact, with its heads off and with each of the heads shown."""
+    first = next(iter(repro.finding.values()))
+    sides = [confirming_side(repro.tasks[name]) for name in repro.finding.values()]
+    n_choices = max(len(example.continuations) or 1 for side in sides for example in side.examples)
+    return rankings(repro) | {"failures": (first, n_choices * N_FAILURES * (2 + N_FAILING))}
+
+
+def drops(repro: Reproduction) -> Bill:
+    """Every set of heads on every task."""
+    return rankings(repro) | _off(repro, repro.finding, repro.tasks)
+
+
+def proof(repro: Reproduction) -> Bill:
+    """The heads of every name, random ones, and the curve over their number."""
+    return rankings(repro) | _proven(repro, repro.finding)
+
+
+def scale(repro: Reproduction) -> Bill:
+    """The proof of the first heads."""
+    return rankings(repro) | _proven(repro, [*repro.finding][:1])
+
+
+def sparsity(repro: Reproduction) -> Bill:
+    """The curve of the first heads on their task, its siblings and all suites."""
+    suites, bill = [name for name in repro.tasks if repro.paper.task(name).suite is not None], rankings(repro)
+    for heads, own in [*repro.finding.items()][:1]:
+        bill |= _curve(repro, heads, [own, *repro.having(sibling=heads), *suites])
+    return bill
+
+
+def generalization(repro: Reproduction) -> Bill:
+    """The heads of every name on their task and its siblings."""
+    bill = rankings(repro)
+    for heads, own in repro.finding.items():
+        bill |= _off(repro, [heads], [own, *repro.having(sibling=heads)])
+    return bill
+
+
+def formats(repro: Reproduction) -> Bill:
+    """All sets of heads and single heads on questions of two forms."""
+    names = [*repro.having(form="letters"), *repro.having(form="full")]
+    singles = [("single", place) for place in range(len(repro.finding) + _n_candidates(repro))]
+    return rankings(repro) | _off(repro, [*repro.finding, *singles], names)
+
+
+def methods(repro: Reproduction) -> Bill:
+    """The search of each method, and judging all."""
+    settings, bill = repro.settings, rankings(repro)
+    for name in [*repro.finding.values()][:1]:
+        n = len(finding_side(repro.tasks[name]))
+        searched = 2 * (1 + N_MASKS) * n + settings.max_heads * repro.grid.size * n
+        if settings.budget is not None:
+            searched = min(searched, len(METHODS) * settings.budget)
+        judged = most_of_judging(len(repro.unseen(name)), [], settings.max_heads, len(METHODS))
+        bill["methods"] = name, searched + judged
+    return bill
+
+
+def gates(repro: Reproduction) -> Bill:
+    """The gates of every task."""
+    plan, bill = _plan(repro, repro.settings.n_seeds), Bill()
+    for name in (*repro.finding.values(), *repro.controls):
+        n = len(finding_side(repro.tasks[name]))
+        bill["gates", name] = name, plan.on(n).cost(n, phases=3, sides=1).spent
+    return bill
+
+
+def toggles(repro: Reproduction) -> Bill:
+    """Heads off and on in the order of each score."""
+    each = most_of_toggles(repro.grid.size, repro.settings.n_seeds)
+    names = repro.finding.values()
+    return gates(repro) | {("toggles", name): (name, each * len(repro.unseen(name))) for name in names}
+
+
+def mediating(repro: Reproduction) -> Bill:
+    """Every head of every pair, and both of its prompts."""
+    each = repro.settings.n_pairs * (repro.grid.size + 2)
+    return gates(repro) | {("effects", name): (name, each) for name in repro.controls}
+
+
+def contrasts(repro: Reproduction, names: Iterable[str]) -> Bill:
+    """Two fits to all of the word tasks but one, and six scores of that one."""
+    names = [*names]
+    n = sum(len(finding_side(repro.tasks[name])) for name in names)
+    each = 2 * _plan(repro, 1).on(n).cost(n, phases=2, sides=2).spent
+    return {("contrasts", name): (name, each + 6 * len(repro.unseen(name))) for name in names}
+
+
+def _plan(repro: Reproduction, n_seeds: int) -> Plan:
+    return Plan(n_seeds, repro.settings.steps, repro.settings.batch_size, strength=1.0)
+
+
+def _n_candidates(repro: Reproduction) -> int:
+    return min(repro.grid.size, repro.settings.max_heads * len(repro.finding))
+
+
+def _off(repro: Reproduction, sets: Iterable[Hashable], names: Iterable[str]) -> Bill:
+    """Tasks with no head off, and with each set of heads off."""
+    chosen = ("intact", *sets)
+    return {("off", heads, name): (name, len(repro.unseen(name))) for name in names for heads in chosen}
+
+
+def _curve(repro: Reproduction, heads: str, names: Iterable[str]) -> Bill:
+    """Tasks with the first heads of a name off; how many are proved counts as those of the name."""
+    k, most = repro.settings.k, repro.settings.max_heads
+    return _off(repro, [heads, *((heads, n) for n in range(1, most + 1) if n != k)], names)
+
+
+def _proven(repro: Reproduction, sets: Iterable[str]) -> Bill:
+    bill = Bill()
+    for heads in sets:
+        name = repro.finding[heads]
+        n = len(repro.unseen(name))
+        random = most_of_proof(repro.settings.k, n, [], least=False) - 2 * n
+        bill |= {**_curve(repro, heads, [name]), ("random", heads): (name, random)}
+    return bill
