@@ -359,6 +359,7 @@ def compare(
         kin = [*kin_of(judged, task, seed)] if automatic else kin
         said = (*(default_note(names, counted) if automatic else ()), *left_out_note(judged, kin, automatic))
         kept, limits = _faithful(judged, compared, shares, n_random, seed)
+        asked = {"budget": budget, "n_random": n_random, "contrast": contrast, "seed": seed, "shares": shares}
         return Comparison(
             methods=compared,
             random_drops=random_drops(own[0], random)[0][:, 1:],
@@ -369,15 +370,7 @@ def compare(
             notes=(*notes, *left_out, *fewer, *same_tokens, *drawn, *said, *limits),
             faithfulness=kept,
             default_controls=automatic,
-            provenance={
-                **judged.provenance(),
-                "budget": budget,
-                "n_random": n_random,
-                "controls": [other.task.name for other in others],
-                "contrast": contrast,
-                "seed": seed,
-                **({} if shares is None else {"shares": shares}),
-            },
+            provenance=judged.provenance() | {"controls": [other.task.name for other in others], **asked},
         )
 
 

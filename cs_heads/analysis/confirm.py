@@ -495,12 +495,7 @@ def prove(
         controls=taken,
         kin=carried,
         spent=2 * n + random.spent + sum(part.spent for part in (fewest, controlled) if part is not None),
-        provenance={
-            **provenance_of(experiment),
-            "n_random": n_random,
-            "apart": list(map(str, exclude)),
-            "seed": seed,
-        },
+        provenance=provenance_of(experiment) | {"n_random": n_random, "apart": list(map(str, exclude)), "seed": seed},
         specificity=said.specificity,
         but_for=said.but_for,
         default_controls=defaults is not None,

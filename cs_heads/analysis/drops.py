@@ -181,17 +181,14 @@ def measure_drops(
         for row, found in enumerate(heads, start=1):
             pairs = [(each[0], each[row]) for each in scores]
             drops[found][column.name] = task_drop(column.name, chances, pairs, seed, low)
+    tasks = {column.name: [provenance_of(part).get("task") for part in column.parts] for column in columns}
     return TaskDrops(
         heads=sets,
         drops=drops,
         roles={column.name: column.role for column in columns},
         own=dict(own),
         spent=spent,
-        provenance={
-            **provenance_of(columns[0].parts[0]),
-            "tasks": {column.name: [provenance_of(part).get("task") for part in column.parts] for column in columns},
-            "seed": seed,
-        },
+        provenance=provenance_of(columns[0].parts[0]) | {"tasks": tasks, "seed": seed},
         notes=tuple(dict.fromkeys(note for column in columns for note in column.notes)),
     )
 
@@ -248,7 +245,9 @@ def specificity(
     names = [name for name, _, _ in own]
     if not own or len({*names}) < len(names):
         raise ValueError(f"tasks must be one or more of different names, got {', '.join(names) or 'none'}")
-    found = heads if isinstance(heads, Mapping) and not several else _of_each(names, heads)
+    found = heads if isinstance(heads, Mapping) else {names[0]: heads}
+    if several:
+        found = _of_each(names, heads)
     asked = [*own, *in_role("sibling", siblings), *in_role("control", controls or ()), *in_suites(suites)]
     step("", names)
     with unseen_columns(model, asked, found, n=n, seed=seed, settings=settings) as columns:
@@ -260,9 +259,7 @@ def specificity(
 
 
 def _of_each(names: Sequence[str], heads: Any) -> Mapping[str, Found]:
-    """Heads by the name of the task that they were found on; those of a single task need no name."""
-    if len(names) == 1 and not isinstance(heads, Mapping):
-        return {names[0]: heads}
+    """Heads by the name of the task that they were found on."""
     found = check_mapping("heads", heads, "rankings or lists of heads by the name of their task")
     foreign = [str(name) for name in found if name not in names]
     if foreign or not found:

@@ -64,18 +64,6 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         check_one_of("form", form, ("letters", "full", "control"))
         return tuple(name for name, drop in self._of(found, form) if _is_broken(drop))
 
-    def undecided(self, found: str) -> tuple[str, ...]:
-        """The sets that a candidate neither breaks nor spares for certain.
-
-        Args:
-            found: Name of the candidate.
-
-        Raises:
-            ValueError: A candidate that was not measured.
-        """
-        row = self._row(found)
-        return tuple(name for name, drop in row.items() if not _is_broken(drop) and not _is_spared(drop))
-
     def kind(self, found: str) -> Kind:
         """What a candidate serves.
 

@@ -61,56 +61,44 @@ class GroupTest(Result, Drawable, picture="group"):
         by: The score: ``"facilitation"``, ``"irrelevance"`` or ``"interference"``.
         over: How it was taken over the seeds: ``"mean"``, or ``"any"``, the largest value.
         heads: The heads asked about, in the order of the grid.
-        within: Their scores, in this order.
-        without: The scores of all others, in the order of the grid.
+        scores: Their scores, in this order.
+        others: The scores of all others, in the order of the grid.
         t: Welch's t.
         p: Its one-sided p-value.
         provenance: That of the gates.
     """
 
-    _written = (
-        *("by", "over", "n_inside", "n_outside", "inside", "outside", "t", "p"),
-        *("heads", "within", "without", "provenance"),
-    )
     _number = "{:.3g}"
 
     by: str
     over: Literal["mean", "any"]
     heads: tuple[Unit, ...]
-    within: Float[np.ndarray, " inside"]
-    without: Float[np.ndarray, " outside"]
+    scores: Float[np.ndarray, " inside"]
+    others: Float[np.ndarray, " outside"]
     t: float
     p: float
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
-    def n_inside(self) -> int:
-        """How many heads were asked about."""
-        return len(self.within)
-
-    @property
-    def n_outside(self) -> int:
-        """How many heads are the others."""
-        return len(self.without)
-
-    @property
     def inside(self) -> float:
         """The mean score of the heads asked about."""
-        return float(self.within.mean())
+        return float(self.scores.mean())
 
     @property
     def outside(self) -> float:
         """The mean score of all others."""
-        return float(self.without.mean())
+        return float(self.others.mean())
 
     def to_frame(self) -> pd.DataFrame:
         """One row: how many heads on either side, their mean scores, t and p."""
-        return pd.DataFrame([self.to_dict()]).drop(columns=["heads", "within", "without", "provenance"])
+        sizes = {"n_inside": len(self.scores), "n_outside": len(self.others)}
+        means = {"inside": self.inside, "outside": self.outside}
+        return pd.DataFrame([{"by": self.by, "over": self.over, **sizes, **means, "t": self.t, "p": self.p}])
 
     def __str__(self) -> str:
         return (
-            f"{self.by} {self.inside:.3f} in {self.n_inside} heads, {self.outside:.3f} in the other {self.n_outside}: "
-            f"t = {self.t:.2f}, p = {self.p:.2g}"
+            f"{self.by} {self.inside:.3f} in {len(self.scores)} heads, {self.outside:.3f} in the other "
+            f"{len(self.others)}: t = {self.t:.2f}, p = {self.p:.2g}"
         )
 
 
@@ -130,7 +118,7 @@ def score_of_heads(
             solution.
 
     Returns:
-        Welch's t, its one-sided p, and the score of each of the heads (``within``) and of all others (``without``).
+        Welch's t, its one-sided p, the score of each of the heads (``scores``) and of all others (``others``).
 
     Raises:
         ValueError: Fewer than two heads on either side.
@@ -140,18 +128,10 @@ def score_of_heads(
     if not 2 <= inside.sum() <= grid.size - 2:
         raise ValueError(f"heads must be 2..{grid.size - 2} of the {grid.size} of the grid, got {inside.sum()}")
     score = gates.any(by) if over == "any" else gates.score(by).mean(axis=0)
-    chosen = tuple(grid.units(inside))
-    test = ttest_ind(score[inside], score[~inside], equal_var=False, alternative="greater")
-    return GroupTest(
-        by=by,
-        over=over,
-        heads=chosen,
-        within=score[inside],
-        without=score[~inside],
-        t=float(test.statistic),
-        p=float(test.pvalue),
-        provenance=gates.provenance,
-    )
+    scores, others = score[inside], score[~inside]
+    test = ttest_ind(scores, others, equal_var=False, alternative="greater")
+    t, p = float(test.statistic), float(test.pvalue)
+    return GroupTest(by, over, tuple(grid.units(inside)), scores, others, t, p, gates.provenance)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -172,10 +152,6 @@ class Taxonomy(Result, Drawable, picture="taxonomy"):
     n_seeds: dict[str, int]
     active: dict[str, float]
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole result, JSON-ready."""
-        return {"shares": self._rows(), "provenance": self.provenance}
 
     def to_frame(self) -> pd.DataFrame:
         """One row per fit and kind of count: its model, seeds, and the share of heads of each score (their table 2)."""

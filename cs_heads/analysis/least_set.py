@@ -27,7 +27,7 @@ class LeastSet(Record):
         heads: The fewest that do nine tenths of it, in the order given.
         passengers: The others.
         drop: Of all.
-        without: Drop of the others with each head left on, in the order given.
+        others: Drop of the others with each head left on, in the order given.
         order: Heads by that, those first without which the least is lost.
         first: Drop of the first 1, 2, ... of ``order``, up to all.
         rest: Drop of the passengers alone.
@@ -37,7 +37,7 @@ class LeastSet(Record):
     heads: tuple[Unit, ...]
     passengers: tuple[Unit, ...]
     drop: float
-    without: tuple[float, ...]
+    others: tuple[float, ...]
     order: tuple[Unit, ...]
     first: tuple[float, ...]
     rest: float
@@ -94,8 +94,8 @@ def least_set(
             known.update(zip(new, (intact[half] - scores).mean(axis=1).tolist(), strict=True))
         return [known[frozenset(each)] for each in sets]
 
-    without = drops([[each for each in heads if each != head] for head in heads])
-    order = [heads[place] for place in np.argsort(without, kind="stable")]
+    others = drops([[each for each in heads if each != head] for head in heads])
+    order = [heads[place] for place in np.argsort(others, kind="stable")]
     first = drops([order[:n] for n in range(1, len(order) + 1)])
     n = next(n for n, drop in enumerate(first, start=1) if drop >= MOST_OF * full - 1e-9)
     passengers = [head for head in heads if head not in order[:n]]
@@ -104,7 +104,7 @@ def least_set(
         heads=tuple(head for head in heads if head in order[:n]),
         passengers=tuple(passengers),
         drop=full,
-        without=tuple(without),
+        others=tuple(others),
         order=tuple(order),
         first=tuple(first),
         rest=rest,

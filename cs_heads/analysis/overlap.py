@@ -174,18 +174,13 @@ def head_overlap(
     for kind in ("heads", "groups") if grouped else ("heads",):
         for pair, q in zip(pairs, false_discovery_control([pair[f"p_{kind}"] for pair in pairs]), strict=True):
             pair[f"q_{kind}"] = float(q)
+    origins = {name: ranking.provenance for name, ranking in rankings.items()}
     return Overlap(
         heads=heads,
         pairs=tuple(PairOverlap(**pair) for pair in pairs),
         null=null,
         n_groups=grid.n_layers * n_groups if grouped else None,
-        provenance={
-            "grid": list(grid.shape),
-            "n_key_value_heads": n_key_value_heads,
-            "n_permutations": n_permutations,
-            "seed": seed,
-            "found": {name: ranking.provenance for name, ranking in rankings.items()},
-        },
+        provenance={"grid": list(grid.shape), "seed": seed, "found": origins},
     )
 
 

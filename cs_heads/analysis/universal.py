@@ -146,10 +146,6 @@ def universal_heads(
         left=left,
         spent=spent,
         interval=interval,
-        provenance={
-            "tasks": {name: provenance_of(experiment) for name, experiment in every.items()},
-            "n_examples": n,
-            "seed": seed,
-        },
+        provenance={"tasks": dict(zip(every, map(provenance_of, parts), strict=True)), "n_examples": n, "seed": seed},
         notes=notes,
     )

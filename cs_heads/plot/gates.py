@@ -154,11 +154,11 @@ def group(test: GroupTest, ax: Axes | None = None) -> Axes:
     """
     ax = style.new_axes(height=2.6) if ax is None else ax
     rng = np.random.default_rng(0)
-    for place, (values, color) in enumerate(((test.within, style.ROLES[test.by][0]), (test.without, style.RANDOM))):
+    for place, (values, color) in enumerate(((test.scores, style.ROLES[test.by][0]), (test.others, style.RANDOM))):
         across = place + rng.uniform(-0.15, 0.15, len(values))
         ax.scatter(across, values, s=12, alpha=0.6, color=color, linewidths=0)
         ax.hlines(values.mean(), place - 0.25, place + 0.25, color="black")
-    ax.set_xticks([0, 1], [f"{test.n_inside} heads", f"other {test.n_outside}"])
+    ax.set_xticks([0, 1], [f"{len(test.scores)} heads", f"other {len(test.others)}"])
     over = "largest" if test.over == "any" else "mean"
     ax.set(xlim=(-0.5, 1.5), ylabel=f"{test.by} ({over} over seeds)", title=f"t = {test.t:.2f}, p = {test.p:.2g}")
     return ax

@@ -45,11 +45,11 @@ def test_the_test_of_a_group_is_welchs():
     t = (a.mean() - b.mean()) / np.sqrt(va + vb)
     freedom = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
     assert (found.t, found.p) == (pytest.approx(t), pytest.approx(student.sf(t, freedom)))
-    assert (found.n_inside, found.n_outside) == (2, 10)
+    assert (len(found.scores), len(found.others)) == (2, 10)
     assert found.p < 0.05
     assert str(found).startswith("facilitation 0.925 in 2 heads, 0.0")
     assert found.heads == WORKING
-    assert (found.within.tolist(), found.without.tolist()) == (a.tolist(), b.tolist())
+    assert (found.scores.tolist(), found.others.tolist()) == (a.tolist(), b.tolist())
     [row] = found.to_frame().to_dict("records")
     assert (row["t"], row["inside"], row["over"]) == (found.t, found.inside, "mean")
     assert json.loads(json.dumps(found.to_dict()))["heads"] == ["L0H1", "L2H3"]

@@ -339,12 +339,11 @@ def test_a_permanent_hook_works_on_the_copy_alone(load, backend):
 
 FALCON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 23}
 OPT = FALCON | {"ffn_dim": 48, "max_position_embeddings": 64, "word_embed_proj_dim": 32}
-XGLM = {"d_model": 32, "num_layers": 2, "attention_heads": 4, "vocab_size": 23, "ffn_dim": 48}
 
 
-@pytest.mark.parametrize(("name", "sizes"), [("Falcon", FALCON), ("OPT", OPT), ("XGLM", XGLM)])
+@pytest.mark.parametrize(("name", "sizes"), [("Falcon", FALCON), ("OPT", OPT)])
 def test_models_with_hooks_and_linear_maps_of_their_libraries_are_baked(name, sizes, tmp_path):
-    """TransformerLens puts hooks on MLPs of OPT and XGLM; transformers has a linear map of its own for Falcon."""
+    """TransformerLens puts hooks on MLPs of OPT; transformers has a linear map of its own for Falcon."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**sizes, pad_token_id=0, bos_token_id=1, eos_token_id=2)
     hf = getattr(transformers, f"{name}ForCausalLM")(config).eval()
@@ -366,16 +365,6 @@ def test_models_with_hooks_and_linear_maps_of_their_libraries_are_baked(name, si
         off = hf(tokens).logits
         torch.testing.assert_close(baked(tokens), off, rtol=0, atol=1e-5)
     assert (intact - off).abs().max() > 0.1
-    # The same hook points fire when the copy runs: all of them its own.
-    fired = {model: set(), baked: set()}
-    for of, places in fired.items():
-        for place, point in of.hook_dict.items():
-            point.register_forward_hook(lambda *_, places=places, place=place: places.add(place))
-    model(tokens)
-    of_model = set(fired[model])
-    fired[model].clear()
-    baked(tokens)
-    assert fired == {model: set(), baked: of_model}
 
 
 def test_a_model_that_would_run_otherwise_is_refused_and_left_as_it_was(load):
@@ -424,19 +413,12 @@ def test_what_has_no_hugging_face_form_is_not_written(load, tmp_path, backend):
 
 
 def test_what_else_changed_is_measured_on_the_baked_model():
-    """The demo model without the heads of capitals: capitals are lost, rhymes are not, and the atlas says so."""
+    """The demo model without the heads of capitals: capitals are lost, rhymes are not, and results say so."""
     model, task, other = cs.load_model("demo"), cs.load_task("demo/capitals", n=40), cs.load_task("demo/rhyme", n=40)
-    found = cs.find_heads(model, task, k=3, budget=2000, progress=False)
+    found = cs.find_heads(model, task, k=3, budget=2000, controls=None, progress=False)
     baked = cs.bake(model, found)
-    scores = {}
-    for name, each in (("before", model), ("after", baked)):
-        scores[name] = [cs.Experiment(each, one, progress=False).baseline().mean() for one in (task, other)]
-    assert min(scores["before"]) > 0.9
-    assert scores["after"][0] < 0.3
-    assert scores["after"][1] > 0.9
-    drops = cs.specificity(baked, other, ["L0H0"], controls=[cs.load_task("demo/code", n=40)], n=20, progress=False)
+    scores = [cs.Experiment(baked, each, progress=False).baseline().mean() for each in (task, other)]
+    assert scores[0] < 0.3
+    assert scores[1] > 0.9
+    drops = cs.specificity(baked, other, ["L0H0"], n=20, progress=False)
     assert drops.provenance["model"]["without"] == sorted(map(str, found))
-    skills = [cs.load_task(f"demo/{name}", n=40) for name in ("capitals", "code", "rhyme")]
-    made = cs.atlas(baked, skills, budget=2000, n=20, progress=False)
-    assert list(made.left_out) == ["demo/capitals"]
-    assert made.skills == ("demo/code", "demo/rhyme")

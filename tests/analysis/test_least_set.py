@@ -67,7 +67,7 @@ def test_it_is_the_first_that_do_nine_tenths_and_costs_a_dozen_masks_on_half_of_
     task = Planted(GRID, {Head(0, 1): 0.5, Head(3, 2): 0.3, Head(6, 6): 0.05})
     found = least_of(task)
     assert found.order[:3] == (Head(0, 1), Head(3, 2), Head(6, 6))
-    assert found.without == pytest.approx((0.85, 0.35, 0.8, 0.55, 0.85), abs=0.021)
+    assert found.others == pytest.approx((0.85, 0.35, 0.8, 0.55, 0.85), abs=0.021)
     assert found.heads == (Head(0, 1), Head(3, 2))
     # Each of five on, the first one to three, the passengers; and the set that is proved.
     assert found.spent == most_evaluations(5, 100) == (5 + 3 + 1) * 50 + 100

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cs_heads.analysis.confirm import prove
+from cs_heads.analysis.confirm import confirm, prove
 from cs_heads.simulate import planted_world
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
@@ -98,5 +98,5 @@ def test_the_record_has_every_interval_of_the_task_and_of_each_control():
 def test_wrong_heads_are_refused_before_anything_is_measured(heads, more, message):
     task = Planted(GRID, {})
     with pytest.raises(ValueError, match=message):
-        prove(task, heads, **more)
+        confirm(None, task, heads, **more)
     assert task.spent == 0

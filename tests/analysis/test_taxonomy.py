@@ -62,7 +62,7 @@ def test_heads_are_counted_in_every_seed_in_any_and_on_average():
     assert found.n_seeds["task"] == 2
     record = json.loads(json.dumps(found.to_dict()))
     assert record["provenance"] == {"threshold": 0.5, "fits": {"task": {}}}
-    assert record["shares"][0]["facilitation"] == 0.375
+    assert record["shares"]["task"]["mean facilitation"] == 0.375
     frame = found.to_frame()
     assert frame["heads"].tolist() == ["mean", "always", "any"]
     assert frame["facilitation"].tolist() == [0.375, 0.25, 0.5]

@@ -67,9 +67,7 @@ def test_a_few_worlds_without_structure_are_neither_specific_nor_localized():
             made, found = searched(seed, scenario=scenario)
             # One example more draws all anew, and the heads stay.
             fresh = planted_world(scenario, made.grid, n_examples=made.n_examples + 1, seed=seed)
-            chance = made.scenario.chance
-            controls = [fresh.control]
-            proof = prove(fresh.unseen, found.top(5), exclude=found.shared, chance=chance, controls=controls)
+            proof = prove(fresh.unseen, found.top(5), exclude=found.shared, controls=[fresh.control])
             called += proof.verdict in ("specific", "localized")
     assert called <= 1
 
@@ -177,9 +175,7 @@ def test_worlds_without_structure_are_called_localized_in_one_of_a_hundred_at_mo
             made, found = searched(seed, scenario=scenario)
             # One example more draws all anew, and the heads stay.
             fresh = planted_world(scenario, made.grid, n_examples=made.n_examples + 1, seed=seed)
-            chance = made.scenario.chance
-            controls = [fresh.control]
-            proof = prove(fresh.unseen, found.top(5), exclude=found.shared, chance=chance, controls=controls)
+            proof = prove(fresh.unseen, found.top(5), exclude=found.shared, controls=[fresh.control])
             called += proof.verdict in ("specific", "localized")
     assert called <= 1
 

@@ -152,7 +152,7 @@ def test_a_group_is_drawn_beside_all_others_as_it_was_tested(ax, over):
     test = score_of_heads(made_gates(), WORKING, over=over)
     plot.group(test, ax)
     drawn = [points.get_offsets()[:, 1].tolist() for points in ax.collections if len(points.get_offsets()) > 1]
-    assert drawn == [test.within.tolist(), test.without.tolist()]
+    assert drawn == [test.scores.tolist(), test.others.tolist()]
     assert ax.get_title() == f"t = {test.t:.2f}, p = {test.p:.2g}"
     assert [label.get_text() for label in ax.get_xticklabels()] == ["2 heads", "other 10"]
     assert ax.get_ylabel() == f"facilitation ({'largest' if over == 'any' else 'mean'} over seeds)"

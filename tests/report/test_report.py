@@ -11,7 +11,7 @@ from matplotlib import pyplot as plt
 
 from cs_heads.analysis.columns import Column
 from cs_heads.analysis.confirm import prove
-from cs_heads.analysis.faithfulness import measure_faithfulness
+from cs_heads.analysis.faithfulness import faithfulness
 from cs_heads.analysis.losses import Loss, Specificity, TaskDrop
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.plot.looks import head_looks, same_looks
@@ -330,7 +330,8 @@ def test_a_folder_is_read_as_the_study_it_holds(folder):
 
 
 def with_faithfulness():
-    found = measure_faithfulness(
+    found = faithfulness(
+        None,
         Planted(HeadGrid(3, 4), {Head(0, 1): 0.5, Head(1, 2): 0.3}),
         {name: one.ranking for name, one in made_comparison().methods.items()},
         n_random=2,
