@@ -12,7 +12,6 @@ from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.columns import Column
 from cs_heads.analysis.confirm import prove
 from cs_heads.analysis.drops import measure_drops
-from cs_heads.experiment.cost import BudgetTooSmallError
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.annealing import annealed_jointly
 from cs_heads.ranking import HeadRanking
@@ -315,11 +314,6 @@ def test_heads_that_were_never_off_have_no_bound_and_come_back_from_a_file(tmp_p
 def test_wrong_arguments_are_refused_before_the_model_runs(wrong, message, model, skills, no_model):
     with pytest.raises(ValueError, match=message):
         cs.atlas(model, skills, progress=False, **wrong)
-
-
-def test_a_budget_below_the_least_is_refused_before_the_model_runs(model, skills, no_model):
-    with pytest.raises(BudgetTooSmallError, match="14 batches of 4 rows"):
-        cs.atlas(model, skills, budget=100, progress=False)
 
 
 def test_one_task_two_of_a_name_and_one_without_unseen_examples_are_refused(model, skills, no_model):

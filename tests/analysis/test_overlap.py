@@ -8,7 +8,7 @@ import pytest
 
 from cs_heads.analysis.overlap import head_overlap
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import Grid, Head, HeadGrid
+from cs_heads.units import Head, HeadGrid
 
 GRID = HeadGrid(2, 4)
 
@@ -99,13 +99,6 @@ def test_the_result_is_json_and_says_where_it_is_from():
     assert record["provenance"]["seed"] == 4
 
 
-def test_two_tasks_of_the_same_layer_are_alike_by_luck_when_their_layer_is_kept():
-    """Three of four heads of one layer each: two in common is the least there can be."""
-    sets = {"a": ["L1H0", "L1H1", "L1H2"], "b": ["L1H1", "L1H2", "L1H3"]}
-    assert head_overlap(sets, grid=GRID, null="layers").pairs[0].p_heads == pytest.approx(1)
-    assert head_overlap(sets, grid=GRID, null="grid").pairs[0].p_heads < 0.3
-
-
 def test_rankings_give_their_top_heads_and_their_grid():
     importance = np.zeros((2, 4))
     importance[0, 1], importance[1, 3] = 2, 1
@@ -158,12 +151,3 @@ def test_heads_that_several_name_come_with_their_names():
 def test_what_cannot_be_held_together_is_refused(sets, more, message):
     with pytest.raises(ValueError, match=message):
         head_overlap(sets, **{"grid": GRID} | more)
-
-
-def test_neurons_share_no_keys_and_values():
-    """Though their rankings know how many key/value heads the model has."""
-    model = {"model": {"key_value_heads": 3}}
-    ranking = HeadRanking("css", np.eye(6), 0, provenance=model, grid=Grid(6, 6, "neurons"))
-    found = head_overlap({"a": ranking, "b": ranking}, k=2)
-    assert found.n_groups is None
-    assert [str(head) for head in found.heads["a"]] == ["L0N0", "L1N1"]

@@ -49,13 +49,13 @@ SKEWED = {"80/20": 0.2, "90/10": 0.1}
 @pytest.mark.parametrize("share", SKEWED.values(), ids=SKEWED)
 def test_heads_that_take_no_more_than_random_ones_seldom_seem_to_where_scores_are_skewed(share):
     rng, below = np.random.default_rng(0), 0
-    for seed in range(100):
+    for seed in range(30):
         found = (rng.random(20) < share).astype(float)
         proof = prove(Drawn(np.ones(20), found, np.full(20, share)), [FOUND], n_random=8, seed=seed)
         below += proof.p_examples < MAX_P
         assert proof.p >= proof.p_examples
-    # Of 100 at .012 more than 4 are seen once in 120 runs.
-    assert below <= 4
+    # Of 30 at .012 more than 2 are seen once in 190 runs.
+    assert below <= 2
 
 
 @pytest.mark.slow

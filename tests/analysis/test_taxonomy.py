@@ -1,7 +1,6 @@
 """Gates taken together: counts by hand, gates against plain Hugging Face, contrasts on what was held out."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,28 +19,15 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import encode_example
 from cs_heads.methods.gating import HeadGates
 from cs_heads.tasks import Task
-from cs_heads.units import Head, HeadGrid
+from tests.analysis.test_gating import made_gates
 from tests.known_heads import WORKING, own_answers, rows_run
 from tests.plain_gates import gated_nll
-
-GRID = HeadGrid(3, 4)
-HARMFUL = Head(1, 1)
 
 
 def gates_of(plus, minus) -> HeadGates:
     plus, minus = np.asarray(plus, dtype=float), np.asarray(minus, dtype=float)
     points = np.stack([plus, plus, minus])[:, :, None]
     return HeadGates(plus, plus, minus, np.zeros((3, len(plus), 1)), points, np.zeros(1, dtype=int), Cost(0))
-
-
-def known_gates(n_seeds: int = 2) -> HeadGates:
-    """Working heads facilitate, one interferes, the others are irrelevant, each seed a little different."""
-    rng = np.random.default_rng(0)
-    minus, plus = rng.uniform(0, 0.1, (n_seeds, 3, 4)), rng.uniform(0.9, 1, (n_seeds, 3, 4))
-    for head in WORKING:
-        minus[:, head.layer, head.head] = 0.95
-    plus[:, HARMFUL.layer, HARMFUL.head] = 0.03
-    return gates_of(plus, minus)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +85,7 @@ def test_soft_gates_give_the_numbers_of_plain_hugging_face(known_folder, experim
 
 
 def test_heads_are_toggled_with_all_others_at_their_gates(experiment):
-    gates = known_gates()
+    gates = made_gates()
     facilitation, irrelevance, _ = toggle_curves(experiment, gates, max_heads=3, n_points=3)
     order = np.argsort(-gates.minus[1].ravel(), kind="stable")
     for point, n in enumerate((1, 2, 3)):
@@ -120,9 +106,9 @@ def test_heads_are_toggled_with_all_others_at_their_gates(experiment):
     ("call", "message"),
     [
         (lambda e: taxonomy({}), "fits must hold one fit or more"),
-        (lambda e: taxonomy({"a": known_gates()}, 0.0), r"threshold must lie in \(0, 1\], got 0"),
-        (lambda e: seed_agreement(known_gates(1)), "gates must have two seeds or more, got 1"),
-        (lambda e: toggle_curves(e, known_gates(), max_heads=7), r"max_heads must be an integer in 1\.\.6"),
+        (lambda e: taxonomy({"a": made_gates()}, 0.0), r"threshold must lie in \(0, 1\], got 0"),
+        (lambda e: seed_agreement(made_gates(1)), "gates must have two seeds or more, got 1"),
+        (lambda e: toggle_curves(e, made_gates(), max_heads=7), r"max_heads must be an integer in 1\.\.6"),
         (lambda e: toggle_curves(e, gates_of(np.ones((1, 2, 4)), np.ones((1, 2, 4)))), "gates must be of the grid"),
         (lambda e: e(np.full((1, 3, 4), 1.5)), r"gates must be in 0\.\.1, got 1\.5"),
     ],
@@ -155,17 +141,6 @@ def test_what_was_held_out_is_measured_under_the_gates_fitted_to_the_others(load
         assert score.score == pytest.approx(gated.mean())
         assert score.baseline == unseen.baseline().mean()
     assert found.to_frame()["kept"].tolist() == [True, False, False, True]
-
-
-def test_a_question_of_what_was_held_out_counts_once(load_known):
-    model = load_known()
-    tasks = formats(model)
-    side = tasks["once"]["b"].held_out.take(20)
-    again = replace(tasks["once"]["b"], held_out=replace(side, examples=side.examples * 4))
-    tasks = {**tasks, "once": {**tasks["once"], "b": again}}
-    found = held_out_contrasts(model, tasks, held_out=["b"], n=100, steps=20, batch_size=4)
-    assert [score.n_examples for score in found.scores] == [20, 40] * 2
-    assert found.notes == ("task 'b' asks 20 different questions in 80 examples: one example of each counts",)
 
 
 def test_formats_that_do_not_pair_up_are_refused_before_the_model_runs(load_known):
