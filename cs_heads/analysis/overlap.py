@@ -234,9 +234,9 @@ def rank_biased_overlap(first: Sequence[Hashable], second: Sequence[Hashable], p
     >>> round(rank_biased_overlap("ab", "ba", persistence=0.5), 3)
     0.5
     """
-    depths = np.arange(1, len(first) + 1)
+    depths = range(1, len(first) + 1)
     shared = np.array([len({*first[:depth]} & {*second[:depth]}) / depth for depth in depths])
-    weighed = (1 - persistence) / persistence * (shared * persistence**depths).sum()
+    weighed = (1 - persistence) / persistence * (shared * persistence ** np.array(depths)).sum()
     return float(weighed + shared[-1] * persistence ** len(first))
 
 

@@ -50,12 +50,6 @@ def test_passengers_that_do_harm_where_the_others_are_on_are_told_apart():
     assert "passengers, left out of the proof: L6H6, L3H2, L7H7 (by themselves they do " in proof.reasons[0]
 
 
-def test_heads_that_are_all_needed_are_all_proved():
-    proof = proved(Planted(GRID, dict.fromkeys(GIVEN, 0.15)))
-    assert (proof.heads, proof.passengers) == (tuple(GIVEN), ())
-    assert proof.reasons[0].startswith("each of the 5 heads is needed")
-
-
 def test_heads_that_stand_in_for_each_other_are_kept_together():
     """Neither is missed while the other is off: what they do together is seen."""
     found = least_of(Planted(GRID, {Head(6, 6): 0.1}, groups={(Head(0, 1), Head(3, 2)): 0.7}))
@@ -71,11 +65,6 @@ def test_it_is_the_first_that_do_nine_tenths_and_costs_a_dozen_masks_on_half_of_
     assert found.heads == (Head(0, 1), Head(3, 2))
     # Each of five on, the first one to three, the passengers; and the set that is proved.
     assert found.spent == most_evaluations(5, 100) == (5 + 3 + 1) * 50 + 100
-
-
-def test_all_are_proved_where_that_is_asked_for():
-    proof = proved(Planted(GRID, {Head(0, 1): 0.6}), least=False)
-    assert (proof.heads, proof.least, proof.passengers) == (tuple(GIVEN), None, ())
 
 
 def test_heads_without_harm_have_no_least_set():

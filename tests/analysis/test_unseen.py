@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cs_heads import Experiment, atlas
+from cs_heads import Experiment
 from cs_heads.analysis.confirm import confirm, prove
 from cs_heads.analysis.drops import specificity
 from cs_heads.analysis.failures import failures
@@ -141,16 +141,6 @@ def test_a_task_of_texts_and_the_same_as_token_ids_are_one(model, whole):
         confirm(model, again, found, controls=None, n_random=1, **QUIET)
 
 
-def test_too_few_that_are_left_are_refused_before_the_model_runs(model, whole, found):
-    """Of 25 unseen examples the search has seen most."""
-    finding, unseen = whole.split(60, seed=0)
-    judged = replace(unseen, examples=(*finding.examples[:15], *unseen.examples[:10]))
-    for judge in (confirm, specificity):
-        with rows_run(model) as rows, pytest.raises(ValueError, match=r"has 10 confirming examples \(15 of 25 unseen"):
-            judge(model, judged, found, controls=None, **QUIET)
-        assert rows == []
-
-
 def test_examples_of_controls_that_the_search_has_used_are_left_out(model, whole, other):
     """Another seed of the proof halves a whole control otherwise."""
     task = whole.split(60, seed=0)[0]
@@ -186,19 +176,6 @@ def test_the_ranking_of_every_method_carries_the_examples_of_its_task_and_contro
     assert {*ranking.examples} == texts.union(*map(read, [experiment, *options.get("controls", ())]))
     again = HeadRanking.from_dict(ranking.to_dict())
     assert (again.examples, again) == (ranking.examples, ranking)
-
-
-def test_an_atlas_judges_on_no_tokens_that_its_search_has_read(model, whole, other):
-    skills = [whole.split(60)[0], other.split(40)[0]]
-    skills = [replace(skill, held_out=replace(skill.held_out, name=skill.name)) for skill in skills]
-    unseen = skills[0].held_out
-    wide = tuple(replace(e, prompt=e.prompt.replace(" ", "  ")) for e in skills[0].examples[:30])
-    mixed = replace(skills[0], held_out=replace(unseen, examples=(*wide, *unseen.examples[:25])))
-    made = atlas(model, [mixed, skills[1]], budget=1200, n=60, n_random=1, k=2, **QUIET)
-    assert left_out(30, 55, unseen.name) in made.notes
-    rest = replace(unseen, examples=unseen.examples[:25])
-    assert made.drops.provenance["tasks"][unseen.name][0]["identity"] == rest.identity
-    assert made.proofs[unseen.name].result.n_examples == 25
 
 
 # A question counts once

@@ -73,26 +73,6 @@ def test_a_group_that_every_task_needs_is_shared_though_no_head_of_it_does_harm_
     assert verdict_on(APART, own=own, heads=FOUND).verdict == "specific"
 
 
-def test_without_a_control_heads_are_localized_and_a_note_says_what_is_not_known():
-    proof = verdict_on()
-    assert (proof.verdict, proof.specificity, proof.localized) == ("localized", None, True)
-    (note,) = proof.notes
-    assert note.startswith(
-        "no controls: heads of this task cannot be distinguished from task-general (universal) heads; give other tasks"
-    )
-    assert f"note: {note}" in str(proof)
-    assert verdict_on(APART).notes == ()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_where_no_head_matters_nothing_is_localized_whatever_the_controls(seed):
-    world = planted_world("no_structure", HeadGrid(16, 16), seed=seed)
-    proof = prove(world.unseen, list(world.grid)[seed : seed + 5], controls=[world.control])
-    assert (proof.verdict, proof.localized) == ("not localized", False)
-    assert proof.specificity.own.low < 0.1
-    assert not any("control" in reason for reason in proof.reasons)
-
-
 def test_only_three_verdicts_say_localized():
     verdicts = ("specific", "shared", "localized", "not localized", "baseline too low", None)
     assert list(map(is_localized, verdicts)) == [True, True, True, False, False, False]

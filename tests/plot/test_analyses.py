@@ -26,7 +26,7 @@ from cs_heads.plot.looks import head_look
 from cs_heads.plot.style import COLUMN, PAGE
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
-from tests.analysis.test_taxonomy import known_gates
+from tests.analysis.test_gating import made_gates
 from tests.methods.planted import Planted
 from tests.plot.looking import clipped, overlapping, smallest, without_letters
 
@@ -171,8 +171,8 @@ ALL = [
     (plot.format_heads, "formats", {}),
     (plot.scale, "scale", {}),
     (plot.depth_profiles, "scale", {}),
-    (plot.taxonomy, lambda: taxonomy({"sums": known_gates(), "code": known_gates()}), {}),
-    (plot.score_ecdf, known_gates, {}),
+    (plot.taxonomy, lambda: taxonomy({"sums": made_gates(), "code": made_gates()}), {}),
+    (plot.score_ecdf, made_gates, {}),
     (plot.toggle_curves, "toggles", {}),
     (plot.contrasts, "contrasts", {}),
 ]
