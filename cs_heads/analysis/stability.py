@@ -30,7 +30,11 @@ class Stability(Record):
 
     @classmethod
     def of(cls, proofs: Sequence[Any]) -> Stability:
-        """What the proofs (``Confirmation``) of all repeats say, each with the cost of its search."""
+        """What the proofs of all repeats say.
+
+        Args:
+            proofs: A ``Confirmation`` for each, ``spent`` with the cost of its search.
+        """
         return cls(
             tuple(each.heads for each in proofs),
             tuple(each.verdict for each in proofs),
