@@ -31,7 +31,7 @@ from joblib import Parallel, delayed
 from recovery_tables import NO_STRUCTURE, arithmetic, certainty_table, draw, recovery_table, verdict_table
 
 import cs_heads as cs
-from cs_heads.analysis.confirm import Confirmation, measure_proof
+from cs_heads.analysis.confirm import Confirmation, prove
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of
 from cs_heads.simulate import SCENARIOS, World, planted_world
 from cs_heads.units import Unit
@@ -170,8 +170,7 @@ def proof(made: World, found: cs.HeadRanking) -> Confirmation:
     """The heads found, on a hundred unseen examples."""
     # One example more draws all anew, and the heads stay.
     fresh = replace(made, n_examples=made.n_examples + 1, n_unseen=100)
-    controls, chance = [("control", fresh.control)], made.scenario.chance
-    return measure_proof(fresh.unseen, found.top(K), exclude=found.shared, chance=chance, controls=controls)
+    return prove(fresh.unseen, found.top(K), exclude=found.shared, controls=[fresh.control])
 
 
 def proved(made: World, size: int, seed: int) -> dict[str, Any]:

@@ -4,9 +4,6 @@ from . import methods as methods
 from . import plot as plot
 from . import simulate as simulate
 from . import tasks as tasks
-from .analysis.acting import ablated as ablated
-from .analysis.acting import bake as bake
-from .analysis.acting import scale as scale
 from .analysis.atlas import atlas as atlas
 from .analysis.atlas_result import Atlas as Atlas
 from .analysis.attention import attention as attention
@@ -21,8 +18,11 @@ from .analysis.faithfulness import faithfulness as faithfulness
 from .analysis.formats import format_heads as format_heads
 from .analysis.gating import taxonomy as taxonomy
 from .analysis.gating import toggle_curves as toggle_curves
+from .analysis.interventions import ablated as ablated
+from .analysis.interventions import bake as bake
+from .analysis.interventions import scale as scale
 from .analysis.overlap import head_overlap as head_overlap
-from .analysis.scale import scale_study as scale_study
+from .analysis.scale_study import scale_study as scale_study
 from .analysis.sparsity import sparsity_curve as sparsity_curve
 from .analysis.universal import universal_heads as universal_heads
 from .cluster import Cluster as Cluster

@@ -10,8 +10,7 @@ import tqdm.notebook
 
 import cs_heads as cs
 from cs_heads import designs, methods, progress
-from cs_heads.analysis.confirm import measure_proof
-from cs_heads.analysis.gating import ablation_curves
+from cs_heads.analysis.confirm import prove
 from cs_heads.progress import counting, expect, one_bar, step
 from cs_heads.tasks import Task
 from tests.known_heads import WORKING, own_answers
@@ -74,10 +73,7 @@ OF_EXPERIMENTS = {
     "gradient": methods.gradient_importance,
     "mediation": partial(methods.mediation, n_pairs=5),
     "gates": partial(methods.fit_gates, **GATES),
-    "confirm": lambda experiment: measure_proof(experiment, WORKING, n_random=3),
-    "ablation curves": lambda experiment: ablation_curves(
-        experiment, methods.fit_gates(cs.Experiment(experiment.model, experiment.task, progress=False), **GATES)
-    ),
+    "confirm": lambda experiment: prove(experiment, WORKING, n_random=3),
 }
 
 

@@ -18,6 +18,18 @@ percentage point: 2 points are a drop of .02. All come with 95 % intervals:
 >>> [round(number, 2) for number in (drop.drop, drop.relative_drop, drop.loss)]
 [0.45, 0.5, 0.69]
 
+``confirm``, ``specificity``, ``sparsity_curve``, ``faithfulness`` and ``format_heads`` take a model and tasks, or no
+model (None) and an **experiment** in place of every task. Anything that answers masks with scores is one, also a
+planted truth. It has a model, settings and examples of its own, of which all count.
+
+>>> import cs_heads as cs
+>>> made = cs.simulate.planted_world("main", cs.HeadGrid(16, 16), seed=0)
+>>> proof = cs.confirm(None, made.unseen, made.planted, controls=[made.control])
+>>> proof.verdict, proof.close
+('specific', False)
+>>> print(proof.specificity.difference)
+0.57 (+0.44 to +0.68)
+
 An analysis takes tasks in roles: the *own* task of the heads, *siblings* (other data of the same capability),
 *controls*, and *suites*, whose mean counts. Each judges on the side of a task that no heads were found with, and
 refuses a task that shares a question with that; so do ``confirm`` and ``compare``. Each is one function; its result

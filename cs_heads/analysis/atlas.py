@@ -9,9 +9,10 @@ from typing import Any, cast
 from typing_extensions import Unpack
 
 from cs_heads.analysis.atlas_result import Atlas, needed_by_most
-from cs_heads.analysis.confirm import measure_proof
-from cs_heads.analysis.drops import Column, measure_drops
-from cs_heads.analysis.least import most_evaluations as most_of_least
+from cs_heads.analysis.columns import Column
+from cs_heads.analysis.confirm import prove
+from cs_heads.analysis.drops import measure_drops
+from cs_heads.analysis.least_set import most_evaluations as most_of_least
 from cs_heads.analysis.random_comparison import N_RANDOM, first_round, most_evaluations
 from cs_heads.analysis.random_heads import random_sets
 from cs_heads.arguments import check_integer, check_one_of, check_seed, check_weight
@@ -126,7 +127,7 @@ def atlas(
         )
         rankings = {name: found for name, found in zip(names, joint.rankings, strict=True) if found is not None}
         apart = {frozenset((names[i], names[j])) for i, j in pairs}
-        kin = {name: [other for other in rankings if frozenset((other, name)) in apart] for name in rankings}
+        kin = {name: tuple(other for other in rankings if frozenset((other, name)) in apart) for name in rankings}
         top = {name: found.top(k) for name, found in rankings.items()}
         step("random heads")
         universal = needed_by_most(judged.grid, joint.losses, joint.errors, [*rankings], kin)
@@ -141,17 +142,16 @@ def atlas(
             first.append(first_round(unseen[name], sets, seed))
         measure_together(first)
         proofs = {
-            name: measure_proof(
+            name: prove(
                 unseen[name],
                 top[name],
                 exclude=apart_of[name],
-                name=name,
-                controls=[(other, unseen[other]) for other in rankings if other not in (name, *kin[name])],
-                kin=[(other, unseen[other]) for other in kin[name]],
+                controls=[unseen[other] for other in rankings if other not in (name, *kin[name])],
+                kin=[unseen[other] for other in kin[name]],
                 n_random=n_random,
                 seed=seed,
             )
-            for name, found in rankings.items()
+            for name in rankings
         }
         step("matrix")
         heads = {name: proof.heads for name, proof in proofs.items()}
@@ -167,11 +167,11 @@ def atlas(
             k=k,
             left_out={**unread, **{names[place]: why for place, why in joint.left_out.items()}},
             spent=sum(one.spent for one in (*finding, *unseen.values())),
+            kin={name: others for name, others in kin.items() if others},
             notes=(*said, *same, *fitted, *((_FEW.format(len(rankings)),) if few else ())),
             provenance={
                 **judged.provenance(),
                 "tasks": {task.name: one.provenance().get("task") for task, one in zip(listed, finding, strict=True)},
-                "kin": {name: others for name, others in kin.items() if others},
                 "search": {"spent": sum(one.spent for one in finding), "compute_dtype": searching.compute_dtype},
                 "budget": budget,
                 "n_random": n_random,

@@ -49,6 +49,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
         errors: The standard errors of these; NaN for a head that was never off.
         drops: What the heads of each skill take from every skill on unseen examples.
         proofs: The verdict on the heads of each skill.
+        kin: Skills that are no controls of each other, since they share questions or ask for the same.
         k: Heads of each skill that were searched for; the fewest of them that do nine tenths of the harm are proved.
         left_out: Skills that the model cannot do, and why.
         spent: Example-evaluations.
@@ -74,6 +75,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
     spent: int
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
+    kin: dict[str, tuple[str, ...]] = field(default_factory=dict)
     command: str = ""
     seconds: float | None = None
 
@@ -163,12 +165,6 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
         own = np.eye(len(losses), dtype=bool)
         kin = np.array([[other in self.kin.get(name, ()) for other in self.skills] for name in self.skills])
         return float(np.nanmean(losses[own])), float(np.nanmean(losses[~own & ~kin]))
-
-    @property
-    def kin(self) -> dict[str, tuple[str, ...]]:
-        """Skills that are no controls of each other, since they share questions or ask for the same."""
-        told = self.provenance.get("kin", {})
-        return {name: tuple(x for x in told[name] if x in self.rankings) for name in self.rankings if name in told}
 
     def linkage(self) -> Float[np.ndarray, "merge 4"]:
         """The tree of skills by the heads they need, as SciPy's dendrograms take it (average linkage).

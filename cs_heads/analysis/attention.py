@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import heads_of
+from cs_heads.analysis.found_heads import heads_of
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_list, check_seed
 from cs_heads.cluster import ModelLike, local_model

@@ -14,8 +14,9 @@ import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Column, measure_drops
-from cs_heads.analysis.faithfulness import Faithfulness, check_shares, measure_faithfulness
+from cs_heads.analysis.columns import Column
+from cs_heads.analysis.drops import measure_drops
+from cs_heads.analysis.faithfulness import Faithfulness, check_shares, faithfulness
 from cs_heads.analysis.losses import Specificity, TaskDrop
 from cs_heads.analysis.overlap import rank_biased_overlap, spearman, top_overlap
 from cs_heads.analysis.random_heads import random_orders
@@ -44,7 +45,6 @@ from cs_heads.record import Proportion, Record, json_ready
 from cs_heads.settings import SettingsArguments, check_method_options
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, check_controls, finding_side, without_kin
-from cs_heads.tasks.controls import AUTO
 from cs_heads.units import Grid, Unit
 
 _MOST = 10
@@ -95,6 +95,7 @@ class Comparison(Result, Drawable, picture="comparison"):
         notes: What a small grid made otherwise, which default controls do not count or are left out, and why
             faithfulness could not be measured.
         faithfulness: Of the rankings, where shares of units to keep were asked for.
+        default_controls: Whether the controls are the default ones.
     """
 
     methods: dict[str, Compared]
@@ -106,16 +107,12 @@ class Comparison(Result, Drawable, picture="comparison"):
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
     faithfulness: Faithfulness | None = None
+    default_controls: bool = False
 
     @property
     def random_drop(self) -> Float[np.ndarray, " k"]:
         """Mean drop of random heads: the line a method must beat."""
         return self.random_drops.mean(axis=0)
-
-    @property
-    def default_controls(self) -> bool:
-        """Whether the controls are the default ones."""
-        return self.provenance.get("controls_from") == AUTO
 
     def specificity(self, method: str) -> Specificity | None:
         """What a method's top heads take from the task and from each control that counts; None where none does.
@@ -223,7 +220,7 @@ class Comparison(Result, Drawable, picture="comparison"):
             a, b, longest = one.ranking, other.ranking, self.random_drops.shape[1]
             biased = rank_biased_overlap(a.top(longest), b.top(longest))
             rows.append((first, second, top_overlap(a, b, self.k), biased, spearman(a, b)))
-        return pd.DataFrame(rows, columns=columns).astype({"spearman": float})
+        return pd.DataFrame(rows, columns=columns)
 
     def to_dict(self) -> dict[str, Any]:
         """The whole comparison but for the rankings' importances, JSON-ready."""
@@ -362,6 +359,7 @@ def compare(
         kin = [*kin_of(judged, task, seed)] if automatic else kin
         said = (*(default_note(names, counted) if automatic else ()), *left_out_note(judged, kin, automatic))
         kept, limits = _faithful(judged, compared, shares, n_random, seed)
+        asked = {"budget": budget, "n_random": n_random, "contrast": contrast, "seed": seed, "shares": shares}
         return Comparison(
             methods=compared,
             random_drops=random_drops(own[0], random)[0][:, 1:],
@@ -371,16 +369,8 @@ def compare(
             refused={name: str(error) for name, error in refused.items()},
             notes=(*notes, *left_out, *fewer, *same_tokens, *drawn, *said, *limits),
             faithfulness=kept,
-            provenance={
-                **judged.provenance(),
-                "budget": budget,
-                "n_random": n_random,
-                "controls": [other.task.name for other in others],
-                "controls_from": AUTO if automatic else "given" if others else None,
-                "contrast": contrast,
-                "seed": seed,
-                **({} if shares is None else {"shares": shares}),
-            },
+            default_controls=automatic,
+            provenance=judged.provenance() | {"controls": [other.task.name for other in others], **asked},
         )
 
 
@@ -450,7 +440,7 @@ def _faithful(
         return None, ()
     rankings = {name: one.ranking for name, one in compared.items()}
     try:
-        found = measure_faithfulness(judged, rankings, shares=shares, n_random=n_random, seed=seed)
+        found = faithfulness(None, judged, rankings, shares=shares, n_random=n_random, seed=seed)
     except BaselineTooLowError as error:
         # What the searches found is not lost.
         return None, (f"faithfulness cannot be measured: {error}",)

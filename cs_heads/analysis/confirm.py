@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Column, Found, check_columns, heads_of, measure_drops, model_of
-from cs_heads.analysis.least import LeastSet, least_set
-from cs_heads.analysis.least import most_evaluations as most_of_least
+from cs_heads.analysis.columns import Column, Judged, check_columns, check_own
+from cs_heads.analysis.drops import measure_drops
+from cs_heads.analysis.found_heads import Found, heads_of, model_of
+from cs_heads.analysis.least_set import LeastSet, least_set
+from cs_heads.analysis.least_set import most_evaluations as most_of_least
 from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
 from cs_heads.analysis.random_comparison import N_RANDOM, compare_with_random, most_evaluations
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
 from cs_heads.analysis.stability import Stability, search_of
 from cs_heads.analysis.verdict import Verdict, is_localized, judge
-from cs_heads.arguments import check_integer, check_list, check_seed, check_type
+from cs_heads.arguments import check_integer, check_seed, check_type
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
@@ -42,8 +44,8 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import (
     ExperimentLike,
     chance_of,
-    check_is_experiment,
     measured,
+    name_of,
     preparation_of,
     provenance_of,
 )
@@ -55,7 +57,8 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.record import Proportion
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, check_controls, without_kin
-from cs_heads.tasks.controls import AUTO, alike
+from cs_heads.tasks.controls import alike
+from cs_heads.tasks.sides import check_is_task
 from cs_heads.units import HeadLike, Unit, as_heads
 
 
@@ -83,6 +86,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         least: Which of the heads given these are, where the fewest of them were sought that do nine tenths of the harm.
         but_for: Controls of the task's form that lose much, where it is *specific* but for these.
         stability: How often heads and verdict come again with other seeds, where ``repeats`` were asked for.
+        default_controls: Whether the controls are the default ones.
         close_because: Why another verdict is compatible with the intervals (None: none is).
         notes: What the verdict cannot tell.
 
@@ -114,6 +118,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     but_for: tuple[str, ...] = ()
     least: LeastSet | None = None
     stability: Stability | None = None
+    default_controls: bool = False
     close_because: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -141,11 +146,6 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     def passengers(self) -> tuple[Unit, ...]:
         """Heads given that add little to the harm of the others, and are not proved."""
         return () if self.least is None else self.least.passengers
-
-    @property
-    def default_controls(self) -> bool:
-        """Whether the controls are the default ones."""
-        return self.provenance.get("controls_from") == AUTO
 
     @property
     def close(self) -> bool:
@@ -225,12 +225,12 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
 @one_bar("confirm")
 def confirm(
-    model: ModelLike,
-    task: Task,
+    model: ModelLike | None,
+    task: Judged,
     heads: Found,
     *,
     k: int | None = None,
-    controls: Sequence[Task] | str | None = "auto",
+    controls: Sequence[Judged] | str | None = "auto",
     seed: int = 0,
     exclude: Found | None = None,
     off: Found | None = None,
@@ -264,7 +264,8 @@ def confirm(
     of each task's examples beforehand. Each of ``repeats`` takes a search and a proof more.
 
     Args:
-        model: A model, the name of one, or a ``Cluster``.
+        model: A model, the name of one, or a ``Cluster``; None: ``task`` and ``controls`` are experiments, of which no
+            controls are the default (see ``cs_heads.analysis``).
         task: The task that the heads were found on; it holds out 20 examples or more.
         heads: A ranking, or a list of heads. Examples that a ranking was found on, of the task or its controls, are
             left out, and a note says how many; a list does not say which these are.
@@ -304,8 +305,7 @@ def confirm(
     check_integer("n", n, MIN_CORRECT)
     check_integer("n_random", n_random, 1)
     check_type("least", least, bool)
-    search = search_of(heads, check_controls(controls, task)) if check_integer("repeats", repeats, 0) else None
-    given, kin = without_kin(check_controls(controls, task), task)
+    check_integer("repeats", repeats, 0)
     judged: dict[str, Any] = {"k": k, "controls": controls, "exclude": exclude, "n": n, "n_random": n_random}
     if isinstance(heads, HeadRanking):
         exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
@@ -313,14 +313,69 @@ def confirm(
         as_heads("heads", heads)
     ranked = {"exclude": exclude, "off": off}
     exclude, off = as_heads("exclude", () if exclude is None else exclude), as_heads("off", () if off is None else off)
-    seen = found_on(heads)
+    how: dict[str, Any] = {"exclude": [*exclude, *off], "n_random": n_random, "seed": seed, "least": least}
+    if model is None:
+        if repeats:
+            raise ValueError(f"repeats must be 0 for an experiment, which has no search to repeat, got {repeats}")
+        others: list[Any] = [] if controls is None or isinstance(controls, str) else [*controls]
+        check_own([task, *others], settings)
+        own, *others = (Without(each, off) for each in (task, *others))
+        return prove(own, heads, k=k, controls=others, **how)
+    check_is_task(task)
+    whole = cast(Task, task)
+    search = search_of(heads, check_controls(controls, whole)) if repeats else None
+    proof = _prove_unseen(
+        model, whole, heads, k=k, controls=controls, n=n, off=off, ranked=ranked, how=how, settings=settings
+    )
+    if search is None:
+        return proof
+
+    def again(number: int) -> Confirmation:
+        repeated = {**search, "seed": search["seed"] + number}
+        found = find_heads(model, whole, off=off, **repeated, **settings)
+        once = confirm(model, whole, found, off=off, seed=repeated["seed"], least=least, **judged, **settings)
+        return replace(once, spent=once.spent + found.spent)
+
+    stability = Stability.of([again(number) for number in range(1, repeats + 1)])
+    reasons = (*proof.reasons, stability.told)
+    return replace(proof, stability=stability, reasons=reasons, spent=proof.spent + stability.spent)
+
+
+def _prove_unseen(
+    model: ModelLike,
+    task: Task,
+    heads: Found,
+    *,
+    k: int | None,
+    controls: Sequence[Any] | str | None,
+    n: int,
+    off: Sequence[HeadLike],
+    ranked: Mapping[str, Any],
+    how: dict[str, Any],
+    settings: SettingsArguments,
+) -> Confirmation:
+    """``prove`` on the unseen side of a task and its controls: what ``confirm`` says of a model.
+
+    Args:
+        model: As of ``confirm``.
+        task: As of ``confirm``.
+        heads: As of ``confirm``.
+        k: As of ``confirm``.
+        controls: As of ``confirm``.
+        n: As of ``confirm``.
+        off: Heads that are off throughout.
+        ranked: Rankings by the name of the argument, of which the weights must be the model's.
+        how: More arguments of ``prove``.
+        settings: As of ``Experiment``.
+    """
+    given, kin = without_kin(check_controls(controls, task), task)
+    seed, seen, automatic = how["seed"], found_on(heads), isinstance(controls, str)
     sides, left_out = judged_sides(task, given, n, seed, seen)
     with Experiment(model, sides[0], **settings) as made:
         chosen = heads_of(made.grid, heads, k, model=model_of(made))
         for option, each in ranked.items():
             check_ranked(option, each, made)
         # Read before anything runs, so that a control that cannot be measured is refused at once.
-        automatic = isinstance(controls, str)
         chosen_sides = None if automatic else sides[1:]
         others, names, fewer = control_experiments(made, task, chosen_sides, n=n, seed=seed, seen=seen)
         (experiment, *others), same = unseen_tokens([made, *others], task, seen)
@@ -329,41 +384,16 @@ def confirm(
         twice = {experiment.grid.resolve(head) for head in off} & {*chosen}
         if twice:
             raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
-        proof = measure_proof(
-            Without(experiment, off),
-            chosen,
-            exclude=[*exclude, *off],
-            name=experiment.task.name,
-            controls=[(other.task.name, Without(other, off)) for other in others],
-            defaults=names if automatic else None,
-            kin=[(other.task.name, Without(other, off)) for other in beside],
-            n_random=n_random,
-            seed=seed,
-            least=least,
-        )
+        own, *without = (Without(each, off) for each in (experiment, *others, *beside))
+        how = {**how, "controls": without[: len(others)], "kin": without[len(others) :]}
+        proof = prove(own, chosen, defaults=names if automatic else None, **how)
         said = (*left_out, *fewer, *same, *left_out_note(experiment, kin, automatic, beside))
         said = (*said, *cast_note(heads, made), *(() if seen else (UNTOLD,)))
         if proof.verdict == "baseline too low":
-            own = Without(experiment, off)
             said = (remedy(own, own.baseline()), *said)
         # Their own count has what the ablation ran beforehand.
         spent = sum(each.spent for each in (experiment, *others, *beside))
-    proof = replace(proof, spent=spent, notes=(*proof.notes, *said))
-    if search is None:
-        return proof
-    again: list[Confirmation] = []
-    for _ in range(repeats):
-        search["seed"] += 1
-        found = find_heads(model, task, off=off, **search, **settings)
-        once = confirm(model, task, found, off=off, seed=search["seed"], least=least, **judged, **settings)
-        again.append(replace(once, spent=once.spent + found.spent))
-    stability = Stability(
-        heads=tuple(once.heads for once in again),
-        verdicts=tuple(once.verdict for once in again),
-        spent=sum(once.spent for once in again),
-    )
-    reasons = (*proof.reasons, stability.told)
-    return replace(proof, stability=stability, reasons=reasons, spent=spent + stability.spent)
+    return replace(proof, spent=spent, notes=(*proof.notes, *said))
 
 
 def most_of_proof(k: int, n: int, others: Sequence[int], n_random: int = N_RANDOM, *, least: bool = True) -> int:
@@ -381,99 +411,72 @@ def most_of_proof(k: int, n: int, others: Sequence[int], n_random: int = N_RANDO
 
 
 @one_bar("confirm", outermost=True)
-def measure_proof(
+def prove(
     experiment: ExperimentLike,
     heads: Found,
     *,
+    k: int | None = None,
     exclude: Sequence[HeadLike] = (),
-    name: str = "task",
-    chance: float | None = None,
-    controls: Sequence[tuple[str, ExperimentLike]] = (),
+    controls: Sequence[ExperimentLike] = (),
     defaults: Sequence[str] | None = None,
-    kin: Sequence[tuple[str, ExperimentLike]] = (),
+    kin: Sequence[ExperimentLike] = (),
     n_random: int = N_RANDOM,
     seed: int = 0,
     least: bool = True,
 ) -> Confirmation:
-    """``confirm`` for experiments of any kind: ablate heads on every example, beside random heads of the same layers.
+    """``confirm`` on all examples of experiments: of several that ask one question the first, and none found on.
 
-    Of several examples that ask one question the first is measured, and of those that a ranking was found on none;
-    notes say how many. Heads of a list do not say what they were found on. A layer that random sets would use up gives
-    way to others, and the notes say so.
+    A layer that random sets would use up gives way to others, and the notes say so. Random sets are as large as all
+    heads given also where the least set is proved, since which are the fewest is chosen by their harm.
 
     Args:
         experiment: On the task of the heads.
-        heads: The heads, or a ranking, whose heads found are meant.
-        exclude: Heads that random sets have none of, such as the shared ones of a ranking: on a small grid these would
-            be in most of them, and hide what ``heads`` do.
-        name: Of the task.
-        chance: The score of guessing (None: that of the experiment's task, or its own ``chance``, else 0).
-        controls: ``(name, experiment)`` of other tasks; all that can tell count in the verdict.
+        heads: The heads, or a ranking.
+        k: Heads taken of a ranking (None: as many as it was searched for).
+        exclude: Heads that random sets have none of.
+        controls: Of other tasks; all that can tell count in the verdict.
         defaults: Names of the default controls, also of those that could not be measured; None where ``controls`` were
             chosen by the caller.
-        kin: ``(name, experiment)`` of tasks that ask for the same in other words.
+        kin: Of tasks that ask for the same in other words.
         n_random: Random sets of heads, or all there are.
         seed: Draws the random sets, the examples that each has first, and intervals.
-        least: Prove the fewest of the heads that do nine tenths of their harm (``cs_heads.analysis.least``). Random
-            sets are as large as all of them, since which are the fewest is chosen by their harm.
-
-    Returns:
-        The verdict and its reasons, and what the heads take from the task, beside the random sets, and from each
-        control.
+        least: Prove the fewest of the heads that do nine tenths of their harm (``cs_heads.analysis.least_set``).
 
     Raises:
         ValueError: Heads outside the grid, named twice, also in ``exclude``, or too many to leave as many others;
             controls of one name. Raised before anything is measured.
-
-    >>> from cs_heads.units import HeadGrid
-    >>> from cs_heads.simulate import planted_world
-    >>> made = planted_world("main", HeadGrid(16, 16), seed=0)
-    >>> measure_proof(made.unseen, made.planted).verdict
-    'localized'
-    >>> proof = measure_proof(made.unseen, made.planted, controls=[("another task", made.control)])
-    >>> proof.verdict, proof.close
-    ('specific', False)
-    >>> print(proof.specificity.difference)
-    0.57 (+0.44 to +0.68)
     """
-    check_seed(seed)
-    check_integer("n_random", n_random, 1)
-    _check_experiments(experiment, "controls", controls)
-    _check_experiments(experiment, "kin", kin)
-    beside = [*controls, *kin]
-    (experiment, *parts), left_out = unseen_parts([experiment, *(each for _, each in beside)], found_on(heads))
-    beside = [(name, other) for (name, _), other in zip(beside, parts, strict=True)]
+    (experiment, *parts), left_out = unseen_parts([experiment, *controls, *kin], found_on(heads))
+    controls, kin = parts[: len(controls)], parts[len(controls) :]
     grid = experiment.grid
-    heads, exclude = heads_of(grid, heads), [grid.resolve(head) for head in as_heads("exclude", exclude)]
-    found, without = grid.mask(heads), grid.mask(exclude)
-    if (found & without).any():
+    heads, exclude = heads_of(grid, heads, k, model=model_of(experiment)), [grid.resolve(head) for head in exclude]
+    found, apart = grid.mask(heads), grid.mask(exclude)
+    if (found & apart).any():
         both = [str(head) for head in heads if head in exclude]
         raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
     check_k(len(heads), grid)
-    drawn = random_sets(grid, found, without, n_random, seed)
-    others = [
-        Column(name, "control" if place < len(controls) else "sibling", (other,))
-        for place, (name, other) in enumerate(beside)
-    ]
+    drawn = random_sets(grid, found, apart, n_random, seed)
+    others = [Column(name_of(each), "control", (each,)) for each in controls]
+    others += [Column(name_of(each), "sibling", (each,)) for each in kin]
     if others:
         check_columns(others)
-    sizes = [other.n_examples for _, other in beside]
-    prepared = preparation_of(experiment, *(each for _, each in beside))
-    expect(prepared + most_of_proof(len(heads), experiment.n_examples, sizes, len(drawn), least=least))
-    chance = chance_of(experiment) if chance is None else chance
+    n, sizes = experiment.n_examples, [each.n_examples for each in parts]
+    expect(preparation_of(experiment, *parts) + most_of_proof(len(heads), n, sizes, len(drawn), least=least))
+    chance = chance_of(experiment)
     own = explicit(grid, [[], heads])
     baseline, ablated = measured(experiment, own)
-    fewest = least_set(experiment, heads, baseline, ablated, chance) if least else None
+    fewest = least_set(experiment, heads, baseline, ablated) if least else None
     if fewest is not None and fewest.passengers:
         heads = fewest.heads
         own = explicit(grid, [[], heads])
         ablated = measured(experiment, own[1:])[0]
-    measure_together([Asked(experiment, own), *(Asked(other, own) for _, other in beside if other.grid == grid)])
-    like = like_note(found, without, drawn)
+    measure_together([Asked(experiment, own), *(Asked(other, own) for other in parts if other.grid == grid)])
+    like = like_note(found, apart, drawn)
     if fewest is not None:
         like = f"{like.removesuffix(',')}, {found.sum()} in a set,"
     random = compare_with_random(experiment, drawn, baseline, ablated, like=like, seed=seed)
-    result = task_drop(name, chance, [(baseline, ablated)], seed, [baseline_too_low(experiment, baseline, chance)])
+    low = baseline_too_low(experiment, baseline, chance)
+    result = task_drop(name_of(experiment), chance, [(baseline, ablated)], seed, [low])
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
     drops = () if controlled is None else tuple(controlled.drops["heads"].values())
     taken, carried = drops[: len(controls)], drops[len(controls) :]
@@ -491,20 +494,13 @@ def measure_proof(
         least=fewest,
         controls=taken,
         kin=carried,
-        spent=2 * len(baseline) + random.spent + sum(part.spent for part in (fewest, controlled) if part is not None),
-        provenance={
-            **provenance_of(experiment),
-            "n_random": n_random,
-            "apart": list(map(str, exclude)),
-            "controls": [control.task for control in taken],
-            "kin": [each.task for each in carried],
-            "controls_from": AUTO if defaults is not None else "given" if taken else None,
-            "seed": seed,
-        },
+        spent=2 * n + random.spent + sum(part.spent for part in (fewest, controlled) if part is not None),
+        provenance=provenance_of(experiment) | {"n_random": n_random, "apart": list(map(str, exclude)), "seed": seed},
         specificity=said.specificity,
         but_for=said.but_for,
+        default_controls=defaults is not None,
         close_because=said.close,
-        notes=(*said.notes, *drawn_notes(grid, found, without, drawn), *left_out),
+        notes=(*said.notes, *drawn_notes(grid, found, apart, drawn), *left_out),
     )
 
 
@@ -518,17 +514,9 @@ def _share(share: float) -> str:
     return "unknown" if np.isnan(share) else f"{share:.2f}"
 
 
-def _of_the_form(experiment: ExperimentLike, controls: Sequence[tuple[str, ExperimentLike]]) -> list[str]:
+def _of_the_form(experiment: ExperimentLike, controls: Sequence[ExperimentLike]) -> list[str]:
     """The controls that share a form with a task, by name; what has no task shares none."""
-    task, tasks = task_of(experiment), {name: task_of(other) for name, other in controls}
+    task, tasks = task_of(experiment), {name_of(each): task_of(each) for each in controls}
     if not isinstance(task, Task):
         return []
     return alike(task, {name: other for name, other in tasks.items() if isinstance(other, Task)})
-
-
-def _check_experiments(experiment: Any, name: str, others: Any) -> None:
-    check_is_experiment("experiment", experiment)
-    for other in check_list(name, others, "pairs, a name and an experiment"):
-        if not isinstance(other, tuple | list) or len(other) != 2:
-            raise ValueError(f"{name} must be a list of pairs, a name and an experiment, got {other!r:.80}")
-        check_is_experiment(f"{name}[{other[0]!r}]", other[1])

@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.losses import Interval, mean_interval
+from cs_heads.analysis.intervals import Interval, mean_interval
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_list, check_mapping, check_seed
 from cs_heads.cluster import ModelLike, local_model

@@ -14,8 +14,8 @@ from jaxtyping import Bool
 from scipy.stats import entropy
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import Found, heads_of, model_of
-from cs_heads.analysis.losses import wilson_interval
+from cs_heads.analysis.found_heads import Found, sets_of
+from cs_heads.analysis.intervals import wilson_interval
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_one_of
 from cs_heads.cluster import ModelLike
@@ -203,7 +203,7 @@ def failures(
         found = heads if isinstance(heads, Mapping) else {task.name: heads}
         if INTACT in found:
             raise ValueError(f"heads must not be named {INTACT!r}: that is the model with no head off")
-        named = {name: heads_of(experiment.grid, each, k, model=model_of(experiment)) for name, each in found.items()}
+        named = sets_of(experiment, found, k)
         masks = explicit(experiment.grid, [[], *named.values()])
         sets, provenance = (INTACT, *named), dict(experiment.provenance())
         written: dict[str, tuple[str, ...]] = {}

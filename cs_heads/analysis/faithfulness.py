@@ -18,18 +18,17 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import heads_of, model_of, unseen_columns
-from cs_heads.analysis.losses import Interval, wilson_interval
+from cs_heads.analysis.columns import Judged, in_role, unseen_columns
+from cs_heads.analysis.found_heads import heads_of, model_of
+from cs_heads.analysis.intervals import Interval, wilson_interval
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_list, check_seed, fits, in_line
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import different
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, remedy
-from cs_heads.experiment.controls import found_on, unseen_parts
 from cs_heads.experiment.protocol import (
     ExperimentLike,
-    check_is_experiment,
     check_response,
     measured,
     name_of,
@@ -41,8 +40,6 @@ from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Record
 from cs_heads.settings import SettingsArguments
-from cs_heads.tasks import Task
-from cs_heads.tasks.sides import check_is_task
 from cs_heads.units import Grid
 
 SHARES = (0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
@@ -172,102 +169,10 @@ def areas(
     return faithful @ weights, np.abs(1 - faithful) @ weights
 
 
-@one_bar("faithfulness", outermost=True)
-def measure_faithfulness(
-    experiment: ExperimentLike,
-    rankings: HeadRanking | Mapping[str, HeadRanking],
-    *,
-    shares: Sequence[int | float] = SHARES,
-    response: str | None = None,
-    n_random: int = 4,
-    seed: int = 0,
-) -> Faithfulness:
-    """``faithfulness`` on any experiment, of one example of each question that no ranking was found on.
-
-    The intact model and the one with nothing kept are measured first, and nothing else where they are too close.
-    ``spent`` counts every different mask on every example, with what the ablation runs beforehand.
-
-    Args:
-        experiment: What is asked.
-        rankings: A ranking of the experiment's units, or several by name.
-        shares: Of the units kept.
-        response: ``"score"``, ``"probability"`` or ``"margin"`` (None: the margin where the experiment has one, else
-            the score).
-        n_random: Random orders.
-        seed: Draws the random orders, and the bootstrap.
-
-    Returns:
-        As of ``faithfulness``, by the names of ``rankings`` (of one alone, by its method).
-
-    Raises:
-        ValueError: No ranking, one of another grid, shares outside 0..1, or a response that the experiment has not.
-            Raised before anything is measured.
-        BaselineTooLowError: The intact model cannot do the task, or its mean response is not clearly (by three standard
-            errors) above that with nothing kept.
-    """
-    shares, rankings = _check(rankings, shares, response, n_random, seed)
-    check_is_experiment("experiment", experiment)
-    [experiment], left_out = unseen_parts([experiment], found_on(rankings))
-    grid = experiment.grid
-    for name, ranking in rankings.items():
-        heads_of(grid, ranking, name=f"found[{name!r}]", model=model_of(experiment))
-    response = _default_response(experiment) if response is None else response
-    ask = responding(experiment, response)
-    kept, notes = _numbers_kept(shares, grid)
-
-    expect((2 + (len(rankings) + n_random) * len(kept)) * experiment.n_examples + preparation_of(experiment))
-    ends = np.stack([np.zeros(grid.shape, dtype=bool), np.ones(grid.shape, dtype=bool)])
-    intact, empty = ask(ends, None)
-    _check_clear(experiment, measured(experiment, ends[:1], None)[0], intact, empty, response)
-
-    orders = [np.array([grid.index(unit) for unit in ranking.order]) for ranking in rankings.values()]
-    rng = np.random.default_rng([seed, 1])
-    orders += [rng.permutation(grid.size) for _ in range(n_random)]
-    masks = np.concatenate([_kept_alone(grid, order, kept) for order in orders])
-    once, place = different(np.concatenate([ends, masks]))
-    responses = np.stack([intact, empty])
-    if len(once) > 2:
-        responses = np.concatenate([responses, ask(once[2:], None)])
-
-    n = experiment.n_examples
-    # The same resamples of the examples for every circuit, the intact model and the one with nothing kept.
-    counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=_RESAMPLES)
-    faithful = _faithful(responses.mean(axis=1)[None])[0]
-    resampled = _faithful(counts @ responses.T / n)
-    # Of equal answers a bootstrap knows nothing: where all are right or wrong, as many as may hide in n examples.
-    reach = wilson_interval(0, n)[1] / float(intact.mean() - empty.mean()) if response == "score" else 0.0
-    at = place[2:].reshape(len(orders), len(kept))
-    return Faithfulness(
-        curves={
-            name: _curve(np.array(kept), responses[row].mean(axis=1), faithful[row], resampled[:, row], reach)
-            for name, row in zip(rankings, at, strict=False)
-        },
-        kept=kept,
-        unit=grid.word,
-        response=response,
-        intact=float(intact.mean()),
-        empty=float(empty.mean()),
-        spent=len(once) * n + preparation_of(experiment),
-        random=faithful[at[len(rankings) :]] if n_random else None,
-        provenance={
-            **provenance_of(experiment),
-            "shares": [float(share) for share in shares],
-            "response": response,
-            "n_random": n_random,
-            "seed": seed,
-        },
-        notes=(
-            *left_out,
-            *notes,
-            *(note for name, ranking in rankings.items() for note in _order_notes(name, ranking)),
-        ),
-    )
-
-
 @one_bar("faithfulness")
 def faithfulness(
-    model: ModelLike,
-    task: Task,
+    model: ModelLike | None,
+    task: Judged,
     found: HeadRanking | Mapping[str, HeadRanking],
     *,
     shares: Sequence[int | float] = SHARES,
@@ -291,12 +196,12 @@ def faithfulness(
     what it was trained to compute.
 
     Args:
-        model: A model, the name of one, or a ``Cluster``.
+        model: A model, the name of one, or a ``Cluster``; None: ``task`` is an experiment (see ``cs_heads.analysis``).
         task: The task that the units were found on.
         found: A ranking of the units of ``settings``, or several by name.
         shares: Of the units kept, between 0 and 1; those of MIB by default.
-        response: ``"margin"``, ``"probability"`` or ``"score"``, as of ``Experiment.respond`` (None: the margin, or the
-            score of a task that a scorer judges).
+        response: ``"margin"``, ``"probability"`` or ``"score"``, as of ``Experiment.respond`` (None: the margin where
+            the experiment has one, else the score, as of a task that a scorer judges).
         n: Unseen examples at most.
         n_random: Random orders of all units, for comparison.
         seed: Draws the random orders, and the bootstrap.
@@ -307,18 +212,77 @@ def faithfulness(
         ``[set, share]``. ``areas()`` is a table of CPR and CMD.
 
     Raises:
-        ValueError: What ``measure_faithfulness`` refuses, or a task without 20 unseen examples. Raised before the model
-            runs.
-        BaselineTooLowError: As in ``measure_faithfulness``.
+        ValueError: No ranking, one of another grid, shares outside 0..1, a response that the experiment has not, or a
+            task without 20 unseen examples. Raised before the model runs.
+        BaselineTooLowError: The intact model cannot do the task, or its mean response is not clearly (by three standard
+            errors) above that with nothing kept; nothing else is measured then.
     """
     check_seed(seed)
-    check_is_task(task)
-    _, found = _check(found, shares, response, n_random, seed)
-    with unseen_columns(model, {task.name: task}, [], found, n=n, seed=seed, settings=settings) as columns:
-        experiment = columns[0].parts[0]
-        options: dict[str, Any] = {"shares": shares, "response": response, "n_random": n_random, "seed": seed}
-        measured = measure_faithfulness(experiment, found, **options)
-        return replace(measured, notes=(*measured.notes, *columns[0].notes))
+    check_integer("n_random", n_random, 0)
+    shares, rankings = check_shares(shares), _rankings(found)
+    if response is not None:
+        check_response(response)
+    with unseen_columns(model, in_role("own", [task]), rankings, n=n, seed=seed, settings=settings) as columns:
+        [experiment], left_out = columns[0].parts, columns[0].notes
+        for name, ranking in rankings.items():
+            heads_of(experiment.grid, ranking, name=f"found[{name!r}]", model=model_of(experiment))
+        response = _default_response(experiment) if response is None else response
+        kept, notes = _numbers_kept(shares, experiment.grid)
+        result = _measured(experiment, rankings, kept, response, n_random=n_random, seed=seed)
+        asked = {"shares": shares, "response": response, "n_random": n_random, "seed": seed}
+        return replace(
+            result,
+            provenance={**provenance_of(experiment), **asked},
+            notes=(*notes, *(said for one in rankings.items() for said in _order_notes(*one)), *left_out),
+        )
+
+
+def _measured(
+    experiment: ExperimentLike,
+    rankings: Mapping[str, HeadRanking],
+    kept: tuple[int, ...],
+    response: str,
+    *,
+    n_random: int,
+    seed: int,
+) -> Faithfulness:
+    """Measure the intact model and the one with nothing kept, then every order."""
+    grid, n, prepared = experiment.grid, experiment.n_examples, preparation_of(experiment)
+    ask = responding(experiment, response)
+    expect((2 + (len(rankings) + n_random) * len(kept)) * n + prepared)
+    ends = np.stack([np.zeros(grid.shape, dtype=bool), np.ones(grid.shape, dtype=bool)])
+    intact, empty = ask(ends, None)
+    _check_clear(experiment, measured(experiment, ends[:1], None)[0], intact, empty, response)
+
+    orders = [np.array([grid.index(unit) for unit in ranking.order]) for ranking in rankings.values()]
+    rng = np.random.default_rng([seed, 1])
+    orders += [rng.permutation(grid.size) for _ in range(n_random)]
+    masks = np.concatenate([_kept_alone(grid, order, kept) for order in orders])
+    once, place = different(np.concatenate([ends, masks]))
+    responses = np.stack([intact, empty])
+    if len(once) > 2:
+        responses = np.concatenate([responses, ask(once[2:], None)])
+
+    # The same resamples of the examples for every circuit, the intact model and the one with nothing kept.
+    counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=_RESAMPLES)
+    faithful = _faithful(responses.mean(axis=1)[None])[0]
+    resampled = _faithful(counts @ responses.T / n)
+    # Of equal answers a bootstrap knows nothing: where all are right or wrong, as many as may hide in n examples.
+    reach = wilson_interval(0, n)[1] / float(intact.mean() - empty.mean()) if response == "score" else 0.0
+    at = place[2:].reshape(len(orders), len(kept))
+    return Faithfulness(
+        curves={
+            name: _curve(np.array(kept), responses[row].mean(axis=1), faithful[row], resampled[:, row], reach)
+            for name, row in zip(rankings, at, strict=False)
+        },
+        kept=kept,
+        unit=grid.word,
+        response=response,
+        intact=float(intact.mean()),
+        empty=float(empty.mean()),
+        spent=len(once) * n + prepared,
+        random=faithful[at[len(rankings) :]] if n_random else None,
+    )
 
 
 def check_shares(shares: Any) -> list[float]:
@@ -330,16 +294,10 @@ def check_shares(shares: Any) -> list[float]:
     return [float(share) for share in listed]
 
 
-def _check(
-    found: Any, shares: Any, response: str | None, n_random: int, seed: int
-) -> tuple[list[float], Mapping[str, HeadRanking]]:
-    """What can be refused before there is an experiment; the shares, and rankings by name."""
-    check_seed(seed)
-    check_integer("n_random", n_random, 0)
-    if response is not None:
-        check_response(response)
+def _rankings(found: Any) -> Mapping[str, HeadRanking]:
+    """Rankings by name; one alone has the name of its method."""
     if isinstance(found, HeadRanking):
-        return check_shares(shares), {found.method: found}
+        return {found.method: found}
     if not isinstance(found, Mapping) or not found:
         raise ValueError(f"found must be a HeadRanking, or rankings by name, got {in_line(found)}")
     for name, ranking in found.items():
@@ -347,7 +305,7 @@ def _check(
             raise ValueError(f"found[{name!r}] must be a HeadRanking, got {in_line(ranking)}")
         if name == RANDOM:
             raise ValueError(f"found must have other names than {RANDOM!r}, which is that of random orders")
-    return check_shares(shares), found
+    return found
 
 
 def _default_response(experiment: ExperimentLike) -> str:
@@ -373,16 +331,13 @@ def _order_notes(name: str, ranking: HeadRanking) -> list[str]:
     """What an order does with shared units, and with those that a method cannot tell apart."""
     grid, notes = ranking.grid, []
     if ranking.shared:
-        notes.append(f"{name} keeps {len(ranking.shared)} shared {grid.word}{_s(len(ranking.shared))} after all others")
+        some = "" if len(ranking.shared) == 1 else "s"
+        notes.append(f"{name} keeps {len(ranking.shared)} shared {grid.word}{some} after all others")
     _, counts = np.unique(ranking.importance if ranking.z is None else ranking.z, return_counts=True)
     equal = int(counts.max())
     if equal > max(1, grid.size // 10):
         notes.append(f"{name} ranks {equal} of {grid.size} {grid.word}s alike, and keeps these by layer and index")
     return notes
-
-
-def _s(number: int) -> str:
-    return "" if number == 1 else "s"
 
 
 def _check_clear(

@@ -10,17 +10,9 @@ from typing import Any, Literal
 import pandas as pd
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import (
-    Column,
-    Found,
-    Others,
-    Role,
-    TaskDrops,
-    heads_of,
-    measure_drops,
-    model_of,
-    unseen_columns,
-)
+from cs_heads.analysis.columns import Judged, Role, in_role, unseen_columns
+from cs_heads.analysis.drops import TaskDrops, measure_drops
+from cs_heads.analysis.found_heads import Found, heads_of, model_of, sets_of
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_one_of, check_seed
@@ -29,8 +21,6 @@ from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import is_universal
 from cs_heads.progress import one_bar
 from cs_heads.settings import SettingsArguments
-from cs_heads.tasks import Task
-from cs_heads.tasks.sides import check_tasks
 from cs_heads.units import as_heads
 
 Kind = Literal["format", "knowledge", "full form", "some letters", "universal", "control", "none", "unclear"]
@@ -73,18 +63,6 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         """
         check_one_of("form", form, ("letters", "full", "control"))
         return tuple(name for name, drop in self._of(found, form) if _is_broken(drop))
-
-    def undecided(self, found: str) -> tuple[str, ...]:
-        """The sets that a candidate neither breaks nor spares for certain.
-
-        Args:
-            found: Name of the candidate.
-
-        Raises:
-            ValueError: A candidate that was not measured.
-        """
-        row = self._row(found)
-        return tuple(name for name, drop in row.items() if not _is_broken(drop) and not _is_spared(drop))
 
     def kind(self, found: str) -> Kind:
         """What a candidate serves.
@@ -160,35 +138,15 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         return table
 
 
-def measure_formats(columns: Sequence[Column], heads: Mapping[str, Found], seed: int = 0) -> FormatHeads:
-    """``format_heads`` on any experiments, of roles ``letters``, ``full`` and ``control``.
-
-    Args:
-        columns: The sets of questions, and the controls.
-        heads: By the name of each candidate its heads.
-        seed: Draws intervals.
-
-    Returns:
-        As of ``format_heads``, by the names of ``heads``.
-
-    Raises:
-        ValueError: What ``measure_drops`` refuses, or no set of one of the two forms. Raised before anything is
-            measured.
-    """
-    check_seed(seed)
-    _check_forms([column.role for column in columns])
-    return FormatHeads(measure_drops(columns, heads, {}, seed))
-
-
 @one_bar("formats")
 def format_heads(
-    model: ModelLike,
-    letters: Sequence[Task],
-    full: Sequence[Task],
+    model: ModelLike | None,
+    letters: Sequence[Judged],
+    full: Sequence[Judged],
     heads: Found | Mapping[str, Found],
     *,
     k: int | None = None,
-    controls: Sequence[Task] | None = None,
+    controls: Sequence[Judged] | None = None,
     seed: int = 0,
     n: int = 100,
     **settings: Unpack[SettingsArguments],
@@ -200,7 +158,7 @@ def format_heads(
     here. Costs ``n × (1 + candidates)`` example-evaluations per set at most.
 
     Args:
-        model: A model, the name of one, or a ``Cluster``.
+        model: A model, the name of one, or a ``Cluster``; None: tasks are experiments (see ``cs_heads.analysis``).
         letters: Sets of questions that are answered by a letter (WMDP and MMLU).
         full: Sets that are answered by the answer itself, the same questions or others (HellaSwag, BoolQ and ARC in
             their usual form); ``tasks.forms`` turns a set into both.
@@ -220,30 +178,22 @@ def format_heads(
             runs.
     """
     check_seed(seed)
-    controls = controls or ()
-    for name, tasks in (("letters", letters), ("full", full), ("controls", controls)):
-        check_tasks(name, tasks)
-    forms: list[tuple[Role, Sequence[Task]]] = [("letters", letters), ("full", full), ("control", controls)]
-    sides: Others = [(task.name, form, [task]) for form, tasks in forms for task in tasks]
-    _check_forms([form for _, form, _ in sides])
+    forms = in_role("letters", letters, "letters"), in_role("full", full, "full")
+    if not all(forms):
+        got = " and ".join(str(len(form)) for form in forms)
+        raise ValueError(f"letters and full must hold one set of questions or more, got {got}")
+    asked = [*forms[0], *forms[1], *in_role("control", controls or ())]
     if not isinstance(heads, Mapping):
         as_heads("heads", heads)
-    with unseen_columns(model, {}, sides, heads, n=n, seed=seed, settings=settings) as columns:
-        grid = columns[0].parts[0].grid
-        described = model_of(columns[0].parts[0])
+    with unseen_columns(model, asked, heads, n=n, seed=seed, settings=settings) as columns:
+        judged = columns[0].parts[0]
         if isinstance(heads, Mapping):
-            named = {name: heads_of(grid, each, k, model=described) for name, each in heads.items()}
+            named = sets_of(judged, heads, k)
         else:
-            named = {str(head): (head,) for head in heads_of(grid, heads, k, model=described)}
+            named = {str(head): (head,) for head in heads_of(judged.grid, heads, k, model=model_of(judged))}
         if not named:
             raise ValueError("heads must name one head or more")
-        return measure_formats(columns, named, seed)
-
-
-def _check_forms(forms: Sequence[Role]) -> None:
-    letters, full = forms.count("letters"), forms.count("full")
-    if not letters or not full:
-        raise ValueError(f"letters and full must hold one set of questions or more, got {letters} and {full}")
+        return FormatHeads(measure_drops(columns, named, {}, seed))
 
 
 def _is_broken(drop: TaskDrop) -> bool:

@@ -16,13 +16,13 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy.stats import ttest_ind
 
-from cs_heads.analysis.drops import check_states, model_of
+from cs_heads.analysis.found_heads import check_states, model_of
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import check_k, task_of
 from cs_heads.experiment.controls import unseen_parts
-from cs_heads.experiment.protocol import LogprobExperiment, measured
+from cs_heads.experiment.protocol import LogprobExperiment
 from cs_heads.lens import check_weights
 from cs_heads.methods.gating.result import SCORES, HeadGates, Score
 from cs_heads.progress import expect, one_bar, step
@@ -31,75 +31,6 @@ from cs_heads.units import HeadLike, Unit
 
 THRESHOLD = 0.5
 """The score from which a head counts as facilitating, irrelevant or interfering."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class AblationCurve(Result):
-    """What is left of a task as heads are ablated one after another in the order of one score.
-
-    Attributes:
-        by: The score: ``"facilitation"``, ``"irrelevance"`` or ``"interference"``.
-        heads: The heads, in the order in which they are ablated.
-        score: Mean score over the examples; entry i has the first i heads off, from the intact model on.
-        logprob: Mean log-probability of the target (nats per token), likewise.
-        notes: Which examples were left out, or were those that the gates were fitted to.
-    """
-
-    by: str
-    heads: tuple[Unit, ...]
-    score: Float[np.ndarray, " n_off"]
-    logprob: Float[np.ndarray, " n_off"]
-    notes: tuple[str, ...] = ()
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per number of heads off: the head that joined last, the score and the log-probability left."""
-        return pd.DataFrame(
-            {
-                "by": self.by,
-                "n_off": range(len(self.score)),
-                "head": ["", *map(str, self.heads)],
-                "score": self.score,
-                "logprob": self.logprob,
-            }
-        )
-
-
-@one_bar("ablation curves")
-def ablation_curves(
-    experiment: LogprobExperiment, gates: HeadGates, max_heads: int | None = None
-) -> tuple[AblationCurve, ...]:
-    """Ablate the first 1, 2, ..., ``max_heads`` heads by mean facilitation, irrelevance and interference.
-
-    Facilitating heads should cost most, irrelevant ones little, and interfering ones nothing or less (their figure 2).
-    Costs at most ``3 * max_heads + 1`` masks on every example.
-
-    Args:
-        experiment: One on unseen examples: ``Experiment(model, task).held_out``, of which those that the gates were
-            fitted to are left out.
-        gates: Gates fitted to the task.
-        max_heads: Heads ablated at most (None: half of the grid).
-
-    Returns:
-        One curve for each of these scores: mean score of the task and mean log-probability (nats per token), each
-        ``[n_off]`` from no head off to ``max_heads``.
-
-    Raises:
-        ValueError: Gates of another grid or other weights, or a ``max_heads`` outside the grid.
-    """
-    experiment, notes = _judging(experiment, gates)
-    grid = experiment.grid
-    max_heads = max(1, grid.size // 2) if max_heads is None else max_heads
-    check_integer("max_heads", max_heads, 1, grid.size, "the heads of the grid")
-    curves = []
-    expect((len(SCORES) * max_heads + 1) * experiment.n_examples)
-    for name in SCORES:
-        step(f"by {name}")
-        order = np.argsort(-gates.score(name).mean(axis=0).ravel(), kind="stable")[:max_heads]
-        heads = tuple(grid.unit(int(index)) for index in order)
-        masks = np.stack([grid.mask(heads[:n]) for n in range(max_heads + 1)])
-        scores, logprobs = measured(experiment, masks), experiment.logprob(masks)
-        curves.append(AblationCurve(name, heads, scores.mean(axis=1), logprobs.mean(axis=1), notes))
-    return tuple(curves)
 
 
 def score_distribution(gates: HeadGates, bins: int = 10, cumulative: bool = False) -> pd.DataFrame:
@@ -130,56 +61,44 @@ class GroupTest(Result, Drawable, picture="group"):
         by: The score: ``"facilitation"``, ``"irrelevance"`` or ``"interference"``.
         over: How it was taken over the seeds: ``"mean"``, or ``"any"``, the largest value.
         heads: The heads asked about, in the order of the grid.
-        within: Their scores, in this order.
-        without: The scores of all others, in the order of the grid.
+        scores: Their scores, in this order.
+        others: The scores of all others, in the order of the grid.
         t: Welch's t.
         p: Its one-sided p-value.
         provenance: That of the gates.
     """
 
-    _written = (
-        *("by", "over", "n_inside", "n_outside", "inside", "outside", "t", "p"),
-        *("heads", "within", "without", "provenance"),
-    )
     _number = "{:.3g}"
 
     by: str
     over: Literal["mean", "any"]
     heads: tuple[Unit, ...]
-    within: Float[np.ndarray, " inside"]
-    without: Float[np.ndarray, " outside"]
+    scores: Float[np.ndarray, " inside"]
+    others: Float[np.ndarray, " outside"]
     t: float
     p: float
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
-    def n_inside(self) -> int:
-        """How many heads were asked about."""
-        return len(self.within)
-
-    @property
-    def n_outside(self) -> int:
-        """How many heads are the others."""
-        return len(self.without)
-
-    @property
     def inside(self) -> float:
         """The mean score of the heads asked about."""
-        return float(self.within.mean())
+        return float(self.scores.mean())
 
     @property
     def outside(self) -> float:
         """The mean score of all others."""
-        return float(self.without.mean())
+        return float(self.others.mean())
 
     def to_frame(self) -> pd.DataFrame:
         """One row: how many heads on either side, their mean scores, t and p."""
-        return pd.DataFrame([self.to_dict()]).drop(columns=["heads", "within", "without", "provenance"])
+        sizes = {"n_inside": len(self.scores), "n_outside": len(self.others)}
+        means = {"inside": self.inside, "outside": self.outside}
+        return pd.DataFrame([{"by": self.by, "over": self.over, **sizes, **means, "t": self.t, "p": self.p}])
 
     def __str__(self) -> str:
         return (
-            f"{self.by} {self.inside:.3f} in {self.n_inside} heads, {self.outside:.3f} in the other {self.n_outside}: "
-            f"t = {self.t:.2f}, p = {self.p:.2g}"
+            f"{self.by} {self.inside:.3f} in {len(self.scores)} heads, {self.outside:.3f} in the other "
+            f"{len(self.others)}: t = {self.t:.2f}, p = {self.p:.2g}"
         )
 
 
@@ -199,7 +118,7 @@ def score_of_heads(
             solution.
 
     Returns:
-        Welch's t, its one-sided p, and the score of each of the heads (``within``) and of all others (``without``).
+        Welch's t, its one-sided p, the score of each of the heads (``scores``) and of all others (``others``).
 
     Raises:
         ValueError: Fewer than two heads on either side.
@@ -209,18 +128,10 @@ def score_of_heads(
     if not 2 <= inside.sum() <= grid.size - 2:
         raise ValueError(f"heads must be 2..{grid.size - 2} of the {grid.size} of the grid, got {inside.sum()}")
     score = gates.any(by) if over == "any" else gates.score(by).mean(axis=0)
-    chosen = tuple(grid.units(inside))
-    test = ttest_ind(score[inside], score[~inside], equal_var=False, alternative="greater")
-    return GroupTest(
-        by=by,
-        over=over,
-        heads=chosen,
-        within=score[inside],
-        without=score[~inside],
-        t=float(test.statistic),
-        p=float(test.pvalue),
-        provenance=gates.provenance,
-    )
+    scores, others = score[inside], score[~inside]
+    test = ttest_ind(scores, others, equal_var=False, alternative="greater")
+    t, p = float(test.statistic), float(test.pvalue)
+    return GroupTest(by, over, tuple(grid.units(inside)), scores, others, t, p, gates.provenance)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -241,10 +152,6 @@ class Taxonomy(Result, Drawable, picture="taxonomy"):
     n_seeds: dict[str, int]
     active: dict[str, float]
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole result, JSON-ready."""
-        return {"shares": self._rows(), "provenance": self.provenance}
 
     def to_frame(self) -> pd.DataFrame:
         """One row per fit and kind of count: its model, seeds, and the share of heads of each score (their table 2)."""

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool
 
-from cs_heads.analysis.drops import Found, check_states, heads_of
+from cs_heads.analysis.found_heads import Found, check_states, heads_of
 from cs_heads.analysis.random_heads import Mask
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_mapping, check_one_of, check_seed
@@ -145,8 +145,7 @@ def head_overlap(
     check_seed(seed)
     check_mapping("found", found, "rankings or lists of heads by name")
     check_integer("n_permutations", n_permutations, 1)
-    if null not in ("layers", "grid"):
-        raise ValueError(f"null must be 'layers' or 'grid', got {null!r}")
+    check_one_of("null", null, ("layers", "grid"))
     rankings = {name: each for name, each in found.items() if isinstance(each, HeadRanking)}
     if grid is None and not rankings:
         raise ValueError("grid must be given where found holds no ranking")
@@ -155,10 +154,13 @@ def head_overlap(
     check_states("found", rankings)
     if len(heads) < 2:
         raise ValueError(f"found must hold two rankings or more, got {len(heads)}")
-    known = [ranking.provenance.get("model", {}).get("key_value_heads") for ranking in rankings.values()]
     if n_key_value_heads is None and grid.kind == "heads":
+        known = [ranking.provenance.get("model", {}).get("key_value_heads") for ranking in rankings.values()]
         n_key_value_heads = next((n for n in known if n is not None), None)
-    size = _group_size(grid, n_key_value_heads)
+    n_groups = grid.n_units if n_key_value_heads is None else check_integer("n_key_value_heads", n_key_value_heads, 1)
+    if grid.n_units % n_groups:
+        raise ValueError(f"n_key_value_heads must divide the {grid.n_units} heads of a layer, got {n_groups}")
+    grouped = n_groups < grid.n_units
     rng = np.random.default_rng(seed)
     pairs: list[dict[str, Any]] = []
     for (first, a), (second, b) in combinations(heads.items(), 2):
@@ -166,37 +168,23 @@ def head_overlap(
         chances, shared = _chances(one, other, null), int((one & other).sum())
         expected, p = float(chances @ np.arange(len(chances))), min(1.0, float(chances[shared:].sum()))
         pair = {"first": first, "second": second, "heads": shared, "expected_heads": expected, "p_heads": p}
-        if size > 1:
-            pair |= _shared_groups(one, other, [_drawn(side, null, n_permutations, rng) for side in (one, other)], size)
+        if grouped:
+            pair |= _shared_groups([_drawn(side, null, n_permutations, rng) for side in (one, other)], n_groups)
         pairs.append(pair)
-    for kind in ("heads", "groups") if size > 1 else ("heads",):
+    for kind in ("heads", "groups") if grouped else ("heads",):
         for pair, q in zip(pairs, false_discovery_control([pair[f"p_{kind}"] for pair in pairs]), strict=True):
             pair[f"q_{kind}"] = float(q)
+    origins = {name: ranking.provenance for name, ranking in rankings.items()}
     return Overlap(
         heads=heads,
         pairs=tuple(PairOverlap(**pair) for pair in pairs),
         null=null,
-        n_groups=grid.size // size if size > 1 else None,
-        provenance={
-            "grid": list(grid.shape),
-            "n_key_value_heads": n_key_value_heads,
-            "n_permutations": n_permutations,
-            "seed": seed,
-            "found": {name: ranking.provenance for name, ranking in rankings.items()},
-        },
+        n_groups=grid.n_layers * n_groups if grouped else None,
+        provenance={"grid": list(grid.shape), "seed": seed, "found": origins},
     )
 
 
-def _group_size(grid: Grid, n_key_value_heads: int | None) -> int:
-    """How many heads share keys and values; 1 where that is not known."""
-    if n_key_value_heads is None:
-        return 1
-    if grid.n_units % check_integer("n_key_value_heads", n_key_value_heads, 1):
-        raise ValueError(f"n_key_value_heads must divide the {grid.n_units} heads of a layer, got {n_key_value_heads}")
-    return grid.n_units // n_key_value_heads
-
-
-def _rows(mask: Mask, null: Null) -> Bool[np.ndarray, "stratum place"]:
+def _strata(mask: Mask, null: Null) -> Bool[np.ndarray, "stratum place"]:
     """The parts of the grid inside which the null distribution moves heads."""
     return mask if null == "layers" else mask.reshape(1, -1)
 
@@ -205,35 +193,28 @@ def _chances(one: Mask, other: Mask, null: Null) -> np.ndarray:
     """Probability of 0, 1, ... heads in common where the second set lies at random: sums of hypergeometric draws."""
     from scipy.stats import hypergeom
 
-    shares = np.ones(1)
-    for a, b in zip(_rows(one, null), _rows(other, null), strict=True):
+    chances = np.ones(1)
+    for a, b in zip(_strata(one, null), _strata(other, null), strict=True):
         drawn = hypergeom(a.size, a.sum(), b.sum()).pmf(np.arange(min(a.sum(), b.sum()) + 1))
-        shares = np.convolve(shares, drawn)
-    return shares
+        chances = np.convolve(chances, drawn)
+    return chances
 
 
 def _drawn(mask: Mask, null: Null, n: int, rng: np.random.Generator) -> Bool[np.ndarray, "draw layer head"]:
-    """The set ``n`` times, its heads drawn at random."""
-    return rng.permuted(np.repeat(_rows(mask, null)[None], n, axis=0), axis=2).reshape(n, *mask.shape)
+    """The set as it is, and ``n`` times with its heads drawn at random."""
+    drawn = rng.permuted(np.repeat(_strata(mask, null)[None], n, axis=0), axis=2).reshape(n, *mask.shape)
+    return np.concatenate([mask[None], drawn])
 
 
-def _groups(masks: Bool[np.ndarray, "draw layer head"], size: int) -> Bool[np.ndarray, "draw layer group"]:
-    """Which groups of heads hold one of a set, or more."""
-    held: Bool[np.ndarray, "draw layer group"] = masks.reshape(*masks.shape[:2], -1, size).max(axis=3)
-    return held
-
-
-def _shared_groups(
-    one: Mask, other: Mask, drawn: Sequence[Bool[np.ndarray, "draw layer head"]], size: int
-) -> dict[str, Any]:
+def _shared_groups(drawn: Sequence[Bool[np.ndarray, "draw layer head"]], n_groups: int) -> dict[str, Any]:
     """The groups that a pair of sets shares; the sets as they are count as one of the draws.
 
     Both are drawn: how many groups a set holds depends on where its heads lie, and neither comes first.
     """
-    shared = int((_groups(one[None], size) & _groups(other[None], size)).sum())
-    random = (_groups(drawn[0], size) & _groups(drawn[1], size)).sum(axis=(1, 2))
-    p = (1 + int((random >= shared).sum())) / (1 + len(random))
-    return {"groups": shared, "expected_groups": float(random.mean()), "p_groups": p}
+    one, other = (side.reshape(*side.shape[:2], n_groups, -1).any(axis=3) for side in drawn)
+    shared, *random = (one & other).sum(axis=(1, 2)).tolist()
+    p = float(np.mean([shared, *random] >= np.array(shared)))
+    return {"groups": shared, "expected_groups": float(np.mean(random)), "p_groups": p}
 
 
 def top_overlap(first: HeadRanking, second: HeadRanking, k: int) -> float:
@@ -242,47 +223,33 @@ def top_overlap(first: HeadRanking, second: HeadRanking, k: int) -> float:
 
 
 def rank_biased_overlap(first: Sequence[Hashable], second: Sequence[Hashable], persistence: float = 0.9) -> float:
-    """Rank-biased overlap of two lists, in [0, 1], extrapolated past their end.
+    """Rank-biased overlap of two lists of one length without repeats, in [0, 1], extrapolated past their end.
 
     The mean overlap at depths 1, 2, ..., of which depth d weighs ``persistence ** (d - 1)``; beyond the lists the
     overlap at their end is taken to hold (Webber, Moffat and Zobel, *A Similarity Measure for Indefinite Rankings*,
     2010, equation 30).
-
-    Args:
-        first: A list without repeats.
-        second: Another, of the same length.
-        persistence: How much deeper ranks weigh, between 0 and 1.
-
-    Raises:
-        ValueError: Lists of different length or with repeats, or a persistence outside (0, 1).
 
     >>> rank_biased_overlap("abc", "abc"), rank_biased_overlap("abc", "xyz")
     (1.0, 0.0)
     >>> round(rank_biased_overlap("ab", "ba", persistence=0.5), 3)
     0.5
     """
-    if not 0 < persistence < 1:
-        raise ValueError(f"persistence must lie between 0 and 1, got {persistence}")
-    if len(first) != len(second) or not first or len({*first}) < len(first) or len({*second}) < len(second):
-        raise ValueError(
-            f"first and second must be lists of the same length without repeats, got {len(first)} and {len(second)}"
-        )
     depths = range(1, len(first) + 1)
     shared = np.array([len({*first[:depth]} & {*second[:depth]}) / depth for depth in depths])
-    weights = persistence ** np.array(depths)
-    return float((1 - persistence) / persistence * (shared * weights).sum() + shared[-1] * weights[-1])
+    weighed = (1 - persistence) / persistence * (shared * persistence ** np.array(depths)).sum()
+    return float(weighed + shared[-1] * persistence ** len(first))
 
 
-def spearman(first: HeadRanking, second: HeadRanking) -> float | None:
+def spearman(first: HeadRanking, second: HeadRanking) -> float:
     """Spearman's correlation of importance over the heads to which both rankings give one beyond ±1e-5.
 
     Below that lies what only breaks ties. Heads that the annealed method does not rank enter by importance, too.
-    None where these are fewer than three, or all alike in one ranking: there is no order to compare.
+    NaN where these are fewer than three, or all alike in one ranking: there is no order to compare.
     """
     from scipy.stats import spearmanr
 
     shared = (np.abs(first.importance) > 1e-5) & (np.abs(second.importance) > 1e-5)
     a, b = first.importance[shared], second.importance[shared]
     if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
-        return None
+        return float("nan")
     return float(spearmanr(a, b).statistic)

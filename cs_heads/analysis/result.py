@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pandas as pd
 
-from cs_heads.record import Record, json_ready
+from cs_heads.record import Record
 
 # What a shell shows of a table, at most, and the characters of a cell.
 _ROWS, _COLUMNS, _WIDTH = 10, 8, 30
@@ -23,11 +23,6 @@ class Result(Record):
     def to_frame(self) -> pd.DataFrame:
         """The result as a table."""
         raise NotImplementedError
-
-    def _rows(self) -> list[dict[str, Any]]:
-        """The rows of the table, JSON-ready."""
-        rows: list[dict[str, Any]] = json_ready(self.to_frame().to_dict("records"))
-        return rows
 
     def _table(self) -> pd.DataFrame:
         """What notebooks show; numbers of rows are left out."""

@@ -11,17 +11,9 @@ import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.drops import (
-    Column,
-    Found,
-    Role,
-    heads_of,
-    measure_drops,
-    model_of,
-    other_tasks,
-    unseen_columns,
-    without_seen,
-)
+from cs_heads.analysis.columns import Column, Judged, Role, in_role, in_suites, unseen_columns, without_seen
+from cs_heads.analysis.drops import measure_drops
+from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result
@@ -34,8 +26,6 @@ from cs_heads.experiment.protocol import measured
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
-from cs_heads.tasks import Task
-from cs_heads.tasks.sides import check_is_task
 from cs_heads.units import HeadLike, Unit
 
 
@@ -105,26 +95,10 @@ def measure_sparsity(
     n_random: int = 0,
     exclude: Sequence[HeadLike] = (),
 ) -> SparsityCurve:
-    """``sparsity_curve`` on any experiments.
+    """``sparsity_curve`` of all ``heads``, in order, on columns of which the first is their own task.
 
-    Args:
-        columns: The first is the heads' own task.
-        heads: In order.
-        seed: Draws the random sets, and intervals.
-        n_random: Sets of random heads that are measured on the own task, each growing head by head through the layers
-            of ``heads``.
-        exclude: Heads that no random set has.
-
-    Returns:
-        By the name of a column the drop with the first 0, 1, ... of ``heads`` off, and ``random_drops`` ``[set, k]``
-        (None: no random set).
-
-    Raises:
-        ValueError: What ``measure_drops`` refuses.
+    Random sets, of which none has a head of ``exclude``, grow head by head through the layers of ``heads``.
     """
-    check_seed(seed)
-    if not columns:
-        raise ValueError("columns must hold the heads' own task, got none")
     columns = without_seen(columns, heads)
     grid = columns[0].parts[0].grid
     named = heads_of(grid, heads, len(heads))
@@ -159,15 +133,15 @@ def random_drops(column: Column, orders: Sequence[Sequence[Unit]]) -> tuple[Floa
 
 @one_bar("sparsity curve")
 def sparsity_curve(
-    model: ModelLike,
-    task: Task,
+    model: ModelLike | None,
+    task: Judged,
     heads: Found,
     *,
     max_heads: int | None = None,
-    controls: Sequence[Task] | None = None,
+    controls: Sequence[Judged] | None = None,
     seed: int = 0,
-    siblings: Sequence[Task] = (),
-    suites: Mapping[str, Sequence[Task]] | None = None,
+    siblings: Sequence[Judged] = (),
+    suites: Mapping[str, Sequence[Judged]] | None = None,
     n: int = 100,
     n_random: int = 0,
     **settings: Unpack[SettingsArguments],
@@ -179,7 +153,7 @@ def sparsity_curve(
     10 heads.
 
     Args:
-        model: A model, the name of one, or a ``Cluster``.
+        model: A model, the name of one, or a ``Cluster``; None: tasks are experiments (see ``cs_heads.analysis``).
         task: The task that the heads were found on.
         heads: A ranking, or a list of heads.
         max_heads: Heads ablated at most, half of the grid or fewer (None: 10, or what fits a small grid, with a note).
@@ -201,13 +175,12 @@ def sparsity_curve(
             runs.
     """
     check_seed(seed)
-    check_is_task(task)
     check_integer("n_random", n_random, 0)
-    others = other_tasks(siblings, controls or (), suites)
+    asked = [*in_role("own", [task]), *in_role("sibling", siblings), *in_role("control", controls or ())]
     exclude = heads.shared if isinstance(heads, HeadRanking) else ()
-    with unseen_columns(model, {task.name: task}, others, heads, n=n, seed=seed, settings=settings) as columns:
-        grid = columns[0].parts[0].grid
-        max_heads, notes = fitting_k(max_heads, grid, 10, "max_heads")
-        chosen = heads_of(grid, heads, max_heads, model=model_of(columns[0].parts[0]))[:max_heads]
+    with unseen_columns(model, [*asked, *in_suites(suites)], heads, n=n, seed=seed, settings=settings) as columns:
+        judged = columns[0].parts[0]
+        max_heads, notes = fitting_k(max_heads, judged.grid, 10, "max_heads")
+        chosen = heads_of(judged.grid, heads, max_heads, model=model_of(judged))[:max_heads]
         curve = measure_sparsity(columns, chosen, seed, n_random, exclude)
     return replace(curve, notes=(*notes, *curve.notes))

@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from cs_heads import designs
-from cs_heads.analysis.losses import paired_intervals
+from cs_heads.analysis.intervals import paired_intervals
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.drawable import Drawable
@@ -26,7 +26,6 @@ from cs_heads.experiment.protocol import (
     provenance_of,
 )
 from cs_heads.progress import expect, one_bar, step
-from cs_heads.record import json_ready
 from cs_heads.units import HeadLike, Unit, as_heads
 
 
@@ -41,7 +40,7 @@ class UniversalHeads(Result, Drawable, picture="universal"):
         left: The score with the head off as a share of the intact score, both above the task's chance (NaN: the intact
             score is not above it).
         spent: Example-evaluations.
-        interval: 95 % interval of ``left`` (NaN where it is not known).
+        interval: The 95 % interval of each (NaN where it is not known).
         provenance: That of each task, examples and seed.
         notes: How many examples were left out, since they repeat a question.
     """
@@ -70,18 +69,6 @@ class UniversalHeads(Result, Drawable, picture="universal"):
                 **bounds,
             }
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole result, JSON-ready; what is not known is None."""
-        rows = zip(self.candidates, self.left, self.interval, strict=True)
-        left = {
-            str(head): {
-                task: {"left": share, "low": low, "high": high}
-                for task, share, (low, high) in zip(self.tasks, shares.tolist(), bounds.tolist(), strict=True)
-            }
-            for head, shares, bounds in rows
-        }
-        return json_ready({"heads": self.heads, "left": left, "spent": self.spent, "provenance": self.provenance})
 
 
 @one_bar("universal heads")
@@ -117,41 +104,36 @@ def universal_heads(
             to show what a head takes.
     """
     check_seed(seed)
-    check_mapping("experiments", experiments, "an experiment by the name of each task")
-    if len(experiments) < 2:
-        raise ValueError(f"experiments must be two tasks or more beside the control, got {len(experiments)}")
     check_integer("n", n, 1)
-    for name, experiment in {**experiments, "control": control}.items():
+    given = {**check_mapping("experiments", experiments, "an experiment by the name of each task"), "control": control}
+    if len(experiments) < 2 or len(given) == len(experiments):
+        named = ", ".join(experiments) or "none"
+        raise ValueError(f"experiments must be two tasks or more, none of them named 'control', got {named}")
+    for name, experiment in given.items():
         check_is_experiment(name, experiment)
     grid = control.grid
-    if any(experiment.grid != grid for experiment in experiments.values()):
+    if any(experiment.grid != grid for experiment in given.values()):
         raise ValueError("experiments must be of one grid, that of the control")
     candidates = tuple(sorted({grid.resolve(head) for head in as_heads("heads", heads)}))
     if not candidates:
         raise ValueError("heads must name one head or more")
-    every = {**experiments, "control": control}
-    if len(every) == len(experiments):
-        raise ValueError("experiments must not be named 'control', as the control is")
     check_ranked("heads", heads, control)
-    parts, notes = unseen_parts([*every.values()], ())
-    every = dict(zip(every, parts, strict=True))
-    prepared, sizes = preparation_of(*every.values()), [each.n_examples for each in every.values()]
-    expect(prepared + sum(size + min(size, n) * len(candidates) for size in sizes))
+    parts, notes = unseen_parts([*given.values()], ())
+    every = dict(zip(given, parts, strict=True))
+    spent = preparation_of(*parts) + sum(each.n_examples + min(each.n_examples, n) * len(candidates) for each in parts)
+    expect(spent)
     step("intact")
     intact = {name: measured(experiment, designs.explicit(grid, [[]]))[0] for name, experiment in every.items()}
     for name, scores in intact.items():
-        reason = baseline_too_low(every[name], scores)
-        if reason:
+        if reason := baseline_too_low(every[name], scores):
             raise ValueError(f"the baseline of task {name!r} is too low: {reason}")
     off = designs.explicit(grid, [[head] for head in candidates])
     left, interval = np.full((len(candidates), len(every)), np.nan), np.full((len(candidates), len(every), 2), np.nan)
-    spent = prepared + sum(len(scores) for scores in intact.values())
     for column, (name, experiment) in enumerate(every.items()):
         step(f"on {name}")
         drawn = np.random.default_rng([seed, column]).permutation(experiment.n_examples)[:n]
         ablated = measured(experiment, off, np.tile(drawn, (len(off), 1)))
         before, chance = intact[name][drawn], chance_of(experiment)
-        spent += ablated.size
         if before.mean() > chance:
             left[:, column] = (ablated.mean(axis=1) - chance) / (before.mean() - chance)
         for row, scores in enumerate(ablated):
@@ -164,10 +146,6 @@ def universal_heads(
         left=left,
         spent=spent,
         interval=interval,
-        provenance={
-            "tasks": {name: provenance_of(experiment) for name, experiment in every.items()},
-            "n_examples": n,
-            "seed": seed,
-        },
+        provenance={"tasks": dict(zip(every, map(provenance_of, parts), strict=True)), "n_examples": n, "seed": seed},
         notes=notes,
     )

@@ -296,18 +296,14 @@ def _measure_curve(
     folder: Path, unseen: Experiment, found: HeadRanking, result: dict[str, Any], seed: int
 ) -> list[Path]:
     """The score on unseen examples with 0, 1, ..., 10 heads off; how many take half goes into the result."""
-    from cs_heads.analysis.drops import Column, without_seen
-    from cs_heads.analysis.sparsity import measure_sparsity
+    from cs_heads.analysis.sparsity import sparsity_curve
     from cs_heads.record import write_json
     from cs_heads.report.findings import CURVE, RESULT
 
-    heads = found.top(_heads_of_curve(found.grid.size))
-    columns = without_seen([Column(unseen.task.name, "own", (unseen,))], found)
-    part: Any = columns[0].parts[0]
-    spent = part.spent
-    curve = measure_sparsity(columns, heads, seed, N_RANDOM, found.shared)
+    given: Any = {"max_heads": _heads_of_curve(found.grid.size), "seed": seed, "n_random": N_RANDOM}
+    curve = sparsity_curve(None, unseen, found, **given)
     written = [write_json(folder / CURVE, curve.to_dict())]
-    result |= {"half": curve.heads_for(0.5), "curve_spent": part.spent - spent}
+    result |= {"half": curve.heads_for(0.5), "curve_spent": curve.spent}
     write_json(folder / RESULT, result)
     return written
 

@@ -19,7 +19,6 @@ from .curves import recall as recall
 from .curves import recalls as recalls
 from .curves import scale as scale
 from .curves import sparsity as sparsity
-from .gates import ablation_curves as ablation_curves
 from .gates import group as group
 from .gates import score_ecdf as score_ecdf
 from .gates import taxonomy as taxonomy

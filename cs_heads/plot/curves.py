@@ -9,7 +9,7 @@ import numpy as np
 
 from cs_heads.analysis.compare import Comparison
 from cs_heads.analysis.faithfulness import Faithfulness
-from cs_heads.analysis.scale import ScaleStudy
+from cs_heads.analysis.scale_study import ScaleStudy
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.plot import parts, style
 from cs_heads.plot.squares import agreement

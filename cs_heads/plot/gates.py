@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cs_heads.analysis.gating import AblationCurve, GroupTest, Taxonomy, ToggleCurve, score_distribution
+from cs_heads.analysis.gating import GroupTest, Taxonomy, ToggleCurve, score_distribution
 from cs_heads.arguments import check_integer
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
 from cs_heads.plot import parts, style
@@ -140,30 +140,6 @@ def toggle_curves(curves: Sequence[ToggleCurve], ax: Axes | None = None) -> Axes
 
 
 @style.styled
-def ablation_curves(curves: Sequence[AblationCurve], ax: Axes | None = None) -> Axes:
-    """Draw the log-probability of the target against the number of heads off, one line per score.
-
-    Each has its own marker. Small dots lie on top, so that all are seen where lines coincide.
-
-    Args:
-        curves: as ``cs_heads.ablation_curves`` gives them.
-        ax: axes to draw on; None: those of a new figure.
-
-    Returns:
-        The axes.
-    """
-    ax = style.new_axes(height=2.5) if ax is None else ax
-    for curve in curves:
-        marker = style.ROLES[curve.by][1]
-        look = {**_line(curve.by), "marker": marker, "markeredgecolor": "white", "markeredgewidth": 0.5}
-        look |= {"markersize": 7, "markevery": max(1, len(curve.logprob) // 16), "zorder": 2 + (marker == ".")}
-        ax.plot(range(len(curve.logprob)), curve.logprob, label=f"by {curve.by}", **look)
-    ax.locator_params(axis="x", integer=True)
-    ax.set(xlabel="heads ablated", ylabel="log-probability of the target\n(nats per token)")
-    return parts.add_legend(ax)
-
-
-@style.styled
 def group(test: GroupTest, ax: Axes | None = None) -> Axes:
     """Draw the score of some heads beside that of all others (figure 4 of Nam et al.).
 
@@ -178,11 +154,11 @@ def group(test: GroupTest, ax: Axes | None = None) -> Axes:
     """
     ax = style.new_axes(height=2.6) if ax is None else ax
     rng = np.random.default_rng(0)
-    for place, (values, color) in enumerate(((test.within, style.ROLES[test.by][0]), (test.without, style.RANDOM))):
+    for place, (values, color) in enumerate(((test.scores, style.ROLES[test.by][0]), (test.others, style.RANDOM))):
         across = place + rng.uniform(-0.15, 0.15, len(values))
         ax.scatter(across, values, s=12, alpha=0.6, color=color, linewidths=0)
         ax.hlines(values.mean(), place - 0.25, place + 0.25, color="black")
-    ax.set_xticks([0, 1], [f"{test.n_inside} heads", f"other {test.n_outside}"])
+    ax.set_xticks([0, 1], [f"{len(test.scores)} heads", f"other {len(test.others)}"])
     over = "largest" if test.over == "any" else "mean"
     ax.set(xlim=(-0.5, 1.5), ylabel=f"{test.by} ({over} over seeds)", title=f"t = {test.t:.2f}, p = {test.p:.2g}")
     return ax

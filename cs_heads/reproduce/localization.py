@@ -10,13 +10,14 @@ from typing import Any
 import pandas as pd
 
 from cs_heads import plot
+from cs_heads.analysis.columns import Column
 from cs_heads.analysis.compare import compare
-from cs_heads.analysis.confirm import Confirmation, measure_proof
-from cs_heads.analysis.drops import Column, measure_drops
+from cs_heads.analysis.confirm import Confirmation, confirm
+from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.failures import failures
-from cs_heads.analysis.formats import measure_formats
+from cs_heads.analysis.formats import FormatHeads
 from cs_heads.analysis.overlap import head_overlap
-from cs_heads.analysis.scale import scale_study
+from cs_heads.analysis.scale_study import scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import UniversalHeads
 from cs_heads.reproduce import costs, published
@@ -131,14 +132,7 @@ def _proof(repro: Reproduction) -> list[Output]:
 def _proven(repro: Reproduction, heads: str) -> Confirmation:
     """The heads on unseen examples; other tasks are measured in the step "drops"."""
     name, ranking = repro.finding[heads], repro.rankings[heads]
-    proof = measure_proof(
-        repro.experiment(name),
-        repro.top(heads),
-        exclude=ranking.shared,
-        name=repro.tasks[name].name,
-        seed=repro.seed,
-        least=False,
-    )
+    proof = confirm(None, repro.experiment(name), ranking, k=repro.settings.k, seed=repro.seed, least=False)
     curve = measure_sparsity([repro.column(name, "own")], ranking.top(repro.settings.max_heads), repro.seed)
     repro.record(heads, proof, curve)
     return proof
@@ -236,7 +230,7 @@ def _formats(repro: Reproduction) -> list[Output]:
         singles += repro.universal.heads
     sets |= {str(head): [head] for head in dict.fromkeys(singles)}
     columns = [repro.column(name, "letters") for name in letters] + [repro.column(name, "full") for name in full]
-    found = measure_formats(columns, sets, repro.seed)
+    found = FormatHeads(measure_drops(columns, sets, {}, repro.seed))
     frame = repro.table(found.to_frame().rename(columns={"found": "named"}))
     # Single heads of other models do not carry over; sets are matched by the task they were found on.
     known = {name: row for (model, name), row in published.KNOWLEDGE.items() if model == published.KNOWLEDGE_MODEL}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from cs_heads.arguments import check_integer
@@ -88,14 +88,7 @@ class PaperSettings:
 
         Args:
             **values: By the name of a setting its value; None leaves it as it is.
-
-        Raises:
-            ValueError: A name that is no setting.
         """
-        known = {each.name for each in fields(self)}
-        unknown = values.keys() - known
-        if unknown:
-            raise ValueError(f"settings must be of {', '.join(sorted(known))}; got {', '.join(sorted(unknown))}")
         given = {name: value for name, value in values.items() if value is not None}
         # The curve has k heads at least.
         return replace(self, **{"max_heads": max(self.max_heads, given.get("k", self.k)), **given})

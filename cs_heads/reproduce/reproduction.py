@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from cs_heads.analysis.columns import Column, Role
 from cs_heads.analysis.confirm import Confirmation
-from cs_heads.analysis.drops import Column, Role
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.analysis.universal import UniversalHeads, universal_heads
 from cs_heads.arguments import check_seed

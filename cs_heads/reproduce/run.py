@@ -24,9 +24,6 @@ STEPS: dict[str, list[Step]] = {"cs": localization.STEPS, "chg": gating.STEPS}
 """The steps of each paper: the table that the help and the index of outputs read."""
 
 DONE = "done.json"
-# Names in files that were written before: of a setting, which is part of what identifies a step, and of a step.
-_SETTING_WRITTEN = {"max_heads": "most"}
-_STEP_READ = {"generalisation": "generalization"}
 
 
 def steps_of(paper: str, names: Sequence[str] | None = None) -> tuple[Step, ...]:
@@ -113,10 +110,7 @@ def _key(repro: Reproduction) -> str:
         name: [task.name, task.identity, None if task.held_out is None else task.held_out.identity]
         for name, task in repro.tasks.items()
     }
-    settings = {
-        _SETTING_WRITTEN.get(name, name): list(v) if isinstance(v, tuple) else v
-        for name, v in asdict(repro.settings).items()
-    }
+    settings = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(repro.settings).items()}
     study = study_of(repro.model, Settings.of(repro.measuring))
     return hash_of([repro.paper.name, settings, repro.seed, tasks, json.dumps(study, sort_keys=True, default=str)])
 
@@ -150,7 +144,7 @@ def _index(repro: Reproduction, done: dict[str, Any], left_out: dict[str, str]) 
 def _read_done(repro: Reproduction) -> dict[str, Any]:
     path = repro.out / DONE
     found: dict[str, Any] = read_json(path, "path") if path.is_file() else {}
-    return {_STEP_READ.get(step, step): each for step, each in found.items()}
+    return found
 
 
 def _replace(path: Path, text: str) -> None:

@@ -41,22 +41,6 @@ def test_ablation_changes_the_attention_of_later_layers_alone(model):
     assert (found.change <= 1).all()
 
 
-def test_without_heads_off_there_is_no_second_run(model):
-    found = attention(model, PROMPTS, HEADS, off=())
-    assert all(one.ablated is None for one in found.prompts)
-    assert not found.change.any()
-    with pytest.raises(ValueError, match="ablated must be False: no heads were off"):
-        found.prompts[0].looks_at(0, ablated=True)
-
-
-def test_what_the_last_token_looks_at_is_its_row(model):
-    one = attention(model, PROMPTS[:1], HEADS).prompts[0]
-    looked = one.looks_at(1, n=len(one.tokens))
-    assert sum(share for _, share in looked) == pytest.approx(1)
-    assert [share for _, share in looked] == sorted(one.intact[1, -1].tolist(), reverse=True)
-    assert looked[0][0] == one.tokens[int(one.intact[1, -1].argmax())]
-
-
 def test_saved_attention_is_read_back_to_four_decimals(model, tmp_path):
     found = attention(model, PROMPTS, HEADS)
     found.save(tmp_path / "attention.json")
@@ -66,13 +50,6 @@ def test_saved_attention_is_read_back_to_four_decimals(model, tmp_path):
         assert (one.prompt, one.tokens, one.ids) == (two.prompt, two.tokens, two.ids)
         np.testing.assert_allclose(one.intact, two.intact, atol=6e-5)
         np.testing.assert_allclose(one.ablated, two.ablated, atol=6e-5)
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": "cs-heads attention", "version": 2}'])
-def test_another_file_is_no_saved_attention(tmp_path, text):
-    (tmp_path / "other.json").write_text(text)
-    with pytest.raises(ValueError, match=r"is no saved attention|has attention format 2"):
-        HeadAttention.load(tmp_path / "other.json")
 
 
 @pytest.mark.parametrize(
@@ -128,20 +105,6 @@ def test_a_head_that_looks_back_one_token_is_seen_as_that(model, monkeypatch):
     frame = habits(model, [Head(0, 0)], n=2, length=5)
     assert frame["previous token"].tolist() == [1.0]
     assert frame["induction"].tolist() == [0.0]
-
-
-def test_habits_of_all_heads_have_a_row_each_and_are_reproducible(model):
-    frame = habits(model, n=2, length=6, seed=3)
-    assert frame["head"].tolist() == [str(head) for head in GRID]
-    assert frame[list(HABITS)].to_numpy().min() >= 0
-    assert frame[list(HABITS)].to_numpy().max() <= 1
-    assert frame.equals(habits(model, n=2, length=6, seed=3))
-
-
-@pytest.mark.parametrize("name", ["n", "length"])
-def test_counts_of_nothing_are_refused(model, name):
-    with pytest.raises(ValueError, match=rf"{name} must be an integer .*got 0"):
-        habits(model, **{name: 0})
 
 
 def test_a_truncated_prompt_sums_what_is_left_out_and_takes_the_mean_of_its_queries():

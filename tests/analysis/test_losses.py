@@ -31,6 +31,7 @@ def true_losses(truth, soft=1.0) -> dict[str, float]:
     return {"own": own, "mean": mean, "worst": max(controls), "difference": own - mean}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("truth", [CLEAR, ALIKE, BORDER], ids=["clear", "alike", "border"])
 def test_intervals_hold_the_truth_as_often_as_they_say(truth):
     rng = np.random.default_rng(0)
@@ -42,19 +43,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say(truth):
             loss = getattr(found, name)
             held[name] += loss.low <= value <= loss.high
     assert min(held.values()) >= 180, held
-
-
-def test_intervals_of_scores_between_right_and_wrong_hold_the_truth_too():
-    rng = np.random.default_rng(1)
-    truth = [(*task[:4], 0.0) for task in CLEAR]
-    expected = true_losses(truth, soft=0.9)
-    held = dict.fromkeys(expected, 0)
-    for _ in range(60):
-        found = drawn(truth, rng, soft=0.9)
-        for name, value in expected.items():
-            loss = getattr(found, name)
-            held[name] += loss.low <= value <= loss.high
-    assert min(held.values()) >= 54, held
 
 
 @pytest.mark.parametrize("soft", [1.0, 0.5])
@@ -70,14 +58,6 @@ def test_nothing_or_everything_lost_is_no_certainty(n, soft):
     both = Specificity(everything, {"a": nothing, "b": nothing})
     assert both.mean.low < 0 < both.mean.high
     assert both.difference.low < 1 < both.difference.high
-
-
-def test_fewer_examples_leave_more_open():
-    def width(n: int) -> float:
-        loss = loss_of(task_drop("t", 0.0, [(np.ones(n), np.arange(n) % 2 * 1.0)]))
-        return loss.high - loss.low
-
-    assert width(20) > 1.5 * width(80) > 2 * width(320)
 
 
 def test_the_mean_of_alike_controls_is_known_better_than_each():

@@ -5,11 +5,10 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from scipy.stats import hypergeom
 
 from cs_heads.analysis.overlap import head_overlap
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import Grid, Head, HeadGrid
+from cs_heads.units import Head, HeadGrid
 
 GRID = HeadGrid(2, 4)
 
@@ -100,23 +99,6 @@ def test_the_result_is_json_and_says_where_it_is_from():
     assert record["provenance"]["seed"] == 4
 
 
-def test_anywhere_in_the_grid_luck_is_hypergeometric():
-    grid = HeadGrid(32, 32)
-    heads = [grid.unit(i) for i in range(0, 50, 5)]
-    found = head_overlap(
-        {"a": heads, "b": [*heads[:3], *(grid.unit(i) for i in range(900, 907))]}, grid=grid, null="grid"
-    )
-    assert found.pairs[0].heads == 3
-    assert found.pairs[0].p_heads == pytest.approx(hypergeom(1024, 10, 10).sf(2))
-
-
-def test_two_tasks_of_the_same_layer_are_alike_by_luck_when_their_layer_is_kept():
-    """Three of four heads of one layer each: two in common is the least there can be."""
-    sets = {"a": ["L1H0", "L1H1", "L1H2"], "b": ["L1H1", "L1H2", "L1H3"]}
-    assert head_overlap(sets, grid=GRID, null="layers").pairs[0].p_heads == pytest.approx(1)
-    assert head_overlap(sets, grid=GRID, null="grid").pairs[0].p_heads < 0.3
-
-
 def test_rankings_give_their_top_heads_and_their_grid():
     importance = np.zeros((2, 4))
     importance[0, 1], importance[1, 3] = 2, 1
@@ -125,11 +107,6 @@ def test_rankings_give_their_top_heads_and_their_grid():
     assert found.heads["a"] == (Head(0, 1), Head(1, 3))
     assert found.pairs[0].heads == found.pairs[0].groups == 2
     assert found.n_groups == 4
-
-
-def test_heads_of_one_group_are_no_heads_but_a_group_in_common():
-    pair = head_overlap({"a": ["L0H0"], "b": ["L0H1"]}, grid=GRID, n_key_value_heads=2).pairs[0]
-    assert (pair.heads, pair.groups) == (0, 1)
 
 
 def test_false_discoveries_are_counted_over_all_pairs():
@@ -174,12 +151,3 @@ def test_heads_that_several_name_come_with_their_names():
 def test_what_cannot_be_held_together_is_refused(sets, more, message):
     with pytest.raises(ValueError, match=message):
         head_overlap(sets, **{"grid": GRID} | more)
-
-
-def test_neurons_share_no_keys_and_values():
-    """Though their rankings know how many key/value heads the model has."""
-    model = {"model": {"key_value_heads": 3}}
-    ranking = HeadRanking("css", np.eye(6), 0, provenance=model, grid=Grid(6, 6, "neurons"))
-    found = head_overlap({"a": ranking, "b": ranking}, k=2)
-    assert found.n_groups is None
-    assert [str(head) for head in found.heads["a"]] == ["L0N0", "L1N1"]

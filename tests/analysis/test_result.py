@@ -55,19 +55,6 @@ def test_what_was_written_is_read_back():
     assert (again.numbers == np.eye(2)).all()
 
 
-def test_what_is_not_written_is_as_by_default():
-    record = {name: value for name, value in made().to_dict().items() if name not in ("notes", "provenance")}
-    again = Whole.from_dict({**record, "numbers": None})
-    assert (again.notes, again.provenance, again.numbers) == ((), {}, None)
-
-
-@pytest.mark.parametrize("missing", ["name", "share_low"])
-def test_a_field_without_a_default_must_be_there(missing):
-    record = {name: value for name, value in made().parts["some"][0].to_dict().items() if name != missing}
-    with pytest.raises(ValueError, match=f"{missing} is missing"):
-        Part.from_dict(record)
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -89,14 +76,6 @@ def test_a_notebook_shows_the_table_without_row_numbers_and_the_notes_below():
     assert "<th>0</th>" not in shown
     assert "0.250" in shown
     assert shown.endswith("<p>a &lt; b</p>")
-
-
-def test_results_of_which_the_same_is_written_are_equal():
-    assert made() == made()
-    assert hash(made()) == hash(made())
-    assert Whole.from_dict(json.loads(json.dumps(made().to_dict()))) == made()
-    assert made() != replace(made(), notes=("another",))
-    assert made() != made().to_dict()
 
 
 def test_a_shell_shows_the_first_and_last_rows_however_many_there_are():

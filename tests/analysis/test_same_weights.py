@@ -8,14 +8,12 @@ import pytest
 import torch
 
 import cs_heads as cs
-from cs_heads.analysis.scale import Study
+from cs_heads.analysis.scale_study import Study
 from cs_heads.experiment.controls import found_on
 from cs_heads.experiment.cost import Cost
 from cs_heads.lens import load_model
-from cs_heads.lens.gates import by_unit
 from cs_heads.methods.gating import HeadGates
 from tests.known_heads import WORKING, own_answers
-from tests.tiny import make_native_bridge
 
 OTHER_WEIGHTS = (
     r"must be of the same weights, got {} of '.*' and {} of '.*': .*give a list of them, as found\.top\(5\)$"
@@ -88,36 +86,11 @@ def test_a_ranking_of_other_weights_is_refused_and_its_heads_as_a_list_are_taken
         USES[use](met, met.foreign.top(2))
 
 
-@pytest.mark.parametrize(
-    ("name", "use"),
-    [
-        ("off", lambda met, heads: cs.find_heads(met.model, met.task, off=heads, controls=None)),
-        ("off", lambda met, heads: cs.confirm(met.model, met.task, ["L0H3"], off=heads, **FEW)),
-        ("exclude", lambda met, heads: cs.confirm(met.model, met.task, ["L0H3"], exclude=heads, **FEW)),
-        ("off", lambda met, heads: cs.attention(met.model, ["the cat"], ["L0H3"], off=heads)),
-        (
-            "heads",
-            lambda met, heads: cs.universal_heads(
-                dict.fromkeys("ab", cs.Experiment(met.model, met.task)), heads, cs.Experiment(met.model, met.task)
-            ),
-        ),
-    ],
-)
-def test_heads_that_are_off_or_tried_as_a_ranking_are_of_the_same_weights_too(met, name, use):
-    with pytest.raises(ValueError, match=f"^{name} and the model must be of the same weights"):
-        use(met, met.foreign)
-
-
 def test_a_ranking_of_another_dtype_is_taken_and_that_its_weights_are_not_compared_is_said(met, known_folder):
     cast = load_model(known_folder, device="cpu", dtype="bfloat16")
     notes = [cs.confirm(model, met.task, met.found, **FEW).notes for model in (cast, met.model)]
     said = "found on a TransformerBridge float32, proved on a TransformerBridge bfloat16: that their weights are the "
     assert [any(note.startswith(said) for note in each) for each in notes] == [True, False]
-
-
-def test_faithfulness_of_a_ranking_of_other_weights_is_refused(met):
-    with pytest.raises(ValueError, match=r"^found\['foreign'\] and the model must be of the same weights"):
-        cs.faithfulness(met.model, met.task, {"own": met.found, "foreign": met.foreign}, n=20, shares=(0.5,))
 
 
 def test_a_report_takes_no_proof_of_the_same_name_and_other_weights(met, tmp_path):
@@ -165,48 +138,10 @@ def test_results_with_another_head_off_say_that_hooks_stood(met):
     assert "hooks" not in without.provenance["model"]
 
 
-def test_hooks_of_a_ranking_run_on_models_with_as_many_heads_alone(load):
-    model = load("llama")
-    narrow = cs.HeadRanking("by hand", np.eye(3, 2), 1)
-    tokens = torch.arange(3, 8)[None]
-    with pytest.raises(ValueError, match="gates are of a model with 2 heads in a layer, and this one has 4"):
-        model.run_with_hooks(tokens, fwd_hooks=narrow.hooks(1))
-    # Two groups of two heads each are off as groups.
-    groups = cs.HeadRanking("by hand", np.eye(3, 2), 1, grid=cs.units.Grid(3, 2, "kv"))
-    right = cs.HeadRanking("by hand", np.kron(np.eye(3, 2), [[1, 1]]), 1)
-    found = model.run_with_hooks(tokens, fwd_hooks=groups.hooks(1))
-    assert torch.equal(found, model.run_with_hooks(tokens, fwd_hooks=right.hooks(2)))
-
-
-@pytest.mark.parametrize(
-    ("shape", "n", "units", "fits"),
-    [
-        ((1, 5, 16, 8), 8, "heads", False),
-        ((1, 5, 8, 8), 8, "heads", True),
-        ((1, 5, 8, 8), 4, "kv", True),
-        ((1, 5, 8, 8), 3, "kv", False),
-        ((1, 5, 32), 1, "mlp", True),
-        ((1, 5, 32), 16, "neurons", False),
-        ((5, 8), 4, "experts", False),
-        ((5, 8), 8, "experts", True),
-    ],
-)
-def test_units_are_gated_where_there_are_as_many(shape, n, units, fits):
-    if fits:
-        assert by_unit(torch.zeros(shape), n, 1, units).shape[2] == n
-    else:
-        with pytest.raises(ValueError, match=f"gates are of a model with {n} {units} in a layer, and this one has"):
-            by_unit(torch.zeros(shape), n, 1, units)
-
-
-def test_a_model_that_transformer_lens_built_itself_has_weights_too():
-    assert cs.lens.describe(make_native_bridge())["weights"]
-
-
 def test_gates_meet_experiments_and_gates_of_the_same_weights_alone(met):
     unseen = cs.Experiment(met.model, met.task).held_out
     own, foreign = (gates_of(each, met.task) for each in (met.model, met.other))
-    for use in (cs.toggle_curves, cs.analysis.ablation_curves):
+    for use in (cs.toggle_curves,):
         use(unseen, own, max_heads=1)
         with pytest.raises(ValueError, match=r"^gates and the model must be of the same weights"):
             use(unseen, foreign, max_heads=1)
@@ -221,7 +156,7 @@ def test_curves_of_gates_leave_out_unseen_examples_that_these_were_fitted_to(met
     held_out = met.task.held_out
     mixed = replace(met.task, examples=(*met.task.examples[:5], *held_out.examples[:3]), held_out=None)
     gates = gates_of(met.model, mixed)
-    for use in (cs.toggle_curves, cs.analysis.ablation_curves):
+    for use in (cs.toggle_curves,):
         curve = use(cs.Experiment(met.model, held_out), gates, max_heads=1)[0]
         assert curve.notes[0].startswith(f"3 of {len(held_out)} unseen examples")
         rest = replace(held_out, examples=held_out.examples[3:])
@@ -229,8 +164,3 @@ def test_curves_of_gates_leave_out_unseen_examples_that_these_were_fitted_to(met
         # On the examples of the fit, as in the paper.
         (note,) = use(cs.Experiment(met.model, met.task), gates, max_heads=1)[0].notes
         assert note == f"5 of {len(met.task)} examples are those that the gates were fitted to"
-
-
-def test_a_prior_is_of_the_weights_that_are_searched(met):
-    with pytest.raises(ValueError, match=r"^prior and the model must be of the same weights"):
-        cs.find_heads(met.model, met.task, method="annealed", controls=None, prior=met.foreign)

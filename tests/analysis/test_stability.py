@@ -80,10 +80,3 @@ def test_what_no_search_found_or_can_find_again_is_refused_before_the_model_runs
     assert "that find_heads did not find" in refused(bare)
     prior = cs.find_heads(model, task, k=3, budget=1500, prior=found, controls=None)
     assert refused(prior) == "repeats must be 0 for a search with prior, which the ranking does not keep"
-
-
-def test_a_ranking_says_how_often_its_search_selects_each_head_found():
-    frequency = np.array([[0.2, 0.9], [0.6, 0.0]])
-    ranking = HeadRanking("annealed", np.array([[0.1, 0.4], [0.3, 0.0]]), spent=8, frequency=frequency)
-    assert ranking.stability == {Head(0, 1): 0.9, Head(1, 0): 0.6}
-    assert HeadRanking("css", np.zeros((2, 2)), spent=8).stability == {}

@@ -1,16 +1,14 @@
 """Gates taken together: counts by hand, gates against plain Hugging Face, contrasts on what was held out."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cs_heads.analysis.contrasts import _joined, held_out_contrasts
+from cs_heads.analysis.contrasts import held_out_contrasts
 from cs_heads.analysis.gating import (
-    score_distribution,
     score_of_heads,
     seed_agreement,
     taxonomy,
@@ -21,28 +19,15 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import encode_example
 from cs_heads.methods.gating import HeadGates
 from cs_heads.tasks import Task
-from cs_heads.units import Head, HeadGrid
-from tests.known_heads import WORKING, choice_of_own_answers, own_answers, rows_run
+from tests.analysis.test_gating import made_gates
+from tests.known_heads import WORKING, own_answers, rows_run
 from tests.plain_gates import gated_nll
-
-GRID = HeadGrid(3, 4)
-HARMFUL = Head(1, 1)
 
 
 def gates_of(plus, minus) -> HeadGates:
     plus, minus = np.asarray(plus, dtype=float), np.asarray(minus, dtype=float)
     points = np.stack([plus, plus, minus])[:, :, None]
     return HeadGates(plus, plus, minus, np.zeros((3, len(plus), 1)), points, np.zeros(1, dtype=int), Cost(0))
-
-
-def known_gates(n_seeds: int = 2) -> HeadGates:
-    """Working heads facilitate, one interferes, the others are irrelevant, each seed a little different."""
-    rng = np.random.default_rng(0)
-    minus, plus = rng.uniform(0, 0.1, (n_seeds, 3, 4)), rng.uniform(0.9, 1, (n_seeds, 3, 4))
-    for head in WORKING:
-        minus[:, head.layer, head.head] = 0.95
-    plus[:, HARMFUL.layer, HARMFUL.head] = 0.03
-    return gates_of(plus, minus)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +48,7 @@ def test_heads_are_counted_in_every_seed_in_any_and_on_average():
     assert found.n_seeds["task"] == 2
     record = json.loads(json.dumps(found.to_dict()))
     assert record["provenance"] == {"threshold": 0.5, "fits": {"task": {}}}
-    assert record["shares"][0]["facilitation"] == 0.375
+    assert record["shares"]["task"]["mean facilitation"] == 0.375
     frame = found.to_frame()
     assert frame["heads"].tolist() == ["mean", "always", "any"]
     assert frame["facilitation"].tolist() == [0.375, 0.25, 0.5]
@@ -75,14 +60,6 @@ def test_seeds_that_agree_have_their_heads_in_common():
     assert seed_agreement(same).set_index("score").loc["facilitation"].tolist() == [pytest.approx(1), 1]
     assert seed_agreement(apart).set_index("score").loc["facilitation", "in common"] == 0
     assert seed_agreement(apart).set_index("score").loc["interference"].isna().all()
-
-
-def test_the_distribution_reaches_all_heads():
-    shares = score_distribution(known_gates(), bins=10, cumulative=True)
-    assert shares.iloc[-1].tolist() == [1, 1, 1]
-    assert shares["facilitation"].is_monotonic_increasing
-    assert shares["facilitation"].loc[0.5] == pytest.approx(10 / 12)
-    assert shares["interference"].loc[0.5] == pytest.approx(11 / 12)
 
 
 def test_a_head_that_facilitates_in_one_seed_alone_counts_by_its_largest_score():
@@ -107,19 +84,8 @@ def test_soft_gates_give_the_numbers_of_plain_hugging_face(known_folder, experim
     assert set(np.unique(scores)) <= {0.0, 1.0}
 
 
-def test_gates_that_are_open_or_shut_are_the_experiments_own(load_known):
-    """Also where examples have several choices."""
-    task = choice_of_own_answers(load_known(), 24, "choices")
-    experiment = Experiment(load_known(), task)
-    masks = np.stack([GRID.mask([]), GRID.mask(WORKING), GRID.mask([WORKING[0]])])
-    gates = np.clip(1.0 - masks, 1e-9, 1)
-    scores, logprobs = experiment(gates), experiment.logprob(gates)
-    assert (scores == experiment(masks)).all()
-    assert logprobs == pytest.approx(experiment.logprob(masks), abs=1e-4)
-
-
 def test_heads_are_toggled_with_all_others_at_their_gates(experiment):
-    gates = known_gates()
+    gates = made_gates()
     facilitation, irrelevance, _ = toggle_curves(experiment, gates, max_heads=3, n_points=3)
     order = np.argsort(-gates.minus[1].ravel(), kind="stable")
     for point, n in enumerate((1, 2, 3)):
@@ -140,9 +106,9 @@ def test_heads_are_toggled_with_all_others_at_their_gates(experiment):
     ("call", "message"),
     [
         (lambda e: taxonomy({}), "fits must hold one fit or more"),
-        (lambda e: taxonomy({"a": known_gates()}, 0.0), r"threshold must lie in \(0, 1\], got 0"),
-        (lambda e: seed_agreement(known_gates(1)), "gates must have two seeds or more, got 1"),
-        (lambda e: toggle_curves(e, known_gates(), max_heads=7), r"max_heads must be an integer in 1\.\.6"),
+        (lambda e: taxonomy({"a": made_gates()}, 0.0), r"threshold must lie in \(0, 1\], got 0"),
+        (lambda e: seed_agreement(made_gates(1)), "gates must have two seeds or more, got 1"),
+        (lambda e: toggle_curves(e, made_gates(), max_heads=7), r"max_heads must be an integer in 1\.\.6"),
         (lambda e: toggle_curves(e, gates_of(np.ones((1, 2, 4)), np.ones((1, 2, 4)))), "gates must be of the grid"),
         (lambda e: e(np.full((1, 3, 4), 1.5)), r"gates must be in 0\.\.1, got 1\.5"),
     ],
@@ -175,27 +141,6 @@ def test_what_was_held_out_is_measured_under_the_gates_fitted_to_the_others(load
         assert score.score == pytest.approx(gated.mean())
         assert score.baseline == unseen.baseline().mean()
     assert found.to_frame()["kept"].tolist() == [True, False, False, True]
-
-
-def test_a_question_of_what_was_held_out_counts_once(load_known):
-    model = load_known()
-    tasks = formats(model)
-    side = tasks["once"]["b"].held_out.take(20)
-    again = replace(tasks["once"]["b"], held_out=replace(side, examples=side.examples * 4))
-    tasks = {**tasks, "once": {**tasks["once"], "b": again}}
-    found = held_out_contrasts(model, tasks, held_out=["b"], n=100, steps=20, batch_size=4)
-    assert [score.n_examples for score in found.scores] == [20, 40] * 2
-    assert found.notes == ("task 'b' asks 20 different questions in 80 examples: one example of each counts",)
-
-
-def test_all_tasks_but_one_are_put_to_the_model_as_each_of_them_is(load_known):
-    tasks = {
-        name: task.with_chat_template("auto").with_truncation() for name, task in formats(load_known())["once"].items()
-    }
-    joined = _joined({**tasks, "c": tasks["b"]}, without="c", name="once")
-    assert joined.scoring == tasks["a"].scoring
-    assert joined.examples == tasks["a"].examples + tasks["b"].examples
-    assert (joined.name, joined.role, joined.held_out) == ("once without c", "finding", None)
 
 
 def test_formats_that_do_not_pair_up_are_refused_before_the_model_runs(load_known):

@@ -32,11 +32,6 @@ def test_universal_heads_break_the_control_and_more_than_half_of_the_tasks():
     assert frame["universal"].tolist() == [False, True, True, False, False]
 
 
-def test_a_head_that_spares_the_control_is_not_universal():
-    tasks, _ = worlds()
-    assert universal_heads(tasks, [ALL, MOST], Planted(GRID, {MOST: 0.7})).heads == (MOST,)
-
-
 def test_what_guessing_leaves_of_a_task_does_not_count():
     """With the head off the task is at chance, .5 of .9: a share of .56, and of nothing above chance."""
     tasks = {name: Planted(GRID, {ALL: 0.4, HALF: 0.2}) for name in "ab"}
@@ -57,12 +52,6 @@ def test_the_cost_is_what_was_asked():
     assert universal_heads(tasks, [ALL, MOST], control, n=20).spent == 60 + 5 * (100 + 2 * 20)
 
 
-def test_a_head_that_harms_most_tasks_and_breaks_the_control_is_universal_by_the_rule_of_annealed_sensing():
-    """A third of each task, .33 of .9, is lost, and the control with all its score."""
-    tasks = {name: Planted(GRID, {MOST: 0.33, HALF: 0.2}) for name in "ab"}
-    assert universal_heads(tasks, [MOST, HALF], Planted(GRID, {MOST: 0.9, HALF: 0.9})).heads == (MOST,)
-
-
 def test_the_share_left_has_an_interval_as_wide_as_its_examples_are_few():
     tasks, control = worlds()
     few, many = (universal_heads(tasks, [ALL, HALF], control, n=n) for n in (25, 100))
@@ -78,7 +67,7 @@ def test_the_result_is_json_and_says_where_it_is_from():
     tasks, control = worlds()
     record = json.loads(json.dumps(universal_heads(tasks, [ALL], control, n=30, seed=2).to_dict()))
     assert record["heads"] == ["L0H1"]
-    assert record["left"]["L0H1"]["control"]["low"] < record["left"]["L0H1"]["control"]["left"] < 0.4
+    assert record["interval"][0][-1][0] < record["left"][0][-1] < 0.4
     assert record["provenance"] == {"tasks": {name: {} for name in [*"abcd", "control"]}, "n_examples": 30, "seed": 2}
 
 
@@ -89,26 +78,6 @@ def test_a_task_at_chance_can_miss_no_head():
         task.task = SimpleNamespace(chance=0.25)
     with pytest.raises(ValueError, match=r"the baseline of task 'a' is too low: .* no better than chance"):
         universal_heads(tasks, [ALL], Planted(GRID, {ALL: 0.9}))
-
-
-def test_what_is_left_is_held_against_the_same_examples_with_no_head_off():
-    """The first half is answered right, the other not: of a head that does nothing all is left, whatever is drawn."""
-    scores = np.repeat([1.0, 0.0], 50)
-
-    class Halves(Planted):
-        def __call__(self, masks, examples=None):
-            chosen = np.tile(np.arange(100), (len(masks), 1)) if examples is None else examples
-            return scores[chosen]
-
-    tasks = {name: Halves(GRID, {}) for name in "ab"}
-    found = universal_heads(tasks, [HALF], Halves(GRID, {}), n=40)
-    assert found.left == pytest.approx(np.ones((1, 3)))
-
-
-def test_the_same_seed_draws_the_same_examples():
-    tasks, control = worlds()
-    first, second = (universal_heads(tasks, [HALF], control, n=7, seed=3).left for _ in range(2))
-    assert np.array_equal(first, second)
 
 
 def test_a_question_asked_twenty_times_counts_once(load_known):
@@ -127,7 +96,12 @@ def test_a_question_asked_twenty_times_counts_once(load_known):
 @pytest.mark.parametrize(
     ("tasks", "candidates", "more", "message"),
     [
-        ({"a": Planted(GRID, {})}, [ALL], {}, "experiments must be two tasks or more beside the control, got 1"),
+        (
+            {"a": Planted(GRID, {})},
+            [ALL],
+            {},
+            "two tasks or more, none of them named 'control', got a",
+        ),
         (None, [], {}, "heads must name one head or more"),
         (None, ["L9H9"], {}, "head L9H9 is not in the grid"),
         (None, [ALL], {"n": 0}, "n must be an integer of 1 or more, got 0"),
@@ -138,7 +112,12 @@ def test_a_question_asked_twenty_times_counts_once(load_known):
             {},
             "the baseline of task 'b' is too low: the intact model answers 0 of 100",
         ),
-        ({"a": Planted(GRID, {}), "b": Planted(GRID, {}), "control": Planted(GRID, {})}, [ALL], {}, "named 'control'"),
+        (
+            {"a": Planted(GRID, {}), "b": Planted(GRID, {}), "control": Planted(GRID, {})},
+            [ALL],
+            {},
+            "none of them named 'control', got a, b, control",
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_refused(tasks, candidates, more, message):

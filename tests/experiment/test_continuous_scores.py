@@ -8,7 +8,7 @@ import pytest
 
 from cs_heads.analysis.confirm import confirm
 from cs_heads.analysis.contrasts import HeldOutScore
-from cs_heads.analysis.losses import mean_interval
+from cs_heads.analysis.intervals import mean_interval
 from cs_heads.experiment.baseline import (
     BaselineTooLowError,
     as_answers,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cs_heads.analysis.confirm import measure_proof
+from cs_heads.analysis.confirm import prove
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.methods.annealing import annealed
 from cs_heads.methods.annealing.intervals import Taken
@@ -549,7 +549,7 @@ def test_nothing_is_claimed_where_nothing_is():
         made = world(replace(SCENARIOS["no_structure"], uneven=0.0), seed)
         found = annealed(made.task, controls=[made.control], budget=4000, seed=seed)
         assert len(found.claims) <= 1
-        assert measure_proof(made.unseen, found.top(5)).verdict == "not localized"
+        assert prove(made.unseen, found.top(5)).verdict == "not localized"
 
 
 def test_heads_that_help_when_they_are_off_are_reported_the_most_harmful_first():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cs_heads import designs
-from cs_heads.analysis.confirm import measure_proof
+from cs_heads.analysis.confirm import prove
 from cs_heads.methods.annealing import annealed
 from cs_heads.methods.greedy import greedy
 from cs_heads.simulate import planted_world
@@ -52,7 +52,7 @@ def test_a_few_worlds_are_searched_as_well_as_many():
         held = covering(made, found)
         known, covered = known + len(held), covered + sum(held)
         assert set(found.shared) >= set(made.universal)
-        assert measure_proof(made.unseen, found.top(5), exclude=found.shared).verdict == "localized"
+        assert prove(made.unseen, found.top(5), exclude=found.shared).verdict == "localized"
     # .96 of thirty worlds, sd .09 a world, and intervals that cover .94: two and three standard errors below.
     assert np.mean(recalls) >= 0.9
     assert known >= 50
@@ -67,9 +67,7 @@ def test_a_few_worlds_without_structure_are_neither_specific_nor_localized():
             made, found = searched(seed, scenario=scenario)
             # One example more draws all anew, and the heads stay.
             fresh = planted_world(scenario, made.grid, n_examples=made.n_examples + 1, seed=seed)
-            chance = made.scenario.chance
-            controls = [("control", fresh.control)]
-            proof = measure_proof(fresh.unseen, found.top(5), exclude=found.shared, chance=chance, controls=controls)
+            proof = prove(fresh.unseen, found.top(5), exclude=found.shared, controls=[fresh.control])
             called += proof.verdict in ("specific", "localized")
     assert called <= 1
 
@@ -84,7 +82,7 @@ def test_recall_coverage_and_verdicts_at_a_hundred_evaluations():
         held = covering(made, found)
         known, covered = known + len(held), covered + sum(held)
         fresh = planted_world("main", seed=seed).unseen
-        localized += measure_proof(fresh, found.top(5), exclude=found.shared).verdict == "localized"
+        localized += prove(fresh, found.top(5), exclude=found.shared).verdict == "localized"
     # Three standard errors, of .013, above the floor.
     assert np.mean(recalls) >= 0.9
     # .025 above the floor, where the standard error of 300 intervals is .018.
@@ -177,9 +175,7 @@ def test_worlds_without_structure_are_called_localized_in_one_of_a_hundred_at_mo
             made, found = searched(seed, scenario=scenario)
             # One example more draws all anew, and the heads stay.
             fresh = planted_world(scenario, made.grid, n_examples=made.n_examples + 1, seed=seed)
-            chance = made.scenario.chance
-            controls = [("control", fresh.control)]
-            proof = measure_proof(fresh.unseen, found.top(5), exclude=found.shared, chance=chance, controls=controls)
+            proof = prove(fresh.unseen, found.top(5), exclude=found.shared, controls=[fresh.control])
             called += proof.verdict in ("specific", "localized")
     assert called <= 1
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cs_heads import Experiment
 from cs_heads.analysis.compare import compare
-from cs_heads.analysis.confirm import confirm, measure_proof
+from cs_heads.analysis.confirm import confirm, prove
 from cs_heads.experiment.cost import BudgetTooSmallError
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.find import find_heads
@@ -166,7 +166,7 @@ def test_whatever_splits_proves_or_compares_refuses_a_seed_that_is_none(load_kno
         for call, *arguments in (
             (Task.split, whole, 20),
             (tune, experiment),
-            (measure_proof, experiment, [Head(0, 0)]),
+            (prove, experiment, [Head(0, 0)]),
             (confirm, model, tasks[0], [Head(0, 0)]),
             (compare, model, tasks[0]),
             (screen_identity_rules, model, WORDS),

@@ -119,7 +119,7 @@ def made_atlas(n_layers=8, n_heads=16, n_skills=5, k=2, folder="everyday/", shar
     if shared:
         losses[:2, 0, 1] = 0.5
         losses[[0, 1], [1, 2], k - 1] = 0.0
-    provenance = {"model": {"name": "tiny"}, "kin": {names[0]: names[1:2], names[1]: names[:1]}}
+    provenance, kin = {"model": {"name": "tiny"}}, {names[0]: tuple(names[1:2]), names[1]: tuple(names[:1])}
     own = losses - losses.mean(axis=0)
     rankings = {
         name: HeadRanking("annealed jointly", row, spent=10, provenance=provenance)
@@ -135,4 +135,4 @@ def made_atlas(n_layers=8, n_heads=16, n_skills=5, k=2, folder="everyday/", shar
     heads = {name: tuple(ranking.top(k)) for name, ranking in rankings.items()}
     measured = TaskDrops(heads, drops, dict.fromkeys(names, "own"), {name: name for name in names}, spent=10)
     errors = np.full_like(losses, 0.01)
-    return Atlas(rankings, losses, errors, measured, {}, k, {}, 20, provenance)
+    return Atlas(rankings, losses, errors, measured, {}, k, {}, 20, provenance, kin=kin)

@@ -10,22 +10,23 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from cs_heads import plot
-from cs_heads.analysis.confirm import measure_proof
+from cs_heads.analysis.columns import Column
+from cs_heads.analysis.confirm import prove
 from cs_heads.analysis.contrasts import HeldOutContrasts, HeldOutScore
-from cs_heads.analysis.drops import Column, measure_drops
+from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.failures import FailureModes, Share
-from cs_heads.analysis.faithfulness import measure_faithfulness
-from cs_heads.analysis.formats import measure_formats
+from cs_heads.analysis.faithfulness import faithfulness
+from cs_heads.analysis.formats import FormatHeads
 from cs_heads.analysis.gating import ToggleCurve, taxonomy
 from cs_heads.analysis.overlap import head_overlap
-from cs_heads.analysis.scale import Study, scale_study
+from cs_heads.analysis.scale_study import Study, scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import universal_heads
 from cs_heads.plot.looks import head_look
 from cs_heads.plot.style import COLUMN, PAGE
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
-from tests.analysis.test_taxonomy import known_gates
+from tests.analysis.test_gating import made_gates
 from tests.methods.planted import Planted
 from tests.plot.looking import clipped, overlapping, smallest, without_letters
 
@@ -56,11 +57,11 @@ def scale():
     importance = np.zeros((4, 4))
     importance[0, 1], importance[2, 2] = 0.5, 0.4
     ranking = HeadRanking("css", importance, spent=0)
-    proven = measure_proof(Planted(GRID, {A: 0.5}), [A])
+    proven = prove(Planted(GRID, {A: 0.5}), [A])
     return scale_study(
         {
             "small": Study(ranking, proven),
-            "a larger model": Study(ranking, measure_proof(Planted(GRID, {}), [A])),
+            "a larger model": Study(ranking, prove(Planted(GRID, {}), [A])),
         }
     )
 
@@ -70,7 +71,7 @@ def formats():
     sets = [replace(column, role=role) for column, role in zip(columns(), ("letters", "full", "control"), strict=True)]
     for column in sets[:2]:
         column.parts[0].task = SimpleNamespace(chance=0.25)
-    return measure_formats(sets, {"L0H1": [A], "L2H2": [B]})
+    return FormatHeads(measure_drops(sets, {"L0H1": [A], "L2H2": [B]}, {}))
 
 
 @pytest.fixture(scope="module")
@@ -170,8 +171,8 @@ ALL = [
     (plot.format_heads, "formats", {}),
     (plot.scale, "scale", {}),
     (plot.depth_profiles, "scale", {}),
-    (plot.taxonomy, lambda: taxonomy({"sums": known_gates(), "code": known_gates()}), {}),
-    (plot.score_ecdf, known_gates, {}),
+    (plot.taxonomy, lambda: taxonomy({"sums": made_gates(), "code": made_gates()}), {}),
+    (plot.score_ecdf, made_gates, {}),
     (plot.toggle_curves, "toggles", {}),
     (plot.contrasts, "contrasts", {}),
 ]
@@ -386,7 +387,7 @@ def faithful():
         importance[0, 1] = importance[2, 2] = 5
         rankings[name] = HeadRanking("css", importance, spent=0)
     experiment = Planted(GRID, {A: 0.4, B: 0.3, Head(3, 3): 0.1})
-    return measure_faithfulness(experiment, rankings, n_random=3)
+    return faithfulness(None, experiment, rankings, n_random=3)
 
 
 def test_faithfulness_is_a_line_for_each_ranking_with_random_orders_in_gray_and_the_model_at_one(faithful):
@@ -408,7 +409,7 @@ def test_faithfulness_can_be_read_at_any_shares(shares):
     grid = HeadGrid(32, 32)
     ranking = HeadRanking("css", np.random.default_rng(0).normal(size=grid.shape), spent=0)
     experiment = Planted(grid, dict.fromkeys(grid, 0.8 / 1024))
-    figure = measure_faithfulness(experiment, ranking, shares=shares, n_random=1).plot().figure
+    figure = faithfulness(None, experiment, ranking, shares=shares, n_random=1).plot().figure
     assert clipped(figure) == []
     assert overlapping(figure) == []
     assert figure.axes[0].get_xticks()[[0, -1]].tolist() == [0, 1]

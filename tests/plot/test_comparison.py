@@ -5,9 +5,8 @@ from matplotlib.figure import Figure
 
 from cs_heads import plot
 from cs_heads.analysis.compare import Compared, Comparison
-from cs_heads.analysis.gating import AblationCurve, score_of_heads
+from cs_heads.analysis.gating import score_of_heads
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import Head
 from tests.analysis.test_gating import made_gates
 from tests.known_heads import WORKING
 from tests.plot.looking import clipped, overlapping, smallest
@@ -148,32 +147,12 @@ def test_every_gate_is_a_line_in_each_phase():
     assert [ax.get_title() for ax in axes] == ["no penalty", "pushed open (G⁺)", "pushed shut (G⁻)"]
 
 
-def test_an_ablation_curve_starts_at_the_intact_model(ax):
-    curve = AblationCurve("facilitation", (Head(0, 0),), np.array([1.0, 0.5]), np.array([-0.1, -2.0]))
-    plot.ablation_curves([curve], ax)
-    assert ax.get_lines()[0].get_ydata().tolist() == [-0.1, -2.0]
-    assert ax.get_lines()[0].get_label() == "by facilitation"
-
-
-def test_ablation_curves_that_coincide_are_all_seen_over_whole_numbers_of_heads():
-    heads, nothing = tuple(Head(i % 3, i % 4) for i in range(12)), np.zeros(13)
-    curves = [AblationCurve(kind, heads, nothing, nothing) for kind in ("facilitation", "irrelevance", "interference")]
-    figure = plot.ablation_curves(curves).figure
-    lines = {line.get_label(): line for line in figure.axes[0].get_lines()}
-    assert len({line.get_marker() for line in lines.values()}) == 3
-    dots = lines.pop("by irrelevance")
-    assert all(dots.get_zorder() > line.get_zorder() for line in lines.values())
-    assert all(tick == int(tick) for tick in figure.axes[0].get_xticks())
-    assert (clipped(figure), overlapping(figure)) == ([], [])
-    plt.close(figure)
-
-
 @pytest.mark.parametrize("over", ["mean", "any"])
 def test_a_group_is_drawn_beside_all_others_as_it_was_tested(ax, over):
     test = score_of_heads(made_gates(), WORKING, over=over)
     plot.group(test, ax)
     drawn = [points.get_offsets()[:, 1].tolist() for points in ax.collections if len(points.get_offsets()) > 1]
-    assert drawn == [test.within.tolist(), test.without.tolist()]
+    assert drawn == [test.scores.tolist(), test.others.tolist()]
     assert ax.get_title() == f"t = {test.t:.2f}, p = {test.p:.2g}"
     assert [label.get_text() for label in ax.get_xticklabels()] == ["2 heads", "other 10"]
     assert ax.get_ylabel() == f"facilitation ({'largest' if over == 'any' else 'mean'} over seeds)"

@@ -3,13 +3,13 @@ from matplotlib import pyplot as plt
 
 from cs_heads import plot
 from cs_heads.plot.style import draw_to
-from tests.analysis.test_taxonomy import known_gates
+from tests.analysis.test_gating import made_gates
 from tests.plot.studies import made_comparison
 
 
 @pytest.mark.parametrize(
     ("draw", "given"),
-    [(plot.drops, made_comparison), (plot.comparison, made_comparison), (plot.trajectories, known_gates)],
+    [(plot.drops, made_comparison), (plot.comparison, made_comparison), (plot.trajectories, made_gates)],
     ids=["axes", "figure", "several axes"],
 )
 def test_what_is_drawn_is_written_and_no_figure_is_left_open(draw, given, tmp_path):

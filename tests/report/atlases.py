@@ -64,10 +64,10 @@ def made_atlas(skills=SKILLS, model="tiny", harm=0.3) -> Atlas:
             "model": {"name": model, "grid": [3, 4], "revision": None},
             "task": {"name": skills[0]},
             "tasks": {name: {"kind": "choice", "n_examples": 100, "identity": f"id-{name}"} for name in skills},
-            "kin": {skills[0]: [skills[1]], skills[1]: [skills[0]]},
             "search": {"spent": 2400},
             "seed": 7,
         },
+        kin={skills[0]: (skills[1],), skills[1]: (skills[0],)},
         notes=("few skills",),
     )
 

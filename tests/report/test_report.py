@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
-from cs_heads.analysis.confirm import measure_proof
-from cs_heads.analysis.drops import Column
-from cs_heads.analysis.faithfulness import measure_faithfulness
+from cs_heads.analysis.columns import Column
+from cs_heads.analysis.confirm import prove
+from cs_heads.analysis.faithfulness import faithfulness
 from cs_heads.analysis.losses import Loss, Specificity, TaskDrop
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.plot.looks import head_looks, same_looks
@@ -330,7 +330,8 @@ def test_a_folder_is_read_as_the_study_it_holds(folder):
 
 
 def with_faithfulness():
-    found = measure_faithfulness(
+    found = faithfulness(
+        None,
         Planted(HeadGrid(3, 4), {Head(0, 1): 0.5, Head(1, 2): 0.3}),
         {name: one.ranking for name, one in made_comparison().methods.items()},
         n_random=2,
@@ -433,13 +434,13 @@ def test_what_no_check_foresaw_is_said_without_the_words_of_python():
 def test_results_at_hand_make_the_page_that_the_findings_make(tmp_path):
     world = planted_world("main", HeadGrid(8, 8), seed=0)
     ranking = HeadRanking("css", np.linspace(1, 0, 64).reshape(8, 8), spent=0)
-    proof = measure_proof(world.unseen, ranking.top(5), controls=[("control", world.control)])
+    proof = prove(world.unseen, ranking.top(5), controls=[world.control])
     told = write_report(ranking, tmp_path / "told.html", proof=proof)
     proved = ranking.proved(proof.heads)
     page = read(Findings(proved, proof=proof.to_dict(), k=len(proof.heads)), tmp_path / "as.html")
     assert Page(told.read_text(encoding="utf-8")).words == page.words
     assert proof.verdict in page.words
-    of_others = measure_proof(world.unseen, ranking.top(7)[2:])
+    of_others = prove(world.unseen, ranking.top(7)[2:])
     with pytest.raises(ValueError, match=r"proof must be of the first heads of the ranking, L0H0, L0H1.*it is of L0H2"):
         write_report(ranking, tmp_path / "others.html", proof=of_others)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cs_heads.analysis.attention import attention
-from cs_heads.analysis.drops import Column
+from cs_heads.analysis.columns import Column
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.plot import show_attention
 from cs_heads.plot.looks import head_looks

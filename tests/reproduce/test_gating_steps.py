@@ -80,13 +80,3 @@ def test_gates_are_counted_with_the_step_that_needs_them(study):
     fitted = 6 * TINY.n_seeds * TINY.steps * TINY.batch_size + 40
     assert [*alone["example-evaluations"]] == [fitted * len(one.tasks)]
     assert [*both["example-evaluations"]] == [fitted * len(one.tasks), 0]
-
-
-@pytest.mark.slow
-def test_toggles_cost_no_more_than_was_said(study, rows):
-    one = study("chg", ["commonsense_qa", "openmathinstruct2"])
-    reproduce(one, ["kinds"])
-    said = estimate(one, steps_of("chg", ["toggles"]))
-    rows.clear()
-    reproduce(one, ["toggles"])
-    assert 0 < sum(rows) <= said["example-evaluations"].sum()

@@ -164,19 +164,6 @@ def test_what_is_done_is_not_made_again_and_what_changed_is(study, rows):
     assert sum(rows) < 31 * 40
 
 
-def test_a_step_that_was_done_under_its_old_name_is_not_made_again(study):
-    said = []
-    one = study(names=["gsm8k", "arithmetic"])
-    reproduce(one, ["generalization"])
-    done = one.out / "done.json"
-    done.write_text(done.read_text(encoding="utf-8").replace("generalization", "generalisation"), encoding="utf-8")
-    for path in one.out.glob("generalization-*"):
-        path.rename(path.with_name(path.name.replace("z", "s")))
-    reproduce(one, ["generalization"], say=said.append)
-    assert said == ["generalization: done before"]
-    assert "(generalisation-math.csv)" in (one.out / "index.md").read_text(encoding="utf-8")
-
-
 # What is refused
 
 
@@ -217,8 +204,6 @@ def test_an_unknown_step_and_a_wrong_setting_are_refused():
         steps_of("cs", ["dance"])
     with pytest.raises(ValueError, match="max_heads must be an integer of 5 or more, got 3"):
         PaperSettings(max_heads=3)
-    with pytest.raises(ValueError, match="got depth"):
-        PaperSettings().changed(depth=3)
     with pytest.raises(ValueError, match="got none"):
         steps_of("cs", [])
     assert QUICK.changed(n_unseen=None, k=3).k == 3

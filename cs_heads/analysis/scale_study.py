@@ -21,7 +21,7 @@ from cs_heads.drawable import Drawable
 from cs_heads.files import read_json
 from cs_heads.lens import check_weights
 from cs_heads.ranking import HeadRanking
-from cs_heads.record import read_as
+from cs_heads.record import json_ready, read_as
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,8 @@ class ScaleStudy(Result, Drawable, picture="scale"):
 
     def to_dict(self) -> dict[str, Any]:
         """The whole result, JSON-ready."""
-        models = [{**row, "profile": m.profile.tolist()} for row, m in zip(self._rows(), self.models, strict=True)]
+        rows = json_ready(self.to_frame().to_dict("records"))
+        models = [{**row, "profile": m.profile.tolist()} for row, m in zip(rows, self.models, strict=True)]
         return {"k": self.k, "models": models, "provenance": self.provenance}
 
 

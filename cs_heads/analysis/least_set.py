@@ -11,7 +11,7 @@ from jaxtyping import Float
 from cs_heads.analysis.random_comparison import MIN_MARGIN
 from cs_heads.designs import explicit
 from cs_heads.experiment.baseline import baseline_too_low
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured
+from cs_heads.experiment.protocol import ExperimentLike, measured
 from cs_heads.record import Record
 from cs_heads.units import Unit
 
@@ -27,7 +27,7 @@ class LeastSet(Record):
         heads: The fewest that do nine tenths of it, in the order given.
         passengers: The others.
         drop: Of all.
-        without: Drop of the others with each head left on, in the order given.
+        others: Drop of the others with each head left on, in the order given.
         order: Heads by that, those first without which the least is lost.
         first: Drop of the first 1, 2, ... of ``order``, up to all.
         rest: Drop of the passengers alone.
@@ -37,7 +37,7 @@ class LeastSet(Record):
     heads: tuple[Unit, ...]
     passengers: tuple[Unit, ...]
     drop: float
-    without: tuple[float, ...]
+    others: tuple[float, ...]
     order: tuple[Unit, ...]
     first: tuple[float, ...]
     rest: float
@@ -68,7 +68,6 @@ def least_set(
     heads: Sequence[Unit],
     intact: Float[np.ndarray, " example"],
     ablated: Float[np.ndarray, " example"],
-    chance: float | None = None,
 ) -> LeastSet | None:
     """Leave each head on in turn, then turn off the first 1, 2, ... of those that are missed most.
 
@@ -80,26 +79,23 @@ def least_set(
         heads: Those to choose from, the most important first.
         intact: Score of each example with nothing off.
         ablated: The same with all heads off.
-        chance: The score of guessing (None: that of the experiment).
     """
-    chance = chance_of(experiment) if chance is None else chance
     half = np.arange(0, len(intact), 2)
     full = float((intact - ablated)[half].mean())
-    if len(heads) < 2 or full <= MIN_MARGIN * intact.mean() or baseline_too_low(experiment, intact, chance):
+    if len(heads) < 2 or full <= MIN_MARGIN * intact.mean() or baseline_too_low(experiment, intact):
         return None
     known = {frozenset(heads): full}
 
     def drops(sets: list[list[Unit]]) -> list[float]:
         new = [frozenset(each) for each in sets if frozenset(each) not in known]
         if new:
-            scores = measured(
-                experiment, explicit(experiment.grid, list(map(sorted, new))), np.tile(half, (len(new), 1))
-            )
+            masks = explicit(experiment.grid, list(map(sorted, new)))
+            scores = measured(experiment, masks, np.tile(half, (len(new), 1)))
             known.update(zip(new, (intact[half] - scores).mean(axis=1).tolist(), strict=True))
         return [known[frozenset(each)] for each in sets]
 
-    without = drops([[each for each in heads if each != head] for head in heads])
-    order = [heads[place] for place in np.argsort(without, kind="stable")]
+    others = drops([[each for each in heads if each != head] for head in heads])
+    order = [heads[place] for place in np.argsort(others, kind="stable")]
     first = drops([order[:n] for n in range(1, len(order) + 1)])
     n = next(n for n, drop in enumerate(first, start=1) if drop >= MOST_OF * full - 1e-9)
     passengers = [head for head in heads if head not in order[:n]]
@@ -108,7 +104,7 @@ def least_set(
         heads=tuple(head for head in heads if head in order[:n]),
         passengers=tuple(passengers),
         drop=full,
-        without=tuple(without),
+        others=tuple(others),
         order=tuple(order),
         first=tuple(first),
         rest=rest,

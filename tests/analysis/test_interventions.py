@@ -86,26 +86,6 @@ def test_units_of_every_kind_are_off(load, name, backend):
     np.testing.assert_allclose(off.reshape(engine.shape), engine, atol=1e-5)
 
 
-def test_ablated_logprobs_are_those_of_an_experiment(load, backend):
-    model, task = load("llama", backend), cs.Task.from_records([{"prompt": [1, 4, 5], "target": [6, 7]}])
-    with cs.ablated(model, OFF):
-        logprobs = run(model)[0].log_softmax(-1)
-    expected = cs.Experiment(model, task).logprob(GRID.mask(OFF)[None])[0, 0]
-    assert float(logprobs[[2, 3], [6, 7]].mean()) == pytest.approx(expected, abs=1e-5)
-
-
-def test_a_cache_shows_zero_z_of_these_heads_and_what_the_others_say(load, backend):
-    model = load("llama", backend)
-    with cs.ablated(model, ["L1H2"]):
-        logits, cache = model.run_with_cache(TOKENS)
-        off = run(model)
-    z = cache["blocks.1.attn.hook_z"]
-    assert (z[:, :, 2] == 0).all()
-    assert (z[:, :, [0, 1, 3]] != 0).all()
-    assert torch.equal(logits, off)
-    assert not hooks_of(model)
-
-
 @pytest.mark.parametrize("use_past_kv_cache", [True, False])
 def test_text_is_generated_with_the_heads_off(load, use_past_kv_cache, backend):
     """Token by token what the ablated forward says; the intact model writes another text."""
@@ -155,14 +135,6 @@ def test_heads_may_be_written_in_every_way(load, heads):
     assert np.allclose(off, plain("llama", GRID.mask([Head(1, 2)])), atol=1e-4)
 
 
-def test_of_a_ranking_as_many_heads_are_off_as_were_searched_for(load):
-    model = load("llama")
-    with cs.ablated(model, a_ranking(provenance={"k": 2})):
-        two = run(model)
-    with cs.ablated(model, ["L0H1", "L2H3"]):
-        assert torch.equal(run(model), two)
-
-
 # Afterwards
 
 
@@ -177,18 +149,6 @@ def test_blocks_nest_and_each_takes_its_own_hooks_away(load, backend):
     np.testing.assert_allclose(both, plain("llama", GRID.mask(OFF)), atol=1e-4)
     assert torch.equal(run(model), intact)
     assert not hooks_of(model)
-
-
-def test_blocks_may_end_in_another_order_than_they_began(load):
-    model = load("llama")
-    intact = run(model)
-    first, second = cs.ablated(model, ["L0H1"]), cs.ablated(model, ["L2H3"])
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    np.testing.assert_allclose(run(model), plain("llama", GRID.mask(["L2H3"])), atol=1e-4)
-    second.__exit__(None, None, None)
-    assert torch.equal(run(model), intact)
 
 
 def test_after_an_exception_the_model_is_as_before(load, backend):
@@ -242,18 +202,6 @@ def test_scale_multiplies_z_by_a_number(load, architecture, backend):
     assert not hooks_of(model)
 
 
-def test_a_scale_of_one_changes_nothing_and_of_zero_is_off(load):
-    model = load("llama")
-    intact = run(model)
-    with cs.scale(model, {"L1H2": 1.0}):
-        assert not hooks_of(model)
-        assert torch.equal(run(model), intact)
-    with cs.ablated(model, "L1H2"):
-        off = run(model)
-    with cs.scale(model, {"L1H2": 0}):
-        assert torch.equal(run(model), off)
-
-
 # What is put in a head's place
 
 
@@ -271,21 +219,6 @@ def test_mean_and_optimal_come_from_a_task_and_are_those_of_an_experiment(load, 
             own = logits.log_softmax(-1)[range(len(prompt) - 1, len(prompt) + len(target) - 1), list(target)]
             assert float(own.mean()) == pytest.approx(wanted, abs=1e-4)
     assert not hooks_of(model)
-
-
-@pytest.mark.parametrize(
-    ("ablation", "message"),
-    [
-        ("mean", r"task must be given for ablation='mean': what is put in place comes from its examples"),
-        ("optimal", r"task must be given for ablation='optimal'"),
-        ("resample", r"ablation must be one of zero, mean, optimal here, got 'resample', which needs a place in an"),
-        ("position_mean", r"ablation must be one of zero, mean, optimal here, got 'position_mean'"),
-        ("half", r"ablation must be one of zero, mean, position_mean, resample, optimal, got 'half'"),
-    ],
-)
-def test_an_ablation_that_lacks_what_it_needs_is_refused(load, ablation, message):
-    with pytest.raises(ValueError, match=message), cs.ablated(load("llama"), OFF, ablation):
-        pass
 
 
 @pytest.mark.parametrize(
@@ -308,33 +241,6 @@ def test_what_cannot_be_off_is_refused_by_name(load, heads, message):
     assert not hooks_of(model)
 
 
-def test_a_ranking_of_another_grid_is_refused(load):
-    other = HeadRanking("css", np.zeros((2, 4)), spent=0)
-    with pytest.raises(ValueError, match="heads must be ranked on the grid of the model, 3 × 4 heads, got 2 × 4"):
-        cs.bake(load("llama"), other)
-
-
-def test_folded_value_biases_are_refused(folders, backend):
-    from cs_heads.lens.load import load_model
-
-    model = load_model(folders("gpt2"), device="cpu", backend=backend)
-    with torch.no_grad():
-        for block in model.blocks:
-            value = block.attn.b_V if backend == "hooked" else block.attn.v.original_component.bias
-            value.zero_()
-    with pytest.raises(cs.FoldedValueBiasesError, match="folded into b_O"), cs.ablated(model, "L0H0"):
-        pass
-
-
-def test_a_factor_that_the_dtype_of_the_model_has_not_is_refused_with_the_largest_that_it_has(folders):
-    model = cs.load_model(folders("llama"), device="cpu", dtype="float16")
-    said = r"got 70000\.0 for L0H0; the largest of the model's dtype is 6\.55e\+04"
-    with pytest.raises(ValueError, match=said), cs.scale(model, {"L0H0": 70000.0}):
-        pass
-    with cs.scale(model, {"L0H0": 60000.0}):
-        pass
-
-
 @pytest.mark.parametrize("factor", [float("nan"), float("inf"), 1e39, -1e39, 10**400, "half", None, True])
 def test_a_factor_is_a_finite_number(load, factor):
     scale = contextmanager(untyped(cs.scale))
@@ -345,12 +251,6 @@ def test_a_factor_is_a_finite_number(load, factor):
     twice = {"L0H0": 0.5, Head(0, 0): 0.3}
     with pytest.raises(ValueError, match=r"factors must be .* none twice; got L0H0, L0H0"), scale(load("llama"), twice):
         pass
-
-
-def test_what_is_no_model_of_this_process_is_refused():
-    for model in ("gpt2", None):
-        with pytest.raises(ValueError, match="model must be a TransformerLens HookedTransformer or TransformerBridge"):
-            cs.bake(model, "L0H0")
 
 
 # Taken out
@@ -392,19 +292,6 @@ def test_a_folder_ships_the_model_without_the_heads(load, architecture, tmp_path
         assert loaded.tokenizer("the cat")["input_ids"] == model.tokenizer("the cat")["input_ids"]
 
 
-def test_no_weight_but_those_of_the_heads_is_another(load, tmp_path, folders):
-    cs.bake(load("llama"), ["L1H2"], tmp_path / "out")
-    before, after = (
-        transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict()
-        for folder in (folders("llama"), tmp_path / "out")
-    )
-    assert list(before) == list(after)
-    differing = [name for name in before if not torch.equal(before[name], after[name])]
-    assert differing == ["model.layers.1.self_attn.o_proj.weight"]
-    columns = (before[differing[0]] != after[differing[0]]).any(dim=0).nonzero().flatten().tolist()
-    assert columns == list(range(16, 24))
-
-
 def test_an_experiment_on_a_baked_model_measures_what_the_mask_does(load, backend):
     model = load("qwen2", backend)
     baked, task = cs.bake(model, ["L1H2"]), cs.Task.from_records([{"prompt": [1, 4, 5], "target": [6, 7]}])
@@ -414,13 +301,6 @@ def test_an_experiment_on_a_baked_model_measures_what_the_mask_does(load, backen
     np.testing.assert_allclose(after.logprob(masks), before.logprob(with_it), atol=1e-6)
     assert after.provenance()["model"]["without"] == ["L1H2"]
     assert cs.lens.fingerprint(model) != cs.lens.fingerprint(baked)
-
-
-def test_more_can_be_taken_out_of_a_baked_model(load, backend):
-    model = load("llama", backend)
-    twice = cs.bake(cs.bake(model, ["L0H1", "L0H2"]), ["L2H3"], copy=False)
-    assert torch.equal(run(twice), run(cs.bake(model, OFF)))
-    assert describe(twice)["without"] == ["L0H1", "L0H2", "L2H3"]
 
 
 def test_without_a_copy_the_model_itself_changes(load, backend):
@@ -459,12 +339,11 @@ def test_a_permanent_hook_works_on_the_copy_alone(load, backend):
 
 FALCON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 23}
 OPT = FALCON | {"ffn_dim": 48, "max_position_embeddings": 64, "word_embed_proj_dim": 32}
-XGLM = {"d_model": 32, "num_layers": 2, "attention_heads": 4, "vocab_size": 23, "ffn_dim": 48}
 
 
-@pytest.mark.parametrize(("name", "sizes"), [("Falcon", FALCON), ("OPT", OPT), ("XGLM", XGLM)])
+@pytest.mark.parametrize(("name", "sizes"), [("Falcon", FALCON), ("OPT", OPT)])
 def test_models_with_hooks_and_linear_maps_of_their_libraries_are_baked(name, sizes, tmp_path):
-    """TransformerLens puts hooks on MLPs of OPT and XGLM; transformers has a linear map of its own for Falcon."""
+    """TransformerLens puts hooks on MLPs of OPT; transformers has a linear map of its own for Falcon."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**sizes, pad_token_id=0, bos_token_id=1, eos_token_id=2)
     hf = getattr(transformers, f"{name}ForCausalLM")(config).eval()
@@ -486,16 +365,6 @@ def test_models_with_hooks_and_linear_maps_of_their_libraries_are_baked(name, si
         off = hf(tokens).logits
         torch.testing.assert_close(baked(tokens), off, rtol=0, atol=1e-5)
     assert (intact - off).abs().max() > 0.1
-    # The same hook points fire when the copy runs: all of them its own.
-    fired = {model: set(), baked: set()}
-    for of, places in fired.items():
-        for place, point in of.hook_dict.items():
-            point.register_forward_hook(lambda *_, places=places, place=place: places.add(place))
-    model(tokens)
-    of_model = set(fired[model])
-    fired[model].clear()
-    baked(tokens)
-    assert fired == {model: set(), baked: of_model}
 
 
 def test_a_model_that_would_run_otherwise_is_refused_and_left_as_it_was(load):
@@ -510,19 +379,6 @@ def test_a_model_that_would_run_otherwise_is_refused_and_left_as_it_was(load):
     assert torch.equal(model.blocks[1].attn.o.original_component.weight, weights)
     assert torch.equal(run(model), intact)
     assert "without" not in describe(model)
-
-
-def test_a_linear_map_that_adds_to_its_weights_is_refused(load):
-    class Adapter(torch.nn.Linear):
-        """What a library of adapters puts in a linear map's place."""
-
-        def forward(self, z):
-            return super().forward(z) + z.mean(dim=-1, keepdim=True)
-
-    model = copy.deepcopy(load("llama"))
-    model.blocks[1].attn.o.original_component.__class__ = Adapter
-    with pytest.raises(ValueError, match=r"L1H2 cannot be taken out .*: without these weights it does not run as with"):
-        cs.bake(model, "L1H2")
 
 
 def test_weights_that_are_no_plain_matrix_are_refused(load):
@@ -557,19 +413,12 @@ def test_what_has_no_hugging_face_form_is_not_written(load, tmp_path, backend):
 
 
 def test_what_else_changed_is_measured_on_the_baked_model():
-    """The demo model without the heads of capitals: capitals are lost, rhymes are not, and the atlas says so."""
+    """The demo model without the heads of capitals: capitals are lost, rhymes are not, and results say so."""
     model, task, other = cs.load_model("demo"), cs.load_task("demo/capitals", n=40), cs.load_task("demo/rhyme", n=40)
-    found = cs.find_heads(model, task, k=3, budget=2000, progress=False)
+    found = cs.find_heads(model, task, k=3, budget=2000, controls=None, progress=False)
     baked = cs.bake(model, found)
-    scores = {}
-    for name, each in (("before", model), ("after", baked)):
-        scores[name] = [cs.Experiment(each, one, progress=False).baseline().mean() for one in (task, other)]
-    assert min(scores["before"]) > 0.9
-    assert scores["after"][0] < 0.3
-    assert scores["after"][1] > 0.9
-    drops = cs.specificity(baked, other, ["L0H0"], controls=[cs.load_task("demo/code", n=40)], n=20, progress=False)
+    scores = [cs.Experiment(baked, each, progress=False).baseline().mean() for each in (task, other)]
+    assert scores[0] < 0.3
+    assert scores[1] > 0.9
+    drops = cs.specificity(baked, other, ["L0H0"], n=20, progress=False)
     assert drops.provenance["model"]["without"] == sorted(map(str, found))
-    skills = [cs.load_task(f"demo/{name}", n=40) for name in ("capitals", "code", "rhyme")]
-    made = cs.atlas(baked, skills, budget=2000, n=20, progress=False)
-    assert list(made.left_out) == ["demo/capitals"]
-    assert made.skills == ("demo/code", "demo/rhyme")

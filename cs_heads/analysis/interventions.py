@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cs_heads.analysis.drops import Found, heads_of
+from cs_heads.analysis.found_heads import Found, heads_of
 from cs_heads.arguments import check_mapping, check_one_of, check_path, fits, in_line
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.forwards import Forwards

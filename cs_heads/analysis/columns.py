@@ -1,0 +1,144 @@
+"""What heads are ablated on: unseen examples of tasks, or experiments in their place, each in its role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+from cs_heads.arguments import check_integer, check_list, check_mapping
+from cs_heads.cluster import ModelLike
+from cs_heads.experiment.baseline import MIN_CORRECT, check_size
+from cs_heads.experiment.controls import check_apart, found_on, unseen_parts, unseen_side, unseen_tokens
+from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment, name_of
+from cs_heads.settings import SettingsArguments
+from cs_heads.tasks import Task
+from cs_heads.tasks.sides import check_is_task, unseen_control
+
+Role = Literal["own", "sibling", "control", "suite", "letters", "full"]
+
+Judged = Task | ExperimentLike
+"""What heads are judged on: a task with a model, or, where ``model`` is None, an experiment, which has its own."""
+
+TasksByRole = list[tuple[str, Role, Sequence[Judged]]]
+"""By name and role one task, or those of a suite."""
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One task to ablate heads on, or a suite of several.
+
+    Attributes:
+        name: Of the task or suite.
+        role: What it is to the heads.
+        parts: One experiment, or those of a suite, whose score is their mean.
+        notes: On examples that are no part of it.
+    """
+
+    name: str
+    role: Role
+    parts: tuple[ExperimentLike, ...]
+    notes: tuple[str, ...] = ()
+
+
+def in_role(role: Role, tasks: Any, name: str | None = None) -> TasksByRole:
+    """Tasks or experiments under their own names; one that is no list raises ``ValueError``, as ``name``."""
+    return [(name_of(task), role, [task]) for task in _listed(name or f"{role}s", tasks)]
+
+
+def in_suites(suites: Any) -> TasksByRole:
+    """Suites of tasks or experiments under their names; an empty one raises ``ValueError``."""
+    given = {} if suites is None else check_mapping("suites", suites, "a list of tasks by the name of each suite")
+    for name, tasks in given.items():
+        if not _listed(f"suite {name!r}", tasks):
+            raise ValueError(f"suite {name!r} must be a list of one task or more")
+    return [(name, "suite", list(tasks)) for name, tasks in given.items()]
+
+
+def _listed(name: str, tasks: Any) -> list[Judged]:
+    if isinstance(tasks, Task | ExperimentLike):
+        raise ValueError(f"{name} must be a list of tasks, got one task")
+    return check_list(name, tasks, "tasks")
+
+
+@contextmanager
+def unseen_columns(
+    model: ModelLike | None, asked: TasksByRole, found: Any, *, n: int, seed: int, settings: SettingsArguments
+) -> Iterator[list[Column]]:
+    """Experiments on unseen examples, checked before the model runs; workers end with the block.
+
+    Of tasks these are the side that heads were not found with. Experiments, where ``model`` is None, have their own
+    examples and settings. Either way one example of each question counts, and none that a ranking was found on.
+
+    Args:
+        model: A model, the name of one, or a ``Cluster``; None where experiments are given.
+        asked: The tasks, or experiments.
+        found: The heads: what rankings among them were found on is left out.
+        n: Examples of every task at most.
+        seed: Draws the examples of whole tasks.
+        settings: As of ``Experiment``.
+
+    Raises:
+        ValueError: What ``specificity`` refuses: a side that is judged may not share a question with the finding side
+            of another task.
+    """
+    check_integer("n", n, MIN_CORRECT)
+    given: list[Any] = [task for _, _, tasks in asked for task in tasks]
+    if model is None:
+        check_own(given, settings)
+        yield without_seen([Column(name, role, tuple(cast(Any, tasks))) for name, role, tasks in asked], found)
+        return
+    for task in given:
+        check_is_task(task)
+    seen = found_on(found)
+    judged = [
+        unseen_side(task, n, seen) if role == "own" else unseen_control(cast(Task, task), n, seed, seen)
+        for _, role, tasks in asked
+        for task in cast(Any, tasks)
+    ]
+    for side, notes in judged:
+        check_size(side, notes)
+    check_apart(given, [side for side, _ in judged])
+    with Experiment(model, judged[0][0], **settings) as first:
+        made = [first, *(first.on(side) for side, _ in judged[1:])]
+        read = [unseen_tokens([one], task, seen) for one, task in zip(made, given, strict=True)]
+        parts = iter([(part, (*notes, *more)) for ([part], more), (_, notes) in zip(read, judged, strict=True)])
+        columns = []
+        for name, role, tasks in asked:
+            of = [next(parts) for _ in tasks]
+            said = tuple(note for _, notes in of for note in notes)
+            columns.append(Column(name, role, tuple(part for part, _ in of), said))
+        yield columns
+
+
+def check_own(experiments: Sequence[Any], settings: SettingsArguments) -> None:
+    """Raise ``ValueError`` unless what is given with no model are experiments, and no settings beside."""
+    for experiment in experiments:
+        check_is_experiment("task", experiment)
+    if settings:
+        raise ValueError(f"{next(iter(settings))} must not be given where model is None: an experiment has its own")
+
+
+def without_seen(columns: Sequence[Column], found: Any) -> list[Column]:
+    """The columns with one example of each question, of those that none of the rankings ``found`` was found on."""
+    seen = found_on(found)
+    unseen = [unseen_parts(column.parts, seen) for column in columns]
+    return [
+        replace(column, parts=tuple(parts), notes=(*column.notes, *notes))
+        for column, (parts, notes) in zip(columns, unseen, strict=True)
+    ]
+
+
+def check_columns(columns: Sequence[Column]) -> None:
+    """Raise ``ValueError`` unless there are columns, of different names, each of one task or more, on one grid."""
+    names = [column.name for column in columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"tasks must have different names, got two or more of {', '.join(map(repr, twice))}")
+    empty = [column.name for column in columns if not column.parts]
+    if not columns or empty:
+        raise ValueError(f"suites must hold one task or more, got none in {', '.join(map(repr, empty)) or 'any'}")
+    if len({part.grid for column in columns for part in column.parts}) > 1:
+        raise ValueError("tasks must all be measured on one grid")
