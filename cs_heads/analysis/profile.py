@@ -14,17 +14,18 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import load_model
 from cs_heads.lens.batches import default_tokens
 from cs_heads.lens.model import device_of, dtype_of, tokenizer_of, vocabularies
-from cs_heads.lens.timing import PARTS, Part, clocked, matrix_rate
+from cs_heads.lens.timing import matrix_rate, operation_seconds
 from cs_heads.tasks import Task, load_task
 
 N_EXAMPLES = 20
 MIN_MASKS = 20
 DENSITY = 0.05
+SHOWN = 10
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Seconds of a measurement by part, what it ran, and the speed of a large matrix product beside it.
+    """Seconds of a measurement by operation, and the speed of a large matrix product beside it.
 
     Attributes:
         model: Name of the model.
@@ -33,13 +34,8 @@ class Profile:
         task: Name of the task.
         n_masks: Masks measured.
         n_examples: Examples that each was measured on.
-        seconds: By part (``lens.timing.PARTS``); their sum is the time from the first line to the last.
-        forwards: Forwards.
-        tokens: Tokens that were run, without padding; one that several examples begin with counts once for a mask.
-        padded_tokens: Tokens with padding.
-        flops: What ``tokens`` need: twice the weights of attention and MLPs for each layer that a token runs through,
-            and twice those of the unembedding for each position that is read. None for a mixture of experts, where a
-            token needs some of the weights.
+        seconds: By operation of PyTorch, each without those inside it, the slowest first.
+        flops: FLOPs of matrix products.
         matrix_rate: FLOP/s of a large matrix product in this dtype on this device.
     """
 
@@ -49,58 +45,42 @@ class Profile:
     task: str
     n_masks: int
     n_examples: int
-    seconds: dict[Part, float]
-    forwards: int
-    tokens: int
-    padded_tokens: int
-    flops: int | None
+    seconds: dict[str, float]
+    flops: int
     matrix_rate: float
 
     @property
     def total(self) -> float:
-        """Seconds of all parts."""
+        """Seconds of all operations."""
         return sum(self.seconds.values())
 
     @property
-    def padding(self) -> float:
-        """Tokens with padding for each without: 1 where nothing is wasted."""
-        return self.padded_tokens / self.tokens
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Tokens without padding, in a second of the whole."""
-        return self.tokens / self.total
-
-    @property
-    def share_of_matrix_rate(self) -> float | None:
+    def share_of_matrix_rate(self) -> float:
         """FLOP/s of the whole as a share of ``matrix_rate``."""
-        return None if self.flops is None else self.flops / self.total / self.matrix_rate
+        return self.flops / self.total / self.matrix_rate
 
     def __str__(self) -> str:
-        rows = [*self.seconds.items(), ("all", self.total)]
-        share, ran = self.share_of_matrix_rate, f"{self.tokens:,} in {self.forwards:,} forwards"
-        against = "no share of it is known for a mixture of experts" if share is None else f"{share:.1%} of it"
-        rate = f"{self.matrix_rate / 1e9:,.0f} GFLOP/s"
+        slowest = dict(list(self.seconds.items())[:SHOWN])
+        others = {f"{len(self.seconds) - SHOWN} others": self.total - sum(slowest.values())}
+        rows = [*(slowest | others if len(self.seconds) > SHOWN else slowest).items(), ("all", self.total)]
+        rate = f"{self.matrix_rate / 1e9:,.0f} GFLOP/s ({self.dtype}, {self.device})"
         return "\n".join(
             [
                 f"{self.n_masks} random masks on {self.n_examples} examples of {self.task}",
-                *(f"{name:<18}{seconds:>9.3f} s{seconds / self.total:>8.1%}" for name, seconds in rows),
-                f"tokens      {ran}; with padding {self.padding:.2f} times as many",
-                f"speed       {self.tokens_per_second:,.0f} tokens a second",
-                f"matrix rate {rate} ({self.dtype}, {self.device}); the model: {against}",
+                *(f"{name:<40}{seconds:>9.3f} s{seconds / self.total:>8.1%}" for name, seconds in rows),
+                f"matrix rate {rate}; the model: {self.share_of_matrix_rate:.1%} of it",
             ]
         )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: the fields, and what follows of them."""
-        derived = ("total", "padding", "tokens_per_second", "share_of_matrix_rate")
-        return {**vars(self), **{name: getattr(self, name) for name in derived}}
+        return {**vars(self), **{name: getattr(self, name) for name in ("total", "share_of_matrix_rate")}}
 
 
 def profile_model(model: Any, task: Task | None = None, *, seed: int = 0) -> Profile:
     """Measure random masks on a task, and say where the time goes.
 
-    The intact model runs first and is not timed. At the bounds of parts a GPU is waited for, which costs some speed.
+    The intact model runs first and is not timed. PyTorch's profiler watches every operation, which costs some speed.
 
     Args:
         model: A name, folder or GGUF file that ``load_model`` takes, or your own TransformerLens model.
@@ -110,7 +90,7 @@ def profile_model(model: Any, task: Task | None = None, *, seed: int = 0) -> Pro
             forward.
 
     Returns:
-        Seconds by part, forwards and tokens run, and the speed of a large matrix product on the same device (FLOP/s).
+        Seconds by operation, and the speed of a large matrix product on the same device (FLOP/s).
 
     Raises:
         ValueError: No such model, or a task that it cannot be measured on.
@@ -123,8 +103,7 @@ def profile_model(model: Any, task: Task | None = None, *, seed: int = 0) -> Pro
     n_tokens = sum(len(example.prompt) for example in experiment.encoded)
     n_masks = max(MIN_MASKS, -(-default_tokens(model, "scoring") // n_tokens))
     masks = bernoulli(experiment.grid, n_masks, max(DENSITY, 1 / experiment.grid.size), seed)
-    with clocked(model) as clock:
-        experiment(masks)
+    seconds, flops = operation_seconds(lambda: experiment(masks), device_of(model))
     described = experiment.provenance()["model"]
     return Profile(
         model=described["name"],
@@ -133,11 +112,8 @@ def profile_model(model: Any, task: Task | None = None, *, seed: int = 0) -> Pro
         task=chosen.name,
         n_masks=n_masks,
         n_examples=experiment.n_examples,
-        seconds={part: clock.seconds[part] for part in PARTS},
-        forwards=clock.forwards,
-        tokens=clock.tokens,
-        padded_tokens=clock.padded,
-        flops=None if getattr(model.cfg, "num_experts", None) else clock.flops,
+        seconds=dict(sorted(seconds.items(), key=lambda item: -item[1])),
+        flops=flops,
         matrix_rate=matrix_rate(device_of(model), dtype_of(model)),
     )
 

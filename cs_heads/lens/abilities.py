@@ -6,49 +6,43 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from time import perf_counter
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from cs_heads.lens.cache import Extension, KeyValues
-from cs_heads.lens.captured import REPLAYS, CapturedStep, why_not_capturable
 from cs_heads.lens.casts import InDtype
 from cs_heads.lens.differentiate import differentiable
-from cs_heads.lens.differentiate import gate_hooks as gate_hooks_of_leaf
 from cs_heads.lens.forward import Resumed, logits_at, pad, recorded
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.gates import gate_hooks, gated, hooked
+from cs_heads.lens.gates import gated
 from cs_heads.lens.model import HALF, HookedModel, backend_of, context_length, device_of, dtype_of, evaluating
 from cs_heads.text import first_line
-from cs_heads.trial import is_tried
 from cs_heads.units import Grid
 
 _log = logging.getLogger(__name__)
 
-# Largest difference of a logit allowed, as a share of the largest logit.
-_TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-5}
-_HALF_TOLERANCE = 3e-2
+# Largest difference of a logit allowed, as a share of the largest logit: in half precision, and in others.
+_HALF_TOLERANCE, _TOLERANCE = 3e-2, 1e-5
 
 # How many times ``tolerance`` a difference is that is a fault, and no rounding; in half precision float32 tells.
 _FAULT = 100
 
+_FAULTS = {
+    "later tokens": "a later token moves an earlier logit",
+    "padding": "a text beside longer ones has other logits than alone",
+}
+
 
 def tolerance(dtype: torch.dtype) -> float:
     """The largest difference of a logit that rounding makes in a dtype, as a share of the largest."""
-    return _TOLERANCE.get(dtype, _HALF_TOLERANCE)
+    return _HALF_TOLERANCE if dtype in HALF else _TOLERANCE
 
 
-def fault(dtype: torch.dtype) -> float:
-    """The difference of a logit beyond which the computation is another, as a share of the largest."""
-    return tolerance(dtype) if dtype in HALF else _FAULT * tolerance(dtype)
-
-
-def _difference(found: Tensor, wanted: Tensor) -> float:
-    """The largest, as a share of the largest that is wanted."""
+def difference(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference, as a share of the largest number that is wanted."""
     found, wanted = found.float(), wanted.float()
     return float((found - wanted).abs().max() / wanted.abs().max())
 
@@ -58,31 +52,21 @@ class Abilities:
     """What a model can be run with, with the numbers of the plain forward.
 
     ``fused`` attention (``lens.fused``), ``extend`` from stored keys and values (``lens.cache``), ``resume`` at a later
-    layer (``lens.forward``); on a GPU, where it is faster, ``graphs`` of steps of decoding (``lens.captured``).
-    ``why_not`` says it of what was tried in vain.
+    layer (``lens.forward``). ``why_not`` says why not of what was tried in vain.
     """
 
     fused: bool = True
     extend: bool = True
     resume: bool = True
-    graphs: bool = False
     why_not: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 PLAIN = Abilities(fused=False, extend=False, resume=False)
 """Every forward runs whole, as the model's own code runs it."""
 
-_EVERY = Abilities(graphs=True)
-
-# Steps of one token that are compared and timed, captured and not.
-_STEPS = 3
-
-# What calls that are tried, and whose results are no use, found of a model: a command tries several on the same.
-_TRIED: WeakKeyDictionary[HookedModel, dict[tuple[Abilities, torch.dtype], Abilities]] = WeakKeyDictionary()
-
 
 def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
-    """The shortcuts among ``wanted`` (all by default, graphs too) whose logits equal those of the plain forward.
+    """The shortcuts among ``wanted`` (all by default) whose logits equal those of the plain forward.
 
     Three rows of up to nine random tokens (fewer where the context is shorter), padded, with random heads off, run
     with and without each, in every way in which it is used. A shortcut that fails or differs is left out, and the log
@@ -91,13 +75,37 @@ def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
     Raises:
         ValueError: The plain forward is not the model: see ``check_forward``.
     """
-    wanted = wanted or _EVERY
-    if not is_tried():
-        return _exact(model, wanted)
-    known, key = _TRIED.setdefault(model, {}), (wanted, dtype_of(model))
-    if key not in known:
-        known[key] = _exact(model, wanted)
-    return known[key]
+    wanted, trial = wanted or Abilities(), _Trial(model)
+    with evaluating(model):
+        trial.check()
+        reason = why_not_fused(model) if wanted.fused else None
+        if reason is not None:
+            trial.leave_out("fused attention", reason)
+        fused = wanted.fused and reason is None and trial.agrees("fused attention", lambda: trial.logits(fused=True))
+        resume = (wanted.resume and model.cfg.n_layers > 1) and trial.agrees(
+            "resuming at a later layer", lambda: trial.resumed(fused)
+        )
+        extend = (wanted.extend and trial.width > 1) and trial.agrees(
+            "stored keys and values", lambda: trial.extended(fused)
+        )
+        if resume and extend:
+            # Both are used together, too.
+            both = "resuming from stored keys and values"
+            resume = trial.agrees(both, lambda: trial.extended(fused, resumed=True))
+        return Abilities(fused, extend, resume, trial.why_not)
+
+
+def why_no_gradients(model: HookedModel) -> str | None:
+    """Why gradients are not taken through stored keys and values (``lens.differentiate``); None where that is exact.
+
+    Attention is then not fused, whatever it is where nothing is differentiated.
+    """
+    trial, name = _Trial(model), "gradients through stored keys and values"
+    if trial.width == 1:
+        return "its context has 1 token"
+    with evaluating(model):
+        trial.agrees(name, lambda: trial.gradients(extended=True), trial.gradients)
+    return trial.why_not.get(name)
 
 
 def beside_others(model: HookedModel) -> dict[str, tuple[Float[Tensor, "n vocab"], Float[Tensor, "n vocab"]]]:
@@ -118,73 +126,6 @@ def check_forward(model: HookedModel) -> None:
     """
     with evaluating(model):
         _Trial(model).check()
-
-
-def _exact(model: HookedModel, wanted: Abilities) -> Abilities:
-    trial = _Trial(model)
-    with evaluating(model):
-        trial.check()
-        reason = why_not_fused(model) if wanted.fused else None
-        if reason is not None:
-            trial.leave_out("fused attention", reason)
-        fused = wanted.fused and reason is None and trial.agrees("fused attention", lambda: trial.logits(fused=True))
-        resume = (wanted.resume and model.cfg.n_layers > 1) and trial.agrees(
-            "resuming at a later layer", lambda: trial.resumed(fused)
-        )
-        extend = (wanted.extend and trial.width > 1) and trial.agrees(
-            "stored keys and values", lambda: trial.extended(fused)
-        )
-        if resume and extend:
-            # Both are used together, too.
-            both = "resuming from stored keys and values"
-            resume = trial.agrees(both, lambda: trial.extended(fused, resumed=True))
-        against = why_no_graphs(model, fused) if extend and wanted.graphs else None
-        if against is not None:
-            trial.leave_out("graphs", against)
-        graphs = extend and wanted.graphs and against is None
-        return Abilities(fused, extend, resume, graphs, trial.why_not)
-
-
-def why_no_gradients(model: HookedModel) -> str | None:
-    """Why gradients are not taken through stored keys and values (``lens.differentiate``); None where that is exact.
-
-    Attention is then not fused, whatever it is where nothing is differentiated.
-    """
-    trial, name = _Trial(model), "gradients through stored keys and values"
-    if trial.width == 1:
-        return "its context has 1 token"
-    with evaluating(model):
-        trial.agrees(name, lambda: trial.gradients(extended=True), trial.gradients)
-    return trial.why_not.get(name)
-
-
-def why_no_graphs(model: HookedModel, fused: bool) -> str | None:
-    """Why steps of decoding are not captured on a model (``lens.captured``); None where that is exact and faster.
-
-    Three rows are given three tokens each, by steps as they are and by captured ones with as much room as in decoding.
-
-    Args:
-        model: The model, which can be extended from stored keys and values.
-        fused: Whether attention runs through the fused kernel.
-    """
-    reason = why_not_capturable(model)
-    if reason is not None:
-        return reason
-    trial = _Trial(model)
-    if trial.width <= _STEPS:
-        return f"its context has {trial.width} tokens"
-    with evaluating(model):
-        plain, plain_seconds = trial.steps(fused)
-        try:
-            found, seconds = trial.steps(fused, captured=True)
-        except Exception as error:
-            return first_line(error)
-    difference = _difference(found, plain)
-    if not difference <= tolerance(dtype_of(model)):
-        return f"logits differ by {difference:.1e}"
-    if seconds >= plain_seconds:
-        return f"a step takes {seconds / plain_seconds:.2f} times as long"
-    return None
 
 
 class _Trial:
@@ -228,22 +169,18 @@ class _Trial:
 
     def check(self) -> None:
         """See ``check_forward``."""
-        away = {what: _difference(*both) for what, both in self.beside_others().items()}
+        dtype, away = dtype_of(self.model), {what: difference(*both) for what, both in self.beside_others().items()}
+        beyond = tolerance(dtype) * (1 if dtype in HALF else _FAULT)
         # Of what is no number nothing is told here: it is refused where it is scored.
-        wrong = [what for what, difference in away.items() if difference > fault(dtype_of(self.model))]
-        if not wrong:
+        wrong = next((what for what, by in away.items() if by > beyond), None)
+        if wrong is None:
             return
-        if dtype_of(self.model) in HALF:
-            with InDtype(self.model, torch.float32):
-                if dtype_of(self.model) not in HALF:
-                    _Trial(self.model).check()
-                    return
-        said = {
-            "later tokens": "a later token moves an earlier logit",
-            "padding": "a text beside longer ones has other logits than alone",
-        }
+        with InDtype(self.model, torch.float32):
+            if dtype_of(self.model) != dtype:
+                _Trial(self.model).check()
+                return
         raise ValueError(
-            f"model {self.model.cfg.model_name} cannot be measured: {said[wrong[0]]} (by {away[wrong[0]]:.1e} of the "
+            f"model {self.model.cfg.model_name} cannot be measured: {_FAULTS[wrong]} (by {away[wrong]:.1e} of the "
             "largest); TransformerLens, or a hook that stands on it, runs it wrongly"
         )
 
@@ -255,12 +192,12 @@ class _Trial:
     def agrees(self, name: str, shortcut: Callable[[], Tensor], plain: Callable[[], Tensor] | None = None) -> bool:
         """Whether a shortcut gives what the plain forward does: its logits, or what ``plain`` gives."""
         try:
-            difference = _difference(shortcut(), self.plain if plain is None else plain())
+            away = difference(shortcut(), self.plain if plain is None else plain())
         except Exception as error:
             self.leave_out(name, first_line(error))
             return False
-        if not difference <= tolerance(dtype_of(self.model)):
-            self.leave_out(name, f"{'logits' if plain is None else 'they'} differ by {difference:.1e}")
+        if not away <= tolerance(dtype_of(self.model)):
+            self.leave_out(name, f"{'logits' if plain is None else 'they'} differ by {away:.1e}")
             return False
         return True
 
@@ -298,19 +235,17 @@ class _Trial:
                 options["start"] = Resumed(self.layer, residual[whose, where])
             extension = Extension(mask, stored, parents, keep=parents is not None or stored is None)
             row, position = mask.nonzero(as_tuple=True)
-            with hooked(self.model, {} if gates is None else gate_hooks_of_leaf(self.model, gates[order])):
-                off = self.gates[order] if gates is None else None
-                logits = logits_at(
-                    self.model,
-                    tokens,
-                    mask,
-                    row=row,
-                    position=position,
-                    gates=off,
-                    extension=extension,
-                    fused=fused,
-                    **options,
-                )
+            logits = logits_at(
+                self.model,
+                tokens,
+                mask,
+                row=row,
+                position=position,
+                gates=(self.gates if gates is None else gates)[order],
+                extension=extension,
+                fused=fused,
+                **options,
+            )
             if extension.n_layers_extended != self.model.cfg.n_layers - (self.layer if resumed else 0):
                 raise ValueError("not every layer stores keys and values")
             pieces |= {(row, piece): part for row, part in zip(order, logits.split([len(i) for i in at]), strict=True)}
@@ -322,11 +257,7 @@ class _Trial:
         """Of the summed log-partition at all tokens in the gates, as ``lens.differentiate`` takes them."""
         with differentiable(self.model):
             leaf = self.gates.to(device_of(self.model)).requires_grad_()
-            if extended:
-                logits = self.extended(fused=False, gates=leaf)
-            else:
-                with hooked(self.model, gate_hooks_of_leaf(self.model, leaf)):
-                    logits = self.logits(gates=None)
+            logits = self.extended(fused=False, gates=leaf) if extended else self.logits(gates=leaf)
             return torch.autograd.grad(logits.float().logsumexp(dim=1).sum(), leaf)[0]
 
     def resumed(self, fused: bool) -> Float[Tensor, "n vocab"]:
@@ -338,36 +269,3 @@ class _Trial:
         with recorded(self.model, [self.layer], lambda layer, residual: residuals.update({layer: residual.clone()})):
             self.logits(fused=fused)
         return residuals[self.layer]
-
-    def steps(self, fused: bool, captured: bool = False) -> tuple[Float[Tensor, "n vocab"], float]:
-        """The logits of steps of one token after the beginnings of the rows, and the seconds of the fastest."""
-        texts = [row[:n] for row, n in zip(self.tokens.tolist(), self.lengths, strict=True)]
-        beginnings = [text[: max(1, len(text) - _STEPS)] for text in texts]
-        tokens, mask = pad(beginnings)
-        first = Extension(mask, keep=True)
-        nowhere = torch.zeros(1, dtype=torch.long)
-        logits_at(
-            self.model, tokens, mask, row=nowhere, position=nowhere, gates=self.gates, extension=first, fused=fused
-        )
-        stored = first.finish()
-        stored.compact()
-        one = torch.ones(len(texts), 1, dtype=torch.long)
-        row, position = one.nonzero(as_tuple=True)
-
-        def plain(tokens: Tensor) -> Tensor:
-            extension = Extension(one, stored)
-            options: dict[str, Any] = {"gates": self.gates, "extension": extension, "fused": fused}
-            logits = logits_at(self.model, tokens, one, row=row, position=position, **options)
-            extension.finish()
-            return logits
-
-        run = CapturedStep(self.model, stored, gate_hooks(self.gates), fused, REPLAYS) if captured else plain
-        logits, seconds = [], []
-        for step in range(_STEPS):
-            start = perf_counter()
-            found = run(self.tokens[:, step : step + 1])
-            # As decoding does, which waits for the likeliest.
-            found.argmax(dim=1).cpu()
-            seconds.append(perf_counter() - start)
-            logits.append(found.float().clone())
-        return torch.cat(logits), min(seconds)

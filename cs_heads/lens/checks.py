@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.lens.abilities import Abilities, abilities, beside_others, tolerance, why_no_gradients, why_no_graphs
-from cs_heads.lens.captured import captures_on
+from cs_heads.lens.abilities import Abilities, abilities, beside_others, tolerance, why_no_gradients
 from cs_heads.lens.casts import InDtype
 from cs_heads.lens.forward import check_runs, last_logits, logits_at
 from cs_heads.lens.fused import why_not_fused
@@ -85,9 +84,8 @@ class Check:
 
 def checks_of(model: HookedModel, plain: PlainModel | None) -> list[Check]:
     """Every check of a model in memory, ``plain`` being the same model by itself where it is at hand."""
-    checks = _CHECKS | ({"CUDA graphs": _graphs} if captures_on(device_of(model)) else {})
     with evaluating(model):
-        return [tried(name, partial(check, model, plain)) for name, check in checks.items()]
+        return [tried(name, partial(check, model, plain)) for name, check in _CHECKS.items()]
 
 
 def not_run(model: HookedModel) -> list[Check]:
@@ -231,16 +229,6 @@ def _shortcuts(model: HookedModel, plain: PlainModel | None) -> Check:
         return Check("shortcuts", "ok", "stored keys and values, later layers and gradients: the same logits")
     remedy = "numbers are right without, and take longer; see that transformers is of a version cs-heads asks for"
     return Check("shortcuts", "warn", "; ".join(lost), remedy)
-
-
-def _graphs(model: HookedModel, plain: PlainModel | None) -> Check:
-    """Steps of decoding, on devices that capture work: right either way."""
-    able = abilities(model, Abilities(resume=False, graphs=True))
-    if able.graphs:
-        return Check("CUDA graphs", "ok", "used in decoding: same logits, and faster")
-    reason = why_no_graphs(model, able.fused) if able.extend else "keys and values are not stored"
-    # Timed again, it may have come out the other way.
-    return Check("CUDA graphs", "ok", f"not used: {reason or 'a step takes about as long'}")
 
 
 def _heads(model: HookedModel, plain: PlainModel | None) -> Check:

@@ -28,7 +28,6 @@ from cs_heads.lens.model import (
     hook_name,
     replaced_forwards,
 )
-from cs_heads.lens.timing import timed
 from cs_heads.lens.transfer import to_device
 from cs_heads.lens.turns import alone
 from cs_heads.text import first_line
@@ -112,7 +111,7 @@ def logits_at(
         if extension is not None:
             n_kv_heads = model.cfg.n_key_value_heads or model.cfg.n_heads
             arguments["past_kv_cache"] = HookedCache(extension, n_kv_heads, model.cfg.d_head)
-    with alone(model), timed("hooks and gates"), ExitStack() as stack:
+    with alone(model), ExitStack() as stack:
         # Gates last: a hook on hook_z must stand where fused attention looks for it.
         if fused:
             stack.enter_context(fused_attention(model, padded=placed.padded))
@@ -120,8 +119,7 @@ def logits_at(
         stack.enter_context(_nan_of_attention(model))
         stack.enter_context(gated(model, gates, replacement, units, where))
         stack.callback(model.unembed.register_forward_pre_hook(gather).remove)
-        with timed("rest of the model"):
-            logits = model(tokens, **arguments)
+        logits = model(tokens, **arguments)
     if logits.shape[:2] != (1, len(row)):
         raise ValueError(
             f"model {model.cfg.model_name} is not supported: it does not unembed what it is given "

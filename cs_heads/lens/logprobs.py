@@ -13,7 +13,6 @@ from torch import Tensor
 
 from cs_heads.lens.forward import Tokens, logits_at, pad
 from cs_heads.lens.model import HookedModel, dtype_of, evaluating
-from cs_heads.lens.timing import timed
 from cs_heads.lens.tokens import EncodedExample
 from cs_heads.lens.transfer import to_device
 from cs_heads.units import Grid, Units
@@ -149,7 +148,7 @@ def token_logprobs(
         options: ``replacement``, ``units``, ``where``, ``extension``, ``start`` and ``fused`` of ``logits_at``.
     """
     place, which = np.unique(reads.row * tokens.shape[1] + reads.position, return_inverse=True)
-    with timed("unembedding", attention_mask), evaluating(model):
+    with evaluating(model):
         logits = logits_at(
             model,
             tokens,

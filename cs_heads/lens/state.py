@@ -24,17 +24,8 @@ _SAMPLE = 128
 
 # What these put on modules is part of the model: they do so by themselves, most of it at the first forward.
 _OWN = (
-    *(
-        "transformer_lens.",
-        "transformers.",
-        "accelerate.",
-        "bitsandbytes.",
-        "gptqmodel.",
-        "optimum.",
-        "torch.nn.utils.",
-    ),
-    # A clock, which changes nothing.
-    "cs_heads.lens.timing.",
+    *("transformer_lens.", "transformers.", "accelerate."),
+    *("bitsandbytes.", "gptqmodel.", "optimum.", "torch.nn.utils."),
 )
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
