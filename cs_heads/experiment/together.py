@@ -15,7 +15,7 @@ from cs_heads.engine.forwards import Mask
 from cs_heads.engine.protocol import EngineLike, PairMasks
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.experiment.results import SCORE, CachedResults, Entry, LookedUp, Request, requests
-from cs_heads.lens.turns import alone
+from cs_heads.lens.locks import alone
 from cs_heads.progress import counting, is_shown, show_baseline
 from cs_heads.trial import left_out
 

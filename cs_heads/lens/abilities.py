@@ -33,6 +33,7 @@ _FAULT = 100
 _FAULTS = {
     "later tokens": "a later token moves an earlier logit",
     "padding": "a text beside longer ones has other logits than alone",
+    "batch": "a text among others has other logits than alone",
 }
 
 
@@ -112,7 +113,7 @@ def beside_others(model: HookedModel) -> dict[str, tuple[Float[Tensor, "n vocab"
     """Pairs of logits that are equal where our own call, in which texts stand beside others, is the model.
 
     ``"later tokens"``: at the first tokens of some texts, which go on in two ways. ``"padding"``: of a text beside
-    longer ones, and of the model called on it alone, without an attention mask.
+    longer ones, and of the model called on it alone, without an attention mask. ``"batch"``: so of the longest text.
     """
     with evaluating(model):
         return _Trial(model).beside_others()
@@ -150,12 +151,13 @@ class _Trial:
 
     def beside_others(self) -> dict[str, tuple[Float[Tensor, "n vocab"], Float[Tensor, "n vocab"]]]:
         """See ``beside_others``."""
-        half, short = (min(self.lengths) + 1) // 2, self.plain.split(self.lengths)[1]
+        half, (longest, short, _) = (min(self.lengths) + 1) // 2, self.plain.split(self.lengths)
         other = torch.cat([self.tokens[:, :half], (self.tokens[:, half:] + 1) % self.model.cfg.d_vocab], dim=1)
         early = torch.cat([torch.arange(n) < half for n in self.lengths])
         return {
             "later tokens": (self.plain[early], self.logits(tokens=other).float()[early]),
             "padding": (short, self._alone(1, len(short))),
+            "batch": (longest, self._alone(0, len(longest))),
         }
 
     def _alone(self, row: int, n: int) -> Float[Tensor, "n vocab"]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from cs_heads.lens.transfer import Shared, to_device
+from cs_heads.lens.transfer import Shared
 
 
 @dataclass
@@ -141,22 +141,6 @@ class Extension:
     def mask(self, like: Tensor) -> Tensor:
         """Which old and new tokens of each row are valid, where ``like`` lies and in its dtype."""
         return self._mask.on(like.device).to(like.dtype)
-
-    @property
-    def padded(self) -> bool:
-        """Whether some old or new position holds no token."""
-        return not bool(self.valid.all())
-
-    def positions(self, device: torch.device) -> Int[Tensor, "row_or_1 new"]:
-        """The position in its text of each new token, as a bridge derives it from the mask.
-
-        Tokens are counted in rows with a gap before one of them; columns are, where there are only such rows as have
-        none, or padding at the right alone.
-        """
-        columns, counted = torch.arange(self.valid.shape[1])[None], (self.valid.cumsum(dim=1) - 1).clamp(min=0)
-        gap = ((counted != columns) & self.valid).any(dim=1, keepdim=True)
-        found = torch.where(gap, counted, columns) if bool(gap.any()) else columns
-        return to_device(found[:, self.n_past :].contiguous(), device)
 
     def finish(self) -> KeyValues:
         """The stored rows after the forward."""

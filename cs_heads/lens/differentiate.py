@@ -80,9 +80,6 @@ def gate_gradients(
     room = token_budget_for(model, batch_tokens, "gradient")
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
-        new = int(unknown[batch].sum())
-        if not new:
-            return
         leaf = to_device(gates[batch].detach(), device).requires_grad_()
         loss = _target_nll(model, *_chosen(batch, prompts, targets, positions), off_at, gates=leaf, units=units)
         slopes = torch.autograd.grad(loss.sum(), leaf)[0]
@@ -90,10 +87,9 @@ def gate_gradients(
         both = torch.cat([loss.detach().to(slopes.device)[:, None], slopes.flatten(1)], dim=1).to(gates.device)
         check_numbers(model, both, lambda i: row_of(model, gates[batch[i]], prompts[batch[i]], int(batch[i]), units))
         nll[batch], gradient[batch] = both[:, 0].to(nll), both[:, 1:].reshape(slopes.shape).to(gradient)
-        done(new)
 
     with differentiable(model):
-        run_in_batches(_lengths(prompts, targets, positions), room, run)
+        run_in_batches(_lengths(prompts, targets, positions), room, run, unknown, done)
     return nll, gradient
 
 
@@ -155,17 +151,15 @@ def probability_gradients(
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         batch = batch[unknown[batch]]
-        if not len(batch):
-            return
         leaf = to_device(gates[batch], device).requires_grad_()
         mean = _mean_probability(model, [texts[i] for i in batch], leaf, units, off_at)
         slopes = torch.autograd.grad(mean, leaf)[0].float().cpu().numpy()
         check_numbers(model, slopes, lambda i: row_of(model, gates[batch[i]], texts[batch[i]].texts[0], None, units))
         gradient[batch] = slopes
-        done(len(batch))
 
     with differentiable(model):
-        run_in_batches([each.n_tokens for each in texts], token_budget_for(model, batch_tokens, "gradient"), run)
+        room = token_budget_for(model, batch_tokens, "gradient")
+        run_in_batches([each.n_tokens for each in texts], room, run, unknown, done)
     return gradient
 
 
@@ -209,10 +203,10 @@ class _Texts:
         return self.prefix + len(self.texts) * (max(map(len, self.texts)) - self.prefix)
 
 
-def _mean_probability(
+def _summed_logprobs(
     model: HookedModel, rows: Sequence[_Texts], gates: Float[Tensor, "row layer unit"], units: Units, off_at: Positions
-) -> Float[Tensor, ""]:
-    """The mean probability of the answers of each row, summed over the rows, differentiable in the gates."""
+) -> Float[Tensor, " continuation"]:
+    """The log-probability of each continuation of all rows, one row after another, differentiable in the gates."""
     stored, prefixes = None, np.array([row.prefix for row in rows])
     if prefixes.all():
         tokens, attention_mask = pad([row.texts[0][: row.prefix] for row in rows])
@@ -232,10 +226,7 @@ def _mean_probability(
     )
     parents = torch.from_numpy(of)
     where = tokens_gated(off_at, prefixes[of].tolist(), [n for row in rows for n in row.prompts], tokens.shape[1])
-    texts, continuations, examples = (
-        np.cumsum([0, *map(len, each)])[:-1]
-        for each in zip(*((row.texts, row.scales, row.answers) for row in rows), strict=True)
-    )
+    texts, continuations = _before([row.texts for row in rows]), _before([row.scales for row in rows])
     shifts = np.stack([texts, -prefixes, np.zeros_like(texts), continuations], axis=1)
     reads = np.concatenate([row.reads + shift for row, shift in zip(rows, shifts, strict=True)])
     text, position, token, continuation = torch.from_numpy(reads).T
@@ -251,18 +242,35 @@ def _mean_probability(
         extension=None if stored is None else Extension(attention_mask, stored, parents),
     )
     logprob = _logprob_of(logits, token)
-    choices = np.concatenate([row.choices + np.array([first, 0]) for row, first in zip(rows, examples, strict=True)])
-    scales = to_device(torch.from_numpy(np.concatenate([row.scales for row in rows])).to(logprob), logprob.device)
-    summed = torch.zeros_like(scales).index_add(0, to_device(continuation, logprob.device), logprob)
-    answers = torch.tensor([answer for row in rows for answer in row.answers])
+    summed = logprob.new_zeros(sum(len(row.scales) for row in rows))
+    return summed.index_add(0, to_device(continuation, logprob.device), logprob)
+
+
+def _mean_probability(
+    model: HookedModel, rows: Sequence[_Texts], gates: Float[Tensor, "row layer unit"], units: Units, off_at: Positions
+) -> Float[Tensor, ""]:
+    """The mean probability of the answers of each row, summed over the rows, differentiable in the gates."""
+    summed = _summed_logprobs(model, rows, gates, units, off_at)
+
+    def at_hand(values: np.ndarray) -> Tensor:
+        return to_device(torch.from_numpy(values), summed.device)
+
+    first = _before([row.answers for row in rows])
+    choices = np.concatenate([row.choices + np.array([n, 0]) for row, n in zip(rows, first, strict=True)])
+    scales = np.concatenate([row.scales for row in rows]).astype(np.float32)
+    answers = np.array([answer for row in rows for answer in row.answers])
+    share = np.array([1 / len(row.answers) for row in rows for _ in row.answers], dtype=np.float32)
     grid = summed.new_full((len(answers), int(choices[:, 1].max()) + 1), -torch.inf)
-    grid = grid.index_put(tuple(to_device(torch.from_numpy(choices).T, logprob.device)), summed * scales)
+    grid = grid.index_put(tuple(at_hand(choices.T)), summed * at_hand(scales))
     # A single continuation is compared with nothing.
-    alone = to_device(torch.from_numpy(np.bincount(choices[:, 0]) == 1), logprob.device)
+    alone = at_hand(np.bincount(choices[:, 0]) == 1)
     compared = torch.where(alone[:, None], grid, grid.log_softmax(dim=1))
-    probability = compared.gather(1, to_device(answers, logprob.device)[:, None])[:, 0].exp()
-    share = torch.tensor([1 / len(row.answers) for row in rows for _ in row.answers]).to(probability.dtype)
-    return (probability * to_device(share, logprob.device)).sum()
+    return (compared.gather(1, at_hand(answers)[:, None])[:, 0].exp() * at_hand(share)).sum()
+
+
+def _before(parts: Sequence[Sequence[Any] | np.ndarray]) -> Int[np.ndarray, " row"]:
+    """How many come before each part."""
+    return np.cumsum([0, *map(len, parts)])[:-1]
 
 
 def replacement_gradients(

@@ -12,9 +12,9 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from cs_heads.lens.locks import alone
 from cs_heads.lens.model import HookedModel, hook_name, hook_names
 from cs_heads.lens.transfer import Shared, to_device
-from cs_heads.lens.turns import alone
 from cs_heads.units import Grid, Positions, Unit, Units
 
 
