@@ -241,8 +241,9 @@ def _context(model: HookedModel, plain: PlainModel | None) -> Check:
     found = f"{ours:,} tokens" + (f", in config.json {theirs:,}" if theirs not in (None, ours) else "")
     if theirs is None or ours == theirs:
         return Check("context length", "ok", found)
-    why, status = ("longer prompts are refused", "warn") if ours < theirs else ("the model has no more", "fail")
-    return Check("context length", status, found, f"{why}: set model.cfg.n_ctx = {theirs}")
+    if ours < theirs:
+        return Check("context length", "warn", found, f"longer prompts are refused: set model.cfg.n_ctx = {theirs}")
+    return Check("context length", "fail", found, f"the model has no more: set model.cfg.n_ctx = {theirs}")
 
 
 def _hook_z(model: HookedModel, plain: PlainModel | None) -> Check:

@@ -81,7 +81,7 @@ def gate_gradients(
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         leaf = to_device(gates[batch].detach(), device).requires_grad_()
-        loss = _target_nll(model, *_chosen(batch, prompts, targets, positions), off_at, gates=leaf, units=units)
+        loss = _target_nll(model, batch, prompts, targets, positions, off_at=off_at, gates=leaf, units=units)
         slopes = torch.autograd.grad(loss.sum(), leaf)[0]
         # In one transfer, for which the device is waited for once.
         both = torch.cat([loss.detach().to(slopes.device)[:, None], slopes.flatten(1)], dim=1).to(gates.device)
@@ -307,7 +307,7 @@ def replacement_gradients(
         leaves = {layer: constant.clone().requires_grad_() for layer, constant in constants.items()}
         given = {layer: leaf[None, None] for layer, leaf in leaves.items()}
         options: dict[str, Any] = {"gates": gates[batch], "replacement": given, "units": units}
-        loss = _target_nll(model, *_chosen(batch, prompts, targets, positions), off_at, **options)
+        loss = _target_nll(model, batch, prompts, targets, positions, off_at=off_at, **options)
         check_numbers(model, loss.detach(), lambda i: row_of(model, gates[batch[i]], prompts[batch[i]], None, units))
         found = torch.autograd.grad(loss.sum() / len(prompts), list(leaves.values()), allow_unused=True)
         for layer, gradient in zip(leaves, found, strict=True):
@@ -329,20 +329,19 @@ def _lengths(prompts: Sequence[Tokens], targets: Sequence[Tokens], positions: Se
     ]
 
 
-def _chosen(batch: Int[np.ndarray, " n"], *each: Sequence[Tokens] | None) -> Iterator[list[Tokens] | None]:
-    """The rows of a batch, of each sequence."""
-    return (None if rows is None else [rows[i] for i in batch] for rows in each)
-
-
 def _target_nll(
     model: HookedModel,
-    prompts: list[Tokens],
-    targets: list[Tokens],
-    positions: list[Tokens] | None,
+    batch: Int[np.ndarray, " n"],
+    prompts: Sequence[Tokens],
+    targets: Sequence[Tokens],
+    positions: Sequence[Tokens] | None,
+    *,
     off_at: Positions,
     **options: Any,
-) -> Float[Tensor, " batch"]:
-    """Mean negative log-probability of each row's target (nats per token), in float32, one forward."""
+) -> Float[Tensor, " n"]:
+    """Mean negative log-probability of the target of each row of a batch (nats per token), in float32, one forward."""
+    prompts, targets = [prompts[i] for i in batch], [targets[i] for i in batch]
+    positions = None if positions is None else [positions[i] for i in batch]
     tokens, attention_mask, reads = with_targets(prompts, targets, positions)
     row = torch.from_numpy(reads.row)
     where = tokens_gated(off_at, [0] * len(prompts), list(map(len, prompts)), tokens.shape[1])

@@ -182,7 +182,7 @@ def sample_logits(
     """Logits at a few fixed tokens, in float32: copies of a model are compared by these."""
     n = min(8, context_length(model) or 8)
     tokens = (torch.arange(1, n + 1)[None] * 7919) % model.cfg.d_vocab
-    at = {"row": torch.zeros(n, dtype=torch.long), "position": torch.arange(n)}
+    at: dict[str, Any] = {"row": torch.zeros(n, dtype=torch.long), "position": torch.arange(n)}
     with evaluating(model):
         logits = logits_at(model, tokens, torch.ones_like(tokens), gates=gates, units=units, **at)
     return logits.float().cpu().numpy()

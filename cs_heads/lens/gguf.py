@@ -81,10 +81,10 @@ def _check_read_whole(file: Path, model: Any) -> None:
             f"the file holds {held - read:,} numbers that transformers leaves unread: weights, or scales of rotary "
             "positions. Load the model in Hugging Face form"
         )
-    scaling = reader.get_field(f"{reader.get_field('general.architecture').contents()}.rope.scaling.type")
-    kind = None if scaling is None else scaling.contents()
+    kinds = [field.contents() for name, field in reader.fields.items() if name.endswith(".rope.scaling.type")]
+    kind = kinds[0] if kinds else "none"
     rotary = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
-    if kind not in (None, "none") and rotary.get("rope_type", "default") == "default":
+    if kind != "none" and rotary.get("rope_type", "default") == "default":
         raise WeightsError(
             f"the file scales rotary positions ({kind}), which transformers leaves out. "
             "Load the model in Hugging Face form"
