@@ -42,21 +42,6 @@ def _bugs(area: str, path: str, tests: str, *bugs: tuple[str, str, str]) -> list
 _LENS = [
     *_bugs(
         "lens",
-        "lens/timing.py",
-        "lens/test_timing.py analysis/test_profile.py",
-        (
-            "time inside a part is credited to the part around it",
-            "self.seconds[self._open[-1]] += now",
-            "self.seconds[self._open[0]] += now",
-        ),
-        (
-            "padding counts as tokens that were run",
-            "self._now_running = int(attention_mask.sum())",
-            "self._now_running = attention_mask.numel()",
-        ),
-    ),
-    *_bugs(
-        "lens",
         "lens/gates.py",
         "lens/test_gates.py lens/test_logprobs.py",
         (
@@ -132,16 +117,6 @@ _LENS = [
     ),
     *_bugs(
         "lens",
-        "lens/cache.py",
-        "lens/test_captured.py",
-        (
-            "a captured step forgets the token before",
-            "self._columns[:, n - 1] = 1",
-            "self._columns[:, n - 1] = 0",
-        ),
-    ),
-    *_bugs(
-        "lens",
         "lens/transfer.py",
         "lens/test_transfers.py",
         (
@@ -206,7 +181,7 @@ _LENS = [
         "lens/test_differentiate.py",
         (
             "the loss of a target is summed over its tokens",
-            "return summed / to_device(torch.tensor([len(target) for target in targets]), logits.device)",
+            "return summed / to_device(torch.tensor([len(target) for target in targets]), logprob.device)",
             "return summed",
         ),
     ),
@@ -234,8 +209,8 @@ _LENS = [
         "lens/test_abilities.py lens/test_fused.py",
         (
             "a short cut whose logits are no numbers is taken",
-            "if not difference <= tolerance(dtype_of(self.model)):",
-            "if difference > tolerance(dtype_of(self.model)):",
+            "if not away <= tolerance(dtype_of(self.model)):",
+            "if away > tolerance(dtype_of(self.model)):",
         ),
     ),
     *_bugs(
@@ -270,12 +245,12 @@ _LENS = [
     ),
     *_bugs(
         "lens",
-        "lens/turns.py",
-        "lens/test_turns.py experiment/test_altered.py",
+        "lens/locks.py",
+        "lens/test_locks.py experiment/test_altered.py",
         (
             "threads do not wait for each other",
-            "while _holder(key) not in (None, me):",
-            "while False:",
+            '_LOCKS.setdefault(getattr(model, "original_model", model), RLock())',
+            "RLock()",
         ),
     ),
     *_bugs(

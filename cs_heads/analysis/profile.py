@@ -67,7 +67,10 @@ class Profile:
         return "\n".join(
             [
                 f"{self.n_masks} random masks on {self.n_examples} examples of {self.task}",
-                *(f"{name:<40}{seconds:>9.3f} s{seconds / self.total:>8.1%}" for name, seconds in rows),
+                *(
+                    f"{name.removeprefix('aten::'):<46}{seconds:>9.3f} s{seconds / self.total:>8.1%}"
+                    for name, seconds in rows
+                ),
                 f"matrix rate {rate}; the model: {self.share_of_matrix_rate:.1%} of it",
             ]
         )

@@ -44,8 +44,7 @@ def doctor(options: argparse.Namespace) -> int:
       speed            tokens a second, and what a default search takes at that
 
     With --profile, where no check failed, 20 random masks or more are measured on 20 examples:
-    seconds in attention, MLP, unembedding, the rest of the model, hooks and between forwards;
-    tokens with padding and without; and the speed, beside that of a large matrix product.
+    seconds by operation of PyTorch, and the speed, beside that of a large matrix product.
 
     Exit status 1 where a check failed, else 0; 2 for a model that is not there.
 
