@@ -74,10 +74,9 @@ def write(
     *,
     draft: bool,
     n_tokens: int = 64,
-    ideas: Abilities | None = None,
 ) -> Way:
     """The engine's way to texts of ``n_tokens`` tokens, the intact model's drafts included where it drafts."""
-    forwards = Forwards(subject.bridge, examples, ideas=ideas)
+    forwards = Forwards(subject.bridge, examples)
     generation = Generation(forwards, [example.prompt for example in examples], lambda text: len(text) >= n_tokens)
     intact = np.zeros((1, *subject.grid.shape), dtype=bool)
 

@@ -23,7 +23,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,7 +60,7 @@ from transformers.initialization import no_init_weights
 import cs_heads as cs
 from cs_heads import designs
 from cs_heads.lens import EncodedExample
-from cs_heads.lens.abilities import Abilities, abilities, why_no_graphs
+from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.forward import last_logits
 from cs_heads.lens.model import evaluating
 from cs_heads.lens.timing import matrix_rate
@@ -200,12 +199,6 @@ def workloads(subject: Subject, size: Size) -> dict[str, dict[str, Way]]:
     rows = [EncodedExample(subject.text(size.rows[1], size.rows[1]), ((3,),), False) for _ in range(size.rows[0])]
     tokens = torch.tensor([example.prompt for example in rows], device=subject.device)
 
-    # On a CPU there are none, and this would be the engine once more.
-    plain_steps = partial(write, draft=False, n_tokens=size.tokens, ideas=Abilities())
-    uncaptured = (
-        {"engine, no CUDA graphs": plain_steps(subject, openings, light)} if subject.device.type == "cuda" else {}
-    )
-
     def ceiling() -> list[Any]:
         with torch.no_grad():
             hf(tokens, use_cache=False, logits_to_keep=1)
@@ -235,7 +228,6 @@ def workloads(subject: Subject, size: Size) -> dict[str, dict[str, Way]]:
         },
         f"{size.tokens}-token generation, 2 % off": {
             "engine": write(subject, openings, light, draft=False, n_tokens=size.tokens),
-            **uncaptured,
             "engine, drafted by the intact model": write(subject, openings, light, draft=True, n_tokens=size.tokens),
             f"Hugging Face generate, {len(light)} times one mask": Part(
                 lambda: generate_per_mask(hf, openings, light[:1], size.tokens), len(light)
@@ -352,7 +344,6 @@ def model_reports(
         "weights_bytes": subject.weights,
         "matrix_flops_per_second": matrix_rate(device, dtype),
         "abilities": asdict(able),
-        "no_graphs_because": None if able.graphs else _no_graphs_because(subject, able),
         "workloads": {},
         "left_out": [],
     }
@@ -388,12 +379,6 @@ def model_reports(
         for way, row in report["workloads"][workload].items():
             print(_line(name, workload, way, row), flush=True)
         yield report
-
-
-def _no_graphs_because(subject: Subject, able: Abilities) -> str:
-    if not able.extend:
-        return "it stores no keys and values"
-    return why_no_graphs(subject.bridge, able.fused) or "a step takes about as long"
 
 
 _HEADER = (

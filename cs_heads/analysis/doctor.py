@@ -8,9 +8,9 @@ from typing import Any
 
 from cs_heads.engine.plan import example_length, free_memory, tokens_per_second
 from cs_heads.lens import FoldedValueBiasesError, load_model
-from cs_heads.lens.checks import Check, checks_of, faulty, folded, not_run, tried
+from cs_heads.lens.checks import Check, checks_of, failed, not_run, tried
 from cs_heads.lens.model import HALF, backend_of, device_of, dtype_of
-from cs_heads.lens.plain import PlainModel
+from cs_heads.lens.reference_model import PlainModel
 from cs_heads.lens.weights import WeightsError
 from cs_heads.methods.annealing import default_budget
 from cs_heads.units import Grid
@@ -98,15 +98,15 @@ def _plain(
 def _refused(error: ValueError, name: str | Path, revision: str | None) -> list[Check]:
     """What stands in the way of loading a model, as far as it is a matter of its files."""
     if isinstance(error, FoldedValueBiasesError):
-        return [folded(error)]
+        return [failed("folded biases", error)]
     if isinstance(error.__cause__, WeightsError):
-        return [faulty(error.__cause__)]
+        return [failed("weights", error.__cause__)]
     if not (Path(name) / "config.json").is_file():
         return []
     try:
         PlainModel.load(name, "cpu", revision)
     except ValueError as reason:
-        return [faulty(reason)]
+        return [failed("weights", reason)]
     return []
 
 

@@ -15,8 +15,8 @@ from cs_heads.experiment.inputs import encode_task
 from cs_heads.lens import describe
 from cs_heads.lens.bake import check_can_save, save_plain, without_units
 from cs_heads.lens.gates import hooked, hooks_of
+from cs_heads.lens.locks import alone
 from cs_heads.lens.model import check_ablatable, check_units, largest_number
-from cs_heads.lens.turns import alone
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import ABLATIONS
 from cs_heads.tasks import Task

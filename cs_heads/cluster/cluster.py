@@ -18,8 +18,9 @@ from cs_heads.cluster.session import Session, join, leave, ray_module, workers_f
 from cs_heads.cluster.worker import Report, Source, WorkerConfig, versions
 from cs_heads.engine.ablation import Ablation
 from cs_heads.lens import EncodedExample, ModelState, check_ablatable, fingerprint, load_model
+from cs_heads.lens.forward import sample_logits
 from cs_heads.lens.model import HookedModel, ModelInfo, backend_of
-from cs_heads.lens.ship import packed_model, sample_logits
+from cs_heads.lens.serialization import packed_model
 from cs_heads.settings import Settings
 
 # Copies of a model may differ by so much, as a share of the largest logit: other machines, other kernels.

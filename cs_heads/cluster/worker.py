@@ -19,12 +19,13 @@ from cs_heads.engine.plan import share_memory, token_budget
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample, load_model
 from cs_heads.lens.casts import InDtype
+from cs_heads.lens.forward import sample_logits
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import HookedModel, ModelInfo
-from cs_heads.lens.ship import model_info, sample_logits, unpacked_model, use_threads
+from cs_heads.lens.serialization import model_info, unpacked_model, use_threads
 
 Source = str | Path | bytes | Callable[[], Any]
-"""A name or folder for ``load_model``, a model packed by ``lens.ship``, or a function that returns a model."""
+"""A name or folder for ``load_model``, a model packed by ``lens.serialization``, or a function that returns a model."""
 
 
 @dataclass(frozen=True)

@@ -290,9 +290,7 @@ class Generation:
             return ablation.replacement(gates[rows].numpy(), places, prompts, width)
 
         stored, fused = KeyValues.joined(pool.stored), self.forwards.able.fused
-        # What an ablated unit gives must be the same at every step.
-        graphs = self.forwards.able.graphs and ablation.shares_examples
-        return Decoding(self.forwards.model, stored, pool.texts, gates, replacement, fused, ablation.units, graphs)
+        return Decoding(self.forwards.model, stored, pool.texts, gates, replacement, fused, ablation.units)
 
     def _decode_whole(self, pool: _TextPool) -> None:
         """Without stored keys and values every token runs its text from the beginning."""

@@ -32,9 +32,9 @@ from cs_heads.lens.abilities import check_forward, why_no_gradients
 from cs_heads.lens.batches import TokenBudget, token_budget_for
 from cs_heads.lens.differentiate import Asked, gate_gradients, probability_gradients
 from cs_heads.lens.fused import why_not_fused
+from cs_heads.lens.locks import alone
 from cs_heads.lens.model import ModelDescription, check_units, device_of, end_tokens, tokenizer_of
 from cs_heads.lens.quantized import quantization_of
-from cs_heads.lens.turns import alone
 from cs_heads.progress import calling, counting
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.store.identity import example_identities, replacement_of, study_of

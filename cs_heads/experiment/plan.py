@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from cs_heads.designs import as_gates, mask_key
 from cs_heads.engine.protocol import EngineLike, PairMasks, PairResult
-from cs_heads.lens.turns import alone
+from cs_heads.lens.locks import alone
 from cs_heads.progress import counting, is_shown, show_baseline
 from cs_heads.store.stored_observations import PlannedCall, StoredObservations, begin_together, packed, unpacked
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -14,39 +13,37 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cs_heads.lens.cache import Extension, KeyValues
-from cs_heads.lens.captured import REPLAYS, CapturedStep, why_not_capturable
 from cs_heads.lens.casts import InDtype
 from cs_heads.lens.differentiate import differentiable
-from cs_heads.lens.differentiate import gate_hooks as gate_hooks_of_leaf
 from cs_heads.lens.forward import Resumed, logits_at, pad, recorded
 from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.gates import gate_hooks, gated, hooked
+from cs_heads.lens.gates import gated
 from cs_heads.lens.model import HALF, HookedModel, backend_of, context_length, device_of, dtype_of, evaluating
 from cs_heads.text import first_line
 from cs_heads.units import Grid
 
 _log = logging.getLogger(__name__)
 
-# Largest difference of a logit allowed, as a share of the largest logit.
-_TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-5}
-_HALF_TOLERANCE = 3e-2
+# Largest difference of a logit allowed, as a share of the largest logit: in half precision, and in others.
+_HALF_TOLERANCE, _TOLERANCE = 3e-2, 1e-5
 
 # How many times ``tolerance`` a difference is that is a fault, and no rounding; in half precision float32 tells.
 _FAULT = 100
 
+_FAULTS = {
+    "later tokens": "a later token moves an earlier logit",
+    "padding": "a text beside longer ones has other logits than alone",
+    "batch": "a text among others has other logits than alone",
+}
+
 
 def tolerance(dtype: torch.dtype) -> float:
     """The largest difference of a logit that rounding makes in a dtype, as a share of the largest."""
-    return _TOLERANCE.get(dtype, _HALF_TOLERANCE)
+    return _HALF_TOLERANCE if dtype in HALF else _TOLERANCE
 
 
-def fault(dtype: torch.dtype) -> float:
-    """The difference of a logit beyond which the computation is another, as a share of the largest."""
-    return tolerance(dtype) if dtype in HALF else _FAULT * tolerance(dtype)
-
-
-def _difference(found: Tensor, wanted: Tensor) -> float:
-    """The largest, as a share of the largest that is wanted."""
+def difference(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference, as a share of the largest number that is wanted."""
     found, wanted = found.float(), wanted.float()
     return float((found - wanted).abs().max() / wanted.abs().max())
 
@@ -56,28 +53,21 @@ class Abilities:
     """What a model can be run with, with the numbers of the plain forward.
 
     ``fused`` attention (``lens.fused``), ``extend`` from stored keys and values (``lens.cache``), ``resume`` at a later
-    layer (``lens.forward``); on a GPU, where it is faster, ``graphs`` of steps of decoding (``lens.captured``).
-    ``why_not`` says it of what was tried in vain.
+    layer (``lens.forward``). ``why_not`` says why not of what was tried in vain.
     """
 
     fused: bool = True
     extend: bool = True
     resume: bool = True
-    graphs: bool = False
     why_not: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 PLAIN = Abilities(fused=False, extend=False, resume=False)
 """Every forward runs whole, as the model's own code runs it."""
 
-_EVERY = Abilities(graphs=True)
-
-# Steps of one token that are compared and timed, captured and not.
-_STEPS = 3
-
 
 def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
-    """The shortcuts among ``wanted`` (all by default, graphs too) whose logits equal those of the plain forward.
+    """The shortcuts among ``wanted`` (all by default) whose logits equal those of the plain forward.
 
     Three rows of up to nine random tokens (fewer where the context is shorter), padded, with random heads off, run
     with and without each, in every way in which it is used. A shortcut that fails or differs is left out, and the log
@@ -86,31 +76,7 @@ def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
     Raises:
         ValueError: The plain forward is not the model: see ``check_forward``.
     """
-    return _exact(model, wanted or _EVERY)
-
-
-def beside_others(model: HookedModel) -> dict[str, tuple[Float[Tensor, "n vocab"], Float[Tensor, "n vocab"]]]:
-    """Pairs of logits that are equal where our own call, in which texts stand beside others, is the model.
-
-    ``"later tokens"``: at the first tokens of some texts, which go on in two ways. ``"padding"``: of a text beside
-    longer ones, and of the model called on it alone, without an attention mask.
-    """
-    with evaluating(model):
-        return _Trial(model).beside_others()
-
-
-def check_forward(model: HookedModel) -> None:
-    """Raise ``ValueError`` where our own call is not the model.
-
-    A later token moves an earlier logit, or a text has other logits beside others, padded, than it has alone: by more
-    than rounding does. In half precision a difference counts where it is there in float32, too.
-    """
-    with evaluating(model):
-        _Trial(model).check()
-
-
-def _exact(model: HookedModel, wanted: Abilities) -> Abilities:
-    trial = _Trial(model)
+    wanted, trial = wanted or Abilities(), _Trial(model)
     with evaluating(model):
         trial.check()
         reason = why_not_fused(model) if wanted.fused else None
@@ -127,11 +93,7 @@ def _exact(model: HookedModel, wanted: Abilities) -> Abilities:
             # Both are used together, too.
             both = "resuming from stored keys and values"
             resume = trial.agrees(both, lambda: trial.extended(fused, resumed=True))
-        against = why_no_graphs(model, fused) if extend and wanted.graphs else None
-        if against is not None:
-            trial.leave_out("graphs", against)
-        graphs = extend and wanted.graphs and against is None
-        return Abilities(fused, extend, resume, graphs, trial.why_not)
+        return Abilities(fused, extend, resume, trial.why_not)
 
 
 def why_no_gradients(model: HookedModel) -> str | None:
@@ -147,33 +109,24 @@ def why_no_gradients(model: HookedModel) -> str | None:
     return trial.why_not.get(name)
 
 
-def why_no_graphs(model: HookedModel, fused: bool) -> str | None:
-    """Why steps of decoding are not captured on a model (``lens.captured``); None where that is exact and faster.
+def beside_others(model: HookedModel) -> dict[str, tuple[Float[Tensor, "n vocab"], Float[Tensor, "n vocab"]]]:
+    """Pairs of logits that are equal where our own call, in which texts stand beside others, is the model.
 
-    Three rows are given three tokens each, by steps as they are and by captured ones with as much room as in decoding.
-
-    Args:
-        model: The model, which can be extended from stored keys and values.
-        fused: Whether attention runs through the fused kernel.
+    ``"later tokens"``: at the first tokens of some texts, which go on in two ways. ``"padding"``: of a text beside
+    longer ones, and of the model called on it alone, without an attention mask. ``"batch"``: so of the longest text.
     """
-    reason = why_not_capturable(model)
-    if reason is not None:
-        return reason
-    trial = _Trial(model)
-    if trial.width <= _STEPS:
-        return f"its context has {trial.width} tokens"
     with evaluating(model):
-        plain, plain_seconds = trial.steps(fused)
-        try:
-            found, seconds = trial.steps(fused, captured=True)
-        except Exception as error:
-            return first_line(error)
-    difference = _difference(found, plain)
-    if not difference <= tolerance(dtype_of(model)):
-        return f"logits differ by {difference:.1e}"
-    if seconds >= plain_seconds:
-        return f"a step takes {seconds / plain_seconds:.2f} times as long"
-    return None
+        return _Trial(model).beside_others()
+
+
+def check_forward(model: HookedModel) -> None:
+    """Raise ``ValueError`` where our own call is not the model.
+
+    A later token moves an earlier logit, or a text has other logits beside others, padded, than it has alone: by more
+    than rounding does. In half precision a difference counts where it is there in float32, too.
+    """
+    with evaluating(model):
+        _Trial(model).check()
 
 
 class _Trial:
@@ -198,12 +151,13 @@ class _Trial:
 
     def beside_others(self) -> dict[str, tuple[Float[Tensor, "n vocab"], Float[Tensor, "n vocab"]]]:
         """See ``beside_others``."""
-        half, short = (min(self.lengths) + 1) // 2, self.plain.split(self.lengths)[1]
+        half, (longest, short, _) = (min(self.lengths) + 1) // 2, self.plain.split(self.lengths)
         other = torch.cat([self.tokens[:, :half], (self.tokens[:, half:] + 1) % self.model.cfg.d_vocab], dim=1)
         early = torch.cat([torch.arange(n) < half for n in self.lengths])
         return {
             "later tokens": (self.plain[early], self.logits(tokens=other).float()[early]),
             "padding": (short, self._alone(1, len(short))),
+            "batch": (longest, self._alone(0, len(longest))),
         }
 
     def _alone(self, row: int, n: int) -> Float[Tensor, "n vocab"]:
@@ -217,22 +171,18 @@ class _Trial:
 
     def check(self) -> None:
         """See ``check_forward``."""
-        away = {what: _difference(*both) for what, both in self.beside_others().items()}
+        dtype, away = dtype_of(self.model), {what: difference(*both) for what, both in self.beside_others().items()}
+        beyond = tolerance(dtype) * (1 if dtype in HALF else _FAULT)
         # Of what is no number nothing is told here: it is refused where it is scored.
-        wrong = [what for what, difference in away.items() if difference > fault(dtype_of(self.model))]
-        if not wrong:
+        wrong = next((what for what, by in away.items() if by > beyond), None)
+        if wrong is None:
             return
-        if dtype_of(self.model) in HALF:
-            with InDtype(self.model, torch.float32):
-                if dtype_of(self.model) not in HALF:
-                    _Trial(self.model).check()
-                    return
-        said = {
-            "later tokens": "a later token moves an earlier logit",
-            "padding": "a text beside longer ones has other logits than alone",
-        }
+        with InDtype(self.model, torch.float32):
+            if dtype_of(self.model) != dtype:
+                _Trial(self.model).check()
+                return
         raise ValueError(
-            f"model {self.model.cfg.model_name} cannot be measured: {said[wrong[0]]} (by {away[wrong[0]]:.1e} of the "
+            f"model {self.model.cfg.model_name} cannot be measured: {_FAULTS[wrong]} (by {away[wrong]:.1e} of the "
             "largest); TransformerLens, or a hook that stands on it, runs it wrongly"
         )
 
@@ -244,12 +194,12 @@ class _Trial:
     def agrees(self, name: str, shortcut: Callable[[], Tensor], plain: Callable[[], Tensor] | None = None) -> bool:
         """Whether a shortcut gives what the plain forward does: its logits, or what ``plain`` gives."""
         try:
-            difference = _difference(shortcut(), self.plain if plain is None else plain())
+            away = difference(shortcut(), self.plain if plain is None else plain())
         except Exception as error:
             self.leave_out(name, first_line(error))
             return False
-        if not difference <= tolerance(dtype_of(self.model)):
-            self.leave_out(name, f"{'logits' if plain is None else 'they'} differ by {difference:.1e}")
+        if not away <= tolerance(dtype_of(self.model)):
+            self.leave_out(name, f"{'logits' if plain is None else 'they'} differ by {away:.1e}")
             return False
         return True
 
@@ -287,19 +237,17 @@ class _Trial:
                 options["start"] = Resumed(self.layer, residual[whose, where])
             extension = Extension(mask, stored, parents, keep=parents is not None or stored is None)
             row, position = mask.nonzero(as_tuple=True)
-            with hooked(self.model, {} if gates is None else gate_hooks_of_leaf(self.model, gates[order])):
-                off = self.gates[order] if gates is None else None
-                logits = logits_at(
-                    self.model,
-                    tokens,
-                    mask,
-                    row=row,
-                    position=position,
-                    gates=off,
-                    extension=extension,
-                    fused=fused,
-                    **options,
-                )
+            logits = logits_at(
+                self.model,
+                tokens,
+                mask,
+                row=row,
+                position=position,
+                gates=(self.gates if gates is None else gates)[order],
+                extension=extension,
+                fused=fused,
+                **options,
+            )
             if extension.n_layers_extended != self.model.cfg.n_layers - (self.layer if resumed else 0):
                 raise ValueError("not every layer stores keys and values")
             pieces |= {(row, piece): part for row, part in zip(order, logits.split([len(i) for i in at]), strict=True)}
@@ -311,11 +259,7 @@ class _Trial:
         """Of the summed log-partition at all tokens in the gates, as ``lens.differentiate`` takes them."""
         with differentiable(self.model):
             leaf = self.gates.to(device_of(self.model)).requires_grad_()
-            if extended:
-                logits = self.extended(fused=False, gates=leaf)
-            else:
-                with hooked(self.model, gate_hooks_of_leaf(self.model, leaf)):
-                    logits = self.logits(gates=None)
+            logits = self.extended(fused=False, gates=leaf) if extended else self.logits(gates=leaf)
             return torch.autograd.grad(logits.float().logsumexp(dim=1).sum(), leaf)[0]
 
     def resumed(self, fused: bool) -> Float[Tensor, "n vocab"]:
@@ -327,36 +271,3 @@ class _Trial:
         with recorded(self.model, [self.layer], lambda layer, residual: residuals.update({layer: residual.clone()})):
             self.logits(fused=fused)
         return residuals[self.layer]
-
-    def steps(self, fused: bool, captured: bool = False) -> tuple[Float[Tensor, "n vocab"], float]:
-        """The logits of steps of one token after the beginnings of the rows, and the seconds of the fastest."""
-        texts = [row[:n] for row, n in zip(self.tokens.tolist(), self.lengths, strict=True)]
-        beginnings = [text[: max(1, len(text) - _STEPS)] for text in texts]
-        tokens, mask = pad(beginnings)
-        first = Extension(mask, keep=True)
-        nowhere = torch.zeros(1, dtype=torch.long)
-        logits_at(
-            self.model, tokens, mask, row=nowhere, position=nowhere, gates=self.gates, extension=first, fused=fused
-        )
-        stored = first.finish()
-        stored.compact()
-        one = torch.ones(len(texts), 1, dtype=torch.long)
-        row, position = one.nonzero(as_tuple=True)
-
-        def plain(tokens: Tensor) -> Tensor:
-            extension = Extension(one, stored)
-            options: dict[str, Any] = {"gates": self.gates, "extension": extension, "fused": fused}
-            logits = logits_at(self.model, tokens, one, row=row, position=position, **options)
-            extension.finish()
-            return logits
-
-        run = CapturedStep(self.model, stored, gate_hooks(self.gates), fused, REPLAYS) if captured else plain
-        logits, seconds = [], []
-        for step in range(_STEPS):
-            start = perf_counter()
-            found = run(self.tokens[:, step : step + 1])
-            # As decoding does, which waits for the likeliest.
-            found.argmax(dim=1).cpu()
-            seconds.append(perf_counter() - start)
-            logits.append(found.float().clone())
-        return torch.cat(logits), min(seconds)

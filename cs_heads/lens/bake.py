@@ -5,25 +5,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from types import CellType, FunctionType
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from cs_heads.lens.abilities import tolerance
-from cs_heads.lens.forward import logits_at
-from cs_heads.lens.model import (
-    WITHOUT,
-    HookedModel,
-    backend_of,
-    check_ablatable,
-    config_of,
-    context_length,
-    dtype_of,
-    evaluating,
-)
+from cs_heads.lens.forward import sample_logits
+from cs_heads.lens.model import WITHOUT, HookedModel, backend_of, check_ablatable, config_of, dtype_of
+from cs_heads.lens.serialization import copied_model
 from cs_heads.lens.tokens import as_loaded
 from cs_heads.lens.weights import quietly
 from cs_heads.units import Grid, Unit, Units
@@ -64,8 +55,8 @@ def without_units(model: HookedModel, heads: Sequence[Unit], units: Units = "hea
     off = torch.ones(1, *grid.shape)
     for layer, indices in changed.items():
         off[:, layer, indices] = 0
-    wanted = _sample_logits(model, off, units)
-    made = model if in_place else _copied(model)
+    wanted = sample_logits(model, off, units)
+    made = model if in_place else copied_model(model)
     before = []
     with torch.no_grad():
         for layer, indices in changed.items():
@@ -76,7 +67,8 @@ def without_units(model: HookedModel, heads: Sequence[Unit], units: Units = "hea
             before += [(one, one.clone()) for one in slices]
             for one in slices:
                 one.zero_()
-        if not _agree(_sample_logits(made, None, units), wanted, tolerance(dtype_of(model))):
+        away = np.abs(sample_logits(made) - wanted).max()
+        if not away <= tolerance(dtype_of(model)) * np.abs(wanted).max():
             for one, values in before:
                 one.copy_(values)
             raise ValueError(f"{refused}: without these weights it does not run as with them ablated")
@@ -94,39 +86,6 @@ def _check_hooks(model: HookedModel, refused: str) -> None:
         raise ValueError(
             f"{refused}: hooks stand on it ({standing[0]}); leave their with block, or model.reset_hooks()"
         )
-
-
-def _copied(model: HookedModel) -> Any:
-    """A copy that shares nothing but the tokenizer: what its modules call works on modules of its own."""
-    tokenizer = getattr(model, "tokenizer", None)
-    memo: dict[int, Any] = {id(tokenizer): tokenizer}
-    made: Any = copy.deepcopy(model, memo)
-    # Functions are not copied: hooks, TransformerLens's own among them, would go on with modules of the model.
-    for module in made.modules():
-        for name, value in vars(module).items():
-            if isinstance(value, FunctionType):
-                vars(module)[name] = _rebound(value, memo)
-            elif isinstance(value, dict):
-                value.update(
-                    {key: _rebound(each, memo) for key, each in value.items() if isinstance(each, FunctionType)}
-                )
-    return made
-
-
-def _rebound(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
-    """A function on the copies of what it has closed over, by ``memo`` of ``deepcopy``."""
-    if not function.__closure__:
-        return function
-    cells = []
-    for cell in function.__closure__:
-        held = cell.cell_contents
-        held = _rebound(held, memo) if isinstance(held, FunctionType) else memo.get(id(held), held)
-        cells.append(CellType(held))
-    rebound = FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, tuple(cells)
-    )
-    rebound.__kwdefaults__, rebound.__dict__ = function.__kwdefaults__, dict(vars(function))
-    return rebound
 
 
 def check_can_save(model: HookedModel, path: Path) -> None:
@@ -159,7 +118,7 @@ def save_plain(model: HookedModel, path: Path) -> None:
         ValueError: What ``check_can_save`` refuses, or a model that lacks a weight which its class has.
     """
     check_can_save(model, path)
-    inside = model.original_model  # type: ignore[attr-defined]  # a bridge
+    inside = model.original_model
     held = {name.replace("_original_component.", ""): value for name, value in inside.state_dict().items()}
     with torch.device("meta"):
         plain = type(inside)(copy.deepcopy(inside.config))
@@ -197,24 +156,3 @@ def _output_weights(model: Any, layer: int, units: Units, refused: str) -> tuple
     if not plain or not weight.is_floating_point() or weight.device.type == "meta":
         raise ValueError(f"{refused}: the output weights of layer {layer} are no plain matrix in memory")
     return rows, bias
-
-
-def _sample_logits(model: HookedModel, gates: Float[Tensor, "1 layer unit"] | None, units: Units) -> Tensor:
-    """Logits at a few fixed tokens."""
-    n = min(8, context_length(model) or 8)
-    tokens = (torch.arange(1, n + 1)[None] * 7919) % model.cfg.d_vocab
-    with evaluating(model):
-        return logits_at(
-            model,
-            tokens,
-            torch.ones_like(tokens),
-            row=torch.zeros(n, dtype=torch.long),
-            position=torch.arange(n),
-            gates=gates,
-            units=units,
-        )
-
-
-def _agree(found: Tensor, wanted: Tensor, share: float) -> bool:
-    found, wanted = found.float(), wanted.float()
-    return bool((found - wanted).abs().max() <= share * wanted.abs().max())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from cs_heads.lens.model import HookedModel, device_of
 
@@ -108,20 +108,31 @@ def in_batches(
             torch.cuda.empty_cache()
 
 
-def run_in_batches(lengths: Sequence[int], budget: TokenBudget, run: Callable[[Int[np.ndarray, " n"]], None]) -> None:
+def run_in_batches(
+    lengths: Sequence[int],
+    budget: TokenBudget,
+    run: Callable[[Int[np.ndarray, " n"]], None],
+    unknown: Bool[np.ndarray, " row"] | None = None,
+    done: Callable[[int], Any] = lambda _: None,
+) -> None:
     """Call ``run`` with row numbers until every row had its turn.
 
     Args:
         lengths: Tokens of each row. The longest rows go first, so that rows of like length share a batch.
         budget: Padded tokens of one batch; halved where a batch does not fit into memory.
         run: Runs the rows of one batch.
+        unknown: Rows that are asked for; a batch without any is not run (None: all are).
+        done: Called with the number of these that a batch had.
 
     Raises:
         DoesNotFitError: A single row does not fit into memory.
     """
 
     def run_rows(rows: Sequence[int]) -> tuple[()]:
-        run(np.array(rows))
+        new = len(rows) if unknown is None else int(unknown[rows].sum())
+        if new:
+            run(np.array(rows))
+            done(new)
         return ()
 
     order = np.argsort(-np.asarray(lengths), kind="stable").tolist()

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from cs_heads.lens.transfer import Shared, to_device
+from cs_heads.lens.transfer import Shared
 
 
 @dataclass
@@ -142,22 +142,6 @@ class Extension:
         """Which old and new tokens of each row are valid, where ``like`` lies and in its dtype."""
         return self._mask.on(like.device).to(like.dtype)
 
-    @property
-    def padded(self) -> bool:
-        """Whether some old or new position holds no token."""
-        return not bool(self.valid.all())
-
-    def positions(self, device: torch.device) -> Int[Tensor, "row_or_1 new"]:
-        """The position in its text of each new token, as a bridge derives it from the mask.
-
-        Tokens are counted in rows with a gap before one of them; columns are, where there are only such rows as have
-        none, or padding at the right alone.
-        """
-        columns, counted = torch.arange(self.valid.shape[1])[None], (self.valid.cumsum(dim=1) - 1).clamp(min=0)
-        gap = ((counted != columns) & self.valid).any(dim=1, keepdim=True)
-        found = torch.where(gap, counted, columns) if bool(gap.any()) else columns
-        return to_device(found[:, self.n_past :].contiguous(), device)
-
     def finish(self) -> KeyValues:
         """The stored rows after the forward."""
         if self.past is not None and self.parents is None:
@@ -187,74 +171,6 @@ class Extension:
             stored[layer] = torch.cat([stored[layer], more], dim=2)
         stored[layer][:, :, self.n_past : end] = new
         return stored[layer][:, :, :end]
-
-
-class FixedExtension(Extension):
-    """One more token in every row, again and again: what a device does is the same each time, on the same memory.
-
-    The token stands in the last column, where models look for a new one, and is kept in the next free column for those
-    that follow; a mask on the device says which columns hold tokens. Call ``step`` before each forward.
-
-    Args:
-        past: The rows, which are given room and grow in place.
-        width: Columns in all: those of ``past``, one for each token to come, and the last one.
-    """
-
-    def __init__(self, past: KeyValues, width: int) -> None:
-        super().__init__(torch.ones(len(past.valid), 1, dtype=torch.long), past)
-        n, self.rows, self.n_past = past.valid.shape[1], past, width - 1
-        if n >= self.n_past:
-            raise ValueError(f"width must be above {n + 1}, got {width}")
-        for side in (past.keys, past.values):
-            for layer, tensor in side.items():
-                # Zeros: what a mask leaves out is multiplied by zero, and memory as it comes may hold no numbers.
-                side[layer] = tensor.new_zeros(*tensor.shape[:2], width, tensor.shape[3])
-                side[layer][:, :, :n] = tensor[:, :, :n]
-        device = next(iter(past.keys.values())).device
-        columns = pad(pad(past.valid, (0, self.n_past - n)), (0, 1), value=True)
-        self._columns = to_device(columns.long(), device)
-        # A forward before the first step is one of a token that the first one replaces.
-        self._positions = to_device(past.valid.sum(dim=1, keepdim=True), device)
-        self._at = torch.full((1,), n, device=device)
-        self._stepped = False
-
-    @property
-    def full(self) -> bool:
-        """Whether there is no room for another token."""
-        return self.rows.valid.shape[1] >= self.n_past
-
-    @property
-    def padded(self) -> bool:
-        """Columns are, that are still free."""
-        return True
-
-    def step(self) -> None:
-        """Let every row have one more token."""
-        n = self.rows.valid.shape[1]
-        if self._stepped:
-            self._columns[:, n - 1] = 1
-            self._positions += 1
-            self._at.fill_(n)
-        self._stepped = True
-        self.rows.valid = pad(self.rows.valid, (0, 1), value=True)
-
-    def extend(
-        self, layer: int, keys: Float[Tensor, "row kv_head 1 d_head"], values: Float[Tensor, "row kv_head 1 d_head"]
-    ) -> tuple[Tensor, Tensor]:
-        """All columns of one layer, the new token's among them."""
-        self.n_layers_extended += 1
-        for side, new in ((self.rows.keys, keys), (self.rows.values, values)):
-            side[layer].index_copy_(2, self._at, new)
-            side[layer][:, :, -1:] = new
-        return self.rows.keys[layer], self.rows.values[layer]
-
-    def mask(self, like: Tensor) -> Tensor:
-        """Which columns hold tokens."""
-        return self._columns.to(like.dtype)
-
-    def positions(self, device: torch.device) -> Int[Tensor, "row new"]:
-        """Counted in every row."""
-        return self._positions.to(device)
 
 
 def bridge_cache(extension: Extension, n_layers: int) -> DynamicCache:

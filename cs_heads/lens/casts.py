@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from cs_heads.lens.locks import alone
 from cs_heads.lens.model import HALF
-from cs_heads.lens.turns import alone
 
 
 def can_be_cast(model: Any) -> bool:

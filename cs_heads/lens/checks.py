@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
@@ -14,25 +14,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.lens.abilities import Abilities, abilities, beside_others, tolerance, why_no_gradients, why_no_graphs
-from cs_heads.lens.captured import captures_on
+from cs_heads.lens.abilities import Abilities, abilities, beside_others, difference, tolerance, why_no_gradients
 from cs_heads.lens.casts import InDtype
-from cs_heads.lens.forward import check_runs, last_logits, logits_at
-from cs_heads.lens.fused import why_not_fused
-from cs_heads.lens.gates import gated, reading
+from cs_heads.lens.forward import check_runs, logits_at
 from cs_heads.lens.logprobs import NotFiniteError, check_numbers, row_of
 from cs_heads.lens.model import (
     HALF,
     FoldedValueBiasesError,
     HookedModel,
+    backend_of,
     check_ablatable,
+    check_units,
     context_length,
     device_of,
     dtype_of,
     evaluating,
 )
-from cs_heads.lens.plain import PlainModel
-from cs_heads.lens.quantized import quantization_of
+from cs_heads.lens.reference_model import PlainModel, zeroed
 from cs_heads.lens.timing import LARGE, matrix_rate
 from cs_heads.lens.tokens import encode_prompt, prepended
 from cs_heads.lens.weights import WeightsError, check_finite
@@ -55,7 +53,6 @@ _SLOWER = 1.5
 
 _PLAIN = "plain Hugging Face"
 _IN_FLOAT32 = "check the model with dtype='float32' (--dtype float32)"
-_UNABLATABLE = "heads of this model cannot be ablated: report its architecture to TransformerLens"
 _WRONGLY = "TransformerLens runs this model wrongly: do not measure it"
 _NO_REFERENCE = "give the folder or name that the model is of, as cs-heads doctor does (check_model(model, reference=))"
 
@@ -83,11 +80,25 @@ class Check:
         return asdict(self)
 
 
+# What to do about an error that does not say it.
+_REMEDIES = {
+    "weights": "fetch the model's files again, or mend its config.json: what is missing is drawn at random",
+    "folded biases": "load the model with cs_heads.load_model, unprocessed",
+    "hook_z": "heads of this model cannot be ablated: report its architecture to TransformerLens",
+    "heads": "load the model with cs_heads.load_model",
+}
+
+
+def failed(name: str, error: ValueError) -> Check:
+    """Of an error: what was found, and, after its first full stop, what to do about it."""
+    found, _, remedy = str(error).partition(". ")
+    return Check(name, "fail", found, remedy or _REMEDIES[name])
+
+
 def checks_of(model: HookedModel, plain: PlainModel | None) -> list[Check]:
     """Every check of a model in memory, ``plain`` being the same model by itself where it is at hand."""
-    checks = _CHECKS | ({"CUDA graphs": _graphs} if captures_on(device_of(model)) else {})
     with evaluating(model):
-        return [tried(name, partial(check, model, plain)) for name, check in checks.items()]
+        return [tried(name, partial(check, model, plain)) for name, check in _CHECKS.items()]
 
 
 def not_run(model: HookedModel) -> list[Check]:
@@ -98,24 +109,20 @@ def not_run(model: HookedModel) -> list[Check]:
             _logprobs(model, _tokens(model, 1))
         return []
     except NotFiniteError as error:
-        first, others = _not_finite("logits", error), ["weights", "folded biases"]
+        first, others = failed("logits", error), ["weights", "folded biases"]
     except ValueError as error:
-        first, others = Check("hook_z", "fail", str(error), _UNABLATABLE), ["weights", "folded biases", "dtype"]
+        # A message of others may hold a full stop.
+        first, others = Check("hook_z", "fail", str(error), _REMEDIES["hook_z"]), ["weights", "folded biases", "dtype"]
     still = [tried(name, partial(_CHECKS[name], model, None)) for name in others]
     return [first, *(line for line in still if line.status != "ok")]
-
-
-def _not_finite(name: str, error: NotFiniteError) -> Check:
-    found, _, remedy = str(error).partition(". ")
-    return Check(name, "fail", found, remedy)
 
 
 def tried(name: str, check: Callable[[], Check]) -> Check:
     """A check, which has failed where it cannot be made because the model fails under it."""
     try:
         return check()
-    except NotFiniteError as error:
-        return _not_finite(name, error)
+    except (NotFiniteError, WeightsError, FoldedValueBiasesError) as error:
+        return failed(name, error)
     except Exception as error:  # whatever a broken model raises when it is run
         reason = " ".join(str(error).split()) or type(error).__name__
         return Check(name, "fail", f"could not be checked: {reason[:300]}", "mend this first: the model does not run")
@@ -123,23 +130,13 @@ def tried(name: str, check: Callable[[], Check]) -> Check:
 
 def _weights(model: HookedModel, plain: PlainModel | None) -> Check:
     """Complete, and numbers."""
-    try:
-        check_finite(model)
-    except WeightsError as error:
-        return faulty(error)
+    check_finite(model)
     code = getattr(plain.model.config, "auto_map", None) if plain else None
     if code:
         found = f"the model's own code ({', '.join(map(str, code.values()))}) is not run: its class of transformers is"
         return Check("weights", "warn", found, "compare its outputs with those of its own code")
     n = sum(1 for _ in (plain.model if plain else model).parameters())
     return Check("weights", "ok", f"{n} tensors, finite{', none missing and none left over' if plain else ''}")
-
-
-def faulty(error: ValueError) -> Check:
-    """Of weights of which something is wrong."""
-    found, _, remedy = str(error).partition(". ")
-    again = "fetch the model's files again, or mend its config.json: what is missing is drawn at random"
-    return Check("weights", "fail", found, remedy or again)
 
 
 def _bos(model: HookedModel, plain: PlainModel | None) -> Check:
@@ -198,24 +195,15 @@ def _dtype(model: HookedModel, plain: PlainModel | None) -> Check:
 
 def _folded_biases(model: HookedModel, plain: PlainModel | None) -> Check:
     """Value biases are where heads carry them."""
-    try:
-        check_ablatable(model)
-    except FoldedValueBiasesError as error:
-        return folded(error)
+    check_ablatable(model)
     return Check("folded biases", "ok", "no value bias stands in an output bias")
-
-
-def folded(error: FoldedValueBiasesError) -> Check:
-    """Of a model that is refused, whose value biases zeroing a head leaves standing."""
-    found, _, remedy = str(error).partition(". ")
-    return Check("folded biases", "fail", found, remedy or "load the model with cs_heads.load_model, unprocessed")
 
 
 def _fused_attention(model: HookedModel, plain: PlainModel | None) -> Check:
     """PyTorch's kernel with hook_z still firing, whose memory is not quadratic in length."""
-    if abilities(model, Abilities(extend=False, resume=False)).fused:
+    reason = abilities(model, Abilities(extend=False, resume=False)).why_not.get("fused attention")
+    if reason is None:
         return Check("fused attention", "ok", "usable, with the same logits")
-    reason = why_not_fused(model) or "its logits differ from those of the plain forward"
     remedy = "memory grows with the square of the length: keep prompts short, or batch_tokens small"
     return Check("fused attention", "warn", f"not usable: {reason}", remedy)
 
@@ -233,37 +221,15 @@ def _shortcuts(model: HookedModel, plain: PlainModel | None) -> Check:
     return Check("shortcuts", "warn", "; ".join(lost), remedy)
 
 
-def _graphs(model: HookedModel, plain: PlainModel | None) -> Check:
-    """Steps of decoding, on devices that capture work: right either way."""
-    able = abilities(model, Abilities(resume=False, graphs=True))
-    if able.graphs:
-        return Check("CUDA graphs", "ok", "used in decoding: same logits, and faster")
-    reason = why_no_graphs(model, able.fused) if able.extend else "keys and values are not stored"
-    # Timed again, it may have come out the other way.
-    return Check("CUDA graphs", "ok", f"not used: {reason or 'a step takes about as long'}")
-
-
 def _heads(model: HookedModel, plain: PlainModel | None) -> Check:
-    """As many as the configuration says."""
+    """As many as the layers have."""
     grid = Grid.from_model(model)
     key_value = getattr(model.cfg, "n_key_value_heads", None) or grid.n_units
-    found = f"{grid.n_layers} layers × {grid.n_units} heads, {key_value} key/value heads"
-    if plain is not None:
-        config = plain.config
-        n_heads = config.num_attention_heads
-        theirs = (config.num_hidden_layers, n_heads, _key_value_heads(config) or n_heads)
-        if theirs != (*grid.shape, key_value):
-            found += ", in config.json {} × {} and {}".format(*theirs)
-            return Check("heads", "fail", found, "load the model with cs_heads.load_model")
-    return Check("heads", "ok", found)
-
-
-def _key_value_heads(config: Any) -> int | None:
-    """As many as a configuration says, in words of its own that some have."""
-    if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
-        return 1
-    names = ("num_key_value_heads", "num_kv_heads")
-    return next((found for name in names if (found := getattr(config, name, None)) is not None), None)
+    try:
+        check_units(model, "kv")
+    except ValueError as error:
+        return failed("heads", error)
+    return Check("heads", "ok", f"{grid.n_layers} layers × {grid.n_units} heads, {key_value} key/value heads")
 
 
 def _context(model: HookedModel, plain: PlainModel | None) -> Check:
@@ -272,15 +238,12 @@ def _context(model: HookedModel, plain: PlainModel | None) -> Check:
     theirs = getattr(plain.config, "max_position_embeddings", None) if plain is not None else None
     if ours is None:
         return Check("context length", "warn", "unknown: no prompt is refused as too long", "set model.cfg.n_ctx")
-    found = f"{ours:,} tokens"
-    if theirs is not None and ours != theirs:
-        found += f", in config.json {theirs:,}"
-        if ours > theirs:
-            return Check(
-                "context length", "fail", found, f"set model.cfg.n_ctx = {theirs}: the model has no more positions"
-            )
-        return Check("context length", "warn", found, f"longer prompts are refused; set model.cfg.n_ctx = {theirs}")
-    return Check("context length", "ok", found)
+    found = f"{ours:,} tokens" + (f", in config.json {theirs:,}" if theirs not in (None, ours) else "")
+    if theirs is None or ours == theirs:
+        return Check("context length", "ok", found)
+    if ours < theirs:
+        return Check("context length", "warn", found, f"longer prompts are refused: set model.cfg.n_ctx = {theirs}")
+    return Check("context length", "fail", found, f"the model has no more: set model.cfg.n_ctx = {theirs}")
 
 
 def _hook_z(model: HookedModel, plain: PlainModel | None) -> Check:
@@ -299,18 +262,15 @@ def _hook_z_in_float32(model: HookedModel, plain: PlainModel | None) -> Check:
         gates[row, head.layer, head.index] = 0
     # One text in every row, with another head off in each.
     rows = tokens[:1].expand(len(heads), -1)
-    untold: list[str] = []
+    ours = _logprobs(model, rows, gates)[:, -1] - intact[:, -1]
     if plain is None:
-        wrong = _away_from_own_projection(model, rows, heads, gates)
-        against = "its z times W_O taken from what attention adds"
+        own, without = intact[:, -1], _without(model, rows, heads)[:, -1]
     else:
-        ours = _logprobs(model, rows, gates)[:, -1] - intact[:, -1]
-        own = plain.logprobs(tokens[:1])[:, -1]
-        theirs = plain.logprobs_without(rows, heads, grid.n_units)[:, -1] - own
-        noise = 4 * _rms(intact[:, -1] - own)
-        wrong = torch.clamp(_rms(ours - theirs) - noise, min=0) / _rms(theirs)
-        untold = [str(head) for head, share in zip(heads, (noise / _rms(theirs)).tolist(), strict=True) if share > 0.5]
-        against = "its slice of the output projection's input zeroed in plain Hugging Face"
+        own, without = (each[:, -1] for each in (plain.logprobs(rows[:1]), plain.logprobs_without(rows, heads)))
+    theirs, noise = without - own, 4 * _rms(intact[:, -1] - own)
+    wrong = torch.clamp(_rms(ours - theirs) - noise, min=0) / _rms(theirs)
+    untold = [str(head) for head, share in zip(heads, (noise / _rms(theirs)).tolist(), strict=True) if share > 0.5]
+    against = f"its slice of W_O's input zeroed in {'itself' if plain is None else _PLAIN}"
     off = [str(head) for head, share in zip(heads, wrong.tolist(), strict=True) if not share <= _OF_EFFECT]
     if off:
         remedy = "hook_z is not what W_O takes; load the model with cs_heads.load_model, unprocessed"
@@ -334,7 +294,7 @@ def _logits(model: HookedModel, plain: PlainModel | None) -> Check:
         return Check("logits", "fail", found, "load the model with cs_heads.load_model")
     found = f"log-probabilities within {_nats(ours, theirs)} of {_PLAIN}{' in float32' * exact}"
     # Ten times what two ways of our own may differ by: two implementations round more differently.
-    same = _difference(ours, theirs) <= 10 * tolerance(torch.float32)
+    same = difference(ours, theirs) <= 10 * tolerance(torch.float32)
     if dtype_of(model) not in HALF:
         return Check("logits", "ok", found) if same else Check("logits", "fail", found, _WRONGLY)
     name = str(dtype_of(model)).removeprefix("torch.")
@@ -350,45 +310,26 @@ def _logits(model: HookedModel, plain: PlainModel | None) -> Check:
     return Check("logits", "warn", f"cannot be told in {name}, which rounds as much: {found}", _IN_FLOAT32)
 
 
-def _later_tokens(model: HookedModel, plain: PlainModel | None) -> Check:
-    """A text reads from left to right."""
-    return _unchanged(
-        "later tokens", model, "a text that goes on in another way, up to there", partial(_beside_others, model)
-    )
+_BESIDE_OTHERS = {
+    "later tokens": "a text that goes on in another way, up to there",
+    "padding": "a short text beside a long one",
+    "batch": "a text among others",
+}
 
 
-def _padding(model: HookedModel, plain: PlainModel | None) -> Check:
-    """A short text scores the same beside a long one as alone, without padding and attention mask."""
-    return _unchanged("padding", model, "a short text beside a long one", partial(_beside_others, model))
-
-
-def _batch(model: HookedModel, plain: PlainModel | None) -> Check:
-    """A text scores the same among others."""
-    rows = _tokens(model, 8).tolist()
-    return _unchanged(
-        "batch",
-        model,
-        "a text among seven others",
-        lambda _: (_last(model, rows), torch.cat([_last(model, [row]) for row in rows])),
-    )
-
-
-def _beside_others(model: HookedModel, name: str) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of ``beside_others``."""
-    ours, wanted = beside_others(model)[name]
-    return ours.log_softmax(dim=-1), wanted.log_softmax(dim=-1)
-
-
-def _unchanged(name: str, model: HookedModel, what: str, both: Callable[[str], tuple[Tensor, Tensor]]) -> Check:
+def _beside_others(name: str, model: HookedModel, plain: PlainModel | None) -> Check:
     """In the model's own dtype, and in float32 too, where rounding hides nothing."""
-    ours, alone = both(name)
-    same = _difference(ours, alone) <= tolerance(dtype_of(model))
-    found = f"{what}: log-probabilities within {_nats(ours, alone)}"
+
+    def compared() -> tuple[bool, str]:
+        ours, alone = (logits.log_softmax(dim=-1) for logits in beside_others(model)[name])
+        return difference(ours, alone) <= tolerance(dtype_of(model)), _nats(ours, alone)
+
+    same, nats = compared()
+    found = f"{_BESIDE_OTHERS[name]}: log-probabilities within {nats}"
     if same and dtype_of(model) in HALF:
         with InDtype(model, torch.float32):
-            ours, alone = both(name)
-            same = _difference(ours, alone) <= tolerance(dtype_of(model))
-        found += f", in float32 {_nats(ours, alone)}"
+            same, nats = compared()
+        found += f", in float32 {nats}"
     return Check(name, "ok", found) if same else Check(name, "fail", found, _WRONGLY)
 
 
@@ -398,41 +339,22 @@ def _both_in_float32(model: HookedModel, plain: PlainModel | None) -> Iterator[N
         yield
 
 
-def _away_from_own_projection(
-    model: HookedModel, tokens: Int[Tensor, "row pos"], heads: Sequence[Unit], gates: Float[Tensor, "row layer head"]
-) -> Float[Tensor, " row"]:
-    """How far the loss of a head from what its layer adds is from z W_O, as a share of it; by the model's own W_O."""
-    z: dict[int, Tensor] = {}
-    added: list[dict[int, Tensor]] = [{}, {}]
-
-    def keep(layer: int, kept: dict[int, Tensor], module: Any, arguments: Any, output: Any) -> None:
-        kept[layer] = (output[0] if isinstance(output, tuple) else output).float()
-
-    for kept, gate in zip(added, (None, gates), strict=True):
-        with ExitStack() as stack:
-            for layer, block in enumerate(model.blocks):
-                stack.callback(block.attn.register_forward_hook(partial(keep, layer, kept)).remove)
-            if gate is None:
-                stack.enter_context(reading(model, lambda layer, value: z.update({layer: value.float()})))
-            stack.enter_context(gated(model, gate))
-            model(tokens)
-    shares = []
-    for row, head in enumerate(heads):
-        lost = (added[0][head.layer] - added[1][head.layer])[row]
-        taken = _projected(model, head, z[head.layer][row])
-        shares.append((lost - taken).pow(2).mean().sqrt() / taken.pow(2).mean().sqrt())
-    return torch.stack(shares)
-
-
-def _projected(model: HookedModel, head: Unit, z: Float[Tensor, "pos head d_head"]) -> Float[Tensor, "pos d_model"]:
-    """What one head's z adds through W_O, or through the module that has it packed."""
-    attention = model.blocks[head.layer].attn
-    if quantization_of(getattr(model, "original_model", None)) is None:
-        return z[:, head.index] @ attention.W_O[head.index].float()
-    alone = torch.zeros_like(z)
-    alone[:, head.index] = z[:, head.index]
-    with_z, without = (attention.o.original_component(part.flatten(1)) for part in (alone, torch.zeros_like(z)))
-    return (with_z - without).float()
+def _without(model: HookedModel, rows: Int[Tensor, "row pos"], heads: Sequence[Unit]) -> Float[Tensor, "row pos vocab"]:
+    """Log-probabilities with one head off in each row, by the module or weights of W_O alone."""
+    attentions = [block.attn for block in model.blocks]
+    if backend_of(model) == "bridge":
+        with zeroed([attention.o.original_component for attention in attentions], heads, model.cfg.n_heads):
+            return _logprobs(model, rows)
+    found = []
+    for row, head in zip(rows, heads, strict=True):
+        weights = attentions[head.layer].W_O[head.index]
+        kept = weights.clone()
+        try:
+            weights.zero_()
+            found.append(_logprobs(model, row[None]))
+        finally:
+            weights.copy_(kept)
+    return torch.cat(found)
 
 
 def _tokens(model: HookedModel, n_rows: int) -> Int[Tensor, "row pos"]:
@@ -452,18 +374,6 @@ def _logprobs(
     return flat.log_softmax(dim=-1).reshape(*tokens.shape, -1)
 
 
-def _last(model: HookedModel, rows: Sequence[list[int]]) -> Float[Tensor, "row vocab"]:
-    """Log-probabilities after each row's last token."""
-    logits = last_logits(model, rows).float()
-    check_numbers(model, logits.amax(dim=1), lambda i: row_of(model, None, rows[i]))
-    return logits.log_softmax(dim=-1)
-
-
-def _difference(ours: Tensor, theirs: Tensor) -> float:
-    """The largest, as a share of the largest log-probability."""
-    return float((ours - theirs).abs().max() / theirs.abs().max())
-
-
 def _nats(ours: Tensor, theirs: Tensor) -> str:
     difference = ours - theirs
     return f"{float(difference.abs().max()):.2g} nats (root mean square {float(difference.pow(2).mean().sqrt()):.2g})"
@@ -473,14 +383,12 @@ def _rms(values: Float[Tensor, "*row vocab"]) -> Float[Tensor, "*row"]:
     return values.pow(2).mean(dim=-1).sqrt()
 
 
-_CHECKS = {
+_CHECKS: dict[str, Callable[[HookedModel, PlainModel | None], Check]] = {
     "weights": _weights,
     "hook_z": _hook_z,
     "logits": _logits,
     "BOS": _bos,
-    "later tokens": _later_tokens,
-    "padding": _padding,
-    "batch": _batch,
+    **{name: partial(_beside_others, name) for name in _BESIDE_OTHERS},
     "dtype": _dtype,
     "folded biases": _folded_biases,
     "fused attention": _fused_attention,

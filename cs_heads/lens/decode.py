@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,9 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cs_heads.lens.cache import Extension, KeyValues
-from cs_heads.lens.captured import REPLAYS, CapturedStep
 from cs_heads.lens.forward import logits_at, pad
-from cs_heads.lens.gates import gate_hooks
 from cs_heads.lens.model import HookedModel, evaluating
 from cs_heads.lens.tokens import common_prefix
 from cs_heads.units import Units
@@ -21,13 +18,8 @@ from cs_heads.units import Units
 Finished = Callable[[Sequence[int]], bool]
 """Whether a text, given as the tokens generated so far, ends here."""
 
-_log = logging.getLogger(__name__)
-
 # Positions that stored rows are given at once, to grow into.
 _ROOM = 32
-
-# Steps of one token on the same rows, before the next ones are captured, which takes about three.
-_PATIENCE = 8
 
 
 @dataclass
@@ -43,7 +35,6 @@ class Decoding:
             ``start[i]..start[i] + width`` after the prompt of row ``rows[i]``; None is zero.
         fused: Whether attention runs through the fused kernel.
         units: The kind of unit that is gated.
-        graphs: Whether steps may be captured (``Abilities.graphs``): where ``replacement`` is the same at every token.
     """
 
     model: HookedModel
@@ -53,18 +44,14 @@ class Decoding:
     replacement: Callable[[list[int], list[int], int], Mapping[int, Tensor] | None] | None = None
     fused: bool = False
     units: Units = "heads"
-    graphs: bool = False
 
     def __post_init__(self) -> None:
         self.rows = list(range(len(self.texts)))
-        self._steps = 0
-        self._captured: CapturedStep | None = None
         # By row, the summed logits of the tokens that the last step gave it: NaN or infinite where one of them is.
         self.logits: dict[int, float] = {}
 
     def keep(self, rows: list[int]) -> None:
         """Let all rows but ``rows`` leave the batch."""
-        self._steps, self._captured = 0, None
         self.stored = self.stored_of(rows)
         self.rows = rows
 
@@ -86,14 +73,21 @@ class Decoding:
         width = tokens.shape[1]
         row, position = attention_mask.nonzero(as_tuple=True)
         with evaluating(self.model):
-            captured = self._capture() if width == 1 else None
-            if captured is not None:
-                logits = captured(tokens)
-            else:
-                # What was captured does not know of this step; after one that checks a draft, another may follow.
-                self._captured = None
-                self._steps = self._steps if width == 1 else 0
-                logits = self._logits(tokens, attention_mask, row, position)
+            extension = Extension(attention_mask, self.stored, room=_ROOM)
+            start = [len(self.texts[r]) - 1 for r in self.rows]
+            logits = logits_at(
+                self.model,
+                tokens,
+                attention_mask,
+                row=row,
+                position=position,
+                gates=self.gates[self.rows],
+                replacement=None if self.replacement is None else self.replacement(self.rows, start, width),
+                units=self.units,
+                extension=extension,
+                fused=self.fused,
+            )
+        self.stored = extension.finish()
         likeliest = logits.argmax(dim=1)
         # In one transfer, for which the device is waited for once.
         top = logits.gather(1, likeliest[:, None])[:, 0].float()
@@ -108,42 +102,3 @@ class Decoding:
         # What was fed and not taken is forgotten.
         kept = torch.tensor([n + 1 for n in taken])
         self.stored.valid[:, -width:] &= torch.arange(width) < kept[:, None]
-
-    def _logits(self, tokens: Tensor, attention_mask: Tensor, row: Tensor, position: Tensor) -> Tensor:
-        extension = Extension(attention_mask, self.stored, room=_ROOM)
-        logits = logits_at(
-            self.model,
-            tokens,
-            attention_mask,
-            row=row,
-            position=position,
-            gates=self.gates[self.rows],
-            replacement=self._replacement(tokens.shape[1]),
-            units=self.units,
-            extension=extension,
-            fused=self.fused,
-        )
-        self.stored = extension.finish()
-        return logits
-
-    def _replacement(self, width: int) -> Mapping[int, Tensor] | None:
-        start = [len(self.texts[r]) - 1 for r in self.rows]
-        return None if self.replacement is None else self.replacement(self.rows, start, width)
-
-    def _capture(self) -> CapturedStep | None:
-        """The step of one token, captured; None where it is not, or not yet."""
-        self._steps += 1
-        if not self.graphs or self._steps <= _PATIENCE:
-            return None
-        if self._captured is None or self._captured.full:
-            # Memory first: a graph has some of its own.
-            self._captured = None
-            try:
-                hooks = gate_hooks(self.gates[self.rows], self._replacement(1), self.units)
-                self._captured = CapturedStep(self.model, self.stored, hooks, self.fused, REPLAYS)
-            except Exception as error:  # whatever a GPU refuses to capture, and want of memory
-                _log.info(
-                    "steps of %d rows are not captured on %s: %r", len(self.rows), self.model.cfg.model_name, error
-                )
-                self.graphs = False
-        return self._captured

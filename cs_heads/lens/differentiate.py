@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.lens.batches import TokenBudget, run_in_batches, token_budget_for
 from cs_heads.lens.cache import Extension
 from cs_heads.lens.forward import Tokens, logits_at, pad
-from cs_heads.lens.gates import by_unit, gated, hooked, per_token, tokens_gated
+from cs_heads.lens.gates import tokens_gated
 from cs_heads.lens.logprobs import check_numbers, row_of, with_targets
-from cs_heads.lens.model import HookedModel, device_of, evaluating, hook_names
+from cs_heads.lens.model import HookedModel, device_of, evaluating
 from cs_heads.lens.tokens import EncodedExample
-from cs_heads.lens.transfer import Shared, to_device
+from cs_heads.lens.transfer import to_device
 from cs_heads.units import Positions, Units
 
 
@@ -81,25 +80,16 @@ def gate_gradients(
     room = token_budget_for(model, batch_tokens, "gradient")
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
-        new = int(unknown[batch].sum())
-        if not new:
-            return
         leaf = to_device(gates[batch].detach(), device).requires_grad_()
-        ends, width = [len(prompts[i]) for i in batch], max(lengths[i] for i in batch)
-        where = tokens_gated(off_at, [0] * len(batch), ends, width)
-        with hooked(model, gate_hooks(model, leaf, units, where)):
-            read_at = None if positions is None else [positions[i] for i in batch]
-            loss = target_nll(model, [prompts[i] for i in batch], [targets[i] for i in batch], read_at)
+        loss = _target_nll(model, batch, prompts, targets, positions, off_at=off_at, gates=leaf, units=units)
         slopes = torch.autograd.grad(loss.sum(), leaf)[0]
         # In one transfer, for which the device is waited for once.
         both = torch.cat([loss.detach().to(slopes.device)[:, None], slopes.flatten(1)], dim=1).to(gates.device)
         check_numbers(model, both, lambda i: row_of(model, gates[batch[i]], prompts[batch[i]], int(batch[i]), units))
         nll[batch], gradient[batch] = both[:, 0].to(nll), both[:, 1:].reshape(slopes.shape).to(gradient)
-        done(new)
 
-    lengths = _lengths(prompts, targets, positions)
     with differentiable(model):
-        run_in_batches(lengths, room, run)
+        run_in_batches(_lengths(prompts, targets, positions), room, run, unknown, done)
     return nll, gradient
 
 
@@ -161,17 +151,15 @@ def probability_gradients(
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         batch = batch[unknown[batch]]
-        if not len(batch):
-            return
         leaf = to_device(gates[batch], device).requires_grad_()
         mean = _mean_probability(model, [texts[i] for i in batch], leaf, units, off_at)
         slopes = torch.autograd.grad(mean, leaf)[0].float().cpu().numpy()
         check_numbers(model, slopes, lambda i: row_of(model, gates[batch[i]], texts[batch[i]].texts[0], None, units))
         gradient[batch] = slopes
-        done(len(batch))
 
     with differentiable(model):
-        run_in_batches([each.n_tokens for each in texts], token_budget_for(model, batch_tokens, "gradient"), run)
+        room = token_budget_for(model, batch_tokens, "gradient")
+        run_in_batches([each.n_tokens for each in texts], room, run, unknown, done)
     return gradient
 
 
@@ -180,32 +168,34 @@ class _Texts:
     """The texts of a row, each once; the tokens that they begin with alike; and what is read in them.
 
     ``reads`` has a line for each token read: its text, its position, the token, and its continuation;
-    ``continuations`` one for each continuation: its example, its scale, and whether it is the answer.
+    ``choices`` one for each continuation: its example, and its place there; ``answers`` one for each example.
     """
 
     prefix: int
     texts: list[tuple[int, ...]]
     prompts: list[int]
     reads: Int[np.ndarray, "read 4"]
-    continuations: Float[np.ndarray, "continuation 3"]
+    choices: Int[np.ndarray, "continuation 2"]
+    scales: Float[np.ndarray, " continuation"]
+    answers: list[int]
 
     @classmethod
     def of(cls, asked: Sequence[Asked], extend: bool) -> _Texts:
         # Where its prompt ends says which tokens of a text are gated.
         places: dict[tuple[tuple[int, ...], int], int] = {}
-        reads = []
-        continuations: list[tuple[int, float, bool]] = []
+        reads, choices = [], list[tuple[int, int]]()
         for number, one in enumerate(asked):
             for which, tokens in enumerate(one.tokens.continuations):
                 text = one.tokens.inputs_of(which), len(one.tokens.prompt_of(which))
                 place = places.setdefault(text, len(places))
                 at = one.tokens.positions_of(which)
-                reads += [(place, where, token, len(continuations)) for where, token in zip(at, tokens, strict=True)]
-                continuations.append((number, one.scales[which], which == one.answer))
+                reads += [(place, where, token, len(choices)) for where, token in zip(at, tokens, strict=True)]
+                choices.append((number, which))
         texts, first = [tokens for tokens, _ in places], min(where for _, where, _, _ in reads)
         alike = next((i for i, column in enumerate(zip(*texts, strict=False)) if len(set(column)) > 1), first)
         prefix = min(alike, first) if extend and len(texts) > 1 else 0
-        return cls(prefix, texts, [n for _, n in places], np.array(reads), np.array(continuations, dtype=float))
+        scales, answers = np.concatenate([one.scales for one in asked]), [one.answer for one in asked]
+        return cls(prefix, texts, [n for _, n in places], np.array(reads), np.array(choices), scales, answers)
 
     @property
     def n_tokens(self) -> int:
@@ -213,60 +203,74 @@ class _Texts:
         return self.prefix + len(self.texts) * (max(map(len, self.texts)) - self.prefix)
 
 
+def _summed_logprobs(
+    model: HookedModel, rows: Sequence[_Texts], gates: Float[Tensor, "row layer unit"], units: Units, off_at: Positions
+) -> Float[Tensor, " continuation"]:
+    """The log-probability of each continuation of all rows, one row after another, differentiable in the gates."""
+    stored, prefixes = None, np.array([row.prefix for row in rows])
+    if prefixes.all():
+        tokens, attention_mask = pad([row.texts[0][: row.prefix] for row in rows])
+        extension = Extension(attention_mask, keep=True)
+        where = tokens_gated(off_at, [0] * len(rows), [row.prompts[0] for row in rows], tokens.shape[1])
+        read: dict[str, Any] = dict.fromkeys(("row", "position"), torch.zeros(1, dtype=torch.long))
+        options: dict[str, Any] = {"units": units, "where": where, "extension": extension}
+        logits_at(model, tokens, attention_mask, **read, gates=gates, **options)
+        stored = extension.finish()
+        stored.compact()
+    else:
+        prefixes[:] = 0
+    # The row of each text.
+    of = np.repeat(np.arange(len(rows)), [len(row.texts) for row in rows])
+    tokens, attention_mask = pad(
+        [text[start:] for start, row in zip(prefixes, rows, strict=True) for text in row.texts]
+    )
+    parents = torch.from_numpy(of)
+    where = tokens_gated(off_at, prefixes[of].tolist(), [n for row in rows for n in row.prompts], tokens.shape[1])
+    texts, continuations = _before([row.texts for row in rows]), _before([row.scales for row in rows])
+    shifts = np.stack([texts, -prefixes, np.zeros_like(texts), continuations], axis=1)
+    reads = np.concatenate([row.reads + shift for row, shift in zip(rows, shifts, strict=True)])
+    text, position, token, continuation = torch.from_numpy(reads).T
+    logits = logits_at(
+        model,
+        tokens,
+        attention_mask,
+        row=text,
+        position=position,
+        gates=gates[to_device(parents, gates.device)],
+        units=units,
+        where=where,
+        extension=None if stored is None else Extension(attention_mask, stored, parents),
+    )
+    logprob = _logprob_of(logits, token)
+    summed = logprob.new_zeros(sum(len(row.scales) for row in rows))
+    return summed.index_add(0, to_device(continuation, logprob.device), logprob)
+
+
 def _mean_probability(
     model: HookedModel, rows: Sequence[_Texts], gates: Float[Tensor, "row layer unit"], units: Units, off_at: Positions
 ) -> Float[Tensor, ""]:
     """The mean probability of the answers of each row, summed over the rows, differentiable in the gates."""
-    stored = None
-    prefixes = [row.prefix for row in rows] if all(row.prefix for row in rows) else [0] * len(rows)
-    if prefixes[0]:
-        tokens, attention_mask = pad([row.texts[0][: row.prefix] for row in rows])
-        extension = Extension(attention_mask, keep=True)
-        where = tokens_gated(off_at, [0] * len(rows), [row.prompts[0] for row in rows], tokens.shape[1])
-        nothing = torch.zeros(1, dtype=torch.long)
-        with hooked(model, gate_hooks(model, gates, units, where)):
-            logits_at(model, tokens, attention_mask, row=nothing, position=nothing, extension=extension)
-        stored = extension.finish()
-        stored.compact()
-    of = np.repeat(np.arange(len(rows)), [len(row.texts) for row in rows])
-    tokens, attention_mask = pad([text[prefixes[i] :] for i, row in enumerate(rows) for text in row.texts])
-    parents = torch.from_numpy(of)
-    continued = None if stored is None else Extension(attention_mask, stored, parents)
-    starts, ends = [prefixes[i] for i in of], [n for row in rows for n in row.prompts]
-    where = tokens_gated(off_at, starts, ends, tokens.shape[1])
-    texts_before = np.cumsum([0, *(len(row.texts) for row in rows)])
-    continuations_before = np.cumsum([0, *(len(row.continuations) for row in rows)])
-    reads = np.concatenate(
-        [
-            row.reads + np.array([texts_before[i], -prefixes[i], 0, continuations_before[i]])
-            for i, row in enumerate(rows)
-        ]
-    )
-    text, position, token, continuation = torch.from_numpy(reads).T
-    each = gates[to_device(parents, gates.device)]
-    with hooked(model, gate_hooks(model, each, units, where)):
-        logits = logits_at(model, tokens, attention_mask, row=text, position=position, extension=continued)
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    wanted = to_device(token, logits.device)
-    logprob = logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(dim=1)
-    summed = logprob.new_zeros(int(continuations_before[-1])).index_add(
-        0, to_device(continuation, logits.device), logprob
-    )
-    n_examples = [int(row.continuations[-1, 0]) + 1 for row in rows]
-    before = np.cumsum([0, *n_examples])
-    example = np.concatenate([row.continuations[:, 0] + before[i] for i, row in enumerate(rows)]).astype(np.int64)
-    table = np.concatenate([row.continuations for row in rows])
-    compared = summed * to_device(torch.from_numpy(table[:, 1]).to(summed), logits.device)
-    right = np.flatnonzero(table[:, 2])
-    share = np.repeat([1 / n for n in n_examples], n_examples)
-    at = to_device(torch.from_numpy(example), logits.device)
-    alone = np.bincount(example) == 1
-    top = compared.new_full((len(right),), -torch.inf).scatter_reduce(0, at, compared.detach(), "amax")
-    mass = compared.new_zeros(len(right)).index_add(0, at, (compared - top[at]).exp())
-    answer = compared[to_device(torch.from_numpy(right), logits.device)]
-    alone_ = to_device(torch.from_numpy(alone), logits.device)
-    probability = torch.where(alone_, answer, answer - top - mass.log()).exp()
-    return (probability * to_device(torch.from_numpy(share).to(probability), logits.device)).sum()
+    summed = _summed_logprobs(model, rows, gates, units, off_at)
+
+    def at_hand(values: np.ndarray) -> Tensor:
+        return to_device(torch.from_numpy(values), summed.device)
+
+    first = _before([row.answers for row in rows])
+    choices = np.concatenate([row.choices + np.array([n, 0]) for row, n in zip(rows, first, strict=True)])
+    scales = np.concatenate([row.scales for row in rows]).astype(np.float32)
+    answers = np.array([answer for row in rows for answer in row.answers])
+    share = np.array([1 / len(row.answers) for row in rows for _ in row.answers], dtype=np.float32)
+    grid = summed.new_full((len(answers), int(choices[:, 1].max()) + 1), -torch.inf)
+    grid = grid.index_put(tuple(at_hand(choices.T)), summed * at_hand(scales))
+    # A single continuation is compared with nothing.
+    alone = at_hand(np.bincount(choices[:, 0]) == 1)
+    compared = torch.where(alone[:, None], grid, grid.log_softmax(dim=1))
+    return (compared.gather(1, at_hand(answers)[:, None])[:, 0].exp() * at_hand(share)).sum()
+
+
+def _before(parts: Sequence[Sequence[Any] | np.ndarray]) -> Int[np.ndarray, " row"]:
+    """How many come before each part."""
+    return np.cumsum([0, *map(len, parts)])[:-1]
 
 
 def replacement_gradients(
@@ -302,11 +306,8 @@ def replacement_gradients(
     def run(batch: Int[np.ndarray, " n"]) -> None:
         leaves = {layer: constant.clone().requires_grad_() for layer, constant in constants.items()}
         given = {layer: leaf[None, None] for layer, leaf in leaves.items()}
-        width = max(lengths[i] for i in batch)
-        where = tokens_gated(off_at, [0] * len(batch), [len(prompts[i]) for i in batch], width)
-        read_at = None if positions is None else [positions[i] for i in batch]
-        with gated(model, gates[batch], given, units, where):
-            loss = target_nll(model, [prompts[i] for i in batch], [targets[i] for i in batch], read_at)
+        options: dict[str, Any] = {"gates": gates[batch], "replacement": given, "units": units}
+        loss = _target_nll(model, batch, prompts, targets, positions, off_at=off_at, **options)
         check_numbers(model, loss.detach(), lambda i: row_of(model, gates[batch[i]], prompts[batch[i]], None, units))
         found = torch.autograd.grad(loss.sum() / len(prompts), list(leaves.values()), allow_unused=True)
         for layer, gradient in zip(leaves, found, strict=True):
@@ -314,9 +315,8 @@ def replacement_gradients(
             if gradient is not None:
                 gradients[layer] += gradient
 
-    lengths = _lengths(prompts, targets, positions)
     with differentiable(model):
-        run_in_batches(lengths, room, run)
+        run_in_batches(_lengths(prompts, targets, positions), room, run)
     return gradients
 
 
@@ -329,33 +329,29 @@ def _lengths(prompts: Sequence[Tokens], targets: Sequence[Tokens], positions: Se
     ]
 
 
-def gate_hooks(
+def _target_nll(
     model: HookedModel,
-    gates: Float[Tensor, "batch layer unit"],
-    units: Units = "heads",
-    where: Bool[Tensor, "batch pos"] | None = None,
-) -> dict[str, Callable[..., Tensor]]:
-    """Hooks on the units of every layer, also where all gates are 1: such a gate has a gradient too."""
-    at = None if where is None else Shared(where)
-
-    def gate(layer: int, value: Tensor, hook: Any) -> Tensor:
-        # Half-precision z and float32 gates multiply in float32; a layer may lie on another device.
-        z = by_unit(value, gates.shape[2], len(gates), units)
-        mixed = z * per_token(gates[:, layer].to(z.device), None if at is None else at.on(z.device))
-        return mixed.to(z.dtype).reshape(value.shape)
-
-    return {name: partial(gate, layer) for layer, name in enumerate(hook_names(model, units))}
-
-
-def target_nll(
-    model: HookedModel, prompts: Sequence[Tokens], targets: Sequence[Tokens], positions: Sequence[Tokens] | None = None
-) -> Float[Tensor, " batch"]:
-    """Mean negative log-probability of each row's target (nats per token), in float32, one forward."""
+    batch: Int[np.ndarray, " n"],
+    prompts: Sequence[Tokens],
+    targets: Sequence[Tokens],
+    positions: Sequence[Tokens] | None,
+    *,
+    off_at: Positions,
+    **options: Any,
+) -> Float[Tensor, " n"]:
+    """Mean negative log-probability of the target of each row of a batch (nats per token), in float32, one forward."""
+    prompts, targets = [prompts[i] for i in batch], [targets[i] for i in batch]
+    positions = None if positions is None else [positions[i] for i in batch]
     tokens, attention_mask, reads = with_targets(prompts, targets, positions)
     row = torch.from_numpy(reads.row)
-    logits = logits_at(model, tokens, attention_mask, row=row, position=torch.from_numpy(reads.position))
+    where = tokens_gated(off_at, [0] * len(prompts), list(map(len, prompts)), tokens.shape[1])
+    at: dict[str, Any] = {"row": row, "position": torch.from_numpy(reads.position), "where": where}
+    logprob = _logprob_of(logits_at(model, tokens, attention_mask, **at, **options), torch.from_numpy(reads.token))
+    summed = logprob.new_zeros(len(targets)).index_add(0, to_device(row, logprob.device), -logprob)
+    return summed / to_device(torch.tensor([len(target) for target in targets]), logprob.device)
+
+
+def _logprob_of(logits: Float[Tensor, "n vocab"], token: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """Log-probability of each token, in float32 or finer."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    wanted = to_device(torch.from_numpy(reads.token), logits.device)
-    nll = logits.logsumexp(dim=1) - logits.gather(1, wanted[:, None])[:, 0]
-    summed = nll.new_zeros(len(targets)).index_add(0, to_device(row, logits.device), nll)
-    return summed / to_device(torch.tensor([len(target) for target in targets]), logits.device)
+    return logits.gather(1, to_device(token, logits.device)[:, None])[:, 0] - logits.logsumexp(dim=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -59,7 +60,6 @@ def fingerprint(model: HookedModel | ModelInfo | torch.nn.Module) -> str:
     if isinstance(model, ModelInfo):
         return model.fingerprint
     digest = hashlib.sha256()
-    factors: dict[torch.device, Tensor] = {}
     for name, parameter in model.named_parameters():
         if parameter.device.type == "meta":
             raise ValueError(
@@ -67,36 +67,32 @@ def fingerprint(model: HookedModel | ModelInfo | torch.nn.Module) -> str:
                 "distinguished from others, so nothing can be stored of it"
             )
         digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}\n".encode())
-        digest.update(checksum(parameter.detach(), factors))
+        digest.update(checksum(parameter.detach()))
         for scale, values in scales_of(parameter).items():
             digest.update(f"{scale} {tuple(values.shape)} {values.dtype}\n".encode())
-            digest.update(checksum(values.detach(), factors))
+            digest.update(checksum(values.detach()))
     return digest.hexdigest()[:16]
 
 
-def checksum(values: Tensor, factors: dict[torch.device, Tensor] | None = None) -> bytes:
-    """Sums of the words of 8 bytes, each mixed with its place, and the bytes left over; the same on every device.
-
-    ``factors`` keeps the places' factors for the next call.
-    """
+def checksum(values: Tensor) -> bytes:
+    """Sums of the words of 8 bytes, each mixed with its place, and the bytes left over; the same on every device."""
     flat = values.reshape(-1)
     if flat.storage_offset() * flat.element_size() % 8 or not flat.is_contiguous():
         flat = flat.clone(memory_format=torch.contiguous_format)
     octets = flat.view(torch.uint8)
     whole = len(octets) // 8 * 8
     words = octets[:whole].view(torch.int64)
-    places = _places(min(_CHUNK, len(words)), words.device, {} if factors is None else factors)
+    factors = _factors(words.device)
     # One copy to main memory a tensor, not one a chunk.
-    sums = [_mixed(chunk, places[: len(chunk)]).sum() for chunk in words.split(_CHUNK) if len(chunk)]
+    sums = [_mixed(chunk, factors[: len(chunk)]).sum() for chunk in words.split(_CHUNK) if len(chunk)]
     left = octets[whole:].cpu().numpy().tobytes()
     return (torch.stack(sums).cpu().numpy().astype("<i8").tobytes() if sums else b"") + left
 
 
-def _places(n: int, device: torch.device, factors: dict[torch.device, Tensor]) -> Int[Tensor, " word"]:
-    """An odd factor for each place of a chunk, at least ``n`` of them."""
-    if device not in factors or len(factors[device]) < n:
-        factors[device] = (torch.arange(n, dtype=torch.int64, device=device) * _FACTOR) | 1
-    return factors[device]
+@cache
+def _factors(device: torch.device) -> Int[Tensor, " word"]:
+    """An odd one for each place of a chunk."""
+    return (torch.arange(_CHUNK, dtype=torch.int64, device=device) * _FACTOR) | 1
 
 
 def _mixed(words: Int[Tensor, " word"], factors: Int[Tensor, " word"]) -> Int[Tensor, " word"]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from cs_heads.lens.cache import Extension, HookedCache, bridge_cache
 from cs_heads.lens.fused import fused_attention
 from cs_heads.lens.gates import gated, hooked, reading
+from cs_heads.lens.locks import alone
 from cs_heads.lens.model import (
     HookedModel,
     backend_of,
@@ -29,7 +30,6 @@ from cs_heads.lens.model import (
     replaced_forwards,
 )
 from cs_heads.lens.transfer import to_device
-from cs_heads.lens.turns import alone
 from cs_heads.text import first_line
 from cs_heads.units import Grid, Units
 
@@ -96,14 +96,11 @@ def logits_at(
     arguments: dict[str, Any]
     placed = Extension(attention_mask) if extension is None else extension
     if backend_of(model) == "bridge":
-        # A bridge takes the mask of old and new tokens, HookedTransformer that of the new ones. Without positions it
-        # would ask the device for gaps in the mask, and the host would wait.
+        # A bridge takes the mask of old and new tokens, HookedTransformer that of the new ones.
         arguments = {"use_cache": False, "attention_mask": placed.mask(tokens)}
-        if type(model.original_model).__name__ in _MASKED_BY_PADDING_ALONE and extension is None:  # type: ignore[attr-defined]
+        if type(model.original_model).__name__ in _MASKED_BY_PADDING_ALONE and extension is None:
             # Padding at the right is later than every token.
             del arguments["attention_mask"]
-        if model._accepts_derived_position_ids():  # type: ignore[attr-defined]  # of a bridge, which asks it, too
-            arguments["position_ids"] = placed.positions(device)
         if extension is not None:
             arguments["past_key_values"] = bridge_cache(extension, model.cfg.n_layers)
     else:
@@ -114,7 +111,7 @@ def logits_at(
     with alone(model), ExitStack() as stack:
         # Gates last: a hook on hook_z must stand where fused attention looks for it.
         if fused:
-            stack.enter_context(fused_attention(model, padded=placed.padded))
+            stack.enter_context(fused_attention(model))
         stack.enter_context(resumed(model, start))
         stack.enter_context(_nan_of_attention(model))
         stack.enter_context(gated(model, gates, replacement, units, where))
@@ -177,6 +174,18 @@ def check_runs(model: HookedModel) -> None:
                 f"{refused} does not show z of its {type(inside).__name__}{latent} head by head: at "
                 f"{hook_name(layer)} are {found} numbers a token, for {grid.n_units} heads"
             )
+
+
+def sample_logits(
+    model: HookedModel, gates: Float[Tensor, "1 layer unit"] | None = None, units: Units = "heads"
+) -> Float[np.ndarray, "pos vocab"]:
+    """Logits at a few fixed tokens, in float32: copies of a model are compared by these."""
+    n = min(8, context_length(model) or 8)
+    tokens = (torch.arange(1, n + 1)[None] * 7919) % model.cfg.d_vocab
+    at: dict[str, Any] = {"row": torch.zeros(n, dtype=torch.long), "position": torch.arange(n)}
+    with evaluating(model):
+        logits = logits_at(model, tokens, torch.ones_like(tokens), gates=gates, units=units, **at)
+    return logits.float().cpu().numpy()
 
 
 def last_logits(model: HookedModel, rows: Sequence[Tokens]) -> Float[Tensor, "batch vocab"]:

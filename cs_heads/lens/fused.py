@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
-from functools import cache, wraps
 from types import MethodType
 from typing import Any
-
-import torch
 
 from cs_heads.lens.model import HookedModel, backend_of, replaced_forwards
 
 
 @contextmanager
-def fused_attention(model: HookedModel, padded: bool = True) -> Iterator[None]:
+def fused_attention(model: HookedModel) -> Iterator[None]:
     """Run the attention layers of a bridge as Hugging Face runs them, with ``scaled_dot_product_attention``.
 
     The bridge computes attention pattern by pattern, so that hooks can see it: memory is then
     quadratic in length. Inside the ``with`` block each attention layer hands over to the Hugging Face
     module it wraps, whose output projection is still the bridge's, where ``hook_z`` fires. Everything
     is put back at the end, also after an exception. Ask ``why_not_fused`` first.
-
-    Args:
-        model: The model.
-        padded: Whether the attention mask of the forwards inside leaves something out: without, the kernel is given no
-            mask, and is faster.
     """
     from transformer_lens.model_bridge.generalized_components.attention import AttentionBridge
 
@@ -34,7 +25,6 @@ def fused_attention(model: HookedModel, padded: bool = True) -> Iterator[None]:
     # TransformerLens's own forward of an attention layer that Hugging Face computes.
     forwards = [(attention, MethodType(AttentionBridge.forward, attention)) for attention in attentions]
     with ExitStack() as stack:
-        stack.enter_context(_masks_unread(padded))
         for config in _configs(model):
             stack.callback(setattr, config, "_attn_implementation", config._attn_implementation)
             config._attn_implementation = "sdpa"
@@ -44,46 +34,6 @@ def fused_attention(model: HookedModel, padded: bool = True) -> Iterator[None]:
             modules[name] = attention.o
         stack.enter_context(replaced_forwards(forwards))
         yield
-
-
-# Of the thread that runs a forward: whether its mask leaves something out; None outside of fused_attention.
-_PADDED: ContextVar[bool | None] = ContextVar("padded", default=None)
-
-
-@contextmanager
-def _masks_unread(padded: bool) -> Iterator[None]:
-    """Let transformers make masks for the kernel without reading them inside the ``with`` block, in this thread alone.
-
-    By itself it asks the device whether anything is padded, and the host waits for the answer.
-    """
-    _listen()
-    before = _PADDED.set(padded)
-    try:
-        yield
-    finally:
-        _PADDED.reset(before)
-
-
-@cache
-def _listen() -> None:
-    """Have transformers make its masks through a function that heeds ``_PADDED``, once and for good.
-
-    Registered where all models look: a function that somebody else puts there, before or later, is the one that counts.
-    """
-    from transformers.masking_utils import AttentionMaskInterface
-
-    make = AttentionMaskInterface._global_mapping["sdpa"]
-
-    @wraps(make)
-    def made(*sizes: Any, **options: Any) -> Any:
-        # What torch.compile traces is never a forward of this kind, and context variables it cannot trace.
-        padded = None if torch.compiler.is_compiling() else _PADDED.get()
-        if padded is not None:
-            options["allow_is_causal_skip"] = options.get("allow_is_causal_skip", True) and not padded
-            options["attention_mask"] = options.get("attention_mask") if padded else None
-        return make(*sizes, **options)
-
-    AttentionMaskInterface.register("sdpa", made)
 
 
 def why_not_fused(model: HookedModel) -> str | None:

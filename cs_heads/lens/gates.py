@@ -12,9 +12,9 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from cs_heads.lens.locks import alone
 from cs_heads.lens.model import HookedModel, hook_name, hook_names
 from cs_heads.lens.transfer import Shared, to_device
-from cs_heads.lens.turns import alone
 from cs_heads.units import Grid, Positions, Unit, Units
 
 
@@ -36,7 +36,9 @@ def gated(
 
     Args:
         model: The model.
-        gates: The gates of each row, in main memory: where they are 1 decides what is hooked; None hooks nothing.
+        gates: The gates of each row, in main memory: where they are 1 decides what is hooked; None hooks nothing. With
+            a gradient they lie on the model's device, every layer is hooked, and what is gated is multiplied in their
+            dtype.
         replacement: By layer, what an ablated unit gives, ``[batch or 1, pos or 1, unit, width]``, as ``by_unit`` has
             it: ``gate * z + (1 - gate) * replacement``; None is zero.
         units: The kind of unit.
@@ -67,7 +69,8 @@ def gate_hooks(
         units: As in ``gated``.
         where: As in ``gated``.
     """
-    off = (gates != 1).any(dim=-1)
+    # A gate of 1 has a gradient, too.
+    off = torch.ones(gates.shape[:-1], dtype=torch.bool) if gates.requires_grad else (gates != 1).any(dim=-1)
     touched = (off.any(dim=0) if off.ndim > 1 else off).tolist()
     shared, at = Shared(gates), None if where is None else Shared(where)
     # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
@@ -83,7 +86,7 @@ def _on_device(replacement: Mapping[int, Tensor] | None, layer: int) -> Callable
     if replacement is None:
         return None
     given = replacement[layer]
-    # A captured step, of one token a row, reads the same memory again. Copies of all tokens would fill a device.
+    # Copies of all tokens would fill a device.
     return Shared(given).on if given.shape[1] == 1 else partial(to_device, given)
 
 
@@ -196,14 +199,6 @@ def tokens_gated(
     return at == ends - 1 if positions == "last" else at < ends
 
 
-def per_token(
-    gates: Float[Tensor, "row unit"], where: Bool[Tensor, "row pos"] | None
-) -> Float[Tensor, "row pos_or_1 unit 1"]:
-    """The gates of each row at its tokens: 1 where units are not gated."""
-    gate = rearrange(gates, "row unit -> row 1 unit 1")
-    return gate if where is None else torch.where(where[:, :, None, None].to(gate.device), gate, 1.0)
-
-
 def _mix(
     of_layer: tuple[Shared, int, Units],
     replacement: Callable[[torch.device], Tensor] | None,
@@ -215,8 +210,11 @@ def _mix(
     # Of gates of every row there are as many as the value has; a router takes the tokens of all one after another.
     n_rows = len(shared.tensor) if shared.tensor.ndim > 2 else len(value) if value.ndim > 2 else 1
     z = by_unit(value, shared.tensor.shape[-1], n_rows, units)
+    gates = shared.on(z.device)[..., layer, :]
+    gates = gates if gates.requires_grad else gates.to(z.dtype)
+    gate = rearrange(gates if gates.ndim > 1 else gates[None], "row unit -> row 1 unit 1")
+    if where is not None:
+        gate = torch.where(where.on(z.device)[:, :, None, None], gate, 1.0)
     # A new tensor: the bridge hands hooks a view, whose gradient would be lost.
-    gates = shared.on(z.device)[..., layer, :].to(z.dtype)
-    gate = per_token(gates if gates.ndim > 1 else gates[None], None if where is None else where.on(z.device))
     mixed = z * gate if replacement is None else z * gate + replacement(z.device).to(z.dtype) * (1 - gate)
-    return mixed.reshape(value.shape)
+    return mixed.to(z.dtype).reshape(value.shape)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,11 +15,10 @@ from weakref import WeakSet
 
 import torch
 
-from cs_heads.arguments import check_one_of, did_you_mean
+from cs_heads.arguments import check_one_of
 from cs_heads.lens.forward import check_runs
-from cs_heads.lens.gguf import GgufFile, gguf_in
+from cs_heads.lens.gguf import gguf_in, unpack
 from cs_heads.lens.model import ModelInfo, check_ablatable
-from cs_heads.lens.quantized import why_not_readable
 from cs_heads.lens.tokens import keep_leading_tokens
 from cs_heads.lens.weights import (
     Reader,
@@ -99,10 +99,6 @@ def load_model(
     gguf = gguf_in(folder)
     if device_map is not None and gguf is not None:
         raise ValueError(f"device_map must be None for a GGUF file, got {device_map!r} for {name!r}")
-    if folder.is_dir() and gguf is None:
-        unread = why_not_readable(_configuration(folder), backend)
-        if unread is not None:
-            raise ValueError(f"model folder {name!r} could not be loaded: {unread}")
     from transformers import AutoTokenizer
 
     load = _load_hooked if backend == "hooked" else partial(_load_bridge, device_map=device_map)
@@ -125,7 +121,6 @@ def load_model(
             reason = f"{named} raises {type(error).__name__}: {reason}"
         raise ValueError(
             f"model {name!r} could not be loaded: it is no folder here, and as a Hugging Face name: {reason[:600]}"
-            f"{did_you_mean(name, _names_near(folder))}"
             if not folder.exists()
             else f"model {'folder' if folder.is_dir() else 'file'} {name!r} could not be loaded: {reason[:600]}"
         ) from error
@@ -134,18 +129,6 @@ def load_model(
     check_runs(model)
     _RUN.add(model)
     return model
-
-
-def _names_near(folder: Path) -> list[str]:
-    """What a name that is no model may have been meant for: what lies beside it, and names that TransformerLens has."""
-    from transformer_lens.supported_models import DEFAULT_MODEL_ALIASES, OFFICIAL_MODEL_NAMES
-
-    known = ["demo", *OFFICIAL_MODEL_NAMES, *DEFAULT_MODEL_ALIASES]
-    beside = folder.parent
-    if beside.is_dir():
-        known += [str(beside / each.name) for each in beside.iterdir() if each.is_dir()]
-    # A name that is one of these could not be had for another reason.
-    return [] if str(folder) in known else known
 
 
 def _configuration(folder: Path) -> dict[str, Any]:
@@ -176,10 +159,10 @@ def source_of(name: str, gguf: Path | None) -> Iterator[tuple[str, Read]]:
             check_files(folder)
         yield str(folder) if folder.exists() else name, read_model
         return
-    file = GgufFile(gguf)
+    if find_spec("gguf") is None:
+        raise ValueError("GGUF files need the package gguf: install the extra cs-heads[gguf]")
     with TemporaryDirectory(prefix="gguf") as form:
-        file.write_form(Path(form))
-        yield form, file.read_model
+        yield form, unpack(gguf, Path(form))
 
 
 def _load_bridge(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import torch
 from typing_extensions import NotRequired, TypedDict
 
+from cs_heads.lens.locks import alone
 from cs_heads.lens.quantized import why_not_ablatable
-from cs_heads.lens.turns import alone
 from cs_heads.units import Grid, Units
 
 Backend = Literal["bridge", "hooked"]
@@ -40,31 +40,12 @@ class HookedModel(Protocol):
     cfg: Any
 
     if TYPE_CHECKING:
-        tokenizer: Any
-        blocks: Any
-        unembed: Any
 
-        @property
-        def hook_dict(self) -> Mapping[str, Any]:
-            """Hook points by name, such as ``blocks.0.attn.hook_z``."""
+        def __getattr__(self, name: str) -> Any:
+            """What both classes have, and the modules of this one."""
 
         def __call__(self, tokens: torch.Tensor, **options: Any) -> Any:
             """Logits, ``[batch, pos, vocab]``."""
-
-        def parameters(self) -> Iterator[torch.nn.Parameter]:
-            """The weights."""
-
-        def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-            """The weights by name."""
-
-        def modules(self) -> Iterator[torch.nn.Module]:
-            """The model and every module in it."""
-
-        def named_modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
-            """The model and every module in it, by name."""
-
-        def eval(self) -> Any:
-            """Leave train mode."""
 
 
 class FoldedValueBiasesError(ValueError):
@@ -177,12 +158,9 @@ def check_ablatable(model: Any, unfolded: bool = False) -> None:
         raise ValueError(
             f"model {model.cfg.model_name} must be a causal language model: it does not read left to right"
         )
-    missing = [name for name in hook_names(model) if name not in model.hook_dict]
-    if missing:
-        many = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise ValueError(
-            f"model {model.cfg.model_name} has no hook point {missing[0]}{many}: its heads cannot be ablated there"
-        )
+    missing = _without_point(model, "heads")
+    if missing is not None:
+        raise ValueError(f"model {model.cfg.model_name} has {missing}: its heads cannot be ablated there")
     packed = why_not_ablatable(model)
     if packed is not None:
         raise ValueError(
@@ -224,53 +202,58 @@ def hook_names(model: HookedModel, units: Units = "heads") -> list[str]:
 
 
 def check_units(model: HookedModel | ModelInfo, units: Units) -> None:
-    """Raise ``ValueError`` where a model has no hook point for units of a kind in some layer.
-
-    On a bridge ``mlp.hook_post`` of a mixture of experts is something else than neurons. On a HookedTransformer
-    ``mlp.hook_expert_weights`` comes before the choice of experts: one of weight zero there makes room for another.
-    """
+    """Raise ``ValueError`` where a model has no hook point for units of a kind in some layer, or one of others."""
     if isinstance(model, ModelInfo):
         return
-    points, refused = model.hook_dict, f"units must not be {units!r} for model {model.cfg.model_name}"
+    missing = _without_point(model, units)
+    whys = {"kv": _why_no_groups, "neurons": _why_no_neurons, "experts": _why_no_experts}
+    why = f"it has {missing}" if missing else whys[units](model) if units in whys else None
+    if why is not None:
+        raise ValueError(f"units must not be {units!r} for model {model.cfg.model_name}: {why}")
+
+
+def _without_point(model: HookedModel, units: Units) -> str | None:
+    """Which hook point a model lacks where units are gated, in words."""
+    points = model.hook_dict
     missing = [name for name in hook_names(model, units) if name not in points]
-    if missing:
-        many = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise ValueError(f"{refused}: it has no hook point {missing[0]}{many}")
-    on_bridge = backend_of(model) == "bridge"
-    if units == "experts" and not on_bridge:
-        raise ValueError(f"{refused}: an expert off gives its place to another in a HookedTransformer; load a bridge")
-    for layer, block in enumerate(model.blocks if units == "kv" else ()):
+    many = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return f"no hook point {missing[0]}{many}" if missing else None
+
+
+def _why_no_groups(model: HookedModel) -> str | None:
+    """Layers of a bridge may have other numbers of key/value heads than its configuration says."""
+    n_groups = Grid.from_model(model, "kv").n_units
+    for layer, block in enumerate(model.blocks):
         attn = getattr(block, "attn", None)
         # Values are as wide as z; Gemma 4 may have keys alone.
         keys = _width(getattr(attn, "v", None) or getattr(attn, "k", None), 1)
         z = _width(getattr(attn, "o", None), 0)
-        n_groups = Grid.from_model(model, units).n_units
         if keys is not None and z is not None and keys * model.cfg.n_heads != n_groups * z:
             n = keys * model.cfg.n_heads / z
-            raise ValueError(
-                f"{refused}: layer {layer} has {n:g} key/value heads, and its configuration says {n_groups}"
-            )
-    chosen = getattr(model.cfg, "experts_per_token", None)
-    if units == "experts" and chosen == model.cfg.num_experts:
-        # Their weights come in the order of their size then, and not in that of the experts.
-        raise ValueError(f"{refused}: all of its {chosen} experts are chosen for every token")
-    if units != "neurons":
-        return
-    for layer, (name, block) in enumerate(zip(hook_names(model, units), model.blocks, strict=True)):
+            return f"layer {layer} has {n:g} key/value heads, and its configuration says {n_groups}"
+    return None
+
+
+def _why_no_neurons(model: HookedModel) -> str | None:
+    """On a bridge ``mlp.hook_post`` of a mixture of experts is something else than neurons."""
+    points, on_bridge = model.hook_dict, backend_of(model) == "bridge"
+    mixture = bool(getattr(model.cfg, "num_experts", None))
+    for layer, (name, block) in enumerate(zip(hook_names(model, "neurons"), model.blocks, strict=True)):
         read_by = getattr(getattr(getattr(block, "mlp", None), "out", None), "hook_in", None)
-        if on_bridge and read_by is None and not getattr(model.cfg, "num_experts", None):
-            raise ValueError(f"{refused}: the MLP of layer {layer} does not show its output weights")
-        if points[name] is not read_by if on_bridge else bool(getattr(model.cfg, "num_experts", None)):
-            raise ValueError(f"{refused}: the MLP of layer {layer} has no neurons of its own, as a mixture of experts")
-        n = _width(getattr(block.mlp, "out", None), 0) if on_bridge else _rows(block.mlp.W_out, model.cfg.d_model)
-        if n is not None and n != model.cfg.d_mlp:
-            said = f"and its configuration says {model.cfg.d_mlp}"
-            raise ValueError(f"{refused}: the MLP of layer {layer} has {n} neurons, {said}")
+        if on_bridge and read_by is None and not mixture:
+            return f"the MLP of layer {layer} does not show its output weights"
+        if points[name] is not read_by if on_bridge else mixture:
+            return f"the MLP of layer {layer} has no neurons of its own, as a mixture of experts"
+    return None
 
 
-def _rows(weight: torch.Tensor, d_model: int) -> int | None:
-    """Of output weights; None of those that are packed."""
-    return len(weight) if weight.ndim == 2 and weight.shape[1] == d_model else None
+def _why_no_experts(model: HookedModel) -> str | None:
+    """On a HookedTransformer the hook point comes before the choice: one of weight zero makes room for another."""
+    if backend_of(model) == "hooked":
+        return "an expert off gives its place to another in a HookedTransformer; load a bridge"
+    chosen = getattr(model.cfg, "experts_per_token", None)
+    # Their weights come in the order of their size then, and not in that of the experts.
+    return f"all of its {chosen} experts are chosen for every token" if chosen == model.cfg.num_experts else None
 
 
 def _width(component: Any, out: int) -> int | None:

@@ -104,9 +104,6 @@ def patched_effects(
     unknown, strength = np.isnan(measured), torch.as_tensor(strength)
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
-        new = int(unknown[batch].sum())
-        if not new:
-            return
         chosen = [points[i] for i in pair[batch]]
         taken = source[to_device(torch.from_numpy(pair[batch]), source.device)]
         with patched(model, chosen, taken, strength[batch]):
@@ -116,10 +113,10 @@ def patched_effects(
             model, logprobs, lambda i: row_of(model, left[i], chosen[i].prompt, int(pair[batch[i]]), how="patched")
         )
         measured[batch] = _measure(logprobs)
-        done(new)
 
     with evaluating(model):
-        run_in_batches([len(points[i].prompt) for i in pair], token_budget_for(model, batch_tokens, "patching"), run)
+        room = token_budget_for(model, batch_tokens, "patching")
+        run_in_batches([len(points[i].prompt) for i in pair], room, run, unknown, done)
     return measured
 
 

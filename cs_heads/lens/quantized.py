@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
 from torch import Tensor
 
-_TRIED = {"bitsandbytes 4-bit": ("bitsandbytes", "accelerate"), "gptq": ("gptqmodel", "optimum")}
-"""Kinds whose modules take z as it is, and each row by itself, with the packages that transformers reads them with.
+_TRIED = ("bitsandbytes 4-bit", "gptq")
+"""Kinds whose modules take z as it is, and each row by itself.
 
 ``tests/lens/test_quantized.py`` runs bitsandbytes; of GPTQ a module that keeps its weights as gptqmodel's do. gptqmodel
 itself was tried by hand: it must be built from source.
@@ -18,11 +17,7 @@ itself was tried by hand: it must be built from source.
 
 def quantization_of(inside: Any) -> str | None:
     """How the weights of a Hugging Face model are packed, such as ``"bitsandbytes 4-bit"``; None where they are not."""
-    return _kind(getattr(getattr(inside, "config", None), "quantization_config", None))
-
-
-def _kind(found: Any) -> str | None:
-    """Of a configuration of quantization, as an object or as JSON."""
+    found = getattr(getattr(inside, "config", None), "quantization_config", None)
     if not found:
         return None
     said = found if isinstance(found, Mapping) else vars(found)
@@ -45,24 +40,6 @@ def why_not_ablatable(model: Any) -> str | None:
     if kind == "bitsandbytes 8-bit":
         return f"its weights are quantized by {kind}, which makes a row's numbers depend on those that share its batch"
     return f"its weights are quantized by {kind}, under which hook_z has not been tried"
-
-
-def why_not_readable(config: Mapping[str, Any], backend: str) -> str | None:
-    """Why packed weights are not even read; None where they are, or may be, or no weights are packed.
-
-    Args:
-        config: The configuration of a Hugging Face folder, as JSON.
-        backend: Which model is wanted.
-    """
-    kind = _kind(config.get("quantization_config"))
-    if kind not in _TRIED:
-        return None
-    if backend == "hooked":
-        return f"its weights are quantized by {kind}, which a HookedTransformer does not read: load it as a bridge"
-    absent = [name for name in _TRIED[kind] if find_spec(name) is None]
-    if absent:
-        return f"its weights are quantized by {kind}: install {' and '.join(absent)}"
-    return None
 
 
 def scales_of(weight: Tensor) -> dict[str, Tensor]:

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.modules import module as torch_module
 
 from cs_heads.lens.fingerprint import fingerprint, is_stretched
+from cs_heads.lens.locks import alone
 from cs_heads.lens.model import WITHOUT, HookedModel, ModelDescription, ModelInfo, backend_of, config_of, dtype_of
-from cs_heads.lens.turns import alone
 from cs_heads.units import Grid
 
 # Numbers of each tensor that are read: of 32 heads one whose weights alone were changed is missed in one case of 60.
@@ -24,15 +24,8 @@ _SAMPLE = 128
 
 # What these put on modules is part of the model: they do so by themselves, most of it at the first forward.
 _OWN = (
-    *(
-        "transformer_lens.",
-        "transformers.",
-        "accelerate.",
-        "bitsandbytes.",
-        "gptqmodel.",
-        "optimum.",
-        "torch.nn.utils.",
-    ),
+    *("transformer_lens.", "transformers.", "accelerate."),
+    *("bitsandbytes.", "gptqmodel.", "optimum.", "torch.nn.utils."),
 )
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")

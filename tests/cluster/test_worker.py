@@ -19,7 +19,7 @@ from cs_heads.engine.protocol import PairMasks, StoppingCriteria, TextRequest
 from cs_heads.experiment.inputs import encode_prompts, encode_task
 from cs_heads.lens import describe, load_model
 from cs_heads.lens.model import ModelInfo
-from cs_heads.lens.ship import model_info, packed_model, unpacked_model
+from cs_heads.lens.serialization import model_info, packed_model, unpacked_model
 from cs_heads.settings import ABLATIONS
 from cs_heads.units import Grid
 from tests.fake_devices import FakeDevices, split

@@ -318,11 +318,9 @@ def test_key_value_groups_of_layers_with_other_numbers_of_them_are_refused(tmp_p
 
 def test_neurons_of_layers_with_other_numbers_of_them_are_refused(tmp_path):
     model = gemma4(tmp_path, use_double_wide_mlp=True, num_kv_shared_layers=2)
-    message = (
-        "units must not be 'neurons' for model .*: the MLP of layer 2 has 96 neurons, and its configuration says 48"
-    )
-    with pytest.raises(ValueError, match=message):
-        Experiment(model, a_task(), units="neurons")
+    experiment = Experiment(model, a_task(), units="neurons", progress=False)
+    with pytest.raises(ValueError, match="48 neurons in a layer, and this one has 96"):
+        experiment(np.ones((1, *experiment.grid.shape), dtype=bool))
 
 
 def test_a_model_that_transformer_lens_does_not_know_is_refused_by_name(tmp_path):

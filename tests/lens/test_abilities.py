@@ -8,7 +8,7 @@ from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 import cs_heads as cs
 from cs_heads.engine.forwards import Forwards
 from cs_heads.lens import forward
-from cs_heads.lens.abilities import PLAIN, Abilities, abilities, why_no_gradients
+from cs_heads.lens.abilities import Abilities, abilities, why_no_gradients
 from cs_heads.lens.cache import Extension
 from cs_heads.tasks.pairs import PromptPair
 from tests.plain import plain_score
@@ -19,13 +19,6 @@ from tests.tiny import N_HEADS, N_LAYERS, completion_records, make_native_bridge
 def test_every_architecture_takes_what_is_exact_on_it(load, backend, architecture):
     fused = backend == "bridge" and architecture != "neo"
     assert abilities(load(architecture, backend)) == Abilities(fused=fused)
-
-
-def test_only_what_is_wanted_is_tried(load, monkeypatch):
-    from cs_heads.lens.abilities import _Trial
-
-    monkeypatch.setattr(_Trial, "agrees", lambda self, name, *_: pytest.fail(f"tried {name}"))
-    assert abilities(load("llama"), PLAIN) == PLAIN
 
 
 def test_a_native_bridge_ignores_stored_keys_and_values(caplog):
@@ -61,26 +54,6 @@ def test_a_residual_of_another_layer_would_be_noticed(load, backend, monkeypatch
 
     monkeypatch.setattr(module, "Resumed", lambda layer, residual: Resumed(layer, residual * 1.01))
     assert not abilities(load("llama", backend)).resume
-
-
-def test_fused_attention_that_differs_is_left_out_and_nothing_else(load, monkeypatch):
-    """What resumes at a later layer is tried by it, and then once more without it."""
-    from cs_heads.lens.abilities import _Trial
-
-    logits = _Trial.logits
-    wrong = {True: 1.01, False: 1.0}
-    monkeypatch.setattr(_Trial, "logits", lambda self, **how: logits(self, **how) * wrong[how.get("fused", False)])
-    assert abilities(load("llama")) == Abilities(fused=False)
-
-
-def test_nothing_is_tried_twice(load, backend, monkeypatch):
-    from cs_heads.lens.abilities import _Trial
-
-    tried = []
-    monkeypatch.setattr(_Trial, "agrees", lambda self, name, _: bool(tried.append(name)))
-    assert abilities(load("llama", backend)) == PLAIN
-    assert len(tried) == len({*tried})
-    assert tried[-2:] == ["resuming at a later layer", "stored keys and values"]
 
 
 def forget_what_is_stored(monkeypatch):

@@ -122,19 +122,6 @@ def test_gradients_and_patches_reach_every_device(whole_and_split):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
-def test_a_model_split_by_a_device_map_has_the_numbers_of_a_whole_one(folders):
-    from transformer_lens.model_bridge import TransformerBridge
-
-    whole = load_model(folders("llama"), device="cuda:0")
-    model = TransformerBridge.boot_transformers(str(folders("llama")), n_devices=2)
-    here, there = Experiment(whole, task()), Experiment(model, task())
-    assert len(devices_of(model)) == 2
-    np.testing.assert_array_equal(there(off()), here(off()))
-    np.testing.assert_allclose(there.logprob(off()), here.logprob(off()), atol=1e-4)
-    np.testing.assert_array_equal(there.generate(off(2), max_new_tokens=5), here.generate(off(2), max_new_tokens=5))
-
-
 def test_a_device_map_is_that_of_transformers_in_place_of_a_device(folders, monkeypatch):
     from transformer_lens.model_bridge import TransformerBridge
 

@@ -84,13 +84,6 @@ def test_bfloat16_weights_take_float32_gates(folders, backend):
     assert torch.corrcoef(torch.stack([gradient.flatten(), exact.flatten()]))[0, 1] > 0.99
 
 
-@pytest.mark.parametrize("name", ["prompts", "targets"])
-def test_rows_without_tokens_are_refused(load, name):
-    given = {"prompts": [(1, 4)], "targets": [(5,)], "gates": torch.ones(1, *SHAPE)} | {name: [()]}
-    with pytest.raises(ValueError, match=f"{name} must hold one or more tokens for each of 1 rows"):
-        gate_gradients(load("llama"), **given)
-
-
 # Batches
 
 
@@ -131,14 +124,6 @@ def test_a_row_that_does_not_fit_by_itself_ends_the_run():
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
     with pytest.raises(MemoryError, match="a row of 5 tokens does not fit into memory by itself"):
-        run_in_batches([5, 4], TokenBudget(100), run)
-
-
-def test_another_error_passes():
-    def run(batch) -> None:
-        raise RuntimeError("something else")
-
-    with pytest.raises(RuntimeError, match="something else"):
         run_in_batches([5, 4], TokenBudget(100), run)
 
 

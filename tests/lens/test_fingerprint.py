@@ -54,12 +54,6 @@ def test_every_single_weight_counts(dtype):
             assert fingerprint(Weights(*weights)) != plain
 
 
-def test_exchanged_weights_and_exchanged_layers_are_others():
-    a, b = torch.arange(6.0), torch.arange(6.0).flip(0)
-    assert fingerprint(Weights(a, b)) != fingerprint(Weights(b, a))
-    assert fingerprint(Weights(a)) != fingerprint(Weights(a.view(2, 3)))
-
-
 def negated_column(weights):
     weights[:, 3] *= -1
 
@@ -103,11 +97,6 @@ def test_any_signs_turned_are_told_from_any_others():
     assert len({fingerprint(Weights(plain * row)) for row in signs}) == 2**12
 
 
-def test_dtypes_are_told_apart_even_where_the_bits_are_the_same():
-    bits = torch.zeros(8, dtype=torch.int16)
-    assert fingerprint(Weights(bits.view(torch.float16))) != fingerprint(Weights(bits.view(torch.bfloat16)))
-
-
 def test_how_weights_lie_in_memory_does_not_matter():
     plain = torch.randn(6, 5)
     shifted = torch.empty(31)[1:]
@@ -119,10 +108,3 @@ def test_how_weights_lie_in_memory_does_not_matter():
 def test_weights_that_are_not_in_memory_are_refused():
     with pytest.raises(ValueError, match=r"weights that are not in memory \(w0 is on the meta device\)"):
         fingerprint(Weights(torch.empty(3, device="meta")))
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_another_device_gives_the_same():
-    weights = Weights(*some_weights(), *some_weights(torch.bfloat16))
-    on_cpu = fingerprint(weights)
-    assert fingerprint(weights.to("cuda")) == on_cpu

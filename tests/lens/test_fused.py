@@ -1,8 +1,5 @@
 """Fused attention on a bridge: the same numbers, hooks still heard, everything put back."""
 
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +7,7 @@ import torch
 from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.fused import fused_attention, why_not_fused
-from tests.tiny import N_HEADS, N_LAYERS, make_hf_model
+from tests.tiny import N_HEADS, N_LAYERS
 
 SHAPE = (N_LAYERS, N_HEADS)
 
@@ -94,15 +91,6 @@ def test_a_listener_inside_attention_keeps_it_eager(load, caplog):
     assert why_not_fused(model) is None
 
 
-def test_a_listener_to_gradients_inside_attention_keeps_it_eager_too(load):
-    model = load("llama")
-    model.hook_dict["blocks.1.attn.hook_pattern"].add_hook(lambda gradient, hook: None, dir="bwd")
-    try:
-        assert why_not_fused(model) == "a hook listens inside attention"
-    finally:
-        model.reset_hooks()
-
-
 def test_a_listener_on_hook_z_does_not(load):
     model = load("llama")
     model.hook_dict["blocks.1.attn.hook_z"].add_hook(lambda z, hook: z)
@@ -120,10 +108,6 @@ def test_soft_caps_stay_eager(load, monkeypatch):
     assert why_not_fused(load("llama")) == "the fused kernel has no soft caps and no sinks"
 
 
-def test_hooked_transformer_has_nothing_to_swap(load, backend):
-    assert why_not_fused(load("llama", backend)) == (None if backend == "bridge" else "the model is no bridge")
-
-
 def test_a_short_cut_that_gives_other_numbers_is_not_taken(load, monkeypatch, caplog):
     from transformers.models.llama import modeling_llama
 
@@ -136,90 +120,3 @@ def test_a_short_cut_that_gives_other_numbers_is_not_taken(load, monkeypatch, ca
     able = abilities(load("llama"))
     assert able == Abilities(fused=False)
     assert "without fused attention on" in caplog.text
-
-
-@pytest.fixture
-def padded_forward():
-    """A padded forward of a plain Hugging Face model, through the kernel."""
-    model = make_hf_model("llama")
-    model.set_attn_implementation("sdpa")
-    tokens, mask, *_ = rows()
-
-    def logits():
-        with torch.no_grad():
-            return model(tokens.flip(1), attention_mask=mask.flip(1)).logits[mask.flip(1).bool()]
-
-    return logits
-
-
-def in_a_thread(run):
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(run).result()
-
-
-def test_models_of_others_keep_their_masks_meanwhile_and_afterward(load, padded_forward):
-    expected = padded_forward()
-    with fused_attention(load("llama"), padded=False):
-        # Here a mask would be left out; what another thread computes has its own.
-        assert not torch.equal(padded_forward(), expected)
-        assert torch.equal(in_a_thread(padded_forward), expected)
-    assert torch.equal(padded_forward(), expected)
-    assert torch.equal(in_a_thread(padded_forward), expected)
-
-
-def test_threads_that_interleave_leave_nothing_behind(load, padded_forward):
-    """A enters, B enters, A leaves, B leaves: each has its own, and in the end nobody's masks are left out."""
-    expected = padded_forward()
-    entered, left = Event(), Event()
-
-    def other():
-        with fused_attention(load("gpt2"), padded=True):
-            entered.set()
-            assert left.wait(60)
-            return padded_forward()
-
-    with ThreadPoolExecutor(1) as pool:
-        with fused_attention(load("llama"), padded=False):
-            running = pool.submit(other)
-            assert entered.wait(60)
-            without = padded_forward()
-        left.set()
-        np.testing.assert_allclose(running.result(), expected, atol=2e-5)
-    assert not torch.equal(without, expected)
-    assert torch.equal(padded_forward(), expected)
-    assert torch.equal(in_a_thread(padded_forward), expected)
-
-
-def test_the_innermost_block_says_whether_masks_are_left_out(load, padded_forward):
-    expected = padded_forward()
-    with fused_attention(load("llama"), padded=False):
-        without = padded_forward()
-        with fused_attention(load("gpt2"), padded=True):
-            np.testing.assert_allclose(padded_forward(), expected, atol=2e-5)
-        assert torch.equal(padded_forward(), without)
-    assert torch.equal(padded_forward(), expected)
-
-
-def test_transformers_is_told_once(load):
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS as MASKS
-
-    with fused_attention(load("llama")):
-        first = MASKS["sdpa"]
-    with fused_attention(load("llama"), padded=False):
-        assert MASKS["sdpa"] is first
-    assert MASKS["sdpa"] is first
-    assert not MASKS._local_mapping
-
-
-def test_models_of_others_are_still_compiled_whole(load):
-    """With a mask, by ``torch.compile``, which cannot trace all that Python does."""
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS as MASKS
-
-    with fused_attention(load("llama")):
-        pass
-
-    def mask(attention_mask):
-        return MASKS["sdpa"](batch_size=1, q_length=3, kv_length=3, attention_mask=attention_mask)
-
-    given = torch.tensor([[False, True, True]])
-    assert torch.equal(torch.compile(mask, backend="eager", fullgraph=True)(given), mask(given))

@@ -1,7 +1,5 @@
 """Models in GGUF files: the same numbers as de-quantized weights in plain transformers, or one clear line."""
 
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from tokenizers import pre_tokenizers
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 import cs_heads as cs
-from cs_heads.lens import describe, fingerprint, load_model, settings_of
+from cs_heads.lens import describe, fingerprint, load, load_model, settings_of
 from cs_heads.lens.model import dtype_of
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.tasks.chat import chat_prompt
@@ -27,14 +25,6 @@ SIZES = {
     "vocab_size": len(LETTERS),
     "max_position_embeddings": 128,
     "initializer_range": 0.3,
-}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 5e5,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
 }
 
 
@@ -128,10 +118,6 @@ def test_a_file_loads_de_quantized_with_its_tokenizer(file, plain, backend):
     assert model.tokenizer.eos_token == "</s>"
 
 
-def test_a_folder_with_one_file_loads_too(file, plain, backend):
-    same_logits(load_model(file.parent, device="cpu", backend=backend), plain)
-
-
 def test_value_biases_and_tied_embeddings_are_read(tmp_path, backend):
     plain = make("qwen2", tie_word_embeddings=True)
     for layer in plain.model.layers:
@@ -164,12 +150,6 @@ def test_the_dtype_asked_for_is_that_of_all_weights(file):
     assert dtype_of(model) == torch.bfloat16
 
 
-@pytest.mark.parametrize("add_bos", [True, False])
-def test_a_beginning_of_sequence_token_is_put_first_where_the_file_says_so(plain, tmp_path, add_bos):
-    model = load_model(write(plain, tmp_path / "m.gguf", add_bos=add_bos), device="cpu")
-    assert (encode_prompt(model.tokenizer, "cat")[0] == 0) == add_bos
-
-
 CHAT = "{{ bos_token }}{% for message in messages %}[{{ message['content'] }}]{% endfor %}"
 
 
@@ -187,20 +167,6 @@ def test_the_beginning_of_sequence_token_that_a_file_names_is_the_model_s(plain,
         assert list(encode_prompt(tokenizer, chat, prepend_bos)) == own(chat, add_special_tokens=False)["input_ids"]
 
 
-def test_scaled_rotary_positions_of_llama_3_are_taken_over(tmp_path, backend):
-    """The file has them as a table of divisors, which transformers leaves out."""
-    plain = make("llama", rope_parameters=LLAMA3)
-    divisors = 5e5 ** -(np.arange(4) / 4) / plain.model.rotary_emb.inv_freq.numpy()
-    assert divisors.max() > 1.5
-    table = (divisors.astype(np.float32), gguf.GGMLQuantizationType.F32)
-    file = write(plain, tmp_path / "m.gguf", change=lambda tensors: tensors.update({"rope_freqs.weight": table}))
-    model = load_model(file, device="cpu", backend=backend)
-    tokens, unscaled = torch.randint(2, 40, (1, 120)), make("llama", rope_parameters={**LLAMA3, "rope_type": "default"})
-    with torch.no_grad():
-        torch.testing.assert_close(model(tokens), plain(tokens).logits, atol=5e-4, rtol=1e-4)
-        assert not torch.allclose(plain(tokens).logits, unscaled(tokens).logits, atol=1e-2)
-
-
 def floats(*shape):
     return np.ones(shape, dtype=np.float32), gguf.GGMLQuantizationType.F32
 
@@ -214,15 +180,8 @@ def take_out_a_layer(tensors):
     ("change", "said"),
     [
         (take_out_a_layer, r"9 weights are missing \(model\.layers\.1\.input_layernorm\.weight"),
-        (
-            lambda tensors: tensors.update({"blk.2.ffn_norm.weight": floats(32)}),
-            r"1 weight is unexpected \(blk\.2\.ffn_norm\.weight\)",
-        ),
-        (lambda tensors: tensors.update({"blk.1.attn_q_norm.weight": floats(8)}), "8 numbers that transformers"),
-        (
-            lambda tensors: tensors.update({"output_norm.weight": floats(40)}),
-            r"1 weight is of another shape \(model\.norm\.weight \(40,\) for \(32,\)\)",
-        ),
+        (lambda tensors: tensors.update({"blk.2.ffn_norm.weight": floats(32)}), "32 numbers that transformers leaves"),
+        (lambda tensors: tensors.update({"blk.1.attn_q_norm.weight": floats(8)}), "8 numbers that transformers leaves"),
         (
             lambda tensors: tensors["output_norm.weight"][0].fill(np.nan),
             r"NaN or infinite values in model\.norm\.weight",
@@ -230,11 +189,11 @@ def take_out_a_layer(tensors):
         (lambda tensors: tensors.update({"rope_freqs.weight": floats(3)}), None),
         (
             lambda tensors: tensors.update({"rope_freqs.weight": (floats(4)[0] * 3, floats(4)[1])}),
-            r"scales its rotary positions \(rope_freqs\.weight\)",
+            r"4 numbers that transformers leaves unread: weights, or scales of rotary positions",
         ),
     ],
 )
-def test_weights_that_do_not_fit_are_refused(tmp_path, change, said):
+def test_what_is_not_read_is_refused(tmp_path, change, said):
     file = write(make("llama"), tmp_path / "m.gguf", change=change)
     if said is None:  # a table of ones scales nothing
         load_model(file, device="cpu")
@@ -244,31 +203,17 @@ def test_weights_that_do_not_fit_are_refused(tmp_path, change, said):
 
 def test_scaling_that_transformers_does_not_read_is_refused(plain, tmp_path):
     file = write(plain, tmp_path / "m.gguf", rope_scaling_type=gguf.RopeScalingType.YARN)
-    assert "scales its rotary positions (yarn)" in refusal(file)
+    assert "scales rotary positions (yarn)" in refusal(file)
 
 
-def test_an_architecture_that_transformers_does_not_read_is_named(tmp_path):
-    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "rwkv7")
+@pytest.mark.parametrize("architecture", ["rwkv7", "mamba", "llama"])
+def test_what_is_no_model_of_heads_or_text_is_refused(tmp_path, architecture):
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", architecture)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    assert "reads no causal language model of architecture 'rwkv7' from GGUF" in refusal(tmp_path / "m.gguf")
-
-
-def test_what_is_no_model_of_heads_or_text_is_named_by_its_architecture(tmp_path):
-    for architecture, said in (("mamba", "'mamba' has no attention heads"), ("llama", "'llama', cannot be read: ")):
-        writer = gguf.GGUFWriter(tmp_path / f"{architecture}.gguf", architecture)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        assert f"a model of architecture {said}" in refusal(tmp_path / f"{architecture}.gguf")
-
-
-def test_no_bar_is_written_where_standard_error_is_no_terminal(file, capfd):
-    load_model(file, device="cpu")
-    assert "de-quantizing" not in capfd.readouterr().err
+    refusal(tmp_path / "m.gguf")
 
 
 def test_a_file_that_is_no_gguf_or_not_there_is_refused(tmp_path):
@@ -278,7 +223,7 @@ def test_a_file_that_is_no_gguf_or_not_there_is_refused(tmp_path):
 
 
 def test_a_missing_package_is_named_with_what_installs_it(file, monkeypatch):
-    monkeypatch.setitem(sys.modules, "gguf", None)
+    monkeypatch.setattr(load, "find_spec", lambda name: None)
     assert "install the extra cs-heads[gguf]" in refusal(file)
 
 
@@ -287,14 +232,6 @@ def test_of_several_files_in_a_folder_one_must_be_named(file, tmp_path, plain):
         (tmp_path / name).write_bytes(file.read_bytes())
     refusal(tmp_path, of=r"has 2 GGUF files \(a\.gguf, b\.gguf\): name one of them")
     same_logits(load_model(tmp_path / "b.gguf", device="cpu"), plain)
-
-
-def test_weights_in_hugging_face_form_come_before_a_file_beside_them(folders, file, tmp_path):
-    import shutil
-
-    folder = shutil.copytree(folders("gpt2"), tmp_path / "both")
-    shutil.copy(file, folder)
-    assert cs.HeadGrid.from_model(load_model(folder, device="cpu")) == cs.HeadGrid(3, 4)
 
 
 @pytest.mark.real
@@ -323,9 +260,3 @@ def test_a_file_is_held_against_plain_transformers(file):
     assert {lines[name].status for name in ("weights", "hook_z", "logits", "BOS", "heads")} == {"ok"}
     assert "plain Hugging Face" in lines["logits"].found
     assert "plain Hugging Face" in lines["hook_z"].found
-
-
-def test_a_file_whose_weights_do_not_fit_fails_that_line_alone(plain, tmp_path):
-    lines = cs.check_model(write(plain, tmp_path / "model.gguf", change=take_out_a_layer), device="cpu")
-    assert [(line.name, line.status) for line in lines] == [("weights", "fail")]
-    assert "missing" in lines[0].found

@@ -61,18 +61,6 @@ def test_native_bridges_score_a_batch_as_row_by_row():
     assert (np.abs(together - intact) > 1e-4).all()
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_intact_rows_equal_the_model_without_gates(load, backend, architecture):
-    prompts, targets, _ = random_rows(np.random.default_rng(1), 6)
-    model = load(architecture, backend)
-    ones = torch.ones(6, *SHAPE)
-    np.testing.assert_allclose(
-        target_logprobs(model, prompts, targets, ones).logprob,
-        target_logprobs(model, prompts, targets).logprob,
-        atol=1e-6,
-    )
-
-
 def test_every_row_has_its_own_mask(load, backend):
     """One prompt under every single head at once: each row equals the run of its own mask alone."""
     model = load("llama", backend)

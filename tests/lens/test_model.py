@@ -4,10 +4,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cs_heads import HeadGrid, Task, check_model, find_heads
-from cs_heads.lens import FoldedValueBiasesError, HookedModel, check_ablatable, describe, load_model
-from cs_heads.lens.model import backend_of, context_length, dtype_of, hook_names
-from cs_heads.lens.ship import packed_model, unpacked_model
+from cs_heads import Task, check_model, find_heads
+from cs_heads.lens import FoldedValueBiasesError, check_ablatable, describe, load_model
+from cs_heads.lens.model import context_length, dtype_of
+from cs_heads.lens.serialization import packed_model, unpacked_model
 from tests.on_model import target_logprobs
 from tests.plain import plain_score
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_tokenizer
@@ -152,34 +152,6 @@ def test_a_processed_model_with_value_biases_left_alone_is_right(folders, load, 
     assert mine == pytest.approx(raw, abs=1e-4)
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2", "neo"])
-def test_models_as_we_load_them_pass(load, backend, architecture):
-    model = load(architecture, backend)
-    check_ablatable(model)
-    assert backend_of(model) == backend
-    assert HeadGrid.from_model(model) == HeadGrid(N_LAYERS, N_HEADS)
-
-
-def test_compatibility_mode_without_value_biases_is_accepted(folders):
-    """Llama has no value bias: there is nothing to fold."""
-    check_ablatable(folded_bridge(folders("llama")))
-
-
-def test_z_holds_one_slice_a_query_head_under_gqa(load, backend):
-    """Two key-value heads serve four query heads; each query head has a z of its own."""
-    model = load("llama", backend)
-    shapes = []
-    model.run_with_hooks(
-        torch.tensor([[1, 4, 5]]), fwd_hooks=[(hook_names(model)[0], lambda z, hook: shapes.append(tuple(z.shape)))]
-    )
-    assert shapes == [(1, 3, N_HEADS, 8)]
-
-
-def test_a_user_s_own_model_is_taken_as_it_is(load, backend):
-    model = load("llama", backend)
-    assert load_model(model) is model
-
-
 def test_a_model_of_another_class_is_refused():
     with pytest.raises(ValueError, match="HookedTransformer or TransformerBridge, got LlamaForCausalLM"):
         load_model(make_hf_model("llama"))
@@ -246,21 +218,6 @@ def test_wrong_arguments_get_one_clear_line(folders, arguments, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_folder_that_is_no_model_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"has no config\.json"):
-        load_model(tmp_path)
-
-
-def test_hooked_transformer_is_refused_where_it_does_not_exist(folders, backend):
-    from importlib.metadata import version
-
-    if version("transformer-lens").startswith("3."):
-        assert backend_of(load_model(folders("llama"), device="cpu", backend="hooked")) == "hooked"
-    else:
-        with pytest.raises(ValueError, match=r"needs TransformerLens 3.*cs-heads\[hooked\]"):
-            load_model(folders("llama"), device="cpu", backend="hooked")
-
-
 def test_a_model_that_reads_both_ways_is_refused(tmp_path):
     """BERT would be scored as if its words to come were unknown to it."""
     from transformers import BertConfig, BertForMaskedLM
@@ -270,26 +227,6 @@ def test_a_model_that_reads_both_ways_is_refused(tmp_path):
     make_tokenizer().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="causal language model"):
         load_model(tmp_path, device="cpu")
-
-
-def test_broken_weights_get_one_clear_line(tmp_path, backend):
-    folder = tmp_path / "broken"
-    make_hf_model("llama").save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:500])
-    with pytest.raises(ValueError, match=r"model folder .* could not be loaded") as error:
-        load_model(folder, device="cpu", backend=backend)
-    assert "\n" not in str(error.value)
-
-
-def test_models_of_both_classes_have_all_that_is_asked_of_a_hooked_model(load, backend):
-    model = load("llama", backend)
-    assert isinstance(model, HookedModel)
-    assert callable(model)
-    asked = ("cfg", "tokenizer", "blocks", "unembed", "hook_dict", "eval")
-    asked += ("parameters", "named_parameters", "modules", "named_modules")
-    assert all(hasattr(model, name) for name in asked)
 
 
 LATENT = LIKE_LLAMA | {

@@ -81,16 +81,6 @@ def test_rows_of_a_batch_carry_their_own_patches(both):
     assert sum(done) == 5
 
 
-def test_a_strength_of_nought_changes_nothing(both):
-    model, plain = both
-    found = patched_effects(model, CORRUPTED, record_z(model, CLEAN), np.arange(2), torch.zeros(2, 3, 4))
-    with torch.no_grad():
-        logprobs = [last_logprobs(plain, point.prompt) for point in CORRUPTED]
-    assert found == pytest.approx(
-        [(lp[p.answers[0]] - lp[p.answers[1]]).item() for lp, p in zip(logprobs, CORRUPTED, strict=True)], abs=1e-4
-    )
-
-
 def test_the_gradient_of_a_patch_is_that_of_a_small_step(both):
     model, plain = both
     gradient = patch_gradients(model, CORRUPTED, record_z(model, CLEAN))
@@ -112,11 +102,6 @@ def test_a_place_is_the_last_token_up_to_there(load):
     point = encode_point(tokenizer, "the cat sees . a dog", [" cat", " dog"], ends=(7, 14))
     assert [tokenizer.convert_ids_to_tokens(point.prompt[i]) for i in point.positions] == ["cat", "."]
     assert tokenizer.convert_ids_to_tokens(list(point.answers)) == ["cat", "dog"]
-
-
-def test_without_a_place_it_is_the_last_token_of_the_prompt(load):
-    point = encode_point(load("llama").tokenizer, "the cat", [" sees"])
-    assert point.positions == (len(point.prompt) - 1,)
 
 
 def test_answers_that_begin_alike_are_refused(load):

@@ -1,6 +1,5 @@
 """Packed weights under the bridge: heads are gated rightly, or the model is refused by name."""
 
-import json
 from importlib.util import find_spec
 
 import numpy as np
@@ -11,7 +10,6 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import cs_heads as cs
 from cs_heads.lens import fingerprint, load_model, settings_of
-from cs_heads.lens import quantized as quantized_weights
 from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.checks import checks_of
 from cs_heads.lens.gates import gated
@@ -216,25 +214,6 @@ def test_a_folder_of_8_bit_weights_is_refused(folder, tmp_path_factory):
     make_tokenizer().save_pretrained(packed)
     with pytest.raises(ValueError, match="quantized by bitsandbytes 8-bit, which makes a row's numbers depend"):
         load_model(packed, device="cpu")
-
-
-PACKED = {
-    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128},
-    "bitsandbytes 4-bit": {"quant_method": "bitsandbytes", "load_in_4bit": True},
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "needed"), [("gptq", "gptqmodel and optimum"), ("bitsandbytes 4-bit", "bitsandbytes and accelerate")]
-)
-def test_a_folder_of_packed_weights_says_what_reads_it(folder, monkeypatch, kind, needed):
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": PACKED[kind]}))
-    monkeypatch.setattr(quantized_weights, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=f"could not be loaded: its weights are quantized by {kind}: install {needed}"):
-        load_model(folder, device="cpu")
-    with pytest.raises(ValueError, match=f"quantized by {kind}, which a HookedTransformer does not read: load it as"):
-        load_model(folder, device="cpu", backend="hooked")
 
 
 def test_an_8_bit_model_is_refused(folder):

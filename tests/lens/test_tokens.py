@@ -7,7 +7,6 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from cs_heads import Experiment, Task, check_model
 from cs_heads.lens import encode_example, load_model
 from cs_heads.lens.tokens import encode_prompt, prepended, unread_words
 from cs_heads.tasks.chat import ChatTemplate, chat_prompt
@@ -138,12 +137,6 @@ def test_of_white_space_that_ends_a_prompt_the_token_over_the_border_alone_moves
         assert border_of(tokenizer, prompt, answer) == expected
 
 
-def test_a_space_that_no_token_has_is_not_merged():
-    """The words of this tokenizer are without space, wherever it stands."""
-    assert not encode_example(make_tokenizer(), "the cat ", ["runs"]).merged
-    assert encode_example(metaspace(), "the cat ", ["cat", "dog"]).merged
-
-
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_token_over_the_border_is_scored_not_lost(bpe, order):
     """``cat`` + ``s`` is one token, ``cats``, whichever choice has it: lm-eval's cut would leave nothing to score."""
@@ -152,13 +145,6 @@ def test_a_token_over_the_border_is_scored_not_lost(bpe, order):
     assert encoded.merged
     assert bpe.decode(encoded.prompt) == "the"
     assert [bpe.decode(tokens) for tokens in encoded.continuations] == [" cats", " cat dog"][::order]
-
-
-def test_prompt_and_continuation_together_are_the_whole_text(bpe):
-    for prompt, continuations in [("can", ["not", " not"]), ("the dog", ["s", " cat"]), ("the ", ["cat", "dogs"])]:
-        encoded = encode_example(bpe, prompt, continuations)
-        for text, tokens in zip(continuations, encoded.continuations, strict=True):
-            assert bpe.decode([*encoded.prompt, *tokens]) == prompt + text
 
 
 def with_bos(adds: bool) -> PreTrainedTokenizerFast:
@@ -285,25 +271,6 @@ def test_words_that_become_an_unknown_token_which_only_the_tokenizer_inside_know
     assert tokenizer.unk_token is None
     assert unread_words(tokenizer, "the cat") == []
     assert unread_words(tokenizer, "the xyz cat") == ["xyz"]
-
-
-def test_a_word_that_a_tokenizer_has_no_token_for_at_all_is_one_clear_line(tmp_path, backend):
-    """A word-level tokenizer without an unknown token; TransformerLens loads one that reads ``a``."""
-    make_hf_model("llama").save_pretrained(tmp_path)
-    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(["the", "cat", "runs", "a"])}))
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=inner).save_pretrained(tmp_path)
-    model = load_model(tmp_path, device="cpu", backend=backend)
-    assert encode_prompt(model.tokenizer, "the cat") == (0, 1)
-    assert {line.name: line for line in check_model(model)}["BOS"].status == "ok"
-    with pytest.raises(ValueError, match=r"^the tokenizer cannot read 'the zebra': .*\[UNK\]"):
-        encode_prompt(model.tokenizer, "the zebra")
-    records = [{"prompt": "the cat", "target": " runs"}, {"prompt": "the zebra", "target": " runs"}]
-    with pytest.raises(
-        ValueError, match=r"^task 'words', example 1 \('the zebra'\): the tokenizer cannot read"
-    ) as error:
-        Experiment(model, Task.from_records(records, "words"))
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,12 @@ from cs_heads.engine import Engine
 from cs_heads.engine import forwards as engine_forwards
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.protocol import PairMasks
-from cs_heads.experiment import experiment as experiment_module
 from cs_heads.experiment.inputs import encode_task
 from cs_heads.lens import load_model
 from cs_heads.lens.decode import Decoding
 from cs_heads.lens.differentiate import gate_gradients
-from cs_heads.lens.forward import last_logits, logits_at
-from cs_heads.lens.logprobs import token_logprobs, with_targets
-from cs_heads.lens.model import evaluating
 from cs_heads.lens.patch import PatchPoint, patched_effects, record_z
 from cs_heads.lens.transfer import Shared, to_device
-from cs_heads.methods import fit_gates
 from tests.fake_devices import GPU, WatchedDevices, lay, where
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, load_tokenizer
 
@@ -43,8 +38,8 @@ def masks(n=6):
 
 
 def all_of(seen):
-    """By cs-heads and by the libraries that run the model."""
-    return {what: seen[what] + seen[f"library {what}"] for what in KINDS}
+    """By cs-heads, not by the libraries that run the model."""
+    return {what: seen[what] for what in KINDS}
 
 
 @pytest.fixture
@@ -113,8 +108,7 @@ def test_what_goes_to_a_gpu_goes_by_way_of_pinned_memory_once():
 
 
 CASES = [
-    *((architecture, "zero", "heads", "all") for architecture in ("llama", "gpt2", "qwen2")),
-    *(("llama", kind, "heads", "all") for kind in ("mean", "position_mean", "resample")),
+    *(("llama", kind, "heads", "all") for kind in ("zero", "mean", "position_mean", "resample")),
     ("llama", "zero", "neurons", "prompt"),
     ("llama", "zero", "kv", "last"),
 ]
@@ -165,30 +159,6 @@ def test_gradients_of_a_batch_are_waited_for_once(on_gpu):
     assert all_of(devices.seen) == {"downloads": 3, "waits": 0, "blocking uploads": 0, "float64": 0}
 
 
-def test_a_step_of_gating_is_waited_for_once_a_batch(on_gpu, monkeypatch):
-    """Also with several seeds: gates and their moments are in main memory, where they are few."""
-    model, batches = on_gpu(), []
-    gradients = experiment_module.gate_gradients
-
-    def counting(*arguments, done=lambda _: None, **options):
-        return gradients(*arguments, done=lambda n: batches.append(n) or done(n), **options)
-
-    monkeypatch.setattr(experiment_module, "gate_gradients", counting)
-    monkeypatch.setattr(experiment_module, "check_forward", lambda model: None)  # once an experiment
-    with WatchedDevices() as devices:
-        prompts = [(3 + n % 17, 3 + n // 17) for n in range(24)]
-        with evaluating(model):
-            said = last_logits(model, prompts).argmax(dim=1).cpu().tolist()
-        records = [{"prompt": list(p), "target": [target]} for p, target in zip(prompts, said, strict=True)]
-        experiment = Experiment(model, Task.from_records(records), progress=False, batch_tokens=200)
-        experiment.baseline()
-        devices.seen.clear()
-        fit_gates(experiment, n_seeds=2, steps=20, batch_size=3)
-    assert len(batches) > 20
-    # And once a step, and for the baseline and the end, to see that the model is what it was.
-    assert all_of(devices.seen) == {"downloads": 2 * len(batches) + 2, "waits": 0, "blocking uploads": 0, "float64": 0}
-
-
 def test_patches_of_a_batch_are_waited_for_once(on_gpu):
     model = on_gpu()
     points = [PatchPoint((3, 4, 5), (1, 2), (6, 7)), PatchPoint((3, 8, 5), (1, 2), (6, 7))]
@@ -199,33 +169,3 @@ def test_patches_of_a_batch_are_waited_for_once(on_gpu):
         patched_effects(model, points, z, np.array([0, 1]), torch.ones(2, *SHAPE), batch_tokens=3, done=batches.append)
     assert batches == [1, 1]
     assert all_of(devices.seen) == {"downloads": 2, "waits": 0, "blocking uploads": 0, "float64": 0}
-
-
-def test_gates_and_keys_lie_where_the_model_does(on_gpu, monkeypatch):
-    model, kept = on_gpu(), []
-    finish = engine_forwards.Extension.finish
-    monkeypatch.setattr(engine_forwards.Extension, "finish", lambda self: kept.append(finish(self)) or kept[-1])
-    with WatchedDevices():
-        engine = Engine(model, encode_task(model, task(), None), 60)
-        list(engine.run(PairMasks.of(np.repeat(masks(), 6, axis=0)), np.tile(np.arange(6), 6)))
-    assert kept
-    for stored in kept:
-        assert {where(t) for side in (stored.keys, stored.values) for t in side.values()} == {GPU}
-        # Which of them are tokens is known without asking the device.
-        assert where(stored.valid).type == "cpu"
-
-
-def test_log_probabilities_of_a_bfloat16_model_are_float32(on_gpu):
-    model = on_gpu(dtype="bfloat16")
-    tokens, attention_mask, reads = with_targets([(3, 4, 5), (6, 7)], [(8, 4), (9,)])
-    places = (torch.from_numpy(side) for side in (reads.row, reads.position))
-    with WatchedDevices() as devices:
-        with evaluating(model):
-            logits = logits_at(model, tokens, attention_mask, **dict(zip(("row", "position"), places, strict=True)))
-        assert (logits.dtype, logits.device) == (torch.bfloat16, GPU)
-        found = token_logprobs(model, tokens, attention_mask, reads).logprob
-        expected = logits.cpu().double().log_softmax(dim=1).numpy()
-    np.testing.assert_allclose(found, expected[range(3), reads.token], atol=2e-6)
-    # Rounded to bfloat16 they would be others.
-    assert (np.abs(found - torch.from_numpy(found).bfloat16().double().numpy()) > 1e-4).any()
-    assert devices.seen["float64"] == 0

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from cs_heads import check_model
 from cs_heads.cli import main
 from cs_heads.lens import fingerprint, load_model
-from tests.tiny import WORDS, make_hf_model
+from tests.tiny import make_hf_model
 
 TOKENS = torch.tensor([[1, 4, 5, 6]])
 
@@ -83,24 +83,6 @@ def test_weights_that_do_not_fit_are_refused_by_name(written, backend, change, c
     assert said in refusal(written(change=change, **config), backend)
 
 
-def test_missing_weights_of_gpt2_are_refused_too(written, backend):
-    assert "1 weight is missing (transformer.h.1.attn.c_attn.weight)" in refusal(
-        written("gpt2", without("h.1.attn.c_attn.weight")), backend
-    )
-
-
-def test_a_refusal_is_one_line_on_the_command_line(written, tmp_path, capfd):
-    task = tmp_path / "task.jsonl"
-    records = [{"prompt": f"{first} {second}", "target": " runs"} for first in WORDS[:8] for second in WORDS[:8]]
-    task.write_text("".join(json.dumps(record) + "\n" for record in records))
-    folder = written(change=without("layers.1."))
-    capfd.readouterr()
-    status = main(["find", "--model", str(folder), "--task", str(task)])
-    out, err = capfd.readouterr()
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "9 weights are missing (model.layers.1.input_layernorm.weight" in err
-
-
 def test_weights_too_large_for_a_dtype_are_refused(written):
     folder = written(change=with_value("model.norm.weight", 1e6))
     load_model(folder, device="cpu", dtype="bfloat16")
@@ -129,19 +111,6 @@ def test_a_weight_missing_from_a_shard_is_named(written, backend):
     tensors = load_file(holder)
     del tensors["model.layers.1.mlp.up_proj.weight"]
     save_file(tensors, holder, metadata={"format": "pt"})
-    assert "1 weight is missing (model.layers.1.mlp.up_proj.weight)" in refusal(folder, backend)
-
-
-def test_a_missing_shard_is_named(written, backend):
-    folder = written()
-    lost = save_shards(folder)[1]
-    lost.unlink()
-    assert lost.name in refusal(folder, backend)
-
-
-def test_a_weight_missing_from_a_bin_file_is_named(written, backend):
-    folder = written()
-    save_bin(folder, without("layers.1.mlp.up"))
     assert "1 weight is missing (model.layers.1.mlp.up_proj.weight)" in refusal(folder, backend)
 
 
@@ -229,9 +198,7 @@ def said_by_everyone(folder, capsys):
     "files",
     [
         {"adapter_config.json": json.dumps(ADAPTER), "adapter_model.safetensors": ""},
-        {"adapter_config.json": json.dumps(ADAPTER)},
         {"adapter_model.bin": ""},
-        {"adapters.safetensors": ""},
         {"style-lora.safetensors": ""},
         {"style.lora": ""},
     ],
@@ -244,40 +211,8 @@ def test_an_adapter_is_refused_by_name_and_not_left_out(written, files, alone, t
     for name, text in files.items():
         (folder / name).write_text(text)
     said = said_by_everyone(folder, capsys)
-    base = ", for 'someone/base'" if "adapter_config.json" in files else ""
-    assert f"it has an adapter ({', '.join(sorted(files))}{base}), which would be left out. Merge it" in said
+    assert f"it has an adapter ({', '.join(sorted(files))}), which would be left out. Merge it" in said
     assert "merge_and_unload" in said
-
-
-@pytest.mark.parametrize(
-    "file",
-    [
-        "adapter/adapter_config.json",
-        "lora/default/adapter_model.safetensors",
-        "checkpoint-10/adapter_model.safetensors",
-    ],
-)
-def test_an_adapter_in_a_folder_inside_is_said_not_to_be_applied(written, file):
-    folder = written()
-    (folder / file).parent.mkdir(parents=True)
-    (folder / file).write_text("")
-    with pytest.warns(
-        UserWarning, match=rf"^model '.*' is loaded without the adapter {file}: if it is meant, merge it"
-    ):
-        load_model(folder, device="cpu")
-
-
-def test_a_hub_name_with_an_adapter_is_refused_where_transformers_finds_it(tmp_path, monkeypatch):
-    config = tmp_path / "adapter_config.json"
-    config.write_text(json.dumps(ADAPTER))
-    asked = []
-    monkeypatch.setattr(
-        "transformers.utils.peft_utils.find_adapter_config_file",
-        lambda *of, **how: asked.append((of, how)) or str(config),
-    )
-    with pytest.raises(ValueError, match=r"it has an adapter \(adapter_config.json, for 'someone/base'\). Merge it"):
-        load_model("someone/adapted", device="cpu", revision="main")
-    assert asked == [(("someone/adapted",), {"revision": "main"})]
 
 
 def test_files_that_only_sound_like_an_adapter_change_nothing(written):

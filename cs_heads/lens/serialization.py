@@ -1,22 +1,21 @@
-"""A model sent to another process, and the ``ModelInfo`` of one that lives there."""
+"""A model copied, here or to another process, and the ``ModelInfo`` of one that lives there."""
 
 from __future__ import annotations
 
+import copy
 import io
-import sys
+import pickle
 from collections import ChainMap
+from collections.abc import Callable
 from contextvars import ContextVar
-from functools import cache, reduce
-from importlib import import_module
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from jaxtyping import Float
+from torch import Tensor
 
 from cs_heads.lens.fingerprint import fingerprint, settings_of
-from cs_heads.lens.forward import last_logits
 from cs_heads.lens.model import (
     HookedModel,
     InfoConfig,
@@ -25,14 +24,10 @@ from cs_heads.lens.model import (
     device_of,
     devices_of,
     end_tokens,
-    evaluating,
     vocabularies,
 )
 from cs_heads.lens.state import describe
 from cs_heads.lens.tokens import leading_tokens
-
-# Whose context variables may hang on a model; searching all modules would wake the sleeping ones.
-_SEARCHED = ("transformers", "transformer_lens")
 
 
 def model_info(model: HookedModel) -> ModelInfo:
@@ -65,23 +60,15 @@ def packed_model(model: HookedModel) -> bytes:
     A model that cannot be written so, for one because a hook on it holds an open file, raises ``ValueError``, and so
     does one that is split over several devices: it would arrive on one.
     """
-    import cloudpickle
-
     devices = devices_of(model)
     if len(devices) > 1:
         raise ValueError(
             f"model {model.cfg.model_name} cannot be sent to workers, it is split over {', '.join(map(str, devices))}: "
             "give a function that loads it split, and each worker loads its own"
         )
-
-    class Pickler(cloudpickle.Pickler):
-        dispatch_table: ClassVar[Any] = ChainMap(
-            {ContextVar: _reduce_context_variable}, cloudpickle.Pickler.dispatch_table
-        )
-
     buffer = io.BytesIO()
     try:
-        torch.save(model, buffer, pickle_module=SimpleNamespace(Pickler=Pickler, __name__="cloudpickle"))
+        torch.save(model, buffer, pickle_module=SimpleNamespace(Pickler=_pickler(), __name__="cloudpickle"))
     except Exception as error:  # whatever stands in the way of pickling some part of the model
         raise ValueError(
             f"model {model.cfg.model_name} cannot be sent to workers ({error}): give its name or folder, "
@@ -98,40 +85,49 @@ def unpacked_model(data: bytes, device: str) -> HookedModel:
     return model
 
 
+def copied_model(model: HookedModel) -> Any:
+    """A copy that shares nothing but the tokenizer: hooks and other functions in it work on modules of its own."""
+    tokenizer, held = getattr(model, "tokenizer", None), list[Any]()
+    memo: dict[int, Any] = {id(tokenizer): tokenizer}
+
+    def keep(value: Any) -> int | None:
+        if not isinstance(value, Tensor) and (value is not tokenizer or value is None):
+            return None
+        held.append(value)
+        return len(held) - 1
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, place: int) -> Any:
+            return copy.deepcopy(held[place], memo)
+
+    buffer = io.BytesIO()
+    _pickler(keep)(buffer).dump(model)
+    buffer.seek(0)
+    return Unpickler(buffer).load()
+
+
 def use_threads(n: int) -> None:
     """Compute with ``n`` threads from now on, in this process."""
     torch.set_num_threads(n)
 
 
-def sample_logits(model: HookedModel) -> Float[np.ndarray, "n vocab"]:
-    """Logits after a few fixed tokens, in float32: copies of a model are compared by these."""
-    n = min(8, context_length(model) or 8)
-    tokens = (torch.arange(3 * n).reshape(3, n) * 7919) % model.cfg.d_vocab
-    with evaluating(model):
-        return last_logits(model, tokens.tolist()).float().cpu().numpy()
+def _pickler(keep: Callable[[Any], int | None] | None = None) -> Any:
+    """A class that pickles functions by value; of what ``keep`` gives a number for, that number."""
+    import cloudpickle
 
+    class Pickler(cloudpickle.Pickler):
+        dispatch_table: ClassVar[Any] = ChainMap(
+            {ContextVar: _reduce_context_variable}, cloudpickle.Pickler.dispatch_table
+        )
 
-@cache
-def _path_to(variable: ContextVar[Any]) -> tuple[str, ...] | None:
-    """The module that holds a variable, and the names that lead to it there: its own, or that of what wraps it."""
-    for key, module in list(sys.modules.items()):
-        for name, value in list(vars(module).items()) if key.split(".")[0] in _SEARCHED else ():
-            if value is variable:
-                return module.__name__, name
-            if type(value).__module__ == module.__name__:
-                for inner, wrapped in getattr(value, "__dict__", {}).items():
-                    if wrapped is variable:
-                        return module.__name__, name, inner
-    return None
+        def persistent_id(self, value: Any) -> Any:
+            return None if keep is None else keep(value)
+
+    return Pickler
 
 
 def _reduce_context_variable(variable: ContextVar[Any]) -> tuple[Any, ...]:
-    """By where a module holds it: transformers' own hooks, which stand on a model that has run, refer to one."""
-    path = _path_to(variable)
-    if path is None:
-        raise TypeError(f"context variable {variable.name!r} is in no module")
-    return _follow, path
-
-
-def _follow(module: str, *names: str) -> Any:
-    return reduce(getattr, names, import_module(module))
+    """An empty one: transformers' own hooks, which stand on a model that has run, refer to one."""
+    if variable.get(None) is not None:
+        raise TypeError(f"context variable {variable.name!r} is set")
+    return partial(ContextVar, variable.name, default=None), ()

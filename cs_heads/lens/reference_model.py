@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack, redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -82,25 +82,12 @@ class PlainModel:
         with torch.no_grad():
             return self.model(tokens, use_cache=False).logits.float().log_softmax(dim=-1)
 
-    def logprobs_without(
-        self, tokens: Int[Tensor, "row pos"], heads: Sequence[Unit], n_heads: int
-    ) -> Float[Tensor, "row pos vocab"]:
+    def logprobs_without(self, tokens: Int[Tensor, "row pos"], heads: Sequence[Unit]) -> Float[Tensor, "row pos vocab"]:
         """Log-probabilities with one head off in each row: its slice of what the output projection takes is zeroed.
 
         A model whose output projections are not found raises ``ValueError``.
         """
-
-        def zero(layer: int, module: Any, arguments: Any) -> Any:
-            z = arguments[0].clone()
-            d_head = z.shape[-1] // n_heads
-            for row, head in enumerate(heads):
-                if head.layer == layer:
-                    z[row, :, head.index * d_head : (head.index + 1) * d_head] = 0
-            return (z, *arguments[1:])
-
-        with ExitStack() as stack:
-            for layer, module in enumerate(self._output_projections()):
-                stack.callback(module.register_forward_pre_hook(partial(zero, layer)).remove)
+        with zeroed(self._output_projections(), heads, self.config.num_attention_heads):
             return self.logprobs(tokens)
 
     def _output_projections(self) -> list[Any]:
@@ -116,3 +103,27 @@ class PlainModel:
                 f"({', '.join(_PROJECTIONS)})"
             )
         return found
+
+
+@contextmanager
+def zeroed(projections: Sequence[Any], heads: Sequence[Unit], n_heads: int) -> Iterator[None]:
+    """Zero one head in each row of a batch: its slice of what the output projection of its layer takes.
+
+    Args:
+        projections: The modules, by layer.
+        heads: The head of each row.
+        n_heads: Heads of a layer.
+    """
+
+    def zero(layer: int, module: Any, arguments: Any) -> Any:
+        z = arguments[0].clone()
+        d_head = z.shape[-1] // n_heads
+        for row, head in enumerate(heads):
+            if head.layer == layer:
+                z[row, :, head.index * d_head : (head.index + 1) * d_head] = 0
+        return (z, *arguments[1:])
+
+    with ExitStack() as stack:
+        for layer, module in enumerate(projections):
+            stack.callback(module.register_forward_pre_hook(partial(zero, layer)).remove)
+        yield
