@@ -23,13 +23,9 @@ def finding_side(task: Task) -> Task:
         ValueError: A task that was not split, or the confirming side of one.
     """
     check_is_task(task)
-    if task.role == "finding":
-        return task
-    raise ValueError(
-        f"task {task.name!r} is the confirming side of a split; find heads on the finding side"
-        if task.role == "confirming"
-        else _UNSPLIT.format(task.name)
-    )
+    if task.role == "confirming":
+        raise ValueError(f"task {task.name!r} is the confirming side of a split; find heads on the finding side")
+    return _split(task)
 
 
 def confirming_side(task: Task) -> Task:
@@ -44,11 +40,10 @@ def confirming_side(task: Task) -> Task:
     check_is_task(task)
     if task.role == "confirming":
         return task
-    if task.role == "whole":
-        raise ValueError(_UNSPLIT.format(task.name))
-    if task.held_out is None:
+    unseen = _split(task).held_out
+    if unseen is None:
         raise ValueError(f"task {task.name!r} has no held-out examples to confirm with")
-    return task.held_out
+    return unseen
 
 
 def distinct(
@@ -156,17 +151,21 @@ def _halves(task: Task, seed: int) -> tuple[Task, Task]:
     return searched, judged
 
 
-_UNSPLIT = (
-    "task {!r} is not split into examples to find heads with and unseen ones to confirm them: "
-    "finding, unseen = task.split(n=100, seed=0)"
-)
+def _split(task: Task) -> Task:
+    """The task itself; one that was not split raises ``ValueError``."""
+    if task.role == "whole":
+        raise ValueError(
+            f"task {task.name!r} is not split into examples to find heads with and unseen ones to confirm them: "
+            "finding, unseen = task.split(n=100, seed=0)"
+        )
+    return task
 
 
 def check_tasks(name: str, tasks: Any) -> list[Task]:
     """The tasks as a list; one task, or what is no list of tasks, raises ``ValueError``."""
     if isinstance(tasks, Task):
         raise ValueError(f"{name} must be a list of tasks, got one task")
-    listed = check_list(name, tasks, "tasks")
+    listed: list[Task] = check_list(name, tasks, "tasks")
     for task in listed:
         check_is_task(task)
     return listed

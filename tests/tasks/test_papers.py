@@ -3,8 +3,6 @@
 import json
 import os
 import sys
-import zipfile
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ import pytest
 from cs_heads.tasks import Example, builtin_tasks, entry_of, load_task, suites
 from cs_heads.tasks.openmath import BoxedAnswer, boxed
 from cs_heads.tasks.papers import PROTOCOL
-from tests.tasks.test_programs import HUMANEVAL, MBPP
 from tests.waiting import run_program
 
 
@@ -70,13 +67,6 @@ def test_every_benchmark_of_the_papers_is_listed_with_what_it_needs():
         assert listed[name].about
         assert "data_files" in listed[name].needs
     assert entry_of("blimp_adjunct_island").options == entry_of("lm-eval/anything").options
-
-
-def test_a_near_miss_is_helped():
-    with pytest.raises(ValueError, match="task 'gsm8' is unknown; did you mean 'gsm8k'"):
-        load_task("gsm8")
-    with pytest.raises(ValueError, match="task 'gsm8k' has no option shots; it has data_files, metric, filter"):
-        load_task("gsm8k", shots=3)
 
 
 @pytest.mark.parametrize("name", ["gsm8k/", "/gsm8k", "", "/", "lm-eval/", "bigbench/"])
@@ -180,30 +170,6 @@ def test_programs_are_read_from_the_hub(hub, sandbox):
     assert (len(task), len(task.held_out)) == (2, 4)
 
 
-def test_programs_have_the_options_of_the_code_tasks(tmp_path, sandbox):
-    rows = [
-        {"task_id": i, "text": f"Add {i}.", "code": "def f(a): return a", "test_list": ["assert f(0) == 0"] * 3}
-        for i in range(11, 19)
-    ]
-    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    given = {"n": 2, "data_files": tmp_path / "own.jsonl", "allow_code": True, "few_shot": 0}
-    narrow = load_task("mbpp", sandbox=replace(sandbox, seconds=2), **given)
-    assert narrow.identity == load_task("mbpp", sandbox=replace(sandbox, seconds=2), **given).identity
-    assert narrow.identity != load_task("mbpp", **given).identity
-    assert entry_of("humaneval_instruct").options == entry_of("humaneval_instruct").options
-
-
-@pytest.mark.parametrize("part", ["bio", "chem", "cyber"])
-def test_wmdp_reads_rows_of_the_hubs_form(tmp_path, part):
-    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
-    rows = [{"question": f"Is it {i}?", "choices": ["a", "b", "c", "d"], "answer": i % 4} for i in range(40)]
-    task = load_task(f"wmdp_{part}", n=20, data_files=write(tmp_path / "rows.jsonl", rows))
-    example = task.examples[0]
-    assert example.prompt.startswith("The following are multiple choice questions (with answers) about ")
-    assert example.prompt.endswith("?\nA. a\nB. b\nC. c\nD. d\nAnswer:")
-    assert example.target == f" {'ABCD'[int(example.prompt.split('Is it ')[1].split('?')[0]) % 4]}"
-
-
 # Suites
 
 
@@ -211,15 +177,6 @@ def test_wmdp_reads_rows_of_the_hubs_form(tmp_path, part):
 def test_every_task_of_a_suite_is_built_in(suite):
     assert len(suite) >= 2
     assert all(entry_of(name) is not None for name in suite)
-
-
-def test_a_suite_loads_its_tasks_in_order(tmp_path):
-    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
-    rows = [{"question": f"Is it {i}?", "choices": ["a", "b", "c", "d"], "answer": i % 4} for i in range(40)]
-    file = write(tmp_path / "rows.jsonl", rows)
-    tasks = suites.wmdp.load(n=12, seed=3, data_files=dict.fromkeys(suites.wmdp, file))
-    assert [(task.name, len(task), task.role) for task in tasks] == [(name, 12, "finding") for name in suites.wmdp]
-    assert tasks[0] == load_task("wmdp_bio", n=12, seed=3, data_files=file)
 
 
 @pytest.fixture
@@ -257,53 +214,12 @@ def test_the_general_suite_loads_from_files_of_the_authors_forms(loaded, tmp_pat
     assert found == dict.fromkeys(suites.general, ("choice", 30))
 
 
-def test_the_suite_of_numbers_loads_from_folders(loaded, tmp_path):
-    gsm8k, arithmetic = tmp_path / "gsm8k", tmp_path / "arithmetic"
-    for folder in (gsm8k, arithmetic):
-        folder.mkdir()
-    for split in ("train_first20", "test"):
-        write(gsm8k / f"{split}.jsonl", [{"question": f"{split} {i}?", "answer": f"#### {i}"} for i in range(20)])
-    numbers = ("two", "three", "four", "five")
-    names = [f"{number}_digit_{sign}" for number in numbers for sign in ("addition", "subtraction")]
-    for name in (*names, "two_digit_multiplication", "single_digit_three_ops"):
-        rows = [{"context": f"Q: {name} {i}?\n\nA:", "completion": f" {i}"} for i in range(3)]
-        write(arithmetic / f"{name}.jsonl", rows)
-    found = loaded(suites.math, data_files={"gsm8k": gsm8k, "arithmetic": arithmetic})
-    assert found == {"gsm8k": ("generation", 20), "arithmetic": ("completion", 30)}
-
-
-def test_the_suite_of_programs_loads_from_files(loaded, tmp_path, sandbox):
-    humaneval, mbpp = write(tmp_path / "humaneval.jsonl", HUMANEVAL), write(tmp_path / "mbpp.jsonl", MBPP)
-    files = {"humaneval_instruct": humaneval, "mbpp": mbpp}
-    assert loaded(suites.code, n=4, data_files=files, allow_code=True) == {
-        "humaneval_instruct": ("generation", 6),
-        "mbpp": ("generation", 10),
-    }
-
-
-def test_the_suite_of_language_takes_the_sets_of_blimp_that_there_are(loaded, real, tmp_path):
-    for source in (real / "data" / "blimp").glob("*.jsonl"):
-        head = source.read_text(encoding="utf-8").splitlines()[:40]
-        (tmp_path / source.name).write_text("\n".join(head), encoding="utf-8")
-    files = {"blimp": tmp_path, "swearing": real / "data" / "profanity" / "profanity_en.csv"}
-    with pytest.warns(UserWarning, match="'blimp': data_files have files for 8 of its 67 tasks, of which it is made"):
-        found = loaded(suites.language, data_files=files)
-    assert list(found) == list(suites.language)
-    assert found["blimp"] == ("choice", 8 * 40)
-
-
 def test_the_suite_of_hazards_loads_from_files(loaded, tmp_path):
     rows = [{"question": f"Is it {i}?", "choices": ["a", "b", "c", "d"], "answer": i % 4} for i in range(40)]
     files = dict.fromkeys(suites.wmdp, write(tmp_path / "rows.jsonl", rows))
     assert loaded(suites.wmdp, data_files=files) == dict.fromkeys(suites.wmdp, ("choice", 40))
     tasks = suites.wmdp.load(10, data_files=files, chat="auto", too_long="truncate")
     assert {(task.chat, task.too_long, task.held_out.too_long) for task in tasks} == {("auto", "truncate", "truncate")}
-
-
-def test_a_folder_without_a_set_of_blimp_is_refused(tmp_path):
-    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
-    with pytest.raises(ValueError, match=r"has no file for split 'train'; .* \(and so for all 67 tasks of 'blimp'\)"):
-        load_task("blimp", data_files=tmp_path)
 
 
 def test_a_suite_refuses_names_and_options_that_no_task_of_it_has():
@@ -353,18 +269,6 @@ def test_all_examples_have_the_same_worked_examples(tmp_path, problems):
         message = "shared must be False where no worked examples are shown; got shared=True and few_shot=0"
         with pytest.raises(ValueError, match=f"^{message}$"):
             load_task(name, **{**given, "few_shot": 0}, shared=True)
-
-
-def test_choices_are_asked_for_by_their_letters(tmp_path):
-    examples = [{"input": f"The {i} cats", "target_scores": {f"sleep {i}": 1, f"sleeps {i}": 0}} for i in range(60)]
-    file = tmp_path / "task.json"
-    file.write_text(json.dumps({"examples": examples}), encoding="utf-8")
-    task = load_task("bigbench/subject_verb_agreement", n=40, data_files=file, few_shot=0)
-    assert task.kind == "choice"
-    assert {example.target for example in task.examples} == {" A", " B"}
-    for example in task.examples:
-        right = example.prompt.split(f"\n{example.target.strip()}. ")[1].split("\n")[0]
-        assert right.startswith("sleep ")
 
 
 def test_a_row_that_comes_again_is_asked_once_whatever_the_letters_of_its_choices(tmp_path):
@@ -428,15 +332,6 @@ def test_of_sets_that_lie_side_by_side_the_one_that_is_named_is_read(checkout, n
 def test_another_set_is_not_taken_for_the_one_that_is_named(checkout, folder):
     with pytest.raises(ValueError, match=r"has no file .* in a folder named tense; it has .*task\.json: point data_"):
         load_task("bigbench/tense", data_files=checkout / folder)
-
-
-def test_a_packed_set_in_a_folder_is_read_as_the_archive(checkout, tmp_path):
-    (tmp_path / "packed").mkdir()
-    with zipfile.ZipFile(tmp_path / "packed" / "BIG-bench-main.zip", "w") as archive:
-        for file in checkout.rglob("task.json"):
-            archive.write(file, file.relative_to(tmp_path))
-    for folder in (tmp_path / "packed", tmp_path / "packed" / "BIG-bench-main.zip"):
-        assert asked_of(load_task("bigbench/tense", n=5, data_files=folder)) == ({"tense"}, 10)
 
 
 def test_a_set_that_is_not_on_the_hub_says_where_its_files_are():

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.tasks.data_files import FORMATS, DataFiles, File, Row, files_in, is_collection, rows_of
-from cs_heads.tasks.published import Form, form_of
+from cs_heads.tasks.published import MMLU_COLUMNS, form_of, hub_rows_of, mmlu
 
 SPLIT_NAMES: dict[str, tuple[str, ...]] = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev"),
-    "test": ("test",),
-    "dev": ("dev",),
 }
 """What the file of a split may be called, beside the split's own name."""
 
@@ -44,11 +42,6 @@ class Wanted:
         """Both splits, or the one."""
         return (self.split,) if self.shots in (None, self.split) else (self.split, str(self.shots))
 
-    @property
-    def form(self) -> Form:
-        """The form in which the files may come."""
-        return form_of(self.dataset, self.part)
-
 
 def read_splits(wanted: Wanted, data_files: DataFiles) -> dict[str, list[Row]]:
     """The rows of each split that a task reads, in the hub's columns.
@@ -58,16 +51,14 @@ def read_splits(wanted: Wanted, data_files: DataFiles) -> dict[str, list[Row]]:
     is missing or malformed, ``ValueError`` names it and says what is looked for: ``NoFileError`` where a folder or
     archive has none.
     """
-    if isinstance(data_files, Mapping):
-        if any(split not in data_files for split in wanted.splits):
-            raise ValueError(
-                f"data_files for task {wanted.task!r} must name the splits {', '.join(wanted.splits)}; "
-                f"got {', '.join(map(str, data_files)) or 'none'}"
-            )
-        chosen = {split: _files(wanted, split, data_files[split]) for split in wanted.splits}
-    else:
-        chosen = {split: _files(wanted, split, data_files) for split in wanted.splits}
-    return {split: _rows(wanted, files) for split, files in chosen.items()}
+    by_split = data_files if isinstance(data_files, Mapping) else dict.fromkeys(wanted.splits, data_files)
+    if any(split not in by_split for split in wanted.splits):
+        raise ValueError(
+            f"data_files for task {wanted.task!r} must name the splits {', '.join(wanted.splits)}; "
+            f"got {', '.join(map(str, by_split)) or 'none'}"
+        )
+    chosen = {split: _files(wanted, split, by_split[split]) for split in wanted.splits}
+    return {split: [row for file in files for row in _rows(wanted, file)] for split, files in chosen.items()}
 
 
 def _files(wanted: Wanted, split: str, paths: Any) -> list[File]:
@@ -75,51 +66,50 @@ def _files(wanted: Wanted, split: str, paths: Any) -> list[File]:
         return _named(wanted, split, paths) if is_collection(paths) else files_in(paths)
     if not isinstance(paths, Sequence) or not paths:
         raise ValueError(f"data_files must be a path, a list of paths, or these by split; got {paths!r}")
+    if len({is_collection(path) for path in paths}) > 1:
+        raise ValueError(
+            "data_files lists files beside folders or archives, so that worked examples could be what is asked; "
+            'name them by split, {"test": [...], "train": [...]}'
+        )
     return [file for path in paths for file in _files(wanted, split, path)]
 
 
 def _named(wanted: Wanted, split: str, folder: str | Path) -> list[File]:
     """The files of a split in a folder: named after task and split, or after either where that tells enough."""
-    there = files_in(folder)
+    there = [file for file in files_in(folder) if file.path.suffix.lower() in (*FORMATS, ".zip")]
     files = _of_set(wanted, folder, [file for file in there if file.path.suffix.lower() in FORMATS])
-    endings = tuple(dict.fromkeys((split, *SPLIT_NAMES.get(split, ()))))
-    both = [[f"{name}_{end}" for end in endings] for name in wanted.names]
-    for stems in (*both, wanted.names, endings):
-        for stem in map(_plain, stems):
-            found = [file for file in files if stem in (_plain(file.path.stem), _plain("_".join(file.path.parts[-2:])))]
+    ends = tuple(dict.fromkeys((split, *SPLIT_NAMES.get(split, ()))))
+    both = [f"{name}_{end}" for name in wanted.names for end in ends]
+
+    def whole(stem: str) -> list[File]:
+        return [file for file in files if stem in (_plain(file.path.stem), _plain("_".join(file.path.parts[-2:])))]
+
+    def begun(stem: str) -> list[File]:
+        # hellaswag_val_full, train_first1000: a part of a split says so after the split's name.
+        return [file for file in files if _begins(file, stem)]
+
+    for find, stems in ((whole, both), (whole, wanted.names), (whole, ends), (begun, both), (begun, ends)):
+        for found in filter(None, (find(_plain(stem)) for stem in stems)):
             # A split's name alone is that of many data sets.
-            if found and (stems is not endings or len({file.path.parent for file in found}) == 1):
+            if stems is not ends or len({file.path.parent for file in found}) == 1:
                 return found
-    # hellaswag_val_full, train_first1000: a part of a split says so after the split's name.
-    for stems in (*both, endings):
-        found = [file for file in files if any(_begins(file, stem) for stem in map(_plain, stems))]
-        if found and (stems is not endings or len({file.path.parent for file in found}) == 1):
-            return found
     within = f" in a folder named {wanted.folders[0]}" if wanted.folders else ""
+    has = f"{', '.join(file.name for file in there[:3])}{' and more' if there[3:] else ''}"
+    instead = f"; it has {has}: point data_files= at what is meant" if there else ""
     raise NoFileError(
         f"data_files for task {wanted.task!r}: {str(folder)!r} has no file for split {split!r}; looked for "
         f"{', '.join(f'{name}_{split}' for name in wanted.names[:3])}, {' or '.join((*wanted.names[:3], split))}, "
-        f"ending in {', '.join(FORMATS)}{within}{_could_be(there)}"
+        f"ending in {', '.join(FORMATS)}{within}{instead}"
     )
 
 
 def _of_set(wanted: Wanted, folder: str | Path, files: list[File]) -> list[File]:
     """The files of a set among those of other sets: in a folder of its name, or named after it themselves."""
-    if not wanted.folders:
-        return files
     given = Path(folder).expanduser().resolve()
-    if _plain(given.stem if given.is_file() else given.name) in wanted.folders:
+    if not wanted.folders or _plain(given.stem if given.is_file() else given.name) in wanted.folders:
         return files
     own = [file for file in files if any(_plain(part) in wanted.folders for part in file.path.parts[:-1])]
     return own or [file for file in files if any(_begins(file, name) for name in wanted.folders)]
-
-
-def _could_be(files: list[File]) -> str:
-    """What a folder has that may be pointed at."""
-    kinds = (*FORMATS, ".zip")
-    named = [file.name for file in files if file.path.suffix.lower() in kinds]
-    more = f" and {len(named) - 3} more" if named[3:] else ""
-    return f"; it has {', '.join(named[:3])}{more}: point data_files= at what is meant" if named else ""
 
 
 def _begins(file: File, stem: str) -> bool:
@@ -131,19 +121,11 @@ def _plain(name: str) -> str:
     return name.lower().replace("-", "_").rsplit(".", 1)[0]
 
 
-def _rows(wanted: Wanted, files: list[File]) -> list[Row]:
-    found: list[Row] = []
-    for file in files:
-        rows = _converted(wanted, file)
-        _check_alike(file.name, rows, (found or rows)[0])
-        found += rows
-    return found
-
-
-def _converted(wanted: Wanted, file: File) -> list[Row]:
-    rows = rows_of(file, wanted.form.columns)
+def _rows(wanted: Wanted, file: File) -> list[Row]:
+    convert = form_of(wanted.dataset, wanted.part)
+    rows = rows_of(file, MMLU_COLUMNS if convert is mmlu else None)
     try:
-        return wanted.form.convert(rows)
+        return hub_rows_of(rows, convert)
     except LookupError as error:
         raise ValueError(
             f"data file {file.name!r} has not the columns of task {wanted.task!r}: {error}; its first row has "
@@ -151,24 +133,3 @@ def _converted(wanted: Wanted, file: File) -> list[Row]:
         ) from error
     except ValueError as error:
         raise ValueError(f"data file {file.name!r}: {error}") from error
-
-
-def _check_alike(name: str, rows: list[Row], first: Row) -> None:
-    """Refuse what would be read as the answer "None": a column that is missing in a row, or holds something else."""
-    for number, row in enumerate(rows):
-        if row.keys() != first.keys():
-            raise ValueError(
-                f"data file {name!r}, record {number}: has the columns {', '.join(map(str, row))}, and the first "
-                f"record {', '.join(map(str, first))}; every record must have the same"
-            )
-        for column, value in row.items():
-            if None not in (value, first[column]) and _sort(value) is not _sort(first[column]):
-                raise ValueError(
-                    f"data file {name!r}, record {number}: column {column!r} holds {value!r:.60}, and in the first "
-                    f"record {first[column]!r:.60}; every record must hold the same kind of value"
-                )
-
-
-def _sort(value: Any) -> type:
-    """The type that a column of such values has; whole numbers and others go together."""
-    return float if type(value) is int else type(value)
