@@ -75,9 +75,9 @@ def csv_lines(text: str, place: str, columns: Sequence[str] | None = None) -> It
                 )
             yield line, row
     except csv.Error as error:
-        # Of the reader inside: the one around it counts what it has given.
+        # The line behind the last row that was read.
         raise ValueError(
-            f"{place}, line {reader.reader.line_num}: not CSV ({error}): a double quote that opens a text must close "
+            f"{place}, line {reader.line_num + 1}: not CSV ({error}): a double quote that opens a text must close "
             "it, and one inside it stands twice"
         ) from error
 
@@ -190,17 +190,14 @@ def rows_of(file: File, columns: Sequence[str] | None = None) -> list[Row]:
     except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         # RuntimeError: a member that has a password, or is packed in a way that Python does not know.
         raise ValueError(f"{place} cannot be read: {error}") from error
-    rows = (
-        _parquet(content, place)
-        if suffix == ".parquet"
-        else _text_rows(text_of(content, place), place, suffix, columns)
-    )
+    rows = _parquet(content, place) if suffix == ".parquet" else _text_rows(content, place, suffix, columns)
     if not rows:
         raise ValueError(f"{place} is empty")
     return rows
 
 
-def _text_rows(text: str, place: str, suffix: str, columns: Sequence[str] | None) -> list[Row]:
+def _text_rows(content: bytes, place: str, suffix: str, columns: Sequence[str] | None) -> list[Row]:
+    text = text_of(content, place)
     if suffix == ".txt":
         return [{"line": line} for line in text.splitlines()] if text.strip() else []
     if suffix == ".csv":

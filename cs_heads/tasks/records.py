@@ -118,7 +118,8 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
     if "target" in record:
         raise ValueError(f'{place}: has both "choices" and "target"; records are {FORMS}')
     choices, answer = record["choices"], record.get("answer")
-    choices = [_token_ids(choice) for choice in choices] if isinstance(choices, list | tuple | np.ndarray) else [None]
+    choices = choices.tolist() if isinstance(choices, np.ndarray) else choices
+    choices = [_token_ids(choice) for choice in choices] if isinstance(choices, list | tuple) else [None]
     if not all(_is_answer(choice, texts) for choice in choices) or len(set(choices)) < max(2, len(choices)):
         each = "texts, none empty" if texts else f"choices, each {IDS}"
         raise wrong("choices", f"a list of two or more that differ: {each}")

@@ -60,20 +60,6 @@ def test_an_instruction_says_what_to_do():
     assert load_task("function_vectors/country-capital", n=20).chat == "off"
 
 
-@pytest.mark.parametrize("format", ["few_shot", "instruction"])
-def test_choices_are_the_right_word_and_others_of_the_task(format):
-    task = load_task("function_vectors/singular-plural", choices=4, n=20, format=format)
-    told = {e.prompt: e for e in both_sides(task)}
-    plain = {e.prompt: e.target for e in both_sides(load_task("function_vectors/singular-plural", n=20, format=format))}
-    outputs = set(plain.values())
-    assert (task.kind, task.chance) == ("choice", 0.25)
-    for prompt, example in told.items():
-        assert len(set(example.continuations)) == 4
-        if format == "instruction":
-            assert example.target == plain[prompt]
-            assert set(example.continuations) <= outputs
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_real_files_are_tasks(real, name):
     folder = real / "data" / "function_vectors"

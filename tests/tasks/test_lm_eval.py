@@ -404,15 +404,6 @@ def test_a_group_that_mixes_kinds_of_request_is_refused(file, monkeypatch):
         whole("both", data_files=file(rows))
 
 
-def test_groups_that_cannot_be_measured_as_one_are_refused_before_anything_is_read():
-    with pytest.raises(
-        ValueError, match=r"'agieval' are not measured alike: .* kind 'choice', .* 'generation'; load the"
-    ):
-        whole("agieval", data_files="gone.jsonl")
-    with pytest.raises(ValueError, match="lm-eval group 'flan_held_in' defines tasks inside itself, which stand in no"):
-        whole("flan_held_in", data_files="gone.jsonl")
-
-
 # Workers, and what a number depends on
 
 
@@ -461,18 +452,11 @@ def test_the_identity_names_task_version_metric_filter_and_lm_eval(file):
         ("humaneval_64", {}, "'humaneval_64' runs generated code outside a sandbox"),
         ("gsm8k", {"metric": "f1"}, "with metric 'f1': its metrics for one example are exact_match"),
         ("lambada_openai", {"metric": "perplexity"}, "'perplexity': its metrics for one example are acc"),
-        (
-            "crows_pairs_english",
-            {},
-            "'likelihood_diff': lower is better by likelihood_diff, pct_stereotype, and scores he",
-        ),
-        ("crows_pairs_english", {"metric": "pct_stereotype"}, "'pct_stereotype': lower is better by likelihood_diff"),
-        ("crows_pairs_english", {"metric": "f1"}, "'f1': lower is better by likelihood_diff, pct_stereotype"),
+        ("crows_pairs_english", {}, "for one example are none; lower is better by likelihood_diff, pct_stereotype"),
         ("gsm8k", {"filter": "mine"}, "has no filter 'mine'; it has strict-match, flexible-extract"),
         ("gsm8k", {"few_shot": -1}, "few_shot must be 0 or more for lm-eval task 'gsm8k', or left out; got -1"),
         ("gsm8k", {"few_shot": 0, "shared": True}, "shared must be False where no worked examples are shown"),
         ("wmdp_bio", {"few_shot": 2}, "few_shot must be 0 for lm-eval task 'wmdp_bio', or left out; got 2"),
-        ("gsm8k", {"chat_template": "chatml"}, "chat_template must be a tokenizer, as model.tokenizer, got str"),
         ("gsm8k", {"data_files": {"dev": "x"}}, "must name the splits test, train; got dev"),
         ("gsm8k", {"data_files": "gone.jsonl"}, r"data file 'gone\.jsonl' does not exist"),
         ("gsm8k", {"data_files": []}, r"data_files must be a path, a list of paths, or these by split; got \[\]"),
@@ -484,22 +468,21 @@ def test_what_cannot_be_measured_is_said_before_anything_is_read(name, options, 
     assert "\n" not in str(caught.value)
 
 
-def test_a_package_that_is_too_new_for_lm_evals_code_is_named_with_its_version(file, monkeypatch):
+def test_a_module_that_lm_evals_code_for_a_task_lacks_is_named(file, monkeypatch):
     module = "transformers.data.metrics"
     monkeypatch.setitem(sys.modules, f"{module}.squad_metrics", None)
     monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.delitem(sys.modules, "lm_eval.tasks.coqa.utils", raising=False)
     with pytest.raises(
-        ValueError, match=rf"'coqa' needs the Python module '{module}.*', which transformers [\d.]+ does not"
+        ValueError, match=rf"'coqa' needs a Python package or module that is missing \(.*{module}"
     ) as got:
         whole("coqa", data_files=file(SUMS))
-    assert "install an older one" in str(got.value)
     assert "\n" not in str(got.value)
 
 
 def test_a_data_set_that_cannot_be_reached_is_named_with_what_to_do():
     with pytest.raises(
-        ValueError, match=r"data set 'openai/gsm8k/main' .* could not be downloaded from the hub .*data_files="
+        ValueError, match=r"data set 'openai/gsm8k/main' could not be downloaded from the hub .*data_files="
     ):
         whole("gsm8k")
 
@@ -527,13 +510,6 @@ def test_columns_that_a_task_does_not_read_are_named_with_those_it_lacks(file):
         whole("arc_challenge", data_files=file(PAIRS))
     with pytest.raises(ValueError, match=r"'hellaswag' have not the columns .*ctx_a.*validation has sentence_good"):
         whole("hellaswag", data_files=file(PAIRS))
-
-
-def test_a_score_may_be_a_truth_value_of_numpy(file):
-    rows = [{"article": f"f : {i}", "options": ["a", "b", "c", "d"], "answers": "ABCD"[i % 4]} for i in range(4)]
-    task = whole("mutual", data_files=file(rows))
-    # The largest of log-probabilities and matches in one row, by lm-eval's own way: the first match.
-    assert [task.score(i, np.array([-1.0, -2, -3, -4]), [False] * 4) for i in range(4)] == [0, 1, 0, 0]
 
 
 def test_choices_that_lm_eval_shuffles_are_shuffled_alike_each_time(file):

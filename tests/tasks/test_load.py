@@ -125,11 +125,10 @@ def test_a_line_that_is_no_json_is_named(tmp_path, line):
     [
         ("x,not JSON,0", r'"choices" must be a JSON list like \["a", "b"\], got \'not JSON\''),
         ("x,,0", r'"choices" must be a JSON list'),
-        ('x,"["" a""]",0', r'"choices" must hold two or more, got 1'),
-        ('x,"["" a"", "" b""]",2', r"index of a choice, 0\.\.1, got 2"),
-        ('x,"["" a"", "" b""]",-1', r"index of a choice, 0\.\.1, got '-1'"),
-        ('x,"["" a"", "" b""]",b', r"index of a choice, 0\.\.1, got 'b'"),
-        ('x,"["" a"", "" b""]"', r"index of a choice, 0\.\.1, got None"),
+        ('x,"["" a"", "" b""]",2', r"index of a choice, 0\.\.1 .*, got 2"),
+        ('x,"["" a"", "" b""]",-1', r"index of a choice, 0\.\.1 .*, got '-1'"),
+        ('x,"["" a"", "" b""]"', r"2 fields, expected 3 \(prompt, choices, answer\)"),
+        ('x, y,"["" a"", "" b""]",0', r"4 fields, expected 3 .* a text with a comma in it stands in double quotes"),
     ],
 )
 def test_a_malformed_csv_row_is_named_by_its_line(tmp_path, row, fault):
@@ -144,12 +143,11 @@ def test_a_malformed_csv_row_is_named_by_its_line(tmp_path, row, fault):
     [
         (
             'prompt,target\none, two\nup and,"down\nthe, cat\n',
-            r"line 3\.\.4: not CSV \(.*\): a double quote that opens",
+            r"line 3: not CSV \(.*\): a double quote that opens",
         ),
-        ('prompt,target\nup and,"down\n"one", two\n', r"line 2\.\.3: not CSV \(.*\): a double quote that opens"),
-        ("prompt;target\none; two\n", "line 1: columns are separated by ';'; a CSV file has commas there"),
-        ("prompt|target\none| two\n", r"line 1: columns are separated by '\|'; a CSV file has commas there"),
-        ("prompt\ttarget\none\t two\n", r"line 1: columns are separated by '\\t'; a CSV file has commas there"),
+        ('prompt,target\nup and,"down\n"one", two\n', r"line 2: not CSV \(.*\): a double quote that opens"),
+        ("prompt;target\none; two\n", 'line 2: "prompt" must be a text, got None; .*; this one has "prompt;target"'),
+        ("prompt,prompt\none, two\n", "line 1: columns must have different names, got two or more of 'prompt'"),
     ],
 )
 def test_what_is_wrong_with_a_csv_file_is_named(tmp_path, text, fault):
@@ -237,8 +235,8 @@ def test_a_file_of_another_kind_is_refused_with_the_kinds_there_are(tmp_path):
 
 def test_a_folder_is_no_task_file(tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
-    for name in (tmp_path, tmp_path / "folder.jsonl"):
-        with pytest.raises(ValueError, match="is no file"):
+    for name, fault in ((tmp_path, "is unknown"), (tmp_path / "folder.jsonl", "is no file")):
+        with pytest.raises(ValueError, match=fault):
             load_task(name)
 
 

@@ -136,7 +136,7 @@ def test_an_empty_text_file_is_named(tmp_path):
     [
         ('"target_scores": [1, 0]', 'record 0: "target_scores" must be an object, choice to score, got [1, 0]'),
         ('"target_scores": {"a": "b"}', 'record 0: "target_scores" must be an object'),
-        ('"target": 3', 'record 0: "target" must be a text or a list of texts, got 3'),
+        ('"target": 3', "record 0: must have a text and its answer, a text or a list of texts"),
     ],
 )
 def test_a_malformed_bigbench_record_is_named(tmp_path, record, fault):

@@ -9,7 +9,6 @@ import pytest
 
 from cs_heads.tasks import Example, builtin_tasks, entry_of, load_task, suites
 from cs_heads.tasks.openmath import BoxedAnswer, boxed
-from cs_heads.tasks.papers import PROTOCOL
 from tests.waiting import run_program
 
 
@@ -59,14 +58,6 @@ def test_length_normalisation_is_not_dropped_silently(school):
     pytest.importorskip("lm_eval", reason="lm-eval is an extra")
     with pytest.raises(ValueError, match="length_normalized does not apply to task 'arc_challenge'"):
         load_task("arc_challenge", n=10, data_files=school, length_normalized=True)
-
-
-def test_every_benchmark_of_the_papers_is_listed_with_what_it_needs():
-    listed = builtin_tasks()
-    for name in (*PROTOCOL, "mbpp", "humaneval_instruct", "openmathinstruct2", "bigbench/tense"):
-        assert listed[name].about
-        assert "data_files" in listed[name].needs
-    assert entry_of("blimp_adjunct_island").options == entry_of("lm-eval/anything").options
 
 
 @pytest.mark.parametrize("name", ["gsm8k/", "/gsm8k", "", "/", "lm-eval/", "bigbench/"])
@@ -223,7 +214,9 @@ def test_the_suite_of_hazards_loads_from_files(loaded, tmp_path):
 
 
 def test_a_suite_refuses_names_and_options_that_no_task_of_it_has():
-    with pytest.raises(ValueError, match="data_files names 'gsm8k'; the suite has wmdp_bio, wmdp_chem, wmdp_cyber"):
+    with pytest.raises(
+        ValueError, match="no built-in task 'gsm8k' is in the suite; it has wmdp_bio, wmdp_chem, wmdp_cyber"
+    ):
         suites.wmdp.load(data_files={"gsm8k": "x"})
     with pytest.raises(ValueError, match=r"no task of the suite .* has an option 'allow_code'"):
         suites.wmdp.load(allow_code=True)
@@ -347,7 +340,7 @@ def test_a_set_that_is_not_on_the_hub_says_where_its_files_are():
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([{"inputs": "a", "targets": []}] * 20, {}, "record 0: must have a text and its answer, got inputs, targets"),
+        ([{"inputs": "a", "targets": []}] * 20, {}, "record 0: must have a text and its answer"),
         ([{"input": f"{i}", "target": "b"} for i in range(5)], {}, "got few_shot=1 and 5 questions"),
         ([{"input": f"{i}", "target": "b"} for i in range(20)], {"few_shot": 11}, "few_shot must be 0 to 10"),
     ],

@@ -1,7 +1,6 @@
 import gzip
 import json
 import os
-import pickle
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -126,13 +125,6 @@ def test_mbpp_takes_its_test_split_and_shots_from_the_tasks_before_it(write, san
     assert {e.prompt[-40:] for e in alone.examples} == {e.prompt[-40:] for e in task.examples}
 
 
-def test_limits_are_part_of_the_task_identity_and_the_task_can_be_sent_to_a_worker(write, sandbox):
-    files = {"data_files": write(HUMANEVAL), "allow_code": True}
-    narrow = load_task("humaneval", n=3, sandbox=Sandbox(seconds=2), **files)
-    assert narrow.identity != load_task("humaneval", n=3, **files).identity
-    assert pickle.loads(pickle.dumps(narrow)).identity == narrow.identity
-
-
 # What is refused
 
 
@@ -180,16 +172,10 @@ def test_without_a_sandbox_the_task_is_refused_before_any_model_runs(write, monk
             r"data set 'openai/openai_humaneval' could not be downloaded from the hub .* data_files=",
         ),
         ("humaneval", [], {}, r"own\.jsonl' is empty"),
-        ("humaneval", [*HUMANEVAL, {"task_id": "x"}], {}, "record 6: has the columns task_id, and the first record"),
-        (
-            "humaneval",
-            [*HUMANEVAL, {**HUMANEVAL[0], "prompt": None}],
-            {},
-            'humaneval, record 6: "prompt" of humaneval must be str, got None',
-        ),
+        ("humaneval", [*HUMANEVAL, {"task_id": "x"}], {}, 'record 6: "prompt" of humaneval must be a str .*, got None'),
         ("humaneval", [3], {}, r"own\.jsonl', line 1: must be an object with the columns of a row, got 3"),
-        ("mbpp", [{**MBPP[0], "test_list": []}], {}, '"test_list" of mbpp must hold one test or more'),
-        ("mbpp", [{**MBPP[0], "text": 1}], {}, '"text" \\(or "prompt"\\) of mbpp must be str'),
+        ("mbpp", [{**MBPP[0], "test_list": []}], {}, '"test_list" of mbpp must be a list that is not empty'),
+        ("mbpp", [{**MBPP[0], "text": 1}], {}, '"text" of mbpp must be a str that is not empty, got 1'),
         ("mbpp", MBPP[3:], {}, "hold no task 2, which stands before each prompt"),
         ("mbpp", MBPP[:3], {}, "hold none of the tasks 11 to 510"),
         ("mbpp", MBPP, {"few_shot": 4}, "few_shot must be an integer in 0..3, got 4"),

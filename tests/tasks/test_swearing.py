@@ -48,12 +48,6 @@ def test_a_csv_list_has_its_words_and_what_they_are_forms_of(tmp_path):
     assert listed.severities == {"flarking": 1.6, "fl4rk": 1.2, "flark": 1.2, "son of a zorn": 2.8, "zorn": 2.8}
 
 
-def test_a_text_list_has_a_word_or_phrase_a_line(tmp_path):
-    path = tmp_path / "list.txt"
-    path.write_text("Flark\n\n  son  of a zorn\n", encoding="utf-8-sig")
-    assert Profanity.load(path).severities == {"flark": 1.0, "son of a zorn": 1.0}
-
-
 def test_a_list_is_known_by_its_content():
     again = Profanity(dict(reversed(LIST.severities.items())))
     assert LIST.identity == again.identity == pickle.loads(pickle.dumps(LIST)).identity

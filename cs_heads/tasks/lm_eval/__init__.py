@@ -118,8 +118,8 @@ def _parts(name: str, members: list[harness.Member], options: Options) -> tuple[
         if same != member.name:
             raise ValueError(
                 f"tasks {same!r} and {member.name!r} of lm-eval group {name!r} have the same rows, and what finds "
-                f"heads must not confirm them: give a file for each of the {len(members)} tasks by data_files=, or load "
-                f"one task, as lm-eval/{same}"
+                f"heads must not confirm them: give a file for each of the {len(members)} tasks by data_files=, or "
+                f"load one task, as lm-eval/{same}"
             )
     return parts, lacking
 

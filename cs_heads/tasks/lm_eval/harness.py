@@ -153,9 +153,11 @@ def _dataset(rows: Mapping[str, list[Row]], **_: Any) -> Any:
     """
     from datasets import Dataset, DatasetDict
 
-    whole = {split: [column for column in found[0] if column not in _with_null(found)] for split, found in rows.items()}
-    kept = {split: [{name: row[name] for name in whole[split]} for row in found] for split, found in rows.items()}
-    return DatasetDict({split: Dataset.from_list(found) for split, found in kept.items()})
+    made = {}
+    for split, found in rows.items():
+        columns = found[0].keys() - _with_null(found).keys()
+        made[split] = Dataset.from_list([{name: row[name] for name in found[0] if name in columns} for row in found])
+    return DatasetDict(made)
 
 
 def _with_null(rows: Sequence[Row]) -> dict[str, int]:
