@@ -156,9 +156,9 @@ def _texts(row: Row, number: int) -> tuple[str, str, str]:
     problem, solution, answer = (row.get(column) for column in COLUMNS)
     answer = str(answer) if isinstance(answer, int | float) and not isinstance(answer, bool) else answer
     texts = (problem, solution, answer)
-    if not all(isinstance(text, str) for text in texts) or not solution.strip():
+    if not all(isinstance(text, str) for text in texts) or not str(solution).strip():
         raise ValueError(
             f"openmathinstruct2, record {number}: must have the texts {', '.join(COLUMNS)}, a solution that is not "
             f"empty; got {str(texts)[:120]}"
         )
-    return texts
+    return str(problem), str(solution), str(answer)

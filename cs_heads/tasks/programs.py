@@ -226,7 +226,7 @@ def _scorer(form: str, allow_code: bool | None, unsafe_code: bool, sandbox: Sand
     return PassesTests(form, bool(allow_code) or unsafe_code, replace(sandbox, unsafe=sandbox.unsafe or unsafe_code))
 
 
-def _records(form: str, data_files: DataFiles | None, shown: str | None) -> list[Record]:
+def _records(form: str, data_files: DataFiles | None, shown: str | None) -> Sequence[Record]:
     """The records of the test split, those of the split that worked examples come from before them, checked."""
     (dataset, part), files = FORMS[form].dataset, FORMS[form].files
     if data_files is None:
@@ -237,7 +237,7 @@ def _records(form: str, data_files: DataFiles | None, shown: str | None) -> list
     for number, row in enumerate(rows):
         # The sanitized file of MBPP has another name for the text.
         asked = {"text" if "text" in row else "prompt": str}
-        for name, kind in (asked | FORMS[form].fields).items():
+        for name, kind in {**asked, **FORMS[form].fields}.items():
             if not isinstance(row.get(name), kind) or row[name] == []:
                 raise ValueError(
                     f'{place}, record {number}: "{name}" of {form} must be a {kind.__name__} that is not empty, '

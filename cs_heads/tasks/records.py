@@ -123,7 +123,7 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
     if not all(_is_answer(choice, texts) for choice in choices) or len(set(choices)) < max(2, len(choices)):
         each = "texts, none empty" if texts else f"choices, each {IDS}"
         raise wrong("choices", f"a list of two or more that differ: {each}")
-    if not _is_integer(answer) or not 0 <= answer < len(choices):
+    if answer is None or not _is_integer(answer) or not 0 <= answer < len(choices):
         raise wrong("answer", f"the index of a choice, 0..{len(choices) - 1} (true and false are none)")
     return "choice", _example(place, prompt, tuple(choices), int(answer), **more)
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from cs_heads.arguments import check_integer, check_one_of, check_seed
 from cs_heads.files import read_json
@@ -170,7 +171,9 @@ def load(
         others = [other for other in questions if tails(other) and tails(word).isdisjoint(tails(other))]
         records.append(with_distractors(rng, prompt, rng.choice(answers), others, choices))
     stop = ["\n"] if worked else []
-    written = {"scorer": RhymeScorer(), "max_new_tokens": max_new_tokens, "stop": stop} if choices is None else {}
+    written: dict[str, Any] = (
+        {"scorer": RhymeScorer(), "max_new_tokens": max_new_tokens, "stop": stop} if choices is None else {}
+    )
     task = Task.from_records(records, "rhyming", **written)
     task = asking(task, (f"a rhyme with {word}" for word in questions))
     finding = first_to_find(task, len(rows("rhyming-paper")[0]), n, seed) if by_paper else task.split(n, seed)[0]

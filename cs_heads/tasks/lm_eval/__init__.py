@@ -88,11 +88,11 @@ def whole(
             f"is made; left out: {left_out}",
             stacklevel=3,
         )
-    first, scorers = next(iter(parts.values())), [part.scorer for part in parts.values()]
+    first, scorers = next(iter(parts.values())), list[Any](part.scorer for part in parts.values())
     for member_name, part in parts.items():
         for what in ("max_new_tokens", "stop"):
             _check_same(name, what, (next(iter(parts)), getattr(first, what)), (member_name, getattr(part, what)))
-    scorer: Any = replace(first.scorer, rules=tuple(rule for each in scorers for rule in each.rules))
+    scorer: Any = replace(scorers[0], rules=tuple(rule for each in scorers for rule in each.rules))
     examples = tuple(example for part in parts.values() for example in part.examples)
     return replace(first, name=f"lm-eval/{name}", examples=examples, scorer=scorer)
 
