@@ -42,7 +42,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.record import Record
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
-from cs_heads.tasks.sides import check_is_task
+from cs_heads.tasks.splits import check_is_task
 from cs_heads.units import Grid
 
 SHARES = (0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)

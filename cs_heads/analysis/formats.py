@@ -30,7 +30,7 @@ from cs_heads.experiment.baseline import is_universal
 from cs_heads.progress import one_bar
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
-from cs_heads.tasks.sides import check_tasks
+from cs_heads.tasks.splits import check_tasks
 from cs_heads.units import as_heads
 
 Kind = Literal["format", "knowledge", "full form", "some letters", "universal", "control", "none", "unclear"]

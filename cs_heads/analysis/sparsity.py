@@ -35,7 +35,7 @@ from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
-from cs_heads.tasks.sides import check_is_task
+from cs_heads.tasks.splits import check_is_task
 from cs_heads.units import HeadLike, Unit
 
 

@@ -47,7 +47,7 @@ from cs_heads.tasks import Task, confirming_side
 from cs_heads.tasks.chat import template_identity
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.scorer import characters
-from cs_heads.tasks.sides import check_is_task
+from cs_heads.tasks.splits import check_is_task
 from cs_heads.tasks.task import Scoring
 from cs_heads.trial import is_tried
 from cs_heads.units import Grid

@@ -17,7 +17,7 @@ from typing import Any
 from cs_heads.arguments import check_seed
 from cs_heads.tasks.example import Example, questions_of, right_of
 from cs_heads.tasks.load import load_task, names_of
-from cs_heads.tasks.sides import check_is_task
+from cs_heads.tasks.splits import check_is_task
 from cs_heads.tasks.task import Task
 from cs_heads.text import Text
 

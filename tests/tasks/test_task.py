@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cs_heads.tasks import Example, Task, confirming_side, control_side, finding_side, search_control
 from cs_heads.tasks.scorer import characters
-from cs_heads.tasks.sides import distinct
+from cs_heads.tasks.splits import distinct
 
 CHOICE = {"prompt": "The king", "choices": [" aa", " bbbb bbbb"], "answer": 1}
 
