@@ -1086,7 +1086,7 @@ _TASKS = [
     ),
     *_bugs(
         "tasks",
-        "tasks/sides.py",
+        "tasks/splits.py",
         "tasks/test_task.py",
         (
             "a control is judged with the half that was searched with",

@@ -30,7 +30,7 @@ from cs_heads.settings import SCREENS, Settings, SettingsArguments
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.tasks.controls import MIN_DEFAULTS, family_of, kin_among
-from cs_heads.tasks.sides import check_tasks, distinct
+from cs_heads.tasks.splits import check_tasks, distinct
 
 
 @one_bar("atlas")

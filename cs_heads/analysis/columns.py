@@ -15,7 +15,7 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment, name_of
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
-from cs_heads.tasks.sides import check_is_task, unseen_control
+from cs_heads.tasks.splits import check_is_task, unseen_control
 
 Role = Literal["own", "sibling", "control", "suite", "letters", "full"]
 

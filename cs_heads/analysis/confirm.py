@@ -58,7 +58,7 @@ from cs_heads.record import Proportion
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, check_controls, without_kin
 from cs_heads.tasks.controls import alike
-from cs_heads.tasks.sides import check_is_task
+from cs_heads.tasks.splits import check_is_task
 from cs_heads.units import HeadLike, Unit, as_heads
 
 

@@ -24,7 +24,7 @@ from cs_heads.progress import one_bar, step
 from cs_heads.record import Record
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
-from cs_heads.tasks.sides import check_is_task, distinct
+from cs_heads.tasks.splits import check_is_task, distinct
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from cs_heads.record import Record
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.responses import RESPONSES, compared_of
-from cs_heads.tasks.sides import check_is_task
+from cs_heads.tasks.splits import check_is_task
 from cs_heads.text import shown
 from cs_heads.units import Unit
 

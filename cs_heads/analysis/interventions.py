@@ -20,7 +20,7 @@ from cs_heads.lens.model import check_ablatable, check_units, largest_number
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import ABLATIONS
 from cs_heads.tasks import Task
-from cs_heads.tasks.sides import check_is_task
+from cs_heads.tasks.splits import check_is_task
 from cs_heads.units import Grid, HeadLike, Unit, as_head, as_heads, kind_of
 
 # What an ablated unit gives, whatever the text is: the others depend on a place in an example of the task.

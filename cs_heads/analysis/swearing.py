@@ -10,7 +10,7 @@ from cs_heads.cluster import ModelLike
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.progress import one_bar
 from cs_heads.settings import SettingsArguments
-from cs_heads.tasks.sides import check_is_task
+from cs_heads.tasks.splits import check_is_task
 from cs_heads.tasks.swearing import SwearingScorer
 from cs_heads.tasks.task import Task
 

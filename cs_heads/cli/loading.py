@@ -163,7 +163,7 @@ def unseen_of(
     import cs_heads as cs
     from cs_heads.report.findings import ATLAS, check_alone, check_folder
     from cs_heads.tasks import confirming_side
-    from cs_heads.tasks.sides import distinct
+    from cs_heads.tasks.splits import distinct
 
     if options.out is None:
         return None

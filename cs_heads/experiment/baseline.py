@@ -16,7 +16,7 @@ from cs_heads.experiment.inputs import as_shown
 from cs_heads.experiment.protocol import chance_of, name_of
 from cs_heads.ranking import DEFAULT_K
 from cs_heads.tasks import Example, Task
-from cs_heads.tasks.sides import distinct
+from cs_heads.tasks.splits import distinct
 from cs_heads.text import shown
 from cs_heads.units import Grid
 

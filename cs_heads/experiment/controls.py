@@ -17,7 +17,7 @@ from cs_heads.lens.model import tokenizer_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, confirming_side, default_controls, default_kin
-from cs_heads.tasks.sides import distinct, unseen_control
+from cs_heads.tasks.splits import distinct, unseen_control
 
 UNTOLD = (
     "it is not known which examples these heads were found on, as it is of a ranking: that the unseen examples are "

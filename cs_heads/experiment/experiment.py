@@ -46,7 +46,7 @@ from cs_heads.tasks.chat import template_identity
 from cs_heads.tasks.example import hash_of
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.responses import RESPONSES, Observations
-from cs_heads.tasks.sides import check_is_task
+from cs_heads.tasks.splits import check_is_task
 from cs_heads.tasks.task import Scoring
 from cs_heads.text import shown
 from cs_heads.units import Grid

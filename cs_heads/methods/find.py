@@ -32,7 +32,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.settings import Settings, check_method_options
 from cs_heads.tasks import Task, check_controls, finding_side, search_control, without_kin
 from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS, NO_CONTROLS
-from cs_heads.tasks.sides import distinct
+from cs_heads.tasks.splits import distinct
 from cs_heads.units import Grid, HeadLike, as_heads
 
 

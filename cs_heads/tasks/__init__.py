@@ -34,8 +34,8 @@ from cs_heads.tasks.load import read_task_file as read_task_file
 from cs_heads.tasks.scorer import ExactMatch as ExactMatch
 from cs_heads.tasks.scorer import LogprobScorer as LogprobScorer
 from cs_heads.tasks.scorer import Scorer as Scorer
-from cs_heads.tasks.sides import confirming_side as confirming_side
-from cs_heads.tasks.sides import control_side as control_side
-from cs_heads.tasks.sides import finding_side as finding_side
-from cs_heads.tasks.sides import search_control as search_control
+from cs_heads.tasks.splits import confirming_side as confirming_side
+from cs_heads.tasks.splits import control_side as control_side
+from cs_heads.tasks.splits import finding_side as finding_side
+from cs_heads.tasks.splits import search_control as search_control
 from cs_heads.tasks.task import Task as Task

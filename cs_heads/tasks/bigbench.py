@@ -14,7 +14,7 @@ from cs_heads.arguments import check_seed
 from cs_heads.tasks.data_files import DataFiles, Row, hub_rows
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.family import Entry, Question, with_worked_examples
-from cs_heads.tasks.splits import Wanted, read_splits
+from cs_heads.tasks.local_data import Wanted, read_splits
 from cs_heads.tasks.task import Task
 
 DATASET = "hails/bigbench"
@@ -29,18 +29,13 @@ SETS: dict[str, str] = {
 
 # A set that BIG-bench scores by a program of its own, with data beside it: the hub's copy has none of these.
 NOT_ON_HUB = ("subject_verb_agreement",)
-_FOLDER = "bigbench/benchmark_tasks/{name} of github.com/google/BIG-bench"
 
 
 def catalogue() -> dict[str, Entry]:
     """The sets by name."""
-    return {name: Entry(f"BIG-bench: {about}", partial(load, name), _needs(name)) for name, about in SETS.items()}
-
-
-def _needs(name: str) -> str:
-    if name in NOT_ON_HUB:
-        return "data_files= (files of BIG-bench's folder of this name); it is not on the hub"
-    return "data_files= (BIG-bench's task.json), or the hub and the extra datasets"
+    needs = dict.fromkeys(SETS, "data_files= (BIG-bench's task.json), or the hub and the extra datasets")
+    needs |= dict.fromkeys(NOT_ON_HUB, "data_files= (files of BIG-bench's folder of this name); it is not on the hub")
+    return {name: Entry(f"BIG-bench: {about}", partial(load, name), needs[name]) for name, about in SETS.items()}
 
 
 def load(
@@ -73,8 +68,8 @@ def load(
     check_seed(seed)
     if data_files is None and name in NOT_ON_HUB:
         raise ValueError(
-            f"task 'bigbench/{name}' is not on the hub: get the folder {_FOLDER.format(name=name)} and name its files "
-            "with data_files="
+            f"task 'bigbench/{name}' is not on the hub: get the folder bigbench/benchmark_tasks/{name} of "
+            "github.com/google/BIG-bench and name its files with data_files="
         )
     if data_files is None:
         rows = hub_rows(DATASET, f"{name}_zero_shot", ["default"])
@@ -83,38 +78,43 @@ def load(
         wanted = Wanted(name, "default", None, DATASET, name, (name, "task"), folders)
         rows = read_splits(wanted, data_files)["default"]
     rng = np.random.default_rng(few_shot_seed)
-    questions = [_question(name, row, number, rng) for number, row in enumerate(rows)]
+    questions = []
+    for number, row in enumerate(rows):
+        try:
+            questions.append(_question(row, rng))
+        except ValueError as error:
+            raise ValueError(f"task 'bigbench/{name}', record {number}: {error}") from None
     kinds = {bool(question.choices) for question in questions}
     if len(kinds) > 1:
         raise ValueError(f"task 'bigbench/{name}' mixes questions with choices and without; give it parts of one kind")
     prompts = with_worked_examples(questions, "", few_shot, POOL, few_shot_seed, shared=shared)
-    if kinds == {False}:
-        examples = tuple(Example(prompt, (f" {each.answer}",), asked=each.bare) for prompt, each in prompts)
-        return Task(f"bigbench/{name}", "completion", examples).split(n, seed)[0]
-    examples = tuple(
-        Example(
-            prompt, tuple(f" {letter}" for letter in _letters(each)), _letters(each).index(each.answer), asked=each.bare
-        )
-        for prompt, each in prompts
-    )
-    return Task(f"bigbench/{name}", "choice", examples).split(n, seed)[0]
+    examples = []
+    for prompt, each in prompts:
+        answers = tuple(f" {letter}" for letter in ascii_uppercase[: len(each.choices)]) or (f" {each.answer}",)
+        examples.append(Example(prompt, answers, answers.index(f" {each.answer}"), asked=each.bare))
+    return Task(f"bigbench/{name}", "choice" if True in kinds else "completion", tuple(examples)).split(n, seed)[0]
 
 
-def _letters(question: Question) -> str:
-    return ascii_uppercase[: len(question.choices)]
+def _question(row: Row, rng: np.random.Generator) -> Question:
+    """A row of the hub, ``{"inputs", "targets", "multiple_choice_targets"}``, or an example of a ``task.json``.
 
-
-def _question(name: str, row: Row, number: int, rng: np.random.Generator) -> Question:
-    asked, targets, choices = (row.get(key) for key in ("inputs", "targets", "multiple_choice_targets"))
-    if not isinstance(asked, str) or not targets or not str(targets[0]).strip():
-        raise ValueError(
-            f"task 'bigbench/{name}', record {number}: must have a text and its answer, got {', '.join(map(str, row))}"
-        )
+    That is ``{"input", "target"}`` or ``{"input", "target_scores": {choice: score}}``.
+    """
+    scores = row.get("target_scores") or {}
+    if not isinstance(scores, dict) or not all(isinstance(score, int | float) for score in scores.values()):
+        raise ValueError(f'"target_scores" must be an object, choice to score, got {scores!r:.60}')
+    best = [choice for choice, score in scores.items() if score == max(scores.values())]
+    asked, choices = row.get("inputs", row.get("input")), row.get("multiple_choice_targets", list(scores))
+    targets = row.get("targets", row.get("target", best)) or best
+    targets = [targets] if isinstance(targets, str) else targets
+    texts = isinstance(targets, list) and targets and all(isinstance(target, str) for target in targets)
+    if not isinstance(asked, str) or not texts or not targets[0].strip():
+        raise ValueError(f"must have a text and its answer, a text or a list of texts, got {row!r:.80}")
     # The hub's rows are asked already, in BIG-bench's own words.
     text = asked.strip().removeprefix("Q:").removesuffix("A:").strip()
     if not choices:
-        return Question(text, str(targets[0]).strip())
+        return Question(text, targets[0].strip())
     drawn = tuple(str(choices[i]) for i in rng.permutation(len(choices)))
-    if not 2 <= len(drawn) <= 26 or targets[0] not in drawn:
-        raise ValueError(f"task 'bigbench/{name}', record {number}: the answer must be one of 2 to 26 choices")
+    if not 2 <= len(drawn) <= len(ascii_uppercase) or targets[0] not in drawn:
+        raise ValueError("the answer must be one of 2 to 26 choices")
     return Question(text, ascii_uppercase[drawn.index(targets[0])], drawn)

@@ -6,7 +6,7 @@ A template that states today's date states one and the same on every day, so tha
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -48,59 +48,25 @@ def chat_template(tokenizer: Any) -> str | None:
     return template or None
 
 
-@dataclass(frozen=True)
-class ChatTemplate:
-    """Messages to text by a tokenizer's own template, in the form that lm-eval calls.
-
-    A beginning-of-sequence token that the template writes stays in the text; ``encode_prompt`` and ``encode_example``
-    then add no other.
-    """
-
-    tokenizer: Any
-
-    def __call__(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """The text of a conversation.
-
-        Args:
-            messages: Each with a ``role`` and its ``content``.
-            add_generation_prompt: Whether the text ends in what opens the answer; without it, the last message is
-                left open to be continued.
-
-        Raises:
-            ValueError: The template fails.
-        """
-        import jinja2
-
-        settings = {"add_generation_prompt": add_generation_prompt, "continue_final_message": not add_generation_prompt}
-        settings |= _as_loaded_on_any_day(self.tokenizer)
-        try:
-            return str(self.tokenizer.apply_chat_template(messages, tokenize=False, **settings))
-        except jinja2.TemplateError as error:
-            raise ValueError(f"the tokenizer's chat template fails: {error}") from error
-
-
-def lm_eval_template(tokenizer: Any) -> ChatTemplate | None:
-    """The template that lm-eval is given, of a tokenizer or None; a tokenizer without one raises ``ValueError``."""
-    if tokenizer is None:
-        return None
-    if not hasattr(tokenizer, "apply_chat_template"):
-        raise ValueError(f"chat_template must be a tokenizer, as model.tokenizer, got {type(tokenizer).__name__}")
-    if chat_template(tokenizer) is None:
-        raise ValueError("chat_template: the tokenizer has no chat template; leave it out")
-    return ChatTemplate(tokenizer)
-
-
 def chat_prompt(tokenizer: Any, prompt: str) -> ChatPrompt:
     """A prompt as a user's message, followed by what opens the answer; without a template ``ValueError`` is raised.
 
-    Its tokens are those of ``apply_chat_template``, and what answers it is tokenized apart.
+    Its tokens are those of ``apply_chat_template``, and what answers it is tokenized apart. A beginning-of-sequence
+    token that the template writes stays in the text; ``encode_prompt`` and ``encode_example`` then add no other.
     """
+    import jinja2
+
     if chat_template(tokenizer) is None:
         raise ValueError(
             "the tokenizer has no chat template: load an instruction-tuned model, set tokenizer.chat_template, "
             'or leave prompts as they are (chat="off", or chat="auto")'
         )
-    return ChatPrompt(ChatTemplate(tokenizer)([{"role": "user", "content": prompt}]))
+    settings = {"add_generation_prompt": True, "continue_final_message": False, **_as_loaded_on_any_day(tokenizer)}
+    message = [{"role": "user", "content": prompt}]
+    try:
+        return ChatPrompt(tokenizer.apply_chat_template(message, tokenize=False, **settings))
+    except jinja2.TemplateError as error:
+        raise ValueError(f"the tokenizer's chat template fails: {error}") from error
 
 
 def template_identity(tokenizer: Any, task: Task | None = None) -> str | None:

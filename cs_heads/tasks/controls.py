@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import cached_property, lru_cache
 from itertools import combinations
@@ -17,7 +17,7 @@ from typing import Any
 from cs_heads.arguments import check_seed
 from cs_heads.tasks.example import Example, questions_of, right_of
 from cs_heads.tasks.load import load_task, names_of
-from cs_heads.tasks.sides import check_is_task
+from cs_heads.tasks.splits import check_is_task
 from cs_heads.tasks.task import Task
 from cs_heads.text import Text
 
@@ -86,9 +86,7 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
     >>> len(default_controls(task, "gpt2"))
     14
     """
-    check_seed(seed)
-    asking = _Asking(task)
-    return tuple(skill.task for skill in _others(task, model_name, seed) if not _overlaps(skill, asking))
+    return tuple(_parted(_others(task, model_name, seed), task)[0])
 
 
 def default_kin(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
@@ -113,9 +111,7 @@ def default_kin(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
     >>> [skill.name for skill in default_kin(load_task("ioi", n=20), "gpt2")]
     ['everyday/indirect_object']
     """
-    check_seed(seed)
-    asking = _Asking(task)
-    return tuple(skill.task for skill in _others(task, model_name, seed) if _overlaps(skill, asking))
+    return tuple(_parted(_others(task, model_name, seed), task)[1])
 
 
 def without_kin(controls: Sequence[Task], task: Task) -> tuple[list[Task], list[Task]]:
@@ -132,16 +128,12 @@ def without_kin(controls: Sequence[Task], task: Task) -> tuple[list[Task], list[
     >>> [[each.name for each in side] for side in without_kin(controls, load_task("ioi", n=20))]
     [['everyday/past'], ['everyday/indirect_object']]
     """
-    asking, apart, kin = _Asking(task), list[Task](), list[Task]()
-    for control, other in zip(controls, map(_Asking, controls), strict=True):
-        (kin if _overlaps(asking, other) or _overlaps(other, asking) else apart).append(control)
-    return apart, kin
+    return _parted(map(_Asking, controls), task)
 
 
 def family_of(model_name: str, seed: int = 0) -> tuple[Task, ...]:
     """All the skills ``everyday/*``, of the demo model its own skills ``demo/*``, each split with ``seed``."""
-    check_seed(seed)
-    return tuple(skill.task for skill in _skills("demo" if model_name == "demo" else "everyday", seed))
+    return tuple(skill.task for skill in _skills(model_name, seed))
 
 
 def kin_among(tasks: Sequence[Task]) -> list[tuple[int, int]]:
@@ -150,9 +142,8 @@ def kin_among(tasks: Sequence[Task]) -> list[tuple[int, int]]:
     >>> kin_among([load_task(name, n=20) for name in ("ioi", "everyday/past", "everyday/indirect_object")])
     [(0, 2)]
     """
-    asking = enumerate(map(_Asking, tasks))
-    pairs = combinations(asking, 2)
-    return [(i, j) for (i, one), (j, other) in pairs if _overlaps(one, other) or _overlaps(other, one)]
+    pairs = combinations(enumerate(map(_Asking, tasks)), 2)
+    return [(i, j) for (i, one), (j, other) in pairs if _are_kin(one, other)]
 
 
 def check_controls(controls: Any, task: Task) -> Sequence[Task]:
@@ -180,7 +171,7 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
     if isinstance(controls, Task):
         raise ValueError("controls must be a list of tasks, got one task")
     if not isinstance(controls, Sequence) or isinstance(controls, str):
-        raise ValueError(f"controls must be a list of tasks, {AUTO!r} or None, got {controls!r}"[:300])
+        raise ValueError(f"controls must be a list of tasks, {AUTO!r} or None, got {controls!r:.300}")
     for control in controls:
         check_is_task(control)
     names = [control.name for control in controls]
@@ -319,21 +310,32 @@ def _mapped(one: _Asking, other: _Asking) -> float:
 
 def _others(task: Task, model_name: str, seed: int) -> list[_Asking]:
     """The skills of the model's family without the one of the task's name."""
-    family = "demo" if model_name == "demo" else "everyday"
-    return [skill for skill in _skills(family, seed) if skill.task.name != task.name]
+    return [skill for skill in _skills(model_name, seed) if skill.task.name != task.name]
+
+
+def _skills(model_name: str, seed: int) -> tuple[_Asking, ...]:
+    return _skills_of("demo" if model_name == "demo" else "everyday", check_seed(seed))
 
 
 @lru_cache(maxsize=4)
-def _skills(family: str, seed: int) -> tuple[_Asking, ...]:
+def _skills_of(family: str, seed: int) -> tuple[_Asking, ...]:
     """Kept, since a search and its proof ask for the same: drawing those of the demo model takes over half a second."""
     return tuple(_Asking(load_task(name, seed=seed)) for name in names_of(family))
 
 
-def _overlaps(skill: _Asking, other: _Asking) -> bool:
-    """Whether a skill is a task under another name: it asks the same questions, or for the same by its name."""
-    same = _KIN.get(skill.task.name.rpartition("/")[2], ())
-    named = any(fnmatch(other.task.name, pattern) for pattern in same)
-    return named or bool(_shared(skill, other) or _reworded(skill, other)) or _mapped(skill, other) > _MAX_MAPPED
+def _parted(others: Iterable[_Asking], task: Task) -> tuple[list[Task], list[Task]]:
+    """Tasks that ask for something else than a task, and its kin."""
+    asking, apart, kin = _Asking(task), list[Task](), list[Task]()
+    for other in others:
+        (kin if _are_kin(asking, other) else apart).append(other.task)
+    return apart, kin
+
+
+def _are_kin(one: _Asking, other: _Asking) -> bool:
+    """Whether two tasks ask the same questions, or for the same skill by their names."""
+    names = (one.task.name, other.task.name), (other.task.name, one.task.name)
+    named = any(fnmatch(task, same) for skill, task in names for same in _KIN.get(skill.rpartition("/")[2], ()))
+    return named or bool(_shared(one, other) or _reworded(one, other)) or _mapped(one, other) > _MAX_MAPPED
 
 
 def _shared(control: _Asking, task: _Asking) -> int:
@@ -365,16 +367,12 @@ def _ending_alike(longer: list[_Question], shorter: list[_Question], written: bo
 
     Where answers are ``written`` any will do, if the words are more than a template, or all.
     """
-    known: dict[tuple[str, ...], list[tuple[int, tuple[str, ...]]]] = {}
+    known = defaultdict[tuple[str, ...], list[tuple[int, tuple[str, ...]]]](list)
     for place, (words, right) in enumerate(shorter):
-        if not words:
-            continue
-        known.setdefault(words, []).append((place, right))
-    lengths = {len(words) for words in known}
+        known[words].append((place, right))
+    lengths = {len(words) for words in known} - {0}
     for first, (words, right) in enumerate(longer):
-        for n in lengths:
-            if n > len(words):
-                continue
+        for n in (n for n in lengths if n <= len(words)):
             any_answer = written and (n == len(words) or n >= _MIN_WORDS)
             for second, wanted in known.get(words[-n:], ()):
                 if any_answer or right == wanted:

@@ -50,49 +50,35 @@ def json_lines(text: str, place: str) -> Iterator[tuple[str, Any]]:
             yield f"line {number}", parse_json(line, f"{place}, line {number}")
 
 
-def csv_lines(
-    text: str, place: str, columns: Sequence[str] | None = None, complete: bool = False
-) -> Iterator[tuple[str, Row]]:
+def csv_lines(text: str, place: str, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
     """What each row of a CSV text holds by column, with the number of its last line in words.
 
     Args:
         text: The CSV text.
         place: What errors begin with.
         columns: Names of the columns; None reads them from the first line.
-        complete: Refuse a row with fewer fields than columns; otherwise its last fields are None.
 
     Raises:
-        ValueError: Text that is no CSV, as with a quote that is not closed or other signs between columns than commas,
-            or a row of another number of fields.
+        ValueError: Text that is no CSV, as with a quote that is not closed, or a row of another number of fields.
     """
     reader = csv.DictReader(io.StringIO(text, newline=""), columns, strict=True)
-    read = 0
     try:
         names = list(reader.fieldnames or ())
         check_columns(names, f"{place}, line 1")
-        first = text.splitlines()[:1] if columns is None or len(names) > 1 else []
-        for sign in ("\t", ";", "|") if first and "," not in first[0] else ():
-            if sign in first[0]:
-                raise ValueError(f"{place}, line 1: columns are separated by {sign!r}; a CSV file has commas there")
-        read = reader.line_num
         for row in reader:
-            read, line = reader.line_num, f"line {reader.line_num}"
-            if None in row:
+            line = f"line {reader.line_num}"
+            found = sum(value is not None for key, value in row.items() if key is not None) + len(row.get(None) or ())
+            if found != len(names):
                 raise ValueError(
-                    f"{place}, {line}: more fields than the {len(names)} columns of the header; "
-                    "a text with a comma in it stands in double quotes"
+                    f"{place}, {line}: {found} fields, expected {len(names)} ({', '.join(names)}); columns are "
+                    "separated by commas, and a text with a comma in it stands in double quotes"
                 )
-            if complete and None in row.values():
-                found = sum(value is not None for value in row.values())
-                raise ValueError(f"{place}, {line}: {found} fields, expected {len(names)} ({', '.join(names)})")
             yield line, row
     except csv.Error as error:
-        # Of the reader inside: the one around it counts what it has given.
-        last = reader.reader.line_num
-        until = f"..{last}" if last > read + 1 else ""
+        # The line behind the last row that was read.
         raise ValueError(
-            f"{place}, line {read + 1}{until}: not CSV ({error}): a double quote that opens a text must close it, and "
-            "one inside it stands twice"
+            f"{place}, line {reader.line_num + 1}: not CSV ({error}): a double quote that opens a text must close "
+            "it, and one inside it stands twice"
         ) from error
 
 
@@ -105,10 +91,15 @@ def check_columns(columns: Sequence[str], place: str) -> None:
         )
 
 
-def input_output_pairs(records: list[Any], place: str, first: int = 0) -> list[tuple[str, str]]:
-    """The pairs of a list of ``{"input", "output"}``; a malformed one raises ``ValueError`` naming place and number."""
+def input_output_pairs(content: Any, place: str) -> list[tuple[str, str]]:
+    """The pairs of a JSON list of ``{"input", "output"}``, also under "examples" or by name; others are refused."""
+    if isinstance(content, Mapping):
+        content = content.get("examples", content)
+    records = list(content.values()) if isinstance(content, Mapping) else content
+    if not isinstance(records, list) or not records:
+        raise ValueError(f'{place}: must be a list of {{"input", "output"}} that is not empty, got {str(content)[:80]}')
     found = []
-    for number, record in enumerate(records, start=first):
+    for number, record in enumerate(records):
         texts = [record.get(key) if isinstance(record, dict) else None for key in ("input", "output")]
         if not all(isinstance(text, str) and text.strip() for text in texts):
             raise ValueError(
@@ -147,15 +138,6 @@ class File:
         """The name without the ending of a compressed file."""
         path = Path(self.name)
         return path.with_suffix("") if path.suffix in _UNPACK else path
-
-    def content(self) -> bytes:
-        """The bytes, unpacked; a file that cannot be unpacked raises ``ValueError``."""
-        unpack = _UNPACK.get(Path(self.name).suffix, bytes)
-        try:
-            return unpack(self.read())
-        except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-            # RuntimeError: a member that has a password, or is packed in a way that Python does not know.
-            raise ValueError(f"data file {self.name!r} cannot be read: {error}") from error
 
 
 def is_collection(path: str | Path) -> bool:
@@ -200,25 +182,31 @@ def rows_of(file: File, columns: Sequence[str] | None = None) -> list[Row]:
     Malformed content raises ``ValueError`` naming the file and the line, another kind of file one that
     lists the kinds.
     """
-    suffix = file.path.suffix.lower()
+    place, suffix = f"data file {file.name!r}", file.path.suffix.lower()
     if suffix not in FORMATS:
-        raise ValueError(f"data file {file.name!r} must end in {', '.join(FORMATS)}, or in these and .bz2 or .gz")
-    content = file.content()
-    rows = _parquet(file.name, content) if suffix == ".parquet" else list(_text_rows(file, suffix, content, columns))
+        raise ValueError(f"{place} must end in {', '.join(FORMATS)}, or in these and .bz2 or .gz")
+    try:
+        content = _UNPACK.get(Path(file.name).suffix, bytes)(file.read())
+    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        # RuntimeError: a member that has a password, or is packed in a way that Python does not know.
+        raise ValueError(f"{place} cannot be read: {error}") from error
+    rows = _parquet(content, place) if suffix == ".parquet" else _text_rows(content, place, suffix, columns)
     if not rows:
-        raise ValueError(f"data file {file.name!r} is empty")
+        raise ValueError(f"{place} is empty")
     return rows
 
 
-def _text_rows(file: File, suffix: str, content: bytes, columns: Sequence[str] | None) -> Iterable[Row]:
-    place = f"data file {file.name!r}"
+def _text_rows(content: bytes, place: str, suffix: str, columns: Sequence[str] | None) -> list[Row]:
     text = text_of(content, place)
     if suffix == ".txt":
         return [{"line": line} for line in text.splitlines()] if text.strip() else []
     if suffix == ".csv":
-        return (row for _, row in csv_lines(text, place, columns, complete=True))
-    lines = json_lines(text, place) if suffix == ".jsonl" else _json_records(text, place)
-    return (_checked(row, f"{place}, {number}") for number, row in lines)
+        return [row for _, row in csv_lines(text, place, columns)]
+    found = list(json_lines(text, place) if suffix == ".jsonl" else _json_records(text, place))
+    for number, row in found:
+        if not isinstance(row, dict):
+            raise ValueError(f"{place}, {number}: must be an object with the columns of a row, got {row!r:.60}")
+    return [row for _, row in found]
 
 
 def _json_records(text: str, place: str) -> Iterator[tuple[str, Any]]:
@@ -231,36 +219,16 @@ def _json_records(text: str, place: str) -> Iterator[tuple[str, Any]]:
     return ((f"record {number}", record) for number, record in enumerate(content))
 
 
-def _checked(row: Any, place: str) -> Row:
-    if not isinstance(row, dict):
-        raise ValueError(f"{place}: must be an object with the columns of a row, got {row!r:.60}")
-    return row
-
-
-def _parquet(name: str, content: bytes) -> list[Row]:
+def _parquet(content: bytes, place: str) -> list[Row]:
     try:
         from pyarrow import parquet
     except ImportError as error:
-        raise ValueError(f"data file {name!r} needs pyarrow: pip install 'cs-heads[lm-eval]'") from error
+        raise ValueError(f"{place} needs pyarrow: pip install 'cs-heads[lm-eval]'") from error
     try:
         rows: list[Row] = parquet.read_table(io.BytesIO(content)).to_pylist()
     except Exception as error:
-        raise ValueError(f"data file {name!r} is no Parquet file that can be read: {error}") from error
+        raise ValueError(f"{place} is no Parquet file that can be read: {error}") from error
     return rows
-
-
-def columns_with_null(rows: Sequence[Row]) -> dict[str, int]:
-    """The columns in which a row holds null, and the number of the first such row."""
-    found: dict[str, int] = {}
-    for number, row in enumerate(rows):
-        for column in (column for column, value in row.items() if _holds_null(value)):
-            found.setdefault(column, number)
-    return found
-
-
-def _holds_null(value: Any) -> bool:
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return value is None or any(map(_holds_null, inside))
 
 
 # Rows of the hub.
@@ -299,9 +267,12 @@ def hub_rows(dataset: str, part: str | None, splits: Iterable[str], most: int | 
                 found += [dict(row) for row in islice(rows, most)]
         return found
     except Exception as error:
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]
-        name = dataset if part is None else f"{dataset}/{part}"
-        raise ValueError(
-            f"data set {name!r} could not be downloaded from the hub ({reason}); "
-            "name files of your own with data_files="
-        ) from error
+        raise not_downloaded("/".join(filter(None, (dataset, part))), error) from error
+
+
+def not_downloaded(dataset: str, error: Exception) -> ValueError:
+    """The error of a data set that the hub does not give, in one line that says what to do."""
+    reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:300]
+    return ValueError(
+        f"data set {dataset!r} could not be downloaded from the hub ({reason}); name files of your own with data_files="
+    )

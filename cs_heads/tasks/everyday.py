@@ -20,51 +20,21 @@ from functools import partial
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
-from cs_heads.arguments import check_integer, check_seed
+from cs_heads.arguments import check_integer
 from cs_heads.tasks.family import Entry, Record, asked_once, choice_record, drawn_about
 from cs_heads.tasks.task import Task
-from cs_heads.tasks.words import rows, word_pairs
+from cs_heads.tasks.words import rows, sentences, word_list, word_pairs
 
+WOMEN, MEN = word_list("everyday-women"), word_list("everyday-men")
+NOUNS = word_list("everyday-nouns")
+# Names of arguments in code.
+PARAMETERS = word_list("everyday-parameters")
 
-def _words(name: str) -> tuple[str, ...]:
-    """The words of a list, in its order."""
-    return tuple(word for row in rows(f"everyday-{name}") for word in row)
-
-
-WOMEN, MEN = _words("women"), _words("men")
-NOUNS = _words("nouns")
-
-# What is said of somebody, up to the pronoun.
-PRONOUN_TEMPLATES = (
-    "{} was tired, so",
-    "{} will call us as soon as",
-    "{} bought a new car after",
-    "{} lost the keys, but",
-    "{} is famous because",
-    "My friend {} is here, and",
-    "Everybody likes {} because",
-    "I met {} yesterday, and",
-    "I know {} well, and",
-    "We asked {} to wait until",
-)
-
-# {0} gives and is named twice, {1} receives.
-GIVING_TEMPLATES = (
-    "{0} and {1} went to the {2}. {0} gave a {3} to",
-    "When {0} and {1} met at the {2}, {0} handed a {3} to",
-    "After {0} and {1} left the {2}, {0} sent a {3} to",
-    "{0} and {1} had a long day at the {2}. In the evening {0} gave the {3} to",
-    "While {0} and {1} were waiting at the {2}, {0} passed the {3} to",
-    "Then {0} and {1} walked back from the {2}, and {0} showed the {3} to",
-)
 PLACES = ("office", "beach", "station", "market", "hospital", "museum", "farm", "library", "school", "garden")
 THINGS = ("book", "letter", "ticket", "map", "camera", "key", "gift", "phone", "cup", "ring")
-
 LINKS = ("near", "behind", "next to", "in front of", "beside", "under", "close to", "with")
 VERBS = ((" is", " are"), (" was", " were"), (" has", " have"))
 
-# Names of arguments in code.
-PARAMETERS = _words("parameters")
 FUNCTIONS = ("combine", "compute", "calculate", "process", "get_result", "find", "check", "f")
 
 # What is open at the end of a text is closed by the mark.
@@ -76,14 +46,9 @@ OPEN_TEMPLATES = {
 }
 
 # Each follows the one before it; a second form is another way to write the series.
-ROUND = {
-    "days": rows("everyday-days"),
-    "months": rows("everyday-months"),
-}
+ROUND = {"days": rows("everyday-days"), "months": rows("everyday-months")}
 STRAIGHT = {
-    "numbers": rows("everyday-numbers")[:1],
-    "tens": rows("everyday-numbers")[1:2],
-    "ordinals": rows("everyday-numbers")[2:3],
+    **{name: (row,) for name, row in zip(("numbers", "tens", "ordinals"), rows("everyday-numbers"), strict=True)},
     "letters": (tuple(ascii_uppercase), tuple(ascii_lowercase)),
 }
 SUMS_BELOW = 40
@@ -102,12 +67,12 @@ def _agreement(rng: random.Random, noun: tuple[str, str], side: Sequence[tuple[s
 
 def _pronoun(rng: random.Random, name: str, _: Sequence[str]) -> Record:
     right, wrong = (" she", " he") if name in WOMEN else (" he", " she")
-    return choice_record(rng, rng.choice(PRONOUN_TEMPLATES).format(name), [right, wrong], right)
+    return choice_record(rng, rng.choice(sentences("everyday-pronoun-sentences")).format(name), [right, wrong], right)
 
 
 def _giving(rng: random.Random, receiver: str, side: Sequence[str]) -> Record:
     giver = rng.choice([name for name in side if name != receiver])
-    form = rng.choice(GIVING_TEMPLATES)
+    form = rng.choice(sentences("everyday-giving-sentences"))
     if rng.randrange(2):
         form = form.replace("{0} and {1}", "{1} and {0}")
     prompt = form.format(giver, receiver, rng.choice(PLACES), rng.choice(THINGS))
@@ -127,25 +92,24 @@ def _closing(rng: random.Random, noun: str, side: Sequence[str]) -> Record:
     return choice_record(rng, text, [mark, *(other for other in OPEN_TEMPLATES if other != mark)], mark)
 
 
-_ASKED: Mapping[str, tuple[str, Callable[[], Sequence[Any]], Callable[..., Record]]] = {
+# By skill: what it asks for, the words it asks about, and a record about one of them.
+_ASKED: Mapping[str, tuple[str, Sequence[Any], Callable[..., Record]]] = {
     "agreement": (
         "the verb that agrees with its subject, across another noun: is or are?",
-        partial(word_pairs, "everyday-plural"),
+        word_pairs("everyday-plural"),
         _agreement,
     ),
-    "he_she": ("the pronoun for a name: he or she?", lambda: WOMEN + MEN, _pronoun),
-    "indirect_object": ("to whom something is given, of two names", lambda: WOMEN + MEN, _giving),
-    "code": ("the variable that a one-line Python function has not used yet", lambda: PARAMETERS, _code),
-    "closing": ("the bracket or quote that closes what is open, of four", lambda: NOUNS, _closing),
+    "he_she": ("the pronoun for a name: he or she?", WOMEN + MEN, _pronoun),
+    "indirect_object": ("to whom something is given, of two names", WOMEN + MEN, _giving),
+    "code": ("the variable that a one-line Python function has not used yet", PARAMETERS, _code),
+    "closing": ("the bracket or quote that closes what is open, of four", NOUNS, _closing),
 }
-"""What each skill asks for, the words it asks about, and a record about one of them."""
 
 
-def in_sentences(skill: str, n: int | None = None, seed: int = 0) -> Task:
+def _in_sentences(skill: str, n: int | None = None, seed: int = 0) -> Task:
     """``n`` questions of a skill (default 100), up to 400 held out, which ask about other words."""
-    check_seed(seed)
-    _, words, draw = _ASKED[skill]
-    return drawn_about(f"everyday/{skill}", words(), draw, n, seed)
+    _, about, draw = _ASKED[skill]
+    return drawn_about(f"everyday/{skill}", about, draw, n, seed)
 
 
 # Skills that turn a word into another, one question a word, after a few worked examples.
@@ -166,39 +130,36 @@ def _sum(rng: random.Random, pair: tuple[int, int]) -> tuple[str, str]:
     return f"{a} + {b} =", str(a + b)
 
 
-def _capitalized() -> list[tuple[str, str]]:
-    return [(word, word.capitalize()) for word in NOUNS]
+_SUMS = [(a, b) for b in range(1, SUMS_BELOW) for a in range(1, b + 1) if a + b < SUMS_BELOW]
 
-
-def _sums() -> list[tuple[int, int]]:
-    return [(a, b) for b in range(1, SUMS_BELOW) for a in range(1, b + 1) if a + b < SUMS_BELOW]
-
-
-_SHOWN: Mapping[str, tuple[str, Callable[[], Any], Callable[[random.Random, Any], tuple[str, str]]]] = {
-    "plural": ("the plural of a noun", partial(word_pairs, "everyday-plural"), _filled("one {}, two")),
-    "past": ("the past tense of a verb", partial(word_pairs, "everyday-past"), _filled("Today we {}. Yesterday we")),
-    "upper_case": ("a word with a capital first letter", _capitalized, _filled("{} ->")),
+# By skill: what it asks for, the words it asks about, and a question about one of them with its answer.
+_SHOWN: Mapping[str, tuple[str, Sequence[Any], Callable[[random.Random, Any], tuple[str, str]]]] = {
+    "plural": ("the plural of a noun", word_pairs("everyday-plural"), _filled("one {}, two")),
+    "past": ("the past tense of a verb", word_pairs("everyday-past"), _filled("Today we {}. Yesterday we")),
+    "upper_case": (
+        "a word with a capital first letter",
+        [(word, word.capitalize()) for word in NOUNS],
+        _filled("{} ->"),
+    ),
     "capitals": (
         "the capital of a country or a state",
-        partial(word_pairs, "everyday-capitals"),
+        word_pairs("everyday-capitals"),
         _filled("The capital of {} is"),
     ),
-    "antonyms": ("the opposite of a word", partial(word_pairs, "everyday-antonyms"), _either_way),
-    "kinds": ("what kind of thing a word names", partial(word_pairs, "everyday-kinds"), _filled("{} is a kind of")),
-    "phrases": ("the last word of a common phrase", partial(word_pairs, "everyday-phrases"), _filled("{}")),
-    "sums": (f"sums below {SUMS_BELOW}", _sums, _sum),
+    "antonyms": ("the opposite of a word", word_pairs("everyday-antonyms"), _either_way),
+    "kinds": ("what kind of thing a word names", word_pairs("everyday-kinds"), _filled("{} is a kind of")),
+    "phrases": ("the last word of a common phrase", word_pairs("everyday-phrases"), _filled("{}")),
+    "sums": (f"sums below {SUMS_BELOW}", _SUMS, _sum),
 }
-"""What each skill asks for, the words it asks about, and a question about one of them with its answer."""
 
 
-def after_examples(skill: str, n: int | None = None, seed: int = 0, *, shots: int = 4) -> Task:
+def _after_examples(skill: str, n: int | None = None, seed: int = 0, *, shots: int = 4) -> Task:
     """``n`` questions of a skill (default 100, or half of them), the others held out.
 
     The same ``shots`` worked examples, 0 to 10, come before each question, of words that are never asked about.
     """
-    check_seed(seed)
-    _, words, line = _SHOWN[skill]
-    return asked_once(f"everyday/{skill}", words(), line, n, seed, shots=shots)
+    _, about, line = _SHOWN[skill]
+    return asked_once(f"everyday/{skill}", about, line, n, seed, shots=shots)
 
 
 # Skills that go on with a sequence: a known one, or random words said a second time.
@@ -248,7 +209,7 @@ def catalogue() -> dict[str, Entry]:
         "succession": Entry("the next of days, months, numbers or letters", succession),
         "copying": Entry("the next word of a list that is said twice", copying),
     }
-    found |= {skill: Entry(about, partial(in_sentences, skill)) for skill, (about, *_) in _ASKED.items()}
+    found |= {skill: Entry(about, partial(_in_sentences, skill)) for skill, (about, *_) in _ASKED.items()}
     for skill, (about, *_) in _SHOWN.items():
-        found[skill] = Entry(f"{about}, after worked examples", partial(after_examples, skill))
+        found[skill] = Entry(f"{about}, after worked examples", partial(_after_examples, skill))
     return dict(sorted(found.items()))

@@ -57,14 +57,12 @@ class Example:
                     text.encode()
             except UnicodeEncodeError as error:
                 raise ValueError(f"a text must be Unicode, without lone surrogates; got {text!r:.80}") from error
-        if not 0 <= self.answer < max(1, len(self.continuations)):
+        n = len(self.continuations)
+        if not 0 <= self.answer < max(1, n):
+            raise ValueError(f"answer must be the index of one of {n} continuations, got {self.answer}")
+        if self.prompts and (len(self.prompts) != n or self.prompts[self.answer] != self.prompt):
             raise ValueError(
-                f"answer must be the index of one of {len(self.continuations)} continuations, got {self.answer}"
-            )
-        if self.prompts and (len(self.prompts) != len(self.continuations) or self.prompts[self.answer] != self.prompt):
-            raise ValueError(
-                f"prompts must be one for each of {len(self.continuations)} continuations, the answer's being prompt; "
-                f"got {self.prompts!r:.200}"
+                f"prompts must be one for each of {n} continuations, the answer's prompt; got {self.prompts!r:.99}"
             )
         texts = (self.prompt, *self.continuations, *self.prompts)
         if not all(isinstance(text, str) for text in texts) and not all(map(is_token_ids, texts)):
@@ -72,22 +70,16 @@ class Example:
                 "prompt and continuations must all be texts, or all tuples of token ids (integers of 0 or more, none "
                 f"empty), got {texts!r:.200}"
             )
-        if self.positions:
-            self._check_positions()
-
-    def _check_positions(self) -> None:
-        if isinstance(self.prompt, str) or len(self.continuations) != 1:
-            raise ValueError("positions must be left out but where one target of token ids is read inside a prompt")
-        inside = all(type(place) is int and 0 <= place < len(self.prompt) for place in self.positions)
-        if not inside or list(self.positions) != sorted(set(self.positions)):
+        places = [place for place in range(len(self.prompt)) if place in self.positions]
+        if self.positions and (
+            isinstance(self.prompt, str)
+            or len(self.continuations) != 1
+            or list(self.positions) != places
+            or len(places) != len(self.target)
+        ):
             raise ValueError(
-                f"positions must be places in the prompt, 0..{len(self.prompt) - 1}, in order and each once, got "
-                f"{self.positions!r:.80}"
-            )
-        if len(self.positions) != len(self.target):
-            raise ValueError(
-                f"positions must be one for each of the {len(self.target)} tokens of the target, got "
-                f"{len(self.positions)}"
+                "positions must be places in a prompt of token ids, from 0 on, in order and each once: one for each "
+                f"token of the one target; got {self.positions!r:.80}"
             )
 
     @property

@@ -52,20 +52,16 @@ class Entry:
     @property
     def options(self) -> tuple[str, ...]:
         """Names of the keywords a user may set."""
-        given = set(getattr(self.load, "keywords", ()))
+        given = {"n", "seed", *getattr(self.load, "keywords", ())}
         parameters = inspect.signature(self.load).parameters.values()
-        named = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        return tuple(name for name in named if name not in {"n", "seed", *given})
+        return tuple(p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in given)
 
-    def checked(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
-        """The options, as they are.
+    def check(self, name: str, options: dict[str, Any]) -> None:
+        """Refuse options that the task does not take.
 
         Args:
             name: The task's name, for errors.
             options: What a user has set.
-
-        Returns:
-            The dictionary that was given.
 
         Raises:
             ValueError: An option that the task does not have, or of another type; the message names it.
@@ -78,7 +74,6 @@ class Entry:
             check_options(self.load, options)
         except ValueError as error:
             raise ValueError(f"task {name!r}: {error}") from None
-        return options
 
 
 def drawn(
@@ -100,20 +95,18 @@ def drawn(
     Raises:
         ValueError: ``draw`` has not so many; the message says how many there are.
     """
-    check_seed(seed)
-    n = N_FINDING if n is None else n
-    rng = random.Random(f"{name}/{seed}")
+    n, rng = N_FINDING if n is None else n, _generator(name, seed)
     records: dict[tuple[str, ...], Record] = {}
     misses = 0
-    while len(records) < n + n_confirming:
+    while len(records) < n + n_confirming and misses <= _MAX_MISSES:
         record = draw(rng)
         misses = misses + 1 if _question(record) in records else 0
-        if misses > _MAX_MISSES:
-            raise ValueError(
-                f"n={n} is more than task {name!r} has: about {len(records)} different examples, "
-                f"{n_confirming} of them kept to confirm"
-            )
         records.setdefault(_question(record), record)
+    if misses > _MAX_MISSES:
+        raise ValueError(
+            f"n={n} is more than task {name!r} has: about {len(records)} different examples, "
+            f"{n_confirming} of them kept to confirm"
+        )
     made = list(records.values())
     return _two_sides(name, made[:n], made[n:])
 
@@ -137,9 +130,7 @@ def drawn_about(
     Raises:
         ValueError: There are not ``n`` different questions on the finding side.
     """
-    check_seed(seed)
-    n = N_FINDING if n is None else n
-    rng = random.Random(f"{name}/{seed}")
+    n, rng = N_FINDING if n is None else n, _generator(name, seed)
     order = rng.sample(words, len(words))
     half = len(order) // 2
     finding = _different(rng, order[:half], draw, n)
@@ -154,16 +145,16 @@ def _different(
     """Up to ``n`` different records, the words taken in turn."""
     records: dict[tuple[str, ...], Record] = {}
     left = list(words)
-    while left and len(records) < n:
+    while left:
         for word in list(left):
+            if len(records) == n:
+                return list(records.values())
             draws = (draw(rng, word, words) for _ in range(_MAX_MISSES_OF_A_WORD))
             record = next((record for record in draws if _question(record) not in records), None)
             if record is None:
                 left.remove(word)
-                continue
-            records[_question(record)] = record
-            if len(records) == n:
-                break
+            else:
+                records[_question(record)] = record
     return list(records.values())
 
 
@@ -189,9 +180,8 @@ def asked_once(
     Raises:
         ValueError: ``shots`` are more than there are words for, or ``n`` leaves nothing to confirm.
     """
-    check_seed(seed)
     check_integer("shots", shots, 0, POOL)
-    rng = random.Random(f"{name}/{seed}")
+    rng = _generator(name, seed)
     order = rng.sample(words, len(words))
     shown, asked = order[:POOL], order[POOL:]
     n = min(N_FINDING, len(asked) // 2) if n is None else n
@@ -202,8 +192,7 @@ def asked_once(
     # The same before every question: their tokens run once for all examples of a mask.
     worked = [" ".join(line(drawing, other)) for other in drawing.sample(shown, shots)]
     records: list[Record] = []
-    for word in asked:
-        question, answer = line(rng, word)
+    for question, answer in (line(rng, word) for word in asked):
         records.append({"prompt": "\n".join([*worked, question]), "target": f" {answer}", "asked": question})
     return _two_sides(name, records[:n], records[n:])
 
@@ -220,14 +209,17 @@ def first_to_find(task: Task, n_first: int, n: int | None, seed: int) -> Task:
     Raises:
         ValueError: ``n`` leaves no examples on one side.
     """
-    check_seed(seed)
     n = n_first if n is None else n
     if not 1 <= n < len(task):
         raise ValueError(f"n must leave examples on both sides: got n={n} with {len(task)} in task {task.name!r}")
-    rng = random.Random(f"{task.name}/{seed}")
+    rng = _generator(task.name, seed)
     lists = task.examples[:n_first], task.examples[n_first:]
     order = [example for examples in lists for example in rng.sample(examples, len(examples))]
     return replace(task, examples=tuple(order[:n])).with_holdout(replace(task, examples=tuple(order[n:])))
+
+
+def _generator(name: str, seed: int) -> random.Random:
+    return random.Random(f"{name}/{check_seed(seed)}")
 
 
 def _question(record: Record) -> tuple[str, ...]:
@@ -321,7 +313,6 @@ def with_worked_examples(
     Raises:
         ValueError: There are not enough questions for a pool and two more, or none of it is shown to be ``shared``.
     """
-    check_seed(seed)
     check_shared(shared, n_shots)
     known: dict[tuple[str, tuple[str, ...]], Question] = {}
     for question in questions:
@@ -336,13 +327,11 @@ def with_worked_examples(
         )
     by_length = sorted(range(len(different)), key=lambda i: len(different[i].asked) + len(different[i].answer))
     shown = [different[i] for i in by_length[:pool]]
-    rng = np.random.default_rng(seed)
-    prompts: list[tuple[str, Question]] = []
+    rng = np.random.default_rng(check_seed(seed))
+    head, worked, prompts = f"{instruction}\n" if instruction else "", "", list[tuple[str, Question]]()
     for i in sorted(by_length[pool:]):
         if not (shared and prompts):
-            drawn = rng.permutation(pool)[:n_shots]
-        worked = "".join(f"{shown[j].asked} {shown[j].answer}\n" for j in drawn)
-        head = f"{instruction}\n" if instruction else ""
+            worked = "".join(f"{shown[j].asked} {shown[j].answer}\n" for j in rng.permutation(pool)[:n_shots])
         prompts.append((f"{head}{worked}{different[i].asked}", different[i]))
     return prompts
 

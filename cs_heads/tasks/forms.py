@@ -12,14 +12,7 @@ from cs_heads.tasks.task import Task
 from cs_heads.text import shown
 
 
-def letter_form(
-    task: Task,
-    *,
-    template: str = "{prompt}\n{options}\nAnswer:",
-    option: str = "{letter}. {choice}",
-    between: str = "\n",
-    letters: str = ascii_uppercase,
-) -> Task:
+def letter_form(task: Task, *, template: str = "{prompt}\n{options}\nAnswer:") -> Task:
     """A choice task with its choices listed in the prompt, and their letters to choose from: MMLU's form.
 
     The continuations are a space and a letter. Held-out examples go with the task, whose name gains ``/letters``; a
@@ -28,15 +21,12 @@ def letter_form(
     Args:
         task: The choice task.
         template: The new prompt, filled with the ``prompt`` and the ``options``.
-        option: One of the options, filled with a ``letter`` and a ``choice`` without its leading space.
-        between: Joins the options.
-        letters: One for each choice.
 
     Returns:
         A new task of as many examples, whose right choices stand at the same places.
 
     Raises:
-        ValueError: The task is of another kind, or has more choices than ``letters``.
+        ValueError: The task is of another kind, or has more choices than letters.
 
     >>> task = Task.from_records([{"prompt": "2 + 2 is", "choices": [" 3", " 4"], "answer": 1}])
     >>> example = letter_form(task).examples[0]
@@ -49,13 +39,12 @@ def letter_form(
     _check_choice(task)
 
     def changed(example: Example) -> Example:
-        if len(example.continuations) > len(letters):
-            raise ValueError(f"letters must be {len(example.continuations)} or more, one a choice; got {letters!r}")
-        options = between.join(
-            option.format(letter=letter, choice=shown(choice).strip())
-            for letter, choice in zip(letters, example.continuations, strict=False)
-        )
-        named = tuple(f" {letter}" for letter in letters[: len(example.continuations)])
+        n = len(example.continuations)
+        if n > len(ascii_uppercase):
+            raise ValueError(f"task {task.name!r} has {n} choices, and there are {len(ascii_uppercase)} letters")
+        choices = zip(ascii_uppercase, example.continuations, strict=False)
+        options = "\n".join(f"{letter}. {shown(choice).strip()}" for letter, choice in choices)
+        named = tuple(f" {letter}" for letter in ascii_uppercase[:n])
         prompt = template.format(prompt=example.prompt, options=options)
         # Letters no longer tell one question's choices from another's.
         asked = None if example.asked is None else example.text

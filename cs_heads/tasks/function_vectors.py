@@ -19,7 +19,7 @@ from cs_heads.tasks.data_files import input_output_pairs
 from cs_heads.tasks.family import Entry, Record, asking, goes_with_format, with_distractors
 from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from cs_heads.tasks.task import Task
-from cs_heads.tasks.words import nouns, word_pairs
+from cs_heads.tasks.words import word_list, word_pairs
 
 FORMATS = ("few_shot", "instruction")
 INSTRUCTIONS = {
@@ -76,7 +76,7 @@ def load(
     pool, asked = items[:held_back], items[held_back:]
     if len(asked) < 2:
         raise ValueError(f"few_shot={few_shot} needs {held_back + 2} pairs or more, task {name!r} has {len(items)}")
-    outputs = list({output: None for _, output in items})
+    outputs = list(dict.fromkeys(output for _, output in items))
     records: list[Record] = []
     worked: list[tuple[str, str]] = []
     for word, output in asked:
@@ -98,22 +98,22 @@ def pairs(
 ) -> tuple[PromptPair, ...]:
     """Clean prompts of ``few_shot`` worked examples, and corrupted ones with shuffled labels, for causal mediation."""
     check_seed(seed)
-    items = {output: (word, output) for word, output in reversed(_items(name, data_files))}
-    return shuffled_labels(
-        list(items.values()), n, n_shots=few_shot, seed=seed, before="Q: ", between="\nA:", after="\n\n"
-    )
+    items = {output: (word, output) for word, output in reversed(_items(name, data_files))}.values()
+    return shuffled_labels([*items], n, n_shots=few_shot, seed=seed, form="Q: {item}\nA: {label}\n\n")
 
 
 def _items(name: str, data_files: str | Path | None) -> tuple[tuple[str, str], ...]:
     check_one_of("name", name, tuple(INSTRUCTIONS))
     if data_files is None:
-        return tuple((word, word.capitalize()) for word in nouns()) if name == "capitalize" else word_pairs(name)
-    path = Path(data_files) / f"{name}.json" if Path(data_files).is_dir() else Path(data_files)
-    place, content = f"function vectors file {str(path)!r}", read_json(path, "function vectors file")
-    if not isinstance(content, list) or not content:
-        raise ValueError(f'{place}: must be a list of {{"input", "output"}} that is not empty, got {str(content)[:80]}')
+        return (
+            tuple((word, word.capitalize()) for word in word_list("nouns"))
+            if name == "capitalize"
+            else word_pairs(name)
+        )
+    what, path = "function vectors file", Path(data_files)
+    path = path / f"{name}.json" if path.is_dir() else path
     found: dict[str, str] = {}
-    for word, output in input_output_pairs(content, place):
+    for word, output in input_output_pairs(read_json(path, what), f"{what} {str(path)!r}"):
         found.setdefault(word, output)
     return tuple(found.items())
 

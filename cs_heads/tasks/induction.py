@@ -14,10 +14,10 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from cs_heads.arguments import check_integer, check_seed
+from cs_heads.arguments import check_integer
 from cs_heads.tasks.family import Entry, drawn, with_distractors
 from cs_heads.tasks.task import Task
-from cs_heads.tasks.words import nouns, single_token_words
+from cs_heads.tasks.words import word_list
 
 
 def load(
@@ -27,7 +27,6 @@ def load(
     length: int = 20,
     choices: int | None = None,
     words: Sequence[str] | None = None,
-    tokenizer: Any = None,
 ) -> Task:
     """``n`` prompts of ``length`` different words and some of them again, 400 held out.
 
@@ -37,14 +36,12 @@ def load(
         length: Different words of a prompt.
         choices: None for completions; 4 for a choice of the right word among four of the same prompt.
         words: What prompts are made of; short nouns by default.
-        tokenizer: Keeps those words that are one token to it; without ``words``, those of its own vocabulary.
 
     Raises:
         ValueError: There are too few words.
     """
-    check_seed(seed)
     check_integer("length", length, 2)
-    vocabulary = vocabulary_of(words, tokenizer, least=length)
+    vocabulary = vocabulary_of(words, least=length)
 
     def draw(rng: random.Random) -> dict[str, Any]:
         shown = rng.sample(vocabulary, length)
@@ -54,15 +51,12 @@ def load(
     return drawn("induction", draw, n, seed)
 
 
-def vocabulary_of(words: Sequence[str] | None, tokenizer: Any, least: int) -> list[str]:
+def vocabulary_of(words: Sequence[str] | None, least: int) -> list[str]:
     """The words a symbolic task is made of; fewer than ``least`` raise ``ValueError``."""
-    chosen: Sequence[str] = nouns() if words is None else tuple(dict.fromkeys(words))
-    if tokenizer is not None:
-        chosen = single_token_words(tokenizer, words)
+    chosen = list(dict.fromkeys(word_list("nouns") if words is None else words))
     if len(chosen) < least:
-        kind = "words" if tokenizer is None else "words of one token"
-        raise ValueError(f"words must hold {least} or more different {kind}, got {len(chosen)}")
-    return list(chosen)
+        raise ValueError(f"words must hold {least} or more different words, got {len(chosen)}")
+    return chosen
 
 
 def catalogue() -> dict[str, Entry]:

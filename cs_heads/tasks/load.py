@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from cs_heads.arguments import check_options, check_seed, check_within, did_you_
 from cs_heads.files import parse_json, read_text
 from cs_heads.tasks.data_files import csv_lines, json_lines
 from cs_heads.tasks.family import Entry
-from cs_heads.tasks.task import Task
+from cs_heads.tasks.task import Task, with_fields
 
 FORMATS = (".jsonl", ".csv")
 
@@ -115,14 +114,13 @@ def load_task(
     if entry is None:
         task = read_task_file(name_or_path, length_normalized, **options).split(n, seed)[0]
     else:
-        task = entry.load(n=n, seed=seed, **entry.checked(str(name_or_path), options))
+        entry.check(str(name_or_path), options)
+        task = entry.load(n=n, seed=seed, **options)
         if length_normalized and task.scorer is not None:
             raise ValueError(
                 f"length_normalized does not apply to task {task.name!r}: its scorer has a rule of its own"
             )
-        if length_normalized and task.held_out is not None:
-            unseen = replace(task.held_out, length_normalized=True)
-            task = replace(task, length_normalized=True, held_out=unseen)
+        task = with_fields(task, length_normalized=True) if length_normalized else task
     task = task if chat is None else task.with_chat_template(chat)
     return task if too_long is None else task.with_truncation(too_long)
 
@@ -143,30 +141,24 @@ def read_task_file(path: str | Path, length_normalized: bool = False, **options:
             malformed; the line is named.
     """
     name, path = str(path), Path(path)
-    if path.suffix.lower() not in FORMATS and not path.exists():
-        hint = did_you_mean(name, builtin_tasks())
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        if path.is_file():
+            raise ValueError(f"task file {name!r} must end in {' or '.join(FORMATS)}")
         raise ValueError(
-            f"task {name!r} is unknown{hint} (the command 'cs-heads tasks' lists the built-in ones, and 'lm-eval/NAME' "
-            f"is any of lm-eval's; a task file ends in {' or '.join(FORMATS)})"
+            f"task {name!r} is unknown{did_you_mean(name, builtin_tasks())} (the command 'cs-heads tasks' lists the "
+            f"built-in ones, and 'lm-eval/NAME' is any of lm-eval's; a task file ends in {' or '.join(FORMATS)})"
         )
     if not path.exists():
-        raise ValueError(f"task file {name!r} does not exist{_file_beside(path)}")
-    if not path.is_file():
-        raise ValueError(f"task {name!r} is no file")
-    if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"task file {name!r} must end in {' or '.join(FORMATS)}")
+        beside = [file.name for file in path.parent.glob("*") if file.suffix.lower() in FORMATS]
+        raise ValueError(f"task file {name!r} does not exist{did_you_mean(path.name, beside)}")
     unknown = [option for option in options if option not in _SCORING]
     if unknown:
         raise ValueError(f"a task file has no option {', '.join(unknown)}; it has {', '.join(_SCORING)}")
     check_options(Task.from_records, options)
     place, text = f"task {path.stem!r}", read_text(path, "task file")
-    placed = dict(json_lines(text, place) if path.suffix.lower() == ".jsonl" else _csv_records(text, place))
+    placed = dict(json_lines(text, place) if suffix == ".jsonl" else _csv_records(text, place))
     return Task.from_records(iter(placed.values()), path.stem, length_normalized, places=list(placed), **options)
-
-
-def _file_beside(path: Path) -> str:
-    """What ends an error where a task file in the same folder has nearly this name."""
-    return did_you_mean(path.name, [file.name for file in path.parent.glob("*") if file.suffix.lower() in FORMATS])
 
 
 def _csv_records(text: str, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -174,11 +166,11 @@ def _csv_records(text: str, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for line, record in csv_lines(text, place):
         if "choices" in record:
             try:
-                record["choices"] = parse_json(record["choices"] or "", place)
+                record["choices"] = parse_json(record["choices"], place)
             except ValueError as error:
                 raise ValueError(
                     f'{place}, {line}: "choices" must be a JSON list like ["a", "b"], got {record["choices"]!r:.80}'
                 ) from error
-            answer = record.get("answer")
-            record["answer"] = int(answer) if answer and answer.strip().isdecimal() else answer
+            answer = record.get("answer", "")
+            record["answer"] = int(answer) if answer.strip().isdecimal() else answer
         yield line, record

@@ -10,13 +10,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from typing import Any
 
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.tasks.data_files import DataFiles, Row, hub_rows
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.family import Entry, Question, with_worked_examples
-from cs_heads.tasks.splits import Wanted, read_splits
+from cs_heads.tasks.local_data import Wanted, read_splits
 from cs_heads.tasks.task import Task
 
 DATASET, SPLIT = "nvidia/OpenMathInstruct-2", "train_1M"
@@ -61,30 +61,29 @@ def _same(found: str | None, wanted: str) -> bool:
     if found is None:
         return False
     here, there = _plain(found), _plain(wanted)
-    if here == there:
-        return True
-    named, value = _number(here)
-    other, right = _number(there)
-    return value is not None and value == right and (named == other or not named or not other)
+    (named, value), (other, right) = _number(here), _number(there)
+    return here == there or (value is not None and value == right and (named == other or "" in (named, other)))
 
 
-_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)")
-_FRACTION = re.compile(r"([+-]?)(?:\\frac({[+-]?\d+}|\d)({[+-]?\d+}|\d)|(\d+)/(\d+))")
+_NUMBER = re.compile(
+    r"(?:(?P<letter>[A-Za-z])=)?"
+    r"(?:(?P<decimal>[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,3})?)"
+    r"|(?P<sign>[+-]?)(?:\\frac(?P<above>{[+-]?\d+}|\d)(?P<below>{[+-]?\d+}|\d)|(?P<over>\d+)/(?P<under>\d+)))",
+    re.IGNORECASE,
+)
 
 
-def _number(answer: str) -> tuple[str, Fraction | float | None]:
+def _number(answer: str) -> tuple[str, Fraction | None]:
     """The letter that stands before ``=`` ("" without one), and the number that a plain answer is, or None."""
-    letter = answer[0] if re.match("[A-Za-z]=", answer) else ""
-    said = answer[2:] if letter else answer
-    try:
-        if parts := _FRACTION.fullmatch(said):
-            sign, *terms = filter(None, (parts[1] or "+", *parts.groups()[1:]))
-            above, below = (int(term.strip("{}")) for term in terms)
-            return letter, Fraction(int(f"{sign}1") * above, below)
-        # Not all that Fraction reads: of 1e999999999 it makes a number of as many digits.
-        return letter, Fraction(said) if _DECIMAL.fullmatch(said) else float(said)
-    except (ValueError, ZeroDivisionError):
-        return letter, None
+    parts = _NUMBER.fullmatch(answer)
+    # Python does not read numbers of thousands of digits.
+    if parts is None or len(answer) > 1000:
+        return "", None
+    letter = parts["letter"] or ""
+    if parts["decimal"]:
+        return letter, Fraction(parts["decimal"])
+    above, below = (int(str(parts[a] or parts[b]).strip("{}")) for a, b in (("above", "over"), ("below", "under")))
+    return letter, Fraction(int(f"{parts['sign']}1") * above, below) if below else None
 
 
 def _plain(answer: str) -> str:
@@ -98,7 +97,7 @@ def _plain(answer: str) -> str:
 def catalogue() -> dict[str, Entry]:
     """The one task."""
     needs = "data_files=, or the hub and the extra datasets"
-    return {"openmathinstruct2": Entry("competition mathematics, worked out step by step", partial(load), needs)}
+    return {"openmathinstruct2": Entry("competition mathematics, worked out step by step", load, needs)}
 
 
 def load(
@@ -131,37 +130,30 @@ def load(
     else:
         wanted = Wanted("openmathinstruct2", "train", None, DATASET, None, ("openmathinstruct2", SPLIT))
         rows = read_splits(wanted, data_files)["train"]
-    questions: list[Question] = []
-    answers: dict[str, str] = {}
-    for number, row in enumerate(rows):
-        problem, solution, answer = _checked(row, number)
+    first: dict[str, tuple[str, str]] = {}
+    # Backwards: the first solution of a problem stands for it, with its answer.
+    for number, row in reversed([*enumerate(rows)]):
+        problem, solution, answer = _texts(row, number)
         if answer.strip():
-            questions.append(Question(problem, solution))
-            answers.setdefault(problem, answer)
-    # The first solution of a problem stands for it, with its answer.
-    questions = list({question.text: question for question in reversed(questions)}.values())[::-1]
+            first[problem] = solution, answer
+    questions = [Question(problem, solution) for problem, (solution, _) in reversed(first.items())]
     prompts = with_worked_examples(questions, _INSTRUCTION, few_shot, POOL, few_shot_seed, shared=shared)
     examples = tuple(
-        Example(prompt, (f" {question.answer.strip()}",), 0, answers[question.text], question.bare)
+        Example(prompt, (f" {question.answer.strip()}",), 0, first[question.text][1], question.bare)
         for prompt, question in prompts
     )
-    task = Task(
-        "openmathinstruct2",
-        "generation",
-        examples,
-        scorer=BoxedAnswer(),
-        max_new_tokens=max_new_tokens,
-        stop=("\nQuestion:",),
-    )
-    return task.split(n, seed)[0]
+    scoring: dict[str, Any] = {"scorer": BoxedAnswer(), "max_new_tokens": max_new_tokens, "stop": ("\nQuestion:",)}
+    return Task("openmathinstruct2", "generation", examples, **scoring).split(n, seed)[0]
 
 
-def _checked(row: Row, number: int) -> tuple[str, str, str]:
-    texts = [row.get(column) for column in COLUMNS]
-    if not all(isinstance(text, str) for text in texts) or not str(texts[1]).strip():
-        said = ", ".join(f"{column} {text!r:.40}" for column, text in zip(COLUMNS, texts, strict=True))
+def _texts(row: Row, number: int) -> tuple[str, str, str]:
+    """Problem, solution and answer, which may be a number."""
+    problem, solution, answer = (row.get(column) for column in COLUMNS)
+    answer = str(answer) if isinstance(answer, int | float) and not isinstance(answer, bool) else answer
+    texts = (problem, solution, answer)
+    if not all(isinstance(text, str) for text in texts) or not str(solution).strip():
         raise ValueError(
             f"openmathinstruct2, record {number}: must have the texts {', '.join(COLUMNS)}, a solution that is not "
-            f"empty; got {said}"
+            f"empty; got {str(texts)[:120]}"
         )
-    return str(texts[0]), str(texts[1]), str(texts[2])
+    return str(problem), str(solution), str(answer)

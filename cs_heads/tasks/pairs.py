@@ -46,16 +46,13 @@ class PromptPair:
     corrupted_ends: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.clean_ends) != len(self.corrupted_ends):
+        ends = ((self.clean_ends, self.clean), (self.corrupted_ends, self.corrupted))
+        inside = all(0 < end <= len(text) for places, text in ends for end in places)
+        if not inside or len(self.clean_ends) != len(self.corrupted_ends):
             raise ValueError(
-                f"clean_ends and corrupted_ends must pair up, got {len(self.clean_ends)} and {len(self.corrupted_ends)}"
+                "clean_ends and corrupted_ends must pair up, each inside its prompt (1 to its length); got "
+                f"{self.clean_ends} in {len(self.clean)} and {self.corrupted_ends} in {len(self.corrupted)}"
             )
-        for name, ends, text in (
-            ("clean_ends", self.clean_ends, self.clean),
-            ("corrupted_ends", self.corrupted_ends, self.corrupted),
-        ):
-            if any(not 0 < end <= len(text) for end in ends):
-                raise ValueError(f"{name} must lie in 1..{len(text)}, inside the prompt; got {ends}")
         if self.target == self.instead:
             raise ValueError(f"target and instead must differ, got {self.target!r} twice")
 
@@ -76,14 +73,12 @@ def counterparts(task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:
     """
     check_seed(seed)
     rng = np.random.default_rng(seed)
-    first = [_first_answer(example) for example in task.examples]
-    prompts, answers = [prompt for prompt, _ in first], [answer for _, answer in first]
+    prompts, answers = zip(*map(_first_answer, task.examples), strict=True)
     if len(set(answers)) < 2:
         raise ValueError(f"task {task.name!r} has one answer alone, {answers[0]!r}: no prompt can be its counterpart")
     pairs = []
     for index in rng.permutation(len(task))[:n]:
-        others = [i for i, answer in enumerate(answers) if answer != answers[index]]
-        other = rng.choice(others)
+        other = rng.choice([i for i, answer in enumerate(answers) if answer != answers[index]])
         pairs.append(PromptPair(prompts[index], prompts[other], target=answers[index], instead=answers[other]))
     return tuple(pairs)
 
@@ -101,9 +96,7 @@ def shuffled_labels(
     *,
     n_shots: int = 5,
     seed: int = 0,
-    before: str = "",
-    between: str = " :",
-    after: str = " . ",
+    form: str = "{item} : {label} . ",
 ) -> tuple[PromptPair, ...]:
     """Function-vector pairs: worked examples ``x : y . x : y . x :`` against the same ones with shuffled labels.
 
@@ -116,9 +109,7 @@ def shuffled_labels(
         n: Pairs.
         n_shots: Worked examples, 2 or more.
         seed: Draws the items and the shuffles.
-        before: What stands before each item.
-        between: What stands between an item and its label.
-        after: What stands after each label.
+        form: A worked example, filled with an ``item`` and its ``label``, which has a space before it.
 
     Returns:
         The pairs, clean and corrupted prompts of as many words.
@@ -140,11 +131,13 @@ def shuffled_labels(
         # A random cycle has no fixed point.
         cycle = rng.permutation(n_shots)
         moved = dict(zip(cycle, np.roll(cycle, 1), strict=True))
-        clean = "".join(f"{before}{x}{between} {y}{after}" for x, y in shots)
-        wrong = "".join(f"{before}{x}{between} {shots[moved[i]][1]}{after}" for i, (x, _) in enumerate(shots))
-        pairs.append(
-            PromptPair(f"{clean}{before}{query}{between}", f"{wrong}{before}{query}{between}", target=f" {answer}")
+        asked = form.format(item=query, label="\0").partition(" \0")[0]
+        labels_of = ([y for _, y in shots], [shots[moved[i]][1] for i in range(n_shots)])
+        clean, corrupted = (
+            "".join(form.format(item=x, label=y) for (x, _), y in zip(shots, shown, strict=True)) + asked
+            for shown in labels_of
         )
+        pairs.append(PromptPair(clean, corrupted, target=f" {answer}"))
     return tuple(pairs)
 
 
@@ -194,7 +187,7 @@ def identity_rules(
     pairs = []
     for number in range(n):
         drawn = [vocabulary[i] for i in rng.permutation(len(vocabulary))[:needed]]
-        twos = [(drawn[2 * i], drawn[2 * i + 1]) for i in range(n_shots + 1)]
+        twos = list(zip(drawn[::2], drawn[1::2], strict=True))
         swapped = [(b, a) for a, b in twos]
         clean_is_aba = number % 2 == 0
         clean = rule_prompt(twos, clean_is_aba, after)
@@ -205,17 +198,8 @@ def identity_rules(
         else:
             corrupted = rule_prompt(swapped, not clean_is_aba, after)
             target, instead = instead, target
-        at_thirds = stage == "abstraction"
-        pairs.append(
-            PromptPair(
-                clean[0],
-                corrupted[0],
-                target=f" {target}",
-                instead=f" {instead}",
-                clean_ends=clean[1] if at_thirds else (),
-                corrupted_ends=corrupted[1] if at_thirds else (),
-            )
-        )
+        ends = (clean[1], corrupted[1]) if stage == "abstraction" else ((), ())
+        pairs.append(PromptPair(clean[0], corrupted[0], f" {target}", f" {instead}", *ends))
     return tuple(pairs)
 
 

@@ -29,29 +29,22 @@ PROTOCOL: dict[str, tuple[str, dict[str, str]]] = {
 }
 """Names → one line about them, and what the papers set otherwise than lm-eval."""
 
-_BLIMP, _ONE_SET = "blimp_", "grammar: one set of minimal pairs"
+_ONE_SET = "blimp_<set>"
 
 
 def catalogue() -> dict[str, Entry]:
     """The benchmarks by name."""
-    listed = {name: _entry(name, about) for name, (about, _) in PROTOCOL.items()}
-    return {
-        **listed,
-        f"{_BLIMP}<set>": _entry(f"{_BLIMP}<set>", _ONE_SET),
-        **programs.catalogue(),
-        **openmath.catalogue(),
-    }
+    about = {name: about for name, (about, _) in PROTOCOL.items()} | {_ONE_SET: "grammar: one set of minimal pairs"}
+    listed = {name: Entry(line, partial(load, name), lm_eval.NEEDS) for name, line in about.items()}
+    return listed | programs.catalogue() | openmath.catalogue()
 
 
 def entry(name: str) -> Entry | None:
     """The benchmark of this name, or None; that of every set of BLiMP, too."""
-    if name.startswith(_BLIMP):
-        return _entry(name, _ONE_SET)
-    return catalogue().get(name)
-
-
-def _entry(name: str, about: str) -> Entry:
-    return Entry(about, partial(load, name), lm_eval.NEEDS)
+    listed = catalogue()
+    if name.startswith("blimp_"):
+        return replace(listed[_ONE_SET], load=partial(load, name))
+    return listed.get(name)
 
 
 @wraps(lm_eval.whole, assigned=("__annotations__",))

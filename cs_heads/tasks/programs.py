@@ -9,7 +9,7 @@ MBPP: Austin et al., *Program Synthesis with Large Language Models* (arXiv 2108.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ from cs_heads.sandbox import Sandbox
 from cs_heads.tasks.data_files import DataFiles, hub_rows
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.family import Entry
-from cs_heads.tasks.splits import Wanted, read_splits
+from cs_heads.tasks.local_data import Wanted, read_splits
 from cs_heads.tasks.task import Task
 
 FENCE = "```"
@@ -80,7 +80,7 @@ _HUMANEVAL = Form(
     about="HumanEval: complete a function from its docstring",
     dataset=("openai/openai_humaneval", None),
     files=("humaneval",),
-    fields={"task_id": str, "prompt": str, "entry_point": str, "canonical_solution": str, "test": str},
+    fields={"task_id": str, "entry_point": str, "canonical_solution": str, "test": str},
     max_new_tokens=1024,
     stop=HUMANEVAL_STOP,
     prompt=lambda record: str(record["prompt"]),
@@ -184,22 +184,19 @@ def load(
     check_seed(seed)
     check_integer("few_shot", few_shot, 0, len(MBPP_SHOTS))
     scorer = _scorer(form, allow_code, unsafe_code, sandbox)
-    made, records = FORMS[form], list(_records(form, data_files, "prompt" if few_shot else None))
+    made, records = FORMS[form], _records(form, data_files, "prompt" if few_shot else None)
     shots = ""
     if form == "mbpp":
         known = {record["task_id"]: record for record in records}
-        lacking = [number for number in MBPP_SHOTS[:few_shot] if number not in known]
-        if lacking:
-            raise ValueError(
-                f"data_files of {form} hold no task {lacking[0]}, which stands before each prompt; few_shot=0"
-            )
-        worked = [known[number] for number in MBPP_SHOTS[:few_shot]]
-        shots = "".join(f"{made.prompt(record)}{made.target(record)}\n\n" for record in worked)
+        for number in MBPP_SHOTS[:few_shot]:
+            if number not in known:
+                raise ValueError(
+                    f"data_files of mbpp hold no task {number}, which stands before each prompt; few_shot=0"
+                )
+            shots += f"{made.prompt(known[number])}{made.target(known[number])}\n\n"
         records = [record for number, record in known.items() if number in MBPP_TEST]
         if not records:
-            raise ValueError(
-                f"data_files of {form} hold none of the tasks {MBPP_TEST[0]} to {MBPP_TEST[-1]} of its test split"
-            )
+            raise ValueError(f"data_files of mbpp hold none of the tasks 11 to {MBPP_TEST[-1]} of its test split")
     examples = tuple(
         Example(
             shots + made.prompt(record),
@@ -209,14 +206,13 @@ def load(
         )
         for record in records
     )
-    length, stop = made.max_new_tokens, made.stop
-    return Task(form, "generation", examples, scorer=scorer, max_new_tokens=length, stop=stop).split(n, seed)[0]
+    scoring: dict[str, Any] = {"scorer": scorer, "max_new_tokens": made.max_new_tokens, "stop": made.stop}
+    return Task(form, "generation", examples, **scoring).split(n, seed)[0]
 
 
 def _scorer(form: str, allow_code: bool | None, unsafe_code: bool, sandbox: Sandbox | None) -> PassesTests:
     # A text such as "False" would count as yes.
-    if allow_code is not None:
-        check_type("allow_code", allow_code, bool)
+    check_type("allow_code", allow_code, bool | None)
     check_type("unsafe_code", unsafe_code, bool)
     if unsafe_code and allow_code is False:
         raise ValueError("unsafe_code=True runs generated code, and allow_code=False forbids it; leave one of them out")
@@ -225,7 +221,7 @@ def _scorer(form: str, allow_code: bool | None, unsafe_code: bool, sandbox: Sand
     return PassesTests(form, bool(allow_code) or unsafe_code, replace(sandbox, unsafe=sandbox.unsafe or unsafe_code))
 
 
-def _records(form: str, data_files: DataFiles | None, shown: str | None) -> Iterator[Record]:
+def _records(form: str, data_files: DataFiles | None, shown: str | None) -> Sequence[Record]:
     """The records of the test split, those of the split that worked examples come from before them, checked."""
     (dataset, part), files = FORMS[form].dataset, FORMS[form].files
     if data_files is None:
@@ -233,16 +229,13 @@ def _records(form: str, data_files: DataFiles | None, shown: str | None) -> Iter
     else:
         splits = read_splits(Wanted(form, "test", shown, dataset, part, (form, *files)), data_files)
         place, rows = f"data_files of {form}", [row for rows in reversed(splits.values()) for row in rows]
-    return (_checked(form, f"{place}, record {number}", row) for number, row in enumerate(rows))
-
-
-def _checked(form: str, place: str, record: Record) -> Record:
-    for name, kind in FORMS[form].fields.items():
-        if not isinstance(record.get(name), kind):
-            raise ValueError(f'{place}: "{name}" of {form} must be {kind.__name__}, got {record.get(name)!r}')
-    if form == "mbpp":
-        if not isinstance(record.get("text", record.get("prompt")), str):
-            raise ValueError(f'{place}: "text" (or "prompt") of mbpp must be str')
-        if not record["test_list"] or not all(isinstance(test, str) for test in record["test_list"]):
-            raise ValueError(f'{place}: "test_list" of mbpp must hold one test or more, each str')
-    return record
+    for number, row in enumerate(rows):
+        # The sanitized file of MBPP has another name for the text.
+        asked = {"text" if "text" in row else "prompt": str}
+        for name, kind in {**asked, **FORMS[form].fields}.items():
+            if not isinstance(row.get(name), kind) or row[name] == []:
+                raise ValueError(
+                    f'{place}, record {number}: "{name}" of {form} must be a {kind.__name__} that is not empty, '
+                    f"got {row.get(name)!r}"
+                )
+    return rows

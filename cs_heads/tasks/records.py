@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +12,7 @@ import numpy as np
 from cs_heads.arguments import in_line
 from cs_heads.tasks.data_files import check_columns
 from cs_heads.tasks.example import Example, joined, right_of
-from cs_heads.text import Text, is_token_ids, shown
+from cs_heads.text import is_token_ids, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,33 +56,26 @@ def read_records(
     """
     examples: list[Example] = []
     kinds: dict[Kind, str] = {}
-    answered: dict[Any, dict[Any, tuple[Example, str]]] = {}
+    answered: dict[Any, dict[Any, tuple[str, str]]] = {}
     for place, record in records:
         kind, example = read_record(record, f"task {name!r}, {place}", generated)
         kinds.setdefault(kind, place)
         examples.append(example)
         # Choices that differ are another question.
         asked = (example.question, example.positions, example.text if kind == "choice" else None)
-        right = joined(example.prompt, right_of(example))
-        answered.setdefault(asked, {}).setdefault((right, example.reference), (example, place))
+        right = (joined(example.prompt, right_of(example)), example.reference)
+        told = f"{shown(example.prompt)[-60:]!r} is", f"{shown(right_of(example))!r:.40} ({place})"
+        answered.setdefault(asked, {}).setdefault(right, told)
     if len(kinds) > 1:
         places = " and ".join(f"a {kind} record ({place})" for kind, place in kinds.items())
         raise ValueError(f"task {name!r} mixes two forms: {places}; a task has one")
-    twice = [list(different.values()) for different in answered.values() if len(different) > 1]
+    twice = [list(answers.values()) for answers in answered.values() if len(answers) > 1]
     if twice:
-        warnings.warn(_contradictions(name, twice), stacklevel=3)
+        lines = [f"{each[0][0]} {' and '.join(answer for _, answer in each[:_TOLD])}" for each in twice[:_TOLD]]
+        lines += [f"{len(twice) - _TOLD} more"] if len(twice) > _TOLD else []
+        said = "the same question has different answers, and a model gives one"
+        warnings.warn(f"task {name!r}: {said}: {'; '.join(lines)}", stacklevel=3)
     return next(iter(kinds), "completion"), tuple(examples)
-
-
-def _contradictions(name: str, twice: list[list[tuple[Example, str]]]) -> str:
-    """Of questions, each with examples of different answers and their places, what a warning says."""
-    told = []
-    for examples in twice[:_TOLD]:
-        answers = [f"{shown(right_of(example))!r:.40} ({place})" for example, place in examples[:_TOLD]]
-        told.append(f"{shown(examples[0][0].prompt)[-60:]!r} is {' and '.join(answers)}")
-    more = [f"{len(twice) - _TOLD} more"] if len(twice) > _TOLD else []
-    said = "the same question has different answers, and a model gives one"
-    return f"task {name!r}: {said}: {'; '.join(told + more)}"
 
 
 def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind, Example]:
@@ -90,36 +83,57 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
     forms = GENERATED if generated else FORMS
     if not isinstance(record, Mapping):
         raise ValueError(f"{place}: a record must be an object {forms}, got {type(record).__name__}")
-    _refuse_spaces(record, place)
     prompt = _token_ids(record.get("prompt"))
-    if not isinstance(prompt, str) and (generated or not is_token_ids(prompt)):
-        allowed = IDS if isinstance(prompt, tuple) and not generated else "a text"
-        raise ValueError(
-            f'{place}: "prompt" must be {allowed}, got {record.get("prompt")!r:.200}; records are {forms}'
-            f"{_instead_of('prompt', record)}"
+    texts = isinstance(prompt, str)
+    _refuse_unread(record, place, ("reference", "target") if generated else () if texts else ("positions",))
+
+    def wrong(name: str, allowed: str) -> ValueError:
+        there = ", ".join(f'"{key}"' for key in map(str, record) if key.isprintable())
+        has = f"; this one has {there:.120}" if there and name not in record else ""
+        return ValueError(
+            f'{place}: "{name}" must be {allowed}, got {record.get(name)!r:.200}; records are {forms}{has}'
         )
-    _refuse_mistyped(record, place, generated, over_token_ids=not isinstance(prompt, str))
-    sequence = _sequence(record.get("sequence"), place)
+
+    if not texts and (generated or not is_token_ids(prompt)):
+        raise wrong("prompt", IDS if isinstance(prompt, tuple) and not generated else "a text")
+    sequence = record.get("sequence")
+    if not (sequence is None or _is_integer(sequence) or (isinstance(sequence, str) and sequence.strip())):
+        raise wrong("sequence", "a text that is not empty, or an integer")
+    more: dict[str, Any] = {"sequence": None if sequence is None else str(sequence)}
     if generated:
-        return "generation", _generated(record, prompt, sequence, place)
+        target, reference = record.get("target"), record.get("reference")
+        for name, text in (("target", target), ("reference", reference)):
+            if text is not None and not (isinstance(text, str) and text.strip()):
+                raise wrong(name, "a text of more than white space")
+        reference = reference or target or ""
+        return "generation", _example(place, prompt, () if target is None else (target,), reference=reference, **more)
     positions = _token_ids(record.get("positions"))
-    if positions is not None and (isinstance(prompt, str) or "choices" in record or not isinstance(positions, tuple)):
-        given = f"{record['positions']!r:.80}"
-        raise ValueError(f'{place}: "positions" must be a list, for a prompt and a target of token ids; got {given}')
-    if "choices" in record and "target" in record:
+    if positions is not None and (texts or "choices" in record or not isinstance(positions, tuple)):
+        raise wrong("positions", "a list, for a prompt and a target of token ids")
+    if "choices" not in record:
+        target = _token_ids(record.get("target"))
+        if not _is_answer(target, texts):
+            raise wrong("target", "a text that is not empty" if texts else f"{IDS}, as the prompt is")
+        return "completion", _example(place, prompt, (target,), positions=positions or (), **more)
+    if "target" in record:
         raise ValueError(f'{place}: has both "choices" and "target"; records are {FORMS}')
-    if "choices" in record:
-        choices, answer = _choices(record, place, isinstance(prompt, str))
-        return "choice", _example(place, prompt, choices, answer, sequence=sequence)
-    target = _token_ids(record.get("target"))
-    if isinstance(prompt, str) and (not isinstance(target, str) or not target):
-        raise ValueError(
-            f'{place}: "target" must be a text that is not empty, got {target!r:.200}; records are {FORMS}'
-            f"{_instead_of('target', record)}"
-        )
-    if not isinstance(prompt, str) and not is_token_ids(target):
-        raise ValueError(f'{place}: "target" must be {IDS}, as the prompt is, got {record.get("target")!r:.200}')
-    return "completion", _example(place, prompt, (target,), positions=positions or (), sequence=sequence)
+    choices, answer = record["choices"], record.get("answer")
+    choices = choices.tolist() if isinstance(choices, np.ndarray) else choices
+    choices = [_token_ids(choice) for choice in choices] if isinstance(choices, list | tuple) else [None]
+    if not all(_is_answer(choice, texts) for choice in choices) or len(set(choices)) < max(2, len(choices)):
+        each = "texts, none empty" if texts else f"choices, each {IDS}"
+        raise wrong("choices", f"a list of two or more that differ: {each}")
+    if answer is None or not _is_integer(answer) or not 0 <= answer < len(choices):
+        raise wrong("answer", f"the index of a choice, 0..{len(choices) - 1} (true and false are none)")
+    return "choice", _example(place, prompt, tuple(choices), int(answer), **more)
+
+
+def _refuse_unread(record: Mapping[Any, Any], place: str, optional: Sequence[str]) -> None:
+    """Raise ``ValueError`` for a field that is nearly one that may be left out, or one with spaces around its name."""
+    for key in map(str, record):
+        near = [key.strip()] if key.strip() in _FIELDS else get_close_matches(key, ["sequence", *optional], 1, _NEAR)
+        if key not in _FIELDS and near and near[0] not in record:
+            raise ValueError(f"{place}: has a field {key!r}, which is not read; did you mean {near[0]!r}?")
 
 
 def _example(place: str, *fields: Any, **more: Any) -> Example:
@@ -129,49 +143,12 @@ def _example(place: str, *fields: Any, **more: Any) -> Example:
         raise ValueError(f"{place}: {error}") from error
 
 
-def _instead_of(field: str, record: Mapping[Any, Any]) -> str:
-    """What ends an error where a record lacks a field: the fields that it has."""
-    there = ", ".join(f'"{name}"' for name in map(str, record) if name.isprintable())
-    return f"; this one has {there:.120}" if there and field not in record else ""
+def _is_answer(value: Any, texts: bool) -> bool:
+    return isinstance(value, str) and bool(value) if texts else is_token_ids(value)
 
 
-def _refuse_spaces(record: Mapping[Any, Any], place: str) -> None:
-    """Raise ``ValueError`` for a field with spaces around its name, which would not be read."""
-    for key in map(str, record):
-        if key.strip() in _FIELDS and key.strip() not in record:
-            raise ValueError(f"{place}: has a field {key!r}, which is not read; did you mean {key.strip()!r}?")
-
-
-def _refuse_mistyped(record: Mapping[Any, Any], place: str, generated: bool, *, over_token_ids: bool) -> None:
-    """Raise ``ValueError`` for a field that is nearly one that may be left out: other fields are not read."""
-    optional = ["sequence", *(["reference", "target"] if generated else ["positions"] if over_token_ids else [])]
-    others = [key for key in map(str, record) if key not in _FIELDS]
-    for name in optional if others else ():
-        near = get_close_matches(name, others, n=1, cutoff=_NEAR)
-        if name not in record and near:
-            raise ValueError(f'{place}: has no field "{name}", but {near[0]!r}, which is not read; rename it')
-
-
-def _sequence(value: Any, place: str) -> str | None:
-    """The name of a sequence, in a file of whatever form."""
-    if value is None:
-        return None
-    named = isinstance(value, str) and value.strip()
-    if not named and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
-        raise ValueError(f'{place}: "sequence" must be a text that is not empty, or an integer, got {value!r:.80}')
-    return str(value)
-
-
-def _generated(record: Mapping[str, Any], prompt: str, sequence: str | None, place: str) -> Example:
-    texts = {name: record.get(name) for name in ("target", "reference")}
-    for name, text in texts.items():
-        if text is not None and (not isinstance(text, str) or not text.strip()):
-            raise ValueError(
-                f'{place}: "{name}" must be a text of more than white space, got {text!r}; records are {GENERATED}'
-            )
-    target, reference = texts["target"], texts["reference"]
-    continuations = () if target is None else (target,)
-    return _example(place, prompt, continuations, reference=reference or target or "", sequence=sequence)
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _token_ids(value: Any) -> Any:
@@ -179,26 +156,3 @@ def _token_ids(value: Any) -> Any:
     if not isinstance(value, list | tuple | np.ndarray):
         return value
     return tuple(int(token) if isinstance(token, np.integer) else token for token in value)
-
-
-def _choices(record: Mapping[str, Any], place: str, texts: bool) -> tuple[tuple[Text, ...], int]:
-    choices, answer = record["choices"], record.get("answer")
-    if isinstance(choices, np.ndarray):
-        choices = choices.tolist()
-    listed = isinstance(choices, list | tuple)
-    choices = [_token_ids(choice) for choice in choices] if listed else []
-    good = (isinstance(choice, str) and choice if texts else is_token_ids(choice) for choice in choices)
-    if not listed or not all(good):
-        allowed = "texts, none empty" if texts else f"choices that are each {IDS}, as the prompt is"
-        raise ValueError(f'{place}: "choices" must be a list of {allowed}, got {record["choices"]!r:.200}')
-    if len(choices) < 2:
-        raise ValueError(f'{place}: "choices" must hold two or more, got {len(choices)}')
-    if len(set(choices)) < len(choices):
-        raise ValueError(f'{place}: "choices" must differ from each other, got {choices!r}')
-    if isinstance(answer, bool) or not isinstance(answer, int | np.integer) or not 0 <= answer < len(choices):
-        truth = str(answer).strip().lower() in ("true", "false")
-        why = '; true and false are no index: write the number of the choice, or the right text as "target"'
-        raise ValueError(
-            f'{place}: "answer" must be the index of a choice, 0..{len(choices) - 1}, got {answer!r}{why * truth}'
-        )
-    return tuple(choices), int(answer)

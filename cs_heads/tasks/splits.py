@@ -1,174 +1,177 @@
-"""Which local file holds which split of which data set."""
+"""Which examples of a task may find heads, which confirm them, and which stand as a control."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
-from cs_heads.tasks.data_files import FORMATS, DataFiles, File, Row, files_in, is_collection, rows_of
-from cs_heads.tasks.published import Form, form_of
+import numpy as np
 
-SPLIT_NAMES: dict[str, tuple[str, ...]] = {
-    "train": ("train", "training"),
-    "validation": ("validation", "valid", "val", "dev"),
-    "test": ("test",),
-    "dev": ("dev",),
-}
-"""What the file of a split may be called, beside the split's own name."""
+from cs_heads.arguments import check_list, check_seed, in_line
+from cs_heads.tasks.example import groups_of, questions_of
+from cs_heads.tasks.task import Task
 
 
-class NoFileError(ValueError):
-    """A folder or archive that has no file for a task."""
+def finding_side(task: Task) -> Task:
+    """The examples heads are found with.
 
+    Args:
+        task: The finding side of a task.
 
-@dataclass(frozen=True)
-class Wanted:
-    """What a task reads: its judged split, that of its worked examples (None: it shows none), and its data set.
-
-    ``names`` are what its files may be called in a folder or archive, the first that fits is taken. ``folders`` are
-    what its own folder is called, where other sets call their files alike (empty: its files go by names of their own).
+    Raises:
+        ValueError: A task that was not split, or the confirming side of one.
     """
-
-    task: str
-    split: str
-    shots: str | None
-    dataset: str | None
-    part: str | None
-    names: tuple[str, ...]
-    folders: tuple[str, ...] = ()
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """Both splits, or the one."""
-        return (self.split,) if self.shots in (None, self.split) else (self.split, str(self.shots))
-
-    @property
-    def form(self) -> Form:
-        """The form in which the files may come."""
-        return form_of(self.dataset, self.part)
+    check_is_task(task)
+    if task.role == "confirming":
+        raise ValueError(f"task {task.name!r} is the confirming side of a split; find heads on the finding side")
+    return _split(task)
 
 
-def read_splits(wanted: Wanted, data_files: DataFiles) -> dict[str, list[Row]]:
-    """The rows of each split that a task reads, in the hub's columns.
+def confirming_side(task: Task) -> Task:
+    """The unseen examples of a finding or confirming task.
 
-    ``data_files`` is a file (all splits come from it), several, a folder or zip archive with files named after
-    the task and its splits, or any of these by split (one that the task does not read is left alone). Where a file
-    is missing or malformed, ``ValueError`` names it and says what is looked for: ``NoFileError`` where a folder or
-    archive has none.
+    Args:
+        task: The task, or either side of it.
+
+    Raises:
+        ValueError: A task that was not split, or has no unseen examples.
     """
-    if isinstance(data_files, Mapping):
-        if any(split not in data_files for split in wanted.splits):
-            raise ValueError(
-                f"data_files for task {wanted.task!r} must name the splits {', '.join(wanted.splits)}; "
-                f"got {', '.join(map(str, data_files)) or 'none'}"
-            )
-        chosen = {split: _files(wanted, split, data_files[split]) for split in wanted.splits}
-    else:
-        chosen = {split: _files(wanted, split, data_files) for split in wanted.splits}
-    return {split: _rows(wanted, files) for split, files in chosen.items()}
+    check_is_task(task)
+    if task.role == "confirming":
+        return task
+    unseen = _split(task).held_out
+    if unseen is None:
+        raise ValueError(f"task {task.name!r} has no held-out examples to confirm with")
+    return unseen
 
 
-def _files(wanted: Wanted, split: str, paths: Any) -> list[File]:
-    if isinstance(paths, str | Path):
-        return _named(wanted, split, paths) if is_collection(paths) else files_in(paths)
-    if not isinstance(paths, Sequence) or not paths:
-        raise ValueError(f"data_files must be a path, a list of paths, or these by split; got {paths!r}")
-    return [file for path in paths for file in _files(wanted, split, path)]
+def distinct(
+    task: Task, seen: Collection[str] = (), tokens: Sequence[Collection[str]] | None = None
+) -> tuple[Task, tuple[str, ...]]:
+    """One example of each question, the first, of those that are not ``seen``: what counts as evidence.
+
+    Args:
+        task: A task, whole or one of its sides.
+        seen: Hashes of the questions of other examples (``HeadRanking.examples``).
+        tokens: Hashes of the tokens of each example, by which it is known too.
+
+    Returns:
+        The task with these examples, and notes that say how many others were left out, if any.
+
+    Raises:
+        ValueError: No example is left.
+
+    >>> asked = [{"prompt": "One, two,", "target": " three"}, {"prompt": "One, two, ", "target": "three"}]
+    >>> task, notes = distinct(Task.from_records(asked, "counting"))
+    >>> len(task), notes
+    (1, ("task 'counting' asks 1 different question in 2 examples: one example of each counts",))
+    """
+    kept, known, n_seen, hidden = [], set[str](), 0, {*seen}
+    each = zip(task.examples, questions_of(task.examples), task.known, tokens or [()] * len(task), strict=True)
+    for example, keys, others, read in each:
+        if not hidden.isdisjoint({*others, *read}):
+            n_seen += 1
+        elif known.isdisjoint({*keys, *read}):
+            kept.append(example)
+        known.update(keys, read)
+    n, word = len(task), {"whole": "", "finding": "finding ", "confirming": "unseen "}[task.role]
+    notes = []
+    if n_seen:
+        notes.append(f"{n_seen} of {n} {word}examples of task {task.name!r} are left out: heads were found on them")
+    if n_seen + len(kept) < n:
+        questions = f"{len(kept)} different question{'' if len(kept) == 1 else 's'}"
+        notes.append(f"task {task.name!r} asks {questions} in {n - n_seen} examples: one example of each counts")
+    if not kept:
+        raise ValueError(f"task {task.name!r} has no examples to judge on: {notes[0]}")
+    return (replace(task, examples=tuple(kept)) if notes else task), tuple(notes)
 
 
-def _named(wanted: Wanted, split: str, folder: str | Path) -> list[File]:
-    """The files of a split in a folder: named after task and split, or after either where that tells enough."""
-    there = files_in(folder)
-    files = _of_set(wanted, folder, [file for file in there if file.path.suffix.lower() in FORMATS])
-    endings = tuple(dict.fromkeys((split, *SPLIT_NAMES.get(split, ()))))
-    both = [[f"{name}_{end}" for end in endings] for name in wanted.names]
-    for stems in (*both, wanted.names, endings):
-        for stem in map(_plain, stems):
-            found = [file for file in files if stem in (_plain(file.path.stem), _plain("_".join(file.path.parts[-2:])))]
-            # A split's name alone is that of many data sets.
-            if found and (stems is not endings or len({file.path.parent for file in found}) == 1):
-                return found
-    # hellaswag_val_full, train_first1000: a part of a split says so after the split's name.
-    for stems in (*both, endings):
-        found = [file for file in files if any(_begins(file, stem) for stem in map(_plain, stems))]
-        if found and (stems is not endings or len({file.path.parent for file in found}) == 1):
-            return found
-    within = f" in a folder named {wanted.folders[0]}" if wanted.folders else ""
-    raise NoFileError(
-        f"data_files for task {wanted.task!r}: {str(folder)!r} has no file for split {split!r}; looked for "
-        f"{', '.join(f'{name}_{split}' for name in wanted.names[:3])}, {' or '.join((*wanted.names[:3], split))}, "
-        f"ending in {', '.join(FORMATS)}{within}{_could_be(there)}"
-    )
+def control_side(task: Task, n: int, seed: int) -> Task:
+    """Up to ``n`` examples of a control to judge with: the unseen ones, or of a whole task some drawn with ``seed``.
+
+    They are one of each question. Of a whole task they come from the half that ``search_control`` leaves with the same
+    seed.
+
+    Args:
+        task: The control, split or whole.
+        n: Examples at most.
+        seed: Draws the examples of a whole task.
+
+    Returns:
+        A task of up to ``n`` examples: a confirming side, or of a whole task one of role ``"whole"``.
+
+    Raises:
+        ValueError: A finding side without held-out examples, a whole task of one question, or what is no task.
+    """
+    check_seed(seed)
+    check_is_task(task)
+    return unseen_control(task, n, seed, ())[0]
 
 
-def _of_set(wanted: Wanted, folder: str | Path, files: list[File]) -> list[File]:
-    """The files of a set among those of other sets: in a folder of its name, or named after it themselves."""
-    if not wanted.folders:
-        return files
-    given = Path(folder).expanduser().resolve()
-    if _plain(given.stem if given.is_file() else given.name) in wanted.folders:
-        return files
-    own = [file for file in files if any(_plain(part) in wanted.folders for part in file.path.parts[:-1])]
-    return own or [file for file in files if any(_begins(file, name) for name in wanted.folders)]
+def unseen_control(task: Task, n: int, seed: int, seen: Collection[str]) -> tuple[Task, tuple[str, ...]]:
+    """``control_side`` without what is ``seen``, and notes on what was left out (``distinct``)."""
+    if task.role != "whole":
+        side, notes = distinct(confirming_side(task), seen)
+        return side.take(n), notes
+    half, notes = distinct(_halves(task, seed)[1], seen)
+    order = np.random.default_rng(seed).permutation(len(half))[:n]
+    return replace(half, examples=tuple(half.examples[index] for index in sorted(order))), notes
 
 
-def _could_be(files: list[File]) -> str:
-    """What a folder has that may be pointed at."""
-    kinds = (*FORMATS, ".zip")
-    named = [file.name for file in files if file.path.suffix.lower() in kinds]
-    more = f" and {len(named) - 3} more" if named[3:] else ""
-    return f"; it has {', '.join(named[:3])}{more}: point data_files= at what is meant" if named else ""
+def search_control(task: Task, seed: int) -> Task:
+    """The examples of a control that a search may use, one of each question: the finding side, or half of a whole task.
+
+    ``control_side`` draws from the other half with the same ``seed``.
+
+    Args:
+        task: The control, split or whole.
+        seed: Halves a whole task.
+
+    Returns:
+        A task that shares no question with ``control_side`` of the same seed.
+
+    Raises:
+        ValueError: A confirming side, whose examples are kept for the proof, a whole task of one question, or what is
+            no task.
+    """
+    check_seed(seed)
+    check_is_task(task)
+    return distinct(_halves(task, seed)[0] if task.role == "whole" else finding_side(task))[0]
 
 
-def _begins(file: File, stem: str) -> bool:
-    return f"{_plain(file.path.stem)}_".startswith(f"{stem}_")
-
-
-def _plain(name: str) -> str:
-    """A name as it is compared: whatever its capitals and dashes, without the ending."""
-    return name.lower().replace("-", "_").rsplit(".", 1)[0]
-
-
-def _rows(wanted: Wanted, files: list[File]) -> list[Row]:
-    found: list[Row] = []
-    for file in files:
-        rows = _converted(wanted, file)
-        _check_alike(file.name, rows, (found or rows)[0])
-        found += rows
-    return found
-
-
-def _converted(wanted: Wanted, file: File) -> list[Row]:
-    rows = rows_of(file, wanted.form.columns)
-    try:
-        return wanted.form.convert(rows)
-    except LookupError as error:
+def _halves(task: Task, seed: int) -> tuple[Task, Task]:
+    """A whole task's halves, to search and to judge with."""
+    if len(groups_of(task.examples)) < 2:
         raise ValueError(
-            f"data file {file.name!r} has not the columns of task {wanted.task!r}: {error}; its first row has "
-            f"{', '.join(map(str, rows[0]))}"
-        ) from error
-    except ValueError as error:
-        raise ValueError(f"data file {file.name!r}: {error}") from error
+            f"control {task.name!r} must ask two questions or more, some to search and some to judge with; all of its "
+            f"{len(task)} examples are of one question or sequence"
+        )
+    searched, judged = (replace(half, role="whole", held_out=None) for half in task.split(len(task) // 2, seed))
+    return searched, judged
 
 
-def _check_alike(name: str, rows: list[Row], first: Row) -> None:
-    """Refuse what would be read as the answer "None": a column that is missing in a row, or holds something else."""
-    for number, row in enumerate(rows):
-        if row.keys() != first.keys():
-            raise ValueError(
-                f"data file {name!r}, record {number}: has the columns {', '.join(map(str, row))}, and the first "
-                f"record {', '.join(map(str, first))}; every record must have the same"
-            )
-        for column, value in row.items():
-            if None not in (value, first[column]) and _sort(value) is not _sort(first[column]):
-                raise ValueError(
-                    f"data file {name!r}, record {number}: column {column!r} holds {value!r:.60}, and in the first "
-                    f"record {first[column]!r:.60}; every record must hold the same kind of value"
-                )
+def _split(task: Task) -> Task:
+    """The task itself; one that was not split raises ``ValueError``."""
+    if task.role == "whole":
+        raise ValueError(
+            f"task {task.name!r} is not split into examples to find heads with and unseen ones to confirm them: "
+            "finding, unseen = task.split(n=100, seed=0)"
+        )
+    return task
 
 
-def _sort(value: Any) -> type:
-    """The type that a column of such values has; whole numbers and others go together."""
-    return float if type(value) is int else type(value)
+def check_tasks(name: str, tasks: Any) -> list[Task]:
+    """The tasks as a list; one task, or what is no list of tasks, raises ``ValueError``."""
+    if isinstance(tasks, Task):
+        raise ValueError(f"{name} must be a list of tasks, got one task")
+    listed: list[Task] = check_list(name, tasks, "tasks")
+    for task in listed:
+        check_is_task(task)
+    return listed
+
+
+def check_is_task(task: object) -> None:
+    """Raise ``ValueError`` for what is no task, such as its name."""
+    if not isinstance(task, Task):
+        raise ValueError(f"task must be a cs_heads.Task (see load_task and Task.from_records), got {in_line(task)}")

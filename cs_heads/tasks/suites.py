@@ -70,32 +70,20 @@ class Suite:
         check_seed(seed)
         if data_files is not None and not isinstance(data_files, Mapping):
             raise ValueError(f"data_files of a suite must be a mapping, task to its files, got {data_files!r:.80}")
-        given = {} if data_files is None else dict(data_files)
-        entries = {name: entry_of(name) for name in self.names}
-        missing = [name for name, entry in entries.items() if entry is None]
-        unknown = [name for name in given if name not in self.names]
-        if missing or unknown:
-            raise ValueError(
-                f"task {missing[0]!r} of this suite is not built in"
-                if missing
-                else f"data_files names {', '.join(map(repr, unknown))}; the suite has {', '.join(self.names)}"
-            )
-        known = {name: entry.options for name, entry in entries.items() if entry is not None}
+        given = dict(data_files or {})
+        known = {name: entry.options for name in self.names if (entry := entry_of(name)) is not None}
+        for name in (*self.names, *given):
+            if name not in known or name not in self.names:
+                raise ValueError(f"no built-in task {name!r} is in the suite; it has {', '.join(self.names)}")
         for option in options:
             if not any(option in names for names in known.values()):
                 raise ValueError(f"no task of the suite ({', '.join(self.names)}) has an option {option!r}")
-        return [
-            load_task(
-                name,
-                n,
-                seed,
-                chat=chat,
-                too_long=too_long,
-                **({"data_files": given[name]} if name in given else {}),
-                **{option: value for option, value in options.items() if option in known[name]},
-            )
-            for name in self.names
-        ]
+        tasks = []
+        for name in self.names:
+            own = {option: value for option, value in options.items() if option in known[name]}
+            own |= {"data_files": given[name]} if name in given else {}
+            tasks.append(load_task(name, n, seed, chat=chat, too_long=too_long, **own))
+        return tasks
 
 
 general = Suite("what any model should keep", ("hellaswag", "boolq", "arc_challenge", "mmlu"))

@@ -18,10 +18,15 @@ from typing import Any
 from cs_heads.arguments import check_integer, check_one_of, check_seed
 from cs_heads.tasks.family import Entry, choice_record, drawn
 from cs_heads.tasks.induction import vocabulary_of
-from cs_heads.tasks.pairs import PromptPair, identity_rules, rule_prompt
+from cs_heads.tasks.pairs import rule_prompt
 from cs_heads.tasks.task import Task
 
-RULES = ("aba", "abb", "both")
+RULES = {
+    "aba": "identity rule ABA by example: the first of two words comes again",
+    "abb": "identity rule ABB by example: the second of two words comes again",
+    "both": "identity rules ABA and ABB by example, each prompt one of the two",
+}
+"""The rules, and what each task is."""
 
 
 def load(
@@ -32,8 +37,6 @@ def load(
     few_shot: int = 2,
     shared: bool = False,
     words: Sequence[str] | None = None,
-    tokenizer: Any = None,
-    after: str = " . ",
 ) -> Task:
     """``n`` prompts of ``few_shot`` triples of a rule and two words of one more, 400 held out; which follows?
 
@@ -44,8 +47,6 @@ def load(
         few_shot: Triples before the two words.
         shared: Draw the triples once, and show the same before every two words, which are none of theirs.
         words: As for induction.
-        tokenizer: As for induction.
-        after: Stands between triples.
 
     Raises:
         ValueError: There are too few words, or ``shared`` triples would have to show both rules.
@@ -55,7 +56,7 @@ def load(
     if shared and rule == "both":
         raise ValueError("shared must be False with rule 'both', where the triples say which rule is asked; got True")
     check_integer("few_shot", few_shot, 1)
-    vocabulary = vocabulary_of(words, tokenizer, least=2 * few_shot + 2)
+    vocabulary = vocabulary_of(words, least=2 * few_shot + 2)
 
     kept = random.Random(f"symbolic/{rule}/{seed}/shared").sample(vocabulary, 2 * few_shot) if shared else []
     asked = [word for word in vocabulary if word not in kept]
@@ -64,33 +65,12 @@ def load(
         shown = kept + rng.sample(asked, 2 * few_shot + 2 - len(kept))
         twos = list(zip(shown[::2], shown[1::2], strict=True))
         aba = rng.random() < 0.5 if rule == "both" else rule == "aba"
-        prompt, _ = rule_prompt(twos, aba, after)
+        prompt, _ = rule_prompt(twos, aba, " . ")
         return choice_record(rng, prompt, [f" {word}" for word in twos[-1]], f" {twos[-1][0 if aba else 1]}")
 
     return drawn(f"symbolic/{rule}", draw, n, seed)
 
 
-def pairs(
-    stage: str,
-    n: int = 50,
-    seed: int = 0,
-    *,
-    few_shot: int = 2,
-    words: Sequence[str] | None = None,
-    tokenizer: Any = None,
-    after: str = " . ",
-) -> tuple[PromptPair, ...]:
-    """Clean and corrupted prompts of one stage, as `identity_rules` makes them, for causal mediation."""
-    check_seed(seed)
-    vocabulary = vocabulary_of(words, tokenizer, least=2 * few_shot + 2)
-    return identity_rules(vocabulary, stage, n, n_shots=few_shot, seed=seed, after=after)
-
-
 def catalogue() -> dict[str, Entry]:
     """The tasks, by name."""
-    about = {
-        "aba": "identity rule ABA by example: the first of two words comes again",
-        "abb": "identity rule ABB by example: the second of two words comes again",
-        "both": "identity rules ABA and ABB by example, each prompt one of the two",
-    }
-    return {rule: Entry(about[rule], partial(load, rule)) for rule in RULES}
+    return {rule: Entry(about, partial(load, rule)) for rule, about in RULES.items()}

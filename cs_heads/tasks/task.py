@@ -157,49 +157,37 @@ class Task:
         kind, examples = read_records(placed, name, max_new_tokens is not None)
         if scorer is None and kind == "generation":
             scorer = ExactMatch()
-            without = [index for index, example in enumerate(examples) if not example.reference]
-            if without:
-                raise ValueError(
-                    f'task {name!r}, example {without[0]}: without a scorer a text is held against "reference" or '
-                    '"target", and it has neither'
-                )
+            for index, example in enumerate(examples):
+                if not example.reference:
+                    raise ValueError(
+                        f'task {name!r}, example {index}: without a scorer a text is held against "reference" or '
+                        '"target", and it has neither'
+                    )
         made = None if scorer is None else as_scorer(scorer)
-        scoring: dict[str, Any] = {"accuracy": accuracy, "stop": _check_stop(stop)}
-        return cls(name, kind, examples, length_normalized, made, max_new_tokens, **scoring)
+        return cls(name, kind, examples, length_normalized, made, max_new_tokens, _check_stop(stop), accuracy=accuracy)
 
     @classmethod
-    def from_frame(
-        cls, frame: pd.DataFrame, name: str = "task", length_normalized: bool = False, *, accuracy: str = "sequence"
-    ) -> Task:
+    def from_frame(cls, frame: pd.DataFrame, name: str = "task", **options: Any) -> Task:
         """A task from a pandas DataFrame whose columns are the fields of ``from_records``.
 
         Args:
             frame: One row an example.
             name: Of the task.
-            length_normalized: Whether the log-probability of a choice is divided by its length in characters.
-            accuracy: As in ``Task``.
+            options: Those of ``from_records``.
 
         Returns:
             The whole task, not split yet, with the examples in the order of the rows.
         """
-        return cls.from_records(records_of(frame), name, length_normalized, accuracy=accuracy)
+        return cls.from_records(records_of(frame), name, **options)
 
     @classmethod
-    def from_dataset(
-        cls,
-        dataset: datasets.Dataset,
-        name: str = "task",
-        length_normalized: bool = False,
-        *,
-        accuracy: str = "sequence",
-    ) -> Task:
+    def from_dataset(cls, dataset: datasets.Dataset, name: str = "task", **options: Any) -> Task:
         """A task from one split of a Hugging Face ``datasets.Dataset`` with the fields of ``from_records``.
 
         Args:
             dataset: One split.
             name: Of the task.
-            length_normalized: Whether the log-probability of a choice is divided by its length in characters.
-            accuracy: As in ``Task``.
+            options: Those of ``from_records``.
 
         Returns:
             The whole task, not split yet, with the examples in the order of the rows.
@@ -212,7 +200,7 @@ class Task:
                 f"dataset must be one split, a datasets.Dataset, got {type(dataset).__name__}; "
                 'pick a split first, as in dataset["test"]'
             )
-        return cls.from_records(dataset, name, length_normalized, accuracy=accuracy)
+        return cls.from_records(dataset, name, **options)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -332,10 +320,10 @@ class Task:
         >>> task.kind, task.examples[0].reference
         ('generation', ' 4')
         """
-        if self.over_token_ids:
-            raise ValueError(f"task {self.name!r} is over token ids: what generated() lets a model write are texts")
-        if self.kind != "completion" or self.scorer is not None:
-            raise ValueError(f"only completion tasks are written out by generated(); task {self.name!r} is {self.kind}")
+        if self.over_token_ids or self.kind != "completion" or self.scorer is not None:
+            raise ValueError(
+                f"only completion tasks of texts are written out by generated(); task {self.name!r} is not"
+            )
         return replace(
             self,
             kind="generation",
@@ -355,8 +343,7 @@ class Task:
         Raises:
             ValueError: Another value, or a chat template over token ids.
         """
-        unseen = None if self.held_out is None else self.held_out.with_chat_template(chat)
-        return replace(self, chat=chat, held_out=unseen)
+        return with_fields(self, chat=chat)
 
     def with_truncation(self, too_long: str = "truncate") -> Task:
         """The task with prompts that do not fit cut at the left, or refused; its held-out examples go with it.
@@ -369,8 +356,7 @@ class Task:
         Raises:
             ValueError: Another value.
         """
-        unseen = None if self.held_out is None else self.held_out.with_truncation(too_long)
-        return replace(self, too_long=too_long, held_out=unseen)
+        return with_fields(self, too_long=too_long)
 
     def split(self, n: int | None = None, seed: int = 0) -> tuple[Task, Task]:
         """Disjoint finding and confirming tasks: ``n`` examples to find heads with, all others to confirm.
@@ -431,11 +417,20 @@ class Task:
         return replace(self, examples=self.examples[: check_integer("n", n, 1)])
 
 
+def with_fields(task: Task, **fields: Any) -> Task:
+    """The task with other values of some fields, which its held-out examples have, too."""
+    unseen = None if task.held_out is None else with_fields(task.held_out, **fields)
+    return replace(task, held_out=unseen, **fields)
+
+
 def _check_task(task: Task) -> None:
     """Raise ``ValueError`` where fields of a task do not fit together."""
     if not task.examples:
         raise ValueError(f"task {task.name!r} is empty: it needs at least one example")
     check_one_of("kind", task.kind, _CONTINUATIONS)
+    check_one_of("accuracy", task.accuracy, ACCURACIES)
+    check_one_of("chat", task.chat, CHATS)
+    check_one_of("too_long", task.too_long, TOO_LONG)
     fits, allowed = _CONTINUATIONS[task.kind]
     for index, example in enumerate(task.examples):
         if not fits(len(example.continuations)):
@@ -445,19 +440,27 @@ def _check_task(task: Task) -> None:
             )
     if len({example.over_token_ids for example in task.examples}) > 1:
         raise ValueError(f"task {task.name!r} mixes texts and token ids; a task has one of them")
-    check_one_of("accuracy", task.accuracy, ACCURACIES)
-    if task.accuracy == "token" and not (task.over_token_ids and task.kind == "completion" and task.scorer is None):
-        raise ValueError(
-            f"accuracy 'token' is for completions over token ids without a scorer; task {task.name!r} is a "
-            f"{task.kind} task{'' if task.over_token_ids else ' of texts'}"
-        )
-    if task.over_token_ids:
-        _check_token_ids(task)
-    if task.length_normalized and task.kind != "choice":
-        raise ValueError(f"length_normalized applies to choice tasks alone; task {task.name!r} is a {task.kind} task")
-    (_check_generation if task.kind == "generation" else _check_continuations)(task)
-    check_one_of("chat", task.chat, CHATS)
-    check_one_of("too_long", task.too_long, TOO_LONG)
+    ids, written, scorer = task.over_token_ids, task.kind == "generation", task.scorer
+    rules = {
+        "accuracy 'token' is for completions over token ids without a scorer": task.accuracy == "token"
+        and (not ids or task.kind != "completion" or scorer is not None),
+        "length_normalized applies to choice tasks alone, of texts": task.length_normalized
+        and (ids or task.kind != "choice"),
+        "max_new_tokens and stop are for generation tasks": not written
+        and (task.max_new_tokens is not None or bool(task.stop)),
+        "what a model writes are texts": ids and written,
+        "chat must be off over token ids": ids and task.chat == "on",
+        "stop must be texts, none empty": "" in task.stop,
+        f"scorer must be a LogprobScorer (got {scorer!r:.80})": not written
+        and scorer is not None
+        and not isinstance(scorer, LogprobScorer),
+        f"scorer must be a Scorer (got {scorer!r:.80})": written and not isinstance(scorer, Scorer | RelativeScorer),
+    }
+    for rule, broken in rules.items():
+        if broken:
+            raise ValueError(f"{rule}; task {task.name!r} is a {task.kind} task of {'token ids' if ids else 'texts'}")
+    if written:
+        check_integer(f"max_new_tokens of task {task.name!r}", task.max_new_tokens, 1)
 
 
 def _check_unseen(task: Task, unseen: Task) -> None:
@@ -477,28 +480,3 @@ def _check_stop(stop: Sequence[str]) -> tuple[str, ...]:
     if isinstance(stop, str):
         raise ValueError(f"stop must be a list of texts, got {stop!r}")
     return tuple(stop)
-
-
-def _check_token_ids(task: Task) -> None:
-    """What reads texts has no meaning over token ids."""
-    if task.kind == "generation":
-        raise ValueError(f"task {task.name!r} is over token ids: what a generation task writes are texts")
-    if task.length_normalized:
-        raise ValueError(f"length_normalized divides by characters, and task {task.name!r} is over token ids")
-    if task.chat == "on":
-        raise ValueError(f"chat must be off for task {task.name!r}, which is over token ids")
-
-
-def _check_continuations(task: Task) -> None:
-    if task.max_new_tokens is not None or task.stop:
-        raise ValueError(f"max_new_tokens and stop are for generation tasks; task {task.name!r} is {task.kind}")
-    if task.scorer is not None and not isinstance(task.scorer, LogprobScorer):
-        raise ValueError(f"scorer of {task.kind} task {task.name!r} must be a LogprobScorer, got {task.scorer!r}")
-
-
-def _check_generation(task: Task) -> None:
-    if not isinstance(task.scorer, Scorer | RelativeScorer):
-        raise ValueError(f"scorer of generation task {task.name!r} must be a Scorer, got {task.scorer!r}")
-    check_integer(f"max_new_tokens of task {task.name!r}", task.max_new_tokens, 1)
-    if "" in task.stop:
-        raise ValueError(f"stop must be texts, none empty, got {task.stop!r}")

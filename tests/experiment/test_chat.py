@@ -9,7 +9,7 @@ from transformers.utils import chat_template_utils
 from cs_heads import Experiment, Task, load_task
 from cs_heads.experiment.inputs import as_shown
 from cs_heads.lens.tokens import encode_example, encode_prompt
-from cs_heads.tasks.chat import ChatTemplate, chat_prompt, template_identity
+from cs_heads.tasks.chat import chat_prompt, template_identity
 from tests.tiny import WORDS, make_tokenizer
 
 # In the manner of Llama 3: the text begins with the beginning-of-sequence token, and white space opens the answer.
@@ -69,7 +69,7 @@ def test_the_text_of_an_lm_eval_chat_has_the_token_once_whether_the_tokenizer_pr
     """A template may write a token that its tokenizer does not prepend."""
     tokenizer = make_tokenizer()
     tokenizer.chat_template = TEMPLATE
-    shown = ChatTemplate(tokenizer)([{"role": "user", "content": "the cat"}])
+    shown = chat_prompt(tokenizer, "the cat")
     for prepend_bos in (None, True, False):
         assert encode_prompt(tokenizer, shown, prepend_bos) == ids(tokenizer, "<s> , king the cat . dog")
 
@@ -225,7 +225,6 @@ def test_a_template_that_asks_for_today_is_told_one_date_in_the_format_it_asks_f
     for day in (datetime(2024, 7, 26), datetime(2031, 12, 1, 13, 5)):
         clock.today = day
         assert chat_prompt(tokenizer, "the cat") == shown
-        assert ChatTemplate(tokenizer)(message) == shown
 
 
 def test_a_run_over_midnight_goes_on_with_what_it_measured(load, tmp_path, clock):

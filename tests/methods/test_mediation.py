@@ -78,7 +78,7 @@ def test_indirect_effects_equal_patching_by_hand(model, plain):
 
 
 def test_the_function_vector_protocol_carries_the_mean_of_the_clean_runs(model, plain):
-    pairs = shuffled_labels(ITEMS, n=3, n_shots=2, between=" ,", seed=1)
+    pairs = shuffled_labels(ITEMS, n=3, n_shots=2, form="{item} , {label} . ", seed=1)
     found = function_vector_effects(model, pairs)
     encoded = [
         [encode_example(model.tokenizer, text, [pair.target]) for text in (pair.clean, pair.corrupted)]

@@ -46,11 +46,6 @@ def test_they_are_everyday_skills_with_examples_to_search_and_to_judge_with():
     assert all(len(search_control(control, 0)) >= 50 <= len(control_side(control, 50, 0)) for control in controls)
 
 
-def test_on_the_demo_model_they_are_its_other_skills():
-    names = [control.name for control in default_controls(load_task("demo/code", n=20), "demo")]
-    assert names == [name for name in names_of("demo") if name != "demo/code"]
-
-
 @pytest.mark.parametrize("name", SKILLS)
 def test_no_skill_is_a_control_of_itself_and_none_shares_examples_with_another(name):
     task = load_task(name)
@@ -136,19 +131,6 @@ def test_tasks_share_a_form_by_the_words_that_most_of_their_questions_have():
     assert alike(copying, {"copying": copying}) == []
 
 
-def test_kin_are_known_in_both_families():
-    assert kin_names(small("induction"), "demo") == ("demo/copying",)
-    assert kin_names(small("demo/agreement"), "gpt2") == ("everyday/agreement",)
-    assert kin_names(small("demo/code"), "gpt2") == ()
-
-
-def test_the_same_seed_gives_the_same_examples_to_search_and_to_prove():
-    task = small("mine")
-    first, second, other = (default_controls(task, "gpt2", seed) for seed in (1, 1, 2))
-    assert first == second
-    assert first != other
-
-
 class Untouched:
     """A model that fails the test where anything is asked of it."""
 
@@ -172,11 +154,6 @@ def refused(task: Task, *controls: Task) -> str:
         said.add(str(error.value))
     assert len(said) == 1
     return said.pop()
-
-
-@pytest.mark.parametrize("none", [None, "auto", (), []])
-def test_none_given_is_none(none):
-    assert list(check_controls(none, small("mine"))) == []
 
 
 @pytest.mark.parametrize(
@@ -242,12 +219,6 @@ WORDED = [
 def test_a_copy_in_another_form_is_no_control(change):
     task, copy = Task.from_records(WORDED, "sums"), Task.from_records([change(record) for record in WORDED], "others")
     assert refused(task, copy).startswith("control 'others' shares 30 of its 30 examples with task 'sums'")
-
-
-def test_the_same_words_with_another_question_are_another_task():
-    task = Task.from_records(WORDED, "sums")
-    others = [{**record, "prompt": record["prompt"].replace("plus one", "plus two")} for record in WORDED]
-    assert len(check_controls([Task.from_records(others, "others")], task)) == 1
 
 
 WORKED = "Q: what is 90 plus one? 91\n\nQ: what is 80 plus one? 81\n\n"
@@ -354,16 +325,3 @@ def test_the_command_line_refuses_them_before_it_loads_a_model(command, records,
     out, err = capsys.readouterr()
     assert out == ""
     assert f"control 'others' {line.replace('30 in', '30 questions in')}" in err
-
-
-def test_a_skill_in_several_families_is_several_tasks():
-    names = (
-        "everyday/capitals",
-        "demo/capitals",
-        "function_vectors/country-capital",
-        "ioi",
-        "everyday/indirect_object",
-    )
-    tasks = [load_task(name) for name in names]
-    for task in tasks:
-        assert len(check_controls([other for other in tasks if other is not task], task)) == len(tasks) - 1

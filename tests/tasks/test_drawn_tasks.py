@@ -5,9 +5,7 @@ import json
 import pytest
 
 from cs_heads import load_task
-from cs_heads.tasks import ioi, symbolic
-from cs_heads.tasks.words import nouns, rows, single_token_words
-from tests.tiny import WORDS, make_tokenizer
+from cs_heads.tasks.words import word_list
 
 DRAWN = ("symbolic/aba", "symbolic/abb", "symbolic/both", "induction", "ioi")
 LISTS = {
@@ -63,14 +61,6 @@ def test_both_rules_come_about_equally_often():
     assert 150 < sum(aba) < 250
 
 
-def test_pairs_are_those_of_a_stage():
-    pairs = symbolic.pairs("retrieval", 6, seed=1)
-    assert len(pairs) == 6
-    assert pairs == symbolic.pairs("retrieval", 6, seed=1)
-    with pytest.raises(ValueError, match="stage must be one of abstraction, induction, retrieval"):
-        symbolic.pairs("storage")
-
-
 # Induction
 
 
@@ -80,11 +70,6 @@ def test_the_word_asked_for_followed_the_last_word_before():
         assert len(set(shown[:8])) == 8
         assert shown[8:] == shown[: len(shown) - 8]
         assert example.target == f" {shown[len(shown) - 8]}"
-
-
-def test_choices_are_words_of_the_prompt():
-    for example in load_task("induction", n=20, choices=5).examples:
-        assert {choice.strip() for choice in example.continuations} <= set(example.prompt.split())
 
 
 def test_a_vocabulary_that_gives_too_few_prompts_is_refused():
@@ -97,40 +82,14 @@ def test_a_vocabulary_that_gives_too_few_prompts_is_refused():
 # Words of one token
 
 
-def test_words_may_be_those_that_are_one_token_to_the_model():
-    tokenizer = make_tokenizer()
-    mine = load_task("induction", n=20, length=5, tokenizer=tokenizer)
-    used = {word for example in mine.examples for word in example.prompt.split()}
-    assert used <= {word for word in WORDS if len(word) > 2}
-    assert single_token_words(tokenizer, ["cat", "house", "dog", "cat", "."]) == ("cat", "dog", ".")
-
-
-def test_words_of_real_tokenizers_are_one_token_after_a_space(real):
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(real / "models" / "stories260K")
-    words = single_token_words(tokenizer)
-    assert len(words) > 20
-    for word in words:
-        tokens = [
-            tokenizer(f"the {times}", add_special_tokens=False)["input_ids"] for times in (word, f"{word} {word}")
-        ]
-        assert len(tokens[1]) == len(tokens[0]) + 1
-        assert tokenizer.decode(tokens[1][-1:]).strip() == word
-    assert load_task("symbolic/aba", n=10, tokenizer=tokenizer).kind == "choice"
-
-
 def test_too_few_words_are_named():
     with pytest.raises(ValueError, match="words must hold 20 or more different words, got 2"):
         load_task("induction", words=["a", "b", "a"])
-    with pytest.raises(ValueError, match="words must hold 6 or more different words of one token, got 2"):
-        load_task("symbolic/aba", words=["cat", "dog", "house"], tokenizer=make_tokenizer())
 
 
 def test_the_lists_of_words_repeat_nothing():
-    assert len(set(nouns())) == len(nouns()) >= 200
-    sounds = [word for row in rows("rhymes") for word in row]
-    assert len(set(sounds)) == len(sounds) >= 550
+    for name, least in (("nouns", 200), ("rhymes", 550)):
+        assert len(set(word_list(name))) == len(word_list(name)) >= least
 
 
 # Indirect objects
@@ -149,13 +108,6 @@ def test_the_subject_is_named_twice_and_the_other_is_asked_for(order, subject_fi
     assert sorted(seen) == subject_first
 
 
-def test_pairs_turn_the_answer_round_by_the_last_name_alone():
-    for pair in ioi.pairs(30):
-        clean, corrupted = pair.clean.split(), pair.corrupted.split()
-        changed = [(a, b) for a, b in zip(clean, corrupted, strict=True) if a != b]
-        assert [(a.strip(",."), b.strip(",.")) for a, b in changed] == [(pair.instead.strip(), pair.target.strip())]
-
-
 def test_names_and_templates_may_come_from_the_real_file(real):
     path = real / "data" / "ioi" / "redwoodresearch_ioi_lists.json"
     names = set(json.loads(path.read_text())["NAMES"])
@@ -166,11 +118,13 @@ def test_names_and_templates_may_come_from_the_real_file(real):
 
 def test_lists_of_ones_own_are_used(tmp_path):
     path = tmp_path / "lists.json"
-    path.write_text(json.dumps(LISTS), encoding="utf-8")
-    pairs = ioi.pairs(5, order="BABA", data_files=path)
-    assert ioi.pairs(5, order="BABA", data_files=tmp_path) == pairs
-    io, subject = pairs[0].target.strip(), pairs[0].instead.strip()
-    assert pairs[0].clean == f"{subject} and {io} met at the pier. {subject} gave a kite to"
+    names = [f"{a}{b}" for a in "BCDFGHKLMNPRST" for b in ("a", "o", "i")]
+    path.write_text(json.dumps(LISTS | {"NAMES": names}), encoding="utf-8")
+    task = load_task("ioi", n=5, order="BABA", data_files=path)
+    assert load_task("ioi", n=5, order="BABA", data_files=tmp_path) == task
+    for example in task.examples:
+        io, subject = example.target.strip(), example.continuations[1 - example.answer].strip()
+        assert example.prompt == f"{subject} and {io} met at the pier. {subject} gave a kite to"
 
 
 @pytest.mark.parametrize(
@@ -179,8 +133,8 @@ def test_lists_of_ones_own_are_used(tmp_path):
         ([], "must be a JSON object with NAMES, BABA_TEMPLATES, PLACES, OBJECTS; no NAMES"),
         ({k: v for k, v in LISTS.items() if k != "PLACES"}, "no PLACES"),
         ({**LISTS, "NAMES": ["Ada", 3]}, "'NAMES' must be a list of texts, none empty"),
-        ({**LISTS, "NAMES": ["Ada", "Ada"]}, "'NAMES' must hold two texts or more"),
-        ({**LISTS, "OBJECTS": []}, "'OBJECTS' must hold a text or more"),
+        ({**LISTS, "NAMES": ["Ada", "Ada"]}, "'NAMES' must hold 2 or more different texts"),
+        ({**LISTS, "OBJECTS": []}, "'OBJECTS' must hold 1 or more different texts"),
         (
             {**LISTS, "BABA_TEMPLATES": ["[A] and [B] met. [B] gave a kite to [A]"]},
             r"names \[B\], \[A\], \[B\] in this",

@@ -22,7 +22,6 @@ from cs_heads.tasks import letter_form, load_task
 from cs_heads.tasks.lm_eval import harness, whole
 from cs_heads.tasks.lm_eval.requests import _right
 from cs_heads.tasks.lm_eval.scoring import HarnessLogprobScorer
-from cs_heads.text import ChatPrompt
 from tests.scores import response_of
 
 SUMS = [
@@ -332,24 +331,6 @@ def test_all_examples_have_the_same_worked_examples(file):
         assert len({task.identity, other.identity, own.identity}) == 3
 
 
-def test_choices_with_prompts_of_their_own_have_the_same_worked_examples(file):
-    task = whole("winogrande", data_files=file(GAPS), few_shot=3, shared=True)
-    assert len(task) == 37
-    before = {prompt.rsplit("\n\n", 1)[0] for example in task.examples for prompt in example.prompts}
-    assert len(before) == 1
-    assert not any(example.prompt.rsplit("\n\n", 1)[1] in before.pop() for example in task.examples[:1])
-
-
-def test_worked_examples_of_a_group_are_the_same_within_each_of_its_tasks(real):
-    task = whole("mmlu_social_sciences", data_files=real / "data" / "mmlu" / "mmlu.zip", few_shot=2, shared=True)
-    before = {}
-    for example in task.examples:
-        name = json.loads(example.reference)["task"]
-        before.setdefault(name, set()).add("Answer:".join(example.prompt.split("Answer:")[:2]))
-    assert len(before) == 12
-    assert all(len(worked) == 1 for worked in before.values())
-
-
 def test_more_worked_examples_than_a_list_in_order_has_are_refused(file):
     """MMLU shows the first of its list, where GSM8K draws."""
     rows = [{"question": f"{i}?", "choices": list("abcd"), "answer": i % 4} for i in range(4)]
@@ -366,55 +347,6 @@ def test_more_worked_examples_than_there_are_rows_are_refused(file):
         message = f"'gsm8k', example 0: few_shot={most + 1} worked examples are more than its data have"
         with pytest.raises(ValueError, match=message):
             whole("gsm8k", data_files=files, few_shot=most + 1)
-
-
-def test_the_seed_draws_the_worked_examples(file):
-    first, again, other = (
-        whole("gsm8k", data_files=file(SUMS), few_shot=2, few_shot_seed=seed).identity for seed in (3, 3, 4)
-    )
-    assert first == again != other
-
-
-class Talking:
-    """A tokenizer with a chat template, as far as it is asked."""
-
-    bos_token, eos_token, chat_template = "<s>", "</s>", "a template"
-
-    def apply_chat_template(self, messages, tokenize, add_generation_prompt, continue_final_message, date_string):
-        assert (tokenize, date_string) == (False, "26 Jul 2024")
-        assert add_generation_prompt != continue_final_message
-        said = "".join(f"[{message['role']}] {message['content']}" for message in messages)
-        return f"<s>{said}{' [assistant]' if add_generation_prompt else ''}"
-
-
-def test_a_chat_template_is_the_models_own_with_one_beginning_of_sequence(file):
-    task = whole("gsm8k", data_files=file(SUMS), few_shot=1, chat_template=Talking())
-    prompt = task.examples[0].prompt
-    # That of the template, which the tokenizer may not add by itself; it gets no second one.
-    assert prompt.startswith("<s>[user] Question: What is")
-    assert prompt.count("<s>") == 1
-    assert prompt.endswith("Question: What is 0 plus 1?\nAnswer: [assistant]")
-    assert prompt.count("[assistant]") == 2
-
-
-def test_a_chat_keeps_the_line_end_that_its_template_ends_in(file):
-    """It is tokenized apart from its answer, and not cut as other prompts of lm-eval are."""
-
-    class Lines(Talking):
-        def apply_chat_template(self, messages, **settings):
-            return super().apply_chat_template(messages, **settings) + "\n"
-
-    task = whole("arc_easy", data_files=file(SCHOOL), few_shot=0, chat_template=Lines())
-    sums = whole("gsm8k", data_files=file(SUMS), few_shot=0, chat_template=Lines())
-    for prompt in (task.examples[0].prompt, sums.examples[0].prompt):
-        assert isinstance(prompt, ChatPrompt)
-        assert prompt.endswith(" [assistant]\n")
-    assert not any(text[:1].isspace() for text in task.examples[0].continuations)
-
-
-def test_a_tokenizer_without_a_chat_template_is_refused(file, load):
-    with pytest.raises(ValueError, match="chat_template: the tokenizer has no chat template; leave it out"):
-        whole("gsm8k", data_files=file(SUMS), few_shot=0, chat_template=load("llama").tokenizer)
 
 
 # Groups
@@ -473,15 +405,6 @@ def test_a_group_that_mixes_kinds_of_request_is_refused(file, monkeypatch):
         whole("both", data_files=file(rows))
 
 
-def test_groups_that_cannot_be_measured_as_one_are_refused_before_anything_is_read():
-    with pytest.raises(
-        ValueError, match=r"'agieval' are not measured alike: .* kind 'choice', .* 'generation'; load the"
-    ):
-        whole("agieval", data_files="gone.jsonl")
-    with pytest.raises(ValueError, match="lm-eval group 'flan_held_in' defines tasks inside itself, which stand in no"):
-        whole("flan_held_in", data_files="gone.jsonl")
-
-
 # Workers, and what a number depends on
 
 
@@ -530,18 +453,11 @@ def test_the_identity_names_task_version_metric_filter_and_lm_eval(file):
         ("humaneval_64", {}, "'humaneval_64' runs generated code outside a sandbox"),
         ("gsm8k", {"metric": "f1"}, "with metric 'f1': its metrics for one example are exact_match"),
         ("lambada_openai", {"metric": "perplexity"}, "'perplexity': its metrics for one example are acc"),
-        (
-            "crows_pairs_english",
-            {},
-            "'likelihood_diff': lower is better by likelihood_diff, pct_stereotype, and scores he",
-        ),
-        ("crows_pairs_english", {"metric": "pct_stereotype"}, "'pct_stereotype': lower is better by likelihood_diff"),
-        ("crows_pairs_english", {"metric": "f1"}, "'f1': lower is better by likelihood_diff, pct_stereotype"),
+        ("crows_pairs_english", {}, "for one example are none; lower is better by likelihood_diff, pct_stereotype"),
         ("gsm8k", {"filter": "mine"}, "has no filter 'mine'; it has strict-match, flexible-extract"),
         ("gsm8k", {"few_shot": -1}, "few_shot must be 0 or more for lm-eval task 'gsm8k', or left out; got -1"),
         ("gsm8k", {"few_shot": 0, "shared": True}, "shared must be False where no worked examples are shown"),
         ("wmdp_bio", {"few_shot": 2}, "few_shot must be 0 for lm-eval task 'wmdp_bio', or left out; got 2"),
-        ("gsm8k", {"chat_template": "chatml"}, "chat_template must be a tokenizer, as model.tokenizer, got str"),
         ("gsm8k", {"data_files": {"dev": "x"}}, "must name the splits test, train; got dev"),
         ("gsm8k", {"data_files": "gone.jsonl"}, r"data file 'gone\.jsonl' does not exist"),
         ("gsm8k", {"data_files": []}, r"data_files must be a path, a list of paths, or these by split; got \[\]"),
@@ -553,29 +469,21 @@ def test_what_cannot_be_measured_is_said_before_anything_is_read(name, options, 
     assert "\n" not in str(caught.value)
 
 
-def test_a_package_that_a_task_lacks_is_told_in_lm_evals_own_words(file, monkeypatch):
-    monkeypatch.setitem(sys.modules, "evaluate", None)
-    with pytest.raises(ValueError, match="'meqsum' needs the Python package that is missing: Please install ") as got:
-        whole("meqsum", data_files=file(SUMS))
-    assert "\n" not in str(got.value)
-
-
-def test_a_package_that_is_too_new_for_lm_evals_code_is_named_with_its_version(file, monkeypatch):
+def test_a_module_that_lm_evals_code_for_a_task_lacks_is_named(file, monkeypatch):
     module = "transformers.data.metrics"
     monkeypatch.setitem(sys.modules, f"{module}.squad_metrics", None)
     monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.delitem(sys.modules, "lm_eval.tasks.coqa.utils", raising=False)
     with pytest.raises(
-        ValueError, match=rf"'coqa' needs the Python module '{module}.*', which transformers [\d.]+ does not"
+        ValueError, match=rf"'coqa' needs a Python package or module that is missing \(.*{module}"
     ) as got:
         whole("coqa", data_files=file(SUMS))
-    assert "install an older one" in str(got.value)
     assert "\n" not in str(got.value)
 
 
 def test_a_data_set_that_cannot_be_reached_is_named_with_what_to_do():
     with pytest.raises(
-        ValueError, match=r"data set 'openai/gsm8k/main' .* could not be downloaded from the hub .*data_files="
+        ValueError, match=r"data set 'openai/gsm8k/main' could not be downloaded from the hub .*data_files="
     ):
         whole("gsm8k")
 
@@ -596,15 +504,6 @@ def test_a_null_where_a_task_does_not_read_is_no_matter_and_elsewhere_is_named(f
         assert "\n" not in str(got.value)
 
 
-def test_a_column_that_is_not_there_is_not_its_name(file):
-    """lm-eval takes the name of a missing column for the text itself."""
-    rows = [{"prompt_serial": f"$fact{i}$"} for i in range(4)]
-    with pytest.raises(
-        ValueError, match=r"'fld_default' have not the columns .*'world_assump_label'; test has prompt_s"
-    ):
-        whole("fld_default", data_files=file(rows))
-
-
 def test_columns_that_a_task_does_not_read_are_named_with_those_it_lacks(file):
     with pytest.raises(
         ValueError, match=r"'arc_challenge' have not the columns .*'question' is undefined; test has sentence_good"
@@ -612,18 +511,6 @@ def test_columns_that_a_task_does_not_read_are_named_with_those_it_lacks(file):
         whole("arc_challenge", data_files=file(PAIRS))
     with pytest.raises(ValueError, match=r"'hellaswag' have not the columns .*ctx_a.*validation has sentence_good"):
         whole("hellaswag", data_files=file(PAIRS))
-
-
-def test_a_right_choice_may_be_a_number_of_numpy(file):
-    rows = [{"text": f"{i}", "toxicity_human": 1 + 4 * (i % 2), "toxicity_ai": 1} for i in range(4)]
-    assert [example.answer for example in whole("toxigen", data_files=file(rows)).examples] == [0, 1, 0, 1]
-
-
-def test_a_score_may_be_a_truth_value_of_numpy(file):
-    rows = [{"article": f"f : {i}", "options": ["a", "b", "c", "d"], "answers": "ABCD"[i % 4]} for i in range(4)]
-    task = whole("mutual", data_files=file(rows))
-    # The largest of log-probabilities and matches in one row, by lm-eval's own way: the first match.
-    assert [response_of(task, i, np.array([-1.0, -2, -3, -4]), [False] * 4) for i in range(4)] == [0, 1, 0, 0]
 
 
 def test_choices_that_lm_eval_shuffles_are_shuffled_alike_each_time(file):

@@ -9,18 +9,8 @@ import zipfile
 import pytest
 
 from cs_heads.tasks.data_files import files_in, rows_of
-from cs_heads.tasks.published import (
-    arc,
-    arithmetic,
-    bigbench,
-    boolq,
-    commonsense_qa,
-    gsm8k,
-    hellaswag,
-    lettered,
-    openmath,
-)
-from cs_heads.tasks.splits import Wanted, read_splits
+from cs_heads.tasks.local_data import Wanted, read_splits
+from cs_heads.tasks.published import FORMS, hub_rows_of
 
 ROWS = [{"question": f"Wo ist Nummer {i}, ünd warum?", "answer": i} for i in range(3)]
 JSONL = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
@@ -153,56 +143,82 @@ def test_a_split_without_a_file_is_named_with_what_is_looked_for(tmp_path):
 # The forms of the authors
 
 
+def hub(dataset: str, *rows: dict) -> list[dict]:
+    return hub_rows_of(list(rows), FORMS[dataset])
+
+
+def lines(*texts: str) -> list[dict]:
+    return [{"line": line} for line in texts]
+
+
 def test_hellaswag_is_cut_where_its_last_sentence_begins():
-    texts = [
-        "Cutting grass: A man stands. He waits! the man in red",
-        "How to knit: Take wool. Knit it.",
-        "Diving: They dive. He said so",
-    ]
-    lines = [line for text in texts for line in (text, "2", "a.", "b.", "c.", "d.")]
-    rows = hellaswag([{"line": line} for line in [*lines, ""]])
-    assert [(row["activity_label"], row["ctx_a"], row["ctx_b"]) for row in rows] == [
-        ("Cutting grass", "A man stands. He waits!", "the man in red"),
-        ("How to knit", "Take wool. Knit it.", ""),
-        ("Diving", "They dive. He said so", ""),
-    ]
-    assert rows[0]["endings"] == ["a.", "b.", "c.", "d."]
-    assert rows[0]["label"] == "2"
+    texts = {
+        "Cutting grass: A man stands. He waits! the man in red": ("A man stands. He waits!", "the man in red"),
+        "How to knit: Take wool. Knit it.": ("Take wool. Knit it.", ""),
+        "Diving: They dive. He said so": ("They dive. He said so", ""),
+    }
+    rows = hub("hellaswag", *lines(*(line for text in texts for line in (text, "2", "a.", "b.", "c.", "d. ")), ""))
+    assert [(row["ctx_a"], row["ctx_b"]) for row in rows] == list(texts.values())
+    assert (rows[0]["activity_label"], rows[0]["endings"], rows[0]["label"]) == (
+        "Cutting grass",
+        ["a.", "b.", "c.", "d. "],
+        "2",
+    )
+
+
+SCHOOL = {"stem": "Why?", "choices": [{"text": "so", "label": "A"}, {"text": "no", "label": "B"}]}
+HUB = {"question": "Why?", "choices": {"label": ["A", "B"], "text": ["so", "no"]}, "answerKey": "B"}
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("dataset", "row", "converted"),
     [
-        (["A: b", "0", "c", "d", "e"], "a HellaSwag record has 6 lines, and 5 lines are no multiple of it"),
-        (["no colon", "0", "c", "d", "e", "f"], "line 1: a HellaSwag record begins with 'activity: context'"),
-        (["A: b", "4", "c", "d", "e", "f"], "the number of an ending, 0 to 3; got 'A: b' and '4'"),
+        ("allenai/ai2_arc", {"id": "1", "question": SCHOOL, "answerKey": "B"}, {"id": "1", **HUB}),
+        ("tau/commonsense_qa", {"id": "1", "question": SCHOOL, "answerKey": "B"}, {"id": "1", **HUB}),
+        ("tau/commonsense_qa", {"question": "Why?", "choices": ["so", "no"], "answer": 1}, HUB),
+        ("tau/commonsense_qa", HUB, HUB),
+        ("super_glue/boolq", {"answer": True}, {"answer": True, "label": 1}),
+        ("super_glue/boolq", {"label": False}, {"label": 0}),
+        ("openai/gsm8k", {"answer": "#### 1,000"}, {"answer": "#### 1,000"}),
     ],
 )
-def test_malformed_hellaswag_is_refused(lines, message):
-    with pytest.raises(ValueError, match=message):
-        hellaswag([{"line": line} for line in lines])
+def test_rows_of_the_authors_come_into_the_columns_of_the_hub(dataset, row, converted):
+    (found,) = hub(dataset, row)
+    assert found == converted
+    assert {type(value) for value in found.values()} == {type(value) for value in converted.values()}
 
 
-def test_arc_and_commonsense_qa_come_into_the_columns_of_the_hub():
-    row = {"question": {"stem": "Why?", "choices": [{"text": "so", "label": "A"}, {"text": "no", "label": "B"}]}}
-    hub = {"question": "Why?", "choices": {"label": ["A", "B"], "text": ["so", "no"]}, "answerKey": "B"}
-    for convert in (arc, commonsense_qa):
-        (converted,) = convert([{**row, "id": "1", "answerKey": "B"}])
-        assert {key: converted[key] for key in hub} == hub
-    assert commonsense_qa([{"question": "Why?", "choices": ["so", "no"], "answer": 1}]) == [hub]
-    assert arc([hub]) == commonsense_qa([hub]) == [hub]
+FOUR = {"question": "Why?", "choices": ["so", "no", "if", "as"], "answer": 3}
+LETTERED = {"question": "Why?", **dict.fromkeys("ABCD", "so"), "letter": "D"}
 
 
-def test_boolq_says_yes_by_a_one():
-    rows = [{"question": "is it", "passage": "It is.", "answer": answer} for answer in (True, False)]
-    assert [row["label"] for row in boolq(rows)] == [1, 0]
-    # A file may have true and false in the hub's column, too.
-    labels = [{"question": "is it", "passage": "It is.", "label": label} for label in (True, False, 1, 0)]
-    assert [(row["label"], type(row["label"])) for row in boolq(labels)] == [(1, int), (0, int), (1, int), (0, int)]
-    with pytest.raises(ValueError, match="record 0: \"label\" must be 0, 1, true or false, got the text 'true'"):
-        boolq([labels[0] | {"label": "true"}])
-    with pytest.raises(ValueError, match='record 0: "answer" must be true or false, got 1'):
-        boolq([{"question": "is it", "passage": "It is.", "answer": 1}])
+@pytest.mark.parametrize(
+    ("dataset", "row", "fault"),
+    [
+        *(
+            ("tau/commonsense_qa", FOUR | {"answer": wrong}, "must be one of 0, 1, 2, 3")
+            for wrong in (4, -1, True, "B")
+        ),
+        *(("cais/mmlu", LETTERED | {"letter": wrong}, "must be one of A, B, C, D") for wrong in ("E", "", "AB")),
+        *(("cais/mmlu", FOUR | {"choices": wrong}, "a list of four texts") for wrong in (["a"] * 3, ["a"] * 5, "abcd")),
+        ("openai/gsm8k", {"answer": "So 3."}, "a worked solution that ends in"),
+        ("hellaswag", {"lines": ["no colon", "0", "c", "d", "e", "f"]}, "begins with 'activity: context'"),
+        ("hellaswag", {"lines": ["A: b", "4", "c", "d", "e", "f"]}, "number of an ending, 0 to 3; got 'A: b' and '4'"),
+    ],
+)
+def test_a_row_that_cannot_be_asked_is_named_with_its_number(dataset, row, fault):
+    with pytest.raises(ValueError, match=f"^record 0: .*{fault}"):
+        hub(dataset, row)
+
+
+def test_lines_of_hellaswag_are_six_a_record_and_columns_that_are_missing_are_named(tmp_path):
+    with pytest.raises(ValueError, match="6 lines, and 5 lines are no multiple of it"):
+        hub("hellaswag", *lines("A: b", "0", "c", "d", "e"))
+    (tmp_path / "quiz.jsonl").write_text(json.dumps({"choices": ["so", "no"], "answer": 0}), encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"has not the columns of task 'quiz': record 0: 'question'; its first row has choices, answer"
+    ):
+        read_splits(wanted(dataset="tau/commonsense_qa"), tmp_path / "quiz.jsonl")
 
 
 def test_mmlu_is_read_without_a_heading(tmp_path):
@@ -214,75 +230,6 @@ def test_mmlu_is_read_without_a_heading(tmp_path):
         (tmp_path / "birds_test.csv").write_text(f"{line}\n", encoding="utf-8")
         with pytest.raises(ValueError, match=message):
             read_splits(birds, tmp_path)
-
-
-def test_big_bench_answers_are_targets_or_the_best_choices():
-    rows = bigbench([{"input": "a", "target": "b"}, {"input": "c", "target_scores": {"d": 0, "e": 1}}])
-    assert [row["targets"] for row in rows] == [["b"], ["e"]]
-    assert rows[1]["multiple_choice_targets"] == ["d", "e"]
-    with pytest.raises(ValueError, match='record 0: a BIG-bench example has "target" or "target_scores"'):
-        bigbench([{"input": "a"}])
-
-
-QUESTION = {"question": "Why?", "choices": ["so", "no", "if", "as"], "answer": 3}
-
-
-@pytest.mark.parametrize("answer", [4, -1, "B", True, 1.0, None])
-@pytest.mark.parametrize("convert", [commonsense_qa, lettered])
-def test_a_right_choice_that_is_none_is_named_with_its_record(convert, answer):
-    with pytest.raises(ValueError, match=rf"^record 1: the right choice must be one of 0, 1, 2, 3, got {answer!r}$"):
-        convert([QUESTION, {**QUESTION, "answer": answer}])
-
-
-@pytest.mark.parametrize("choices", [["so", "no", "if"], ["so", "no", "if", "as", "or"], "abcd"])
-def test_four_choices_are_four(choices):
-    with pytest.raises(ValueError, match=r'^record 1: "choices" must be a list of four texts, got '):
-        lettered([QUESTION, {**QUESTION, "choices": choices}])
-
-
-def test_the_letter_of_a_right_choice_is_that_of_a_choice():
-    hub = {"question": "Why?", "choices": {"label": ["A", "B"], "text": ["so", "no"]}, "answerKey": "C"}
-    own = {"question": {"stem": "Why?", "choices": [{"text": "so", "label": "A"}]}, "answerKey": "B"}
-    for row, known in ((hub, "A, B, got 'C'"), (own, "A, got 'B'")):
-        for convert in (arc, commonsense_qa):
-            with pytest.raises(ValueError, match=f"^record 0: the right choice must be one of {known}$"):
-                convert([row])
-    with pytest.raises(LookupError, match="record 0: 'answerKey'"):
-        arc([{key: value for key, value in own.items() if key != "answerKey"}])
-
-
-def test_an_answer_of_openmath_may_be_a_number():
-    rows = [{"problem": "?", "expected_answer": answer} for answer in (42, 1.5, "x", True)]
-    assert [row["expected_answer"] for row in openmath(rows)] == ["42", "1.5", "x", True]
-
-
-@pytest.mark.parametrize(
-    ("convert", "good", "changed", "message"),
-    [
-        (gsm8k, {"answer": "So 3.\n#### 3"}, {"answer": "So 3."}, '"answer" must be a worked solution that ends in'),
-        (gsm8k, {"answer": "#### 1,000"}, {"answer": ""}, "and its result, got ''"),
-        (gsm8k, {"answer": "#### 1"}, {"answer": "####"}, "and its result, got '####'"),
-        (
-            arithmetic,
-            {"context": "?", "completion": " 1"},
-            {"completion": ""},
-            '"completion" must be a text that is not em',
-        ),
-        (
-            hellaswag,
-            {"endings": list("abcd"), "label": "1"},
-            {"endings": ["a", "b"]},
-            '"endings" must be a list of four te',
-        ),
-        (hellaswag, {"endings": list("abcd"), "label": 3}, {"endings": ["a", "b", "", "d"]}, "none empty, got"),
-        (hellaswag, {"endings": list("abcd"), "label": "1"}, {"label": ""}, "the number of an ending, 0 to 3, got ''"),
-        (hellaswag, {"endings": list("abcd"), "label": 1}, {"label": 4}, "the number of an ending, 0 to 3, got 4"),
-    ],
-)
-def test_what_a_row_cannot_be_asked_with_is_named_with_its_record(convert, good, changed, message):
-    assert convert([good]) == [good]
-    with pytest.raises(ValueError, match=f"^record 1: .*{message}"):
-        convert([good, {**good, **changed}])
 
 
 # Malformed files
@@ -328,28 +275,3 @@ def test_a_malformed_file_is_named_with_its_line(tmp_path, name, content, messag
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         rows_in(tmp_path / name)
-
-
-def test_columns_that_are_missing_are_named_with_those_there_are(tmp_path):
-    (tmp_path / "quiz.jsonl").write_text('{"question": "q", "answer": true}\n', encoding="utf-8")
-    with pytest.raises(
-        ValueError, match=r"has not the columns of task 'quiz': record 0: 'passage'; its first row has question, a"
-    ):
-        read_splits(wanted(dataset="aps/super_glue", part="boolq"), tmp_path / "quiz.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"question": "q"}', "record 1: has the columns question, and the first record question, answer"),
-        ('{"question": "q", "answer": 1, "more": 2}', "record 1: has the columns question, answer, more"),
-        ('{"question": "q", "answer": "1"}', "record 1: column 'answer' holds '1', and in the first record 1; every"),
-        ('{"question": "q", "answer": true}', "record 1: column 'answer' holds True, and in the first record 1; every"),
-    ],
-)
-def test_an_answer_that_is_missing_is_not_the_answer_none(tmp_path, line, message):
-    good = '{"question": "q", "answer": 1}\n'
-    (tmp_path / "one.jsonl").write_text(good, encoding="utf-8")
-    (tmp_path / "two.jsonl").write_text(good + line, encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"two\.jsonl', {message}"):
-        read_splits(wanted(), [tmp_path / "one.jsonl", tmp_path / "two.jsonl"])

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cs_heads.tasks import Entry, Task, builtin_tasks, load_task, read_task_file
+from cs_heads.tasks import Entry, Task, load_task, read_task_file
 from cs_heads.tasks.load import FAMILIES
 from tests.tasks.test_records import GOOD, MALFORMED
 
@@ -73,16 +73,6 @@ def test_a_dataset_of_many_splits_is_refused_until_one_is_picked():
         Task.from_dataset(splits)
 
 
-def test_a_list_is_no_dataset():
-    with pytest.raises(ValueError, match=r"must be one split, a datasets\.Dataset, got list"):
-        Task.from_dataset(CHOICES)
-
-
-def test_length_normalisation_goes_with_frames_and_records():
-    frame = pd.DataFrame(CHOICES)
-    assert Task.from_frame(frame, length_normalized=True) == Task.from_records(CHOICES, length_normalized=True)
-
-
 # Files as other programs write them
 
 
@@ -91,15 +81,6 @@ def test_blank_lines_and_a_byte_order_mark_are_no_records(tmp_path):
     lines = [json.dumps(record) for record in COMPLETIONS]
     path.write_text("\n\n".join(lines) + "\n \n", encoding="utf-8-sig")
     assert read_task_file(path).examples == Task.from_records(COMPLETIONS).examples
-
-
-def test_a_csv_file_may_begin_with_a_byte_order_mark(tmp_path):
-    path = write_csv(tmp_path / "mine.csv", CHOICES, encoding="utf-8-sig")
-    assert read_task_file(path).examples == Task.from_records(CHOICES).examples
-
-
-def test_the_ending_of_a_file_may_be_in_capitals(tmp_path):
-    assert len(read_task_file(write_jsonl(tmp_path / "MINE.JSONL", CHOICES))) == len(CHOICES)
 
 
 def test_a_file_in_another_encoding_is_refused(tmp_path):
@@ -116,11 +97,6 @@ def test_loading_gives_the_finding_side_with_the_others_held_out(tmp_path):
     path = write_jsonl(tmp_path / "mine.jsonl", COMPLETIONS)
     task = load_task(path, n=3, seed=5)
     assert (task, task.held_out) == Task.from_records(COMPLETIONS, "mine").split(3, 5)
-
-
-def test_loading_finds_with_half_of_a_small_file(tmp_path):
-    path = write_jsonl(tmp_path / "mine.jsonl", COMPLETIONS)
-    assert load_task(str(path)) == read_task_file(path).split()[0]
 
 
 # What a newcomer gets wrong
@@ -149,11 +125,10 @@ def test_a_line_that_is_no_json_is_named(tmp_path, line):
     [
         ("x,not JSON,0", r'"choices" must be a JSON list like \["a", "b"\], got \'not JSON\''),
         ("x,,0", r'"choices" must be a JSON list'),
-        ('x,"["" a""]",0', r'"choices" must hold two or more, got 1'),
-        ('x,"["" a"", "" b""]",2', r"index of a choice, 0\.\.1, got 2"),
-        ('x,"["" a"", "" b""]",-1', r"index of a choice, 0\.\.1, got '-1'"),
-        ('x,"["" a"", "" b""]",b', r"index of a choice, 0\.\.1, got 'b'"),
-        ('x,"["" a"", "" b""]"', r"index of a choice, 0\.\.1, got None"),
+        ('x,"["" a"", "" b""]",2', r"index of a choice, 0\.\.1 .*, got 2"),
+        ('x,"["" a"", "" b""]",-1', r"index of a choice, 0\.\.1 .*, got '-1'"),
+        ('x,"["" a"", "" b""]"', r"2 fields, expected 3 \(prompt, choices, answer\)"),
+        ('x, y,"["" a"", "" b""]",0', r"4 fields, expected 3 .* a text with a comma in it stands in double quotes"),
     ],
 )
 def test_a_malformed_csv_row_is_named_by_its_line(tmp_path, row, fault):
@@ -168,12 +143,11 @@ def test_a_malformed_csv_row_is_named_by_its_line(tmp_path, row, fault):
     [
         (
             'prompt,target\none, two\nup and,"down\nthe, cat\n',
-            r"line 3\.\.4: not CSV \(.*\): a double quote that opens",
+            r"line 3: not CSV \(.*\): a double quote that opens",
         ),
-        ('prompt,target\nup and,"down\n"one", two\n', r"line 2\.\.3: not CSV \(.*\): a double quote that opens"),
-        ("prompt;target\none; two\n", "line 1: columns are separated by ';'; a CSV file has commas there"),
-        ("prompt|target\none| two\n", r"line 1: columns are separated by '\|'; a CSV file has commas there"),
-        ("prompt\ttarget\none\t two\n", r"line 1: columns are separated by '\\t'; a CSV file has commas there"),
+        ('prompt,target\nup and,"down\n"one", two\n', r"line 2: not CSV \(.*\): a double quote that opens"),
+        ("prompt;target\none; two\n", 'line 2: "prompt" must be a text, got None; .*; this one has "prompt;target"'),
+        ("prompt,prompt\none, two\n", "line 1: columns must have different names, got two or more of 'prompt'"),
     ],
 )
 def test_what_is_wrong_with_a_csv_file_is_named(tmp_path, text, fault):
@@ -222,34 +196,12 @@ def test_a_csv_file_without_the_columns_of_a_record_is_refused(tmp_path):
     assert str(refused.value).endswith('; this one has "question", "reply"')
 
 
-def test_a_csv_file_with_an_answer_for_a_target_says_so(tmp_path):
-    path = tmp_path / "mine.csv"
-    path.write_text("prompt,answer\na,b\n", encoding="utf-8")
-    with pytest.raises(
-        ValueError, match=r'"target" must be .* got None; records are .*; this one has "prompt", "answer"$'
-    ):
-        load_task(path)
-
-
-def test_lines_are_counted_also_where_a_field_has_many(tmp_path):
-    path = tmp_path / "mine.csv"
-    path.write_text('prompt,target\n"two\nlines", b\nc,\n', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"^task 'mine', line 4: \"target\" must be a text that is not empty"):
-        load_task(path)
-
-
 @pytest.mark.parametrize("name", ["empty.jsonl", "empty.csv"])
 @pytest.mark.parametrize("content", ["", "\n\n"])
 def test_an_empty_file_is_an_empty_task(tmp_path, name, content):
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(ValueError, match="task 'empty' is empty: it needs at least one example"):
         load_task(tmp_path / name)
-
-
-def test_a_csv_file_with_a_heading_alone_is_an_empty_task(tmp_path):
-    (tmp_path / "empty.csv").write_text("prompt,target\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="task 'empty' is empty"):
-        load_task(tmp_path / "empty.csv")
 
 
 def test_a_file_of_two_forms_is_refused_with_both_lines(tmp_path):
@@ -264,11 +216,6 @@ def test_a_file_is_a_file_whatever_its_name_begins_with(tmp_path, monkeypatch, n
     monkeypatch.chdir(tmp_path)
     (write_csv if name.endswith(".csv") else write_jsonl)(Path(name), COMPLETIONS)
     assert load_task(name, n=3).name == Path(name).stem
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"^task file '.*gone\.jsonl' does not exist"):
-        load_task(tmp_path / "gone.jsonl")
 
 
 def test_a_file_with_nearly_the_name_is_proposed(tmp_path):
@@ -288,14 +235,9 @@ def test_a_file_of_another_kind_is_refused_with_the_kinds_there_are(tmp_path):
 
 def test_a_folder_is_no_task_file(tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
-    for name in (tmp_path, tmp_path / "folder.jsonl"):
-        with pytest.raises(ValueError, match="is no file"):
+    for name, fault in ((tmp_path, "is unknown"), (tmp_path / "folder.jsonl", "is no file")):
+        with pytest.raises(ValueError, match=fault):
             load_task(name)
-
-
-def test_an_unknown_name_is_refused():
-    with pytest.raises(ValueError, match=r"^task 'capitls' is unknown.*a task file ends in \.jsonl or \.csv"):
-        load_task("capitls")
 
 
 @pytest.fixture
@@ -309,11 +251,6 @@ def family(monkeypatch):
     module.catalogue = lambda: {"up": Entry("counts up", load)}
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(FAMILIES, "counting", module.__name__)
-
-
-def test_a_built_in_task_is_loaded_by_name_with_n_and_seed(family):
-    assert "counting/up" in builtin_tasks()
-    assert load_task("counting/up", n=2, seed=1) == Task.from_records(COMPLETIONS, "counting/up").split(2, 1)[0]
 
 
 def test_options_of_a_built_in_task_are_passed_on_and_unknown_ones_named(family):
@@ -345,32 +282,9 @@ def test_a_near_miss_of_a_built_in_task_is_helped(family):
         load_task("counting/down")
 
 
-def test_a_comma_that_splits_a_text_is_named_with_its_line(tmp_path):
-    path = tmp_path / "commas.csv"
-    path.write_text('prompt,target\n"Hello, you",there\nHello, world, again\n', encoding="utf-8")
-    with pytest.raises(ValueError, match="line 3: more fields than the 2 columns of the header"):
-        load_task(path)
-
-
 @pytest.mark.parametrize("line", ["[" * 100_000, '{"prompt": ' + "1" * 5000 + "}"])
 def test_json_that_python_will_not_read_is_named_with_its_line(tmp_path, line):
     path = tmp_path / "odd.jsonl"
     path.write_text('{"prompt": "a", "target": " b"}\n' + line + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match="line 2: not JSON"):
         load_task(path)
-
-
-def test_a_field_that_csv_will_not_read_is_named_with_its_line(tmp_path):
-    path = tmp_path / "huge.csv"
-    path.write_text("prompt,target\n" + "x" * 200_000 + ",y\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="line 2: not CSV"):
-        load_task(path)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"), [({"n": 0}, "n must be .* 1 or more, got 0"), ({"seed": -1}, "seed must be")]
-)
-@pytest.mark.parametrize("name", ["demo/capitals", "mine.jsonl"])
-def test_numbers_out_of_range_are_named(name, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        load_task(name, **arguments)

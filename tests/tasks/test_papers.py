@@ -3,17 +3,13 @@
 import json
 import os
 import sys
-import zipfile
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from cs_heads.tasks import Example, builtin_tasks, entry_of, load_task, suites
 from cs_heads.tasks.openmath import BoxedAnswer, boxed
-from cs_heads.tasks.papers import PROTOCOL
 from tests.scores import response_of
-from tests.tasks.test_programs import HUMANEVAL, MBPP
 from tests.waiting import run_program
 
 
@@ -63,21 +59,6 @@ def test_length_normalisation_is_not_dropped_silently(school):
     pytest.importorskip("lm_eval", reason="lm-eval is an extra")
     with pytest.raises(ValueError, match="length_normalized does not apply to task 'arc_challenge'"):
         load_task("arc_challenge", n=10, data_files=school, length_normalized=True)
-
-
-def test_every_benchmark_of_the_papers_is_listed_with_what_it_needs():
-    listed = builtin_tasks()
-    for name in (*PROTOCOL, "mbpp", "humaneval_instruct", "openmathinstruct2", "bigbench/tense"):
-        assert listed[name].about
-        assert "data_files" in listed[name].needs
-    assert entry_of("blimp_adjunct_island").options == entry_of("lm-eval/anything").options
-
-
-def test_a_near_miss_is_helped():
-    with pytest.raises(ValueError, match="task 'gsm8' is unknown; did you mean 'gsm8k'"):
-        load_task("gsm8")
-    with pytest.raises(ValueError, match="task 'gsm8k' has no option shots; it has data_files, metric, filter"):
-        load_task("gsm8k", shots=3)
 
 
 @pytest.mark.parametrize("name", ["gsm8k/", "/gsm8k", "", "/", "lm-eval/", "bigbench/"])
@@ -181,30 +162,6 @@ def test_programs_are_read_from_the_hub(hub, sandbox):
     assert (len(task), len(task.held_out)) == (2, 4)
 
 
-def test_programs_have_the_options_of_the_code_tasks(tmp_path, sandbox):
-    rows = [
-        {"task_id": i, "text": f"Add {i}.", "code": "def f(a): return a", "test_list": ["assert f(0) == 0"] * 3}
-        for i in range(11, 19)
-    ]
-    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    given = {"n": 2, "data_files": tmp_path / "own.jsonl", "allow_code": True, "few_shot": 0}
-    narrow = load_task("mbpp", sandbox=replace(sandbox, seconds=2), **given)
-    assert narrow.identity == load_task("mbpp", sandbox=replace(sandbox, seconds=2), **given).identity
-    assert narrow.identity != load_task("mbpp", **given).identity
-    assert entry_of("humaneval_instruct").options == entry_of("humaneval_instruct").options
-
-
-@pytest.mark.parametrize("part", ["bio", "chem", "cyber"])
-def test_wmdp_reads_rows_of_the_hubs_form(tmp_path, part):
-    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
-    rows = [{"question": f"Is it {i}?", "choices": ["a", "b", "c", "d"], "answer": i % 4} for i in range(40)]
-    task = load_task(f"wmdp_{part}", n=20, data_files=write(tmp_path / "rows.jsonl", rows))
-    example = task.examples[0]
-    assert example.prompt.startswith("The following are multiple choice questions (with answers) about ")
-    assert example.prompt.endswith("?\nA. a\nB. b\nC. c\nD. d\nAnswer:")
-    assert example.target == f" {'ABCD'[int(example.prompt.split('Is it ')[1].split('?')[0]) % 4]}"
-
-
 # Suites
 
 
@@ -212,15 +169,6 @@ def test_wmdp_reads_rows_of_the_hubs_form(tmp_path, part):
 def test_every_task_of_a_suite_is_built_in(suite):
     assert len(suite) >= 2
     assert all(entry_of(name) is not None for name in suite)
-
-
-def test_a_suite_loads_its_tasks_in_order(tmp_path):
-    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
-    rows = [{"question": f"Is it {i}?", "choices": ["a", "b", "c", "d"], "answer": i % 4} for i in range(40)]
-    file = write(tmp_path / "rows.jsonl", rows)
-    tasks = suites.wmdp.load(n=12, seed=3, data_files=dict.fromkeys(suites.wmdp, file))
-    assert [(task.name, len(task), task.role) for task in tasks] == [(name, 12, "finding") for name in suites.wmdp]
-    assert tasks[0] == load_task("wmdp_bio", n=12, seed=3, data_files=file)
 
 
 @pytest.fixture
@@ -258,41 +206,6 @@ def test_the_general_suite_loads_from_files_of_the_authors_forms(loaded, tmp_pat
     assert found == dict.fromkeys(suites.general, ("choice", 30))
 
 
-def test_the_suite_of_numbers_loads_from_folders(loaded, tmp_path):
-    gsm8k, arithmetic = tmp_path / "gsm8k", tmp_path / "arithmetic"
-    for folder in (gsm8k, arithmetic):
-        folder.mkdir()
-    for split in ("train_first20", "test"):
-        write(gsm8k / f"{split}.jsonl", [{"question": f"{split} {i}?", "answer": f"#### {i}"} for i in range(20)])
-    numbers = ("two", "three", "four", "five")
-    names = [f"{number}_digit_{sign}" for number in numbers for sign in ("addition", "subtraction")]
-    for name in (*names, "two_digit_multiplication", "single_digit_three_ops"):
-        rows = [{"context": f"Q: {name} {i}?\n\nA:", "completion": f" {i}"} for i in range(3)]
-        write(arithmetic / f"{name}.jsonl", rows)
-    found = loaded(suites.math, data_files={"gsm8k": gsm8k, "arithmetic": arithmetic})
-    assert found == {"gsm8k": ("generation", 20), "arithmetic": ("completion", 30)}
-
-
-def test_the_suite_of_programs_loads_from_files(loaded, tmp_path, sandbox):
-    humaneval, mbpp = write(tmp_path / "humaneval.jsonl", HUMANEVAL), write(tmp_path / "mbpp.jsonl", MBPP)
-    files = {"humaneval_instruct": humaneval, "mbpp": mbpp}
-    assert loaded(suites.code, n=4, data_files=files, allow_code=True) == {
-        "humaneval_instruct": ("generation", 6),
-        "mbpp": ("generation", 10),
-    }
-
-
-def test_the_suite_of_language_takes_the_sets_of_blimp_that_there_are(loaded, real, tmp_path):
-    for source in (real / "data" / "blimp").glob("*.jsonl"):
-        head = source.read_text(encoding="utf-8").splitlines()[:40]
-        (tmp_path / source.name).write_text("\n".join(head), encoding="utf-8")
-    files = {"blimp": tmp_path, "swearing": real / "data" / "profanity" / "profanity_en.csv"}
-    with pytest.warns(UserWarning, match="'blimp': data_files have files for 8 of its 67 tasks, of which it is made"):
-        found = loaded(suites.language, data_files=files)
-    assert list(found) == list(suites.language)
-    assert found["blimp"] == ("choice", 8 * 40)
-
-
 def test_the_suite_of_hazards_loads_from_files(loaded, tmp_path):
     rows = [{"question": f"Is it {i}?", "choices": ["a", "b", "c", "d"], "answer": i % 4} for i in range(40)]
     files = dict.fromkeys(suites.wmdp, write(tmp_path / "rows.jsonl", rows))
@@ -301,14 +214,10 @@ def test_the_suite_of_hazards_loads_from_files(loaded, tmp_path):
     assert {(task.chat, task.too_long, task.held_out.too_long) for task in tasks} == {("auto", "truncate", "truncate")}
 
 
-def test_a_folder_without_a_set_of_blimp_is_refused(tmp_path):
-    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
-    with pytest.raises(ValueError, match=r"has no file for split 'train'; .* \(and so for all 67 tasks of 'blimp'\)"):
-        load_task("blimp", data_files=tmp_path)
-
-
 def test_a_suite_refuses_names_and_options_that_no_task_of_it_has():
-    with pytest.raises(ValueError, match="data_files names 'gsm8k'; the suite has wmdp_bio, wmdp_chem, wmdp_cyber"):
+    with pytest.raises(
+        ValueError, match="no built-in task 'gsm8k' is in the suite; it has wmdp_bio, wmdp_chem, wmdp_cyber"
+    ):
         suites.wmdp.load(data_files={"gsm8k": "x"})
     with pytest.raises(ValueError, match=r"no task of the suite .* has an option 'allow_code'"):
         suites.wmdp.load(allow_code=True)
@@ -354,18 +263,6 @@ def test_all_examples_have_the_same_worked_examples(tmp_path, problems):
         message = "shared must be False where no worked examples are shown; got shared=True and few_shot=0"
         with pytest.raises(ValueError, match=f"^{message}$"):
             load_task(name, **{**given, "few_shot": 0}, shared=True)
-
-
-def test_choices_are_asked_for_by_their_letters(tmp_path):
-    examples = [{"input": f"The {i} cats", "target_scores": {f"sleep {i}": 1, f"sleeps {i}": 0}} for i in range(60)]
-    file = tmp_path / "task.json"
-    file.write_text(json.dumps({"examples": examples}), encoding="utf-8")
-    task = load_task("bigbench/subject_verb_agreement", n=40, data_files=file, few_shot=0)
-    assert task.kind == "choice"
-    assert {example.target for example in task.examples} == {" A", " B"}
-    for example in task.examples:
-        right = example.prompt.split(f"\n{example.target.strip()}. ")[1].split("\n")[0]
-        assert right.startswith("sleep ")
 
 
 def test_a_row_that_comes_again_is_asked_once_whatever_the_letters_of_its_choices(tmp_path):
@@ -431,15 +328,6 @@ def test_another_set_is_not_taken_for_the_one_that_is_named(checkout, folder):
         load_task("bigbench/tense", data_files=checkout / folder)
 
 
-def test_a_packed_set_in_a_folder_is_read_as_the_archive(checkout, tmp_path):
-    (tmp_path / "packed").mkdir()
-    with zipfile.ZipFile(tmp_path / "packed" / "BIG-bench-main.zip", "w") as archive:
-        for file in checkout.rglob("task.json"):
-            archive.write(file, file.relative_to(tmp_path))
-    for folder in (tmp_path / "packed", tmp_path / "packed" / "BIG-bench-main.zip"):
-        assert asked_of(load_task("bigbench/tense", n=5, data_files=folder)) == ({"tense"}, 10)
-
-
 def test_a_set_that_is_not_on_the_hub_says_where_its_files_are():
     with pytest.raises(
         ValueError, match=r"not on the hub: get the folder bigbench/.*/subject_verb_agreement of .*data_f"
@@ -453,7 +341,7 @@ def test_a_set_that_is_not_on_the_hub_says_where_its_files_are():
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([{"inputs": "a", "targets": []}] * 20, {}, "record 0: must have a text and its answer, got inputs, targets"),
+        ([{"inputs": "a", "targets": []}] * 20, {}, "record 0: must have a text and its answer"),
         ([{"input": f"{i}", "target": "b"} for i in range(5)], {}, "got few_shot=1 and 5 questions"),
         ([{"input": f"{i}", "target": "b"} for i in range(20)], {"few_shot": 11}, "few_shot must be 0 to 10"),
     ],

@@ -1,7 +1,6 @@
 import gzip
 import json
 import os
-import pickle
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,7 @@ import pytest
 from cs_heads import Experiment, load_task
 from cs_heads.cli import main
 from cs_heads.sandbox import Sandbox, SandboxError
-from cs_heads.tasks import Example, Task, builtin_tasks
+from cs_heads.tasks import Example, Task
 from cs_heads.tasks.programs import FORMS, MBPP_TEST, PassesTests
 from tests.waiting import run_program
 
@@ -72,15 +71,6 @@ def real_records(real: Path, name: str) -> list:
 # Loading
 
 
-def test_humaneval_has_its_prompt_its_solution_and_its_stops(write, sandbox):
-    task = load_task("humaneval", n=4, data_files=write(HUMANEVAL), allow_code=True)
-    assert (task.kind, task.max_new_tokens, len(task), len(task.held_out)) == ("generation", 1024, 4, 2)
-    example = task.examples[0]
-    assert example.prompt in [record["prompt"] for record in HUMANEVAL]
-    assert example.target == "    return a + b\n"
-    assert "\ndef" in task.stop
-
-
 def test_the_prompts_are_those_of_lm_eval(write, sandbox):
     """Its templates, rendered by jinja2 as lm-eval does; parts of MBPP's prompt are joined by two line breaks."""
     spec = find_spec("lm_eval")
@@ -135,19 +125,6 @@ def test_mbpp_takes_its_test_split_and_shots_from_the_tasks_before_it(write, san
     assert {e.prompt[-40:] for e in alone.examples} == {e.prompt[-40:] for e in task.examples}
 
 
-def test_the_same_seed_gives_the_same_examples(write, sandbox):
-    files = {"data_files": [write(HUMANEVAL[:3], "a.jsonl"), write(HUMANEVAL[3:], "b.json")], "allow_code": True}
-    one, again, other = (load_task("humaneval", n=3, seed=seed, **files) for seed in (0, 0, 1))
-    assert one.identity == again.identity != other.identity
-
-
-def test_limits_are_part_of_the_task_identity_and_the_task_can_be_sent_to_a_worker(write, sandbox):
-    files = {"data_files": write(HUMANEVAL), "allow_code": True}
-    narrow = load_task("humaneval", n=3, sandbox=Sandbox(seconds=2), **files)
-    assert narrow.identity != load_task("humaneval", n=3, **files).identity
-    assert pickle.loads(pickle.dumps(narrow)).identity == narrow.identity
-
-
 # What is refused
 
 
@@ -195,16 +172,10 @@ def test_without_a_sandbox_the_task_is_refused_before_any_model_runs(write, monk
             r"data set 'openai/openai_humaneval' could not be downloaded from the hub .* data_files=",
         ),
         ("humaneval", [], {}, r"own\.jsonl' is empty"),
-        ("humaneval", [*HUMANEVAL, {"task_id": "x"}], {}, "record 6: has the columns task_id, and the first record"),
-        (
-            "humaneval",
-            [*HUMANEVAL, {**HUMANEVAL[0], "prompt": None}],
-            {},
-            'humaneval, record 6: "prompt" of humaneval must be str, got None',
-        ),
+        ("humaneval", [*HUMANEVAL, {"task_id": "x"}], {}, 'record 6: "prompt" of humaneval must be a str .*, got None'),
         ("humaneval", [3], {}, r"own\.jsonl', line 1: must be an object with the columns of a row, got 3"),
-        ("mbpp", [{**MBPP[0], "test_list": []}], {}, '"test_list" of mbpp must hold one test or more'),
-        ("mbpp", [{**MBPP[0], "text": 1}], {}, '"text" \\(or "prompt"\\) of mbpp must be str'),
+        ("mbpp", [{**MBPP[0], "test_list": []}], {}, '"test_list" of mbpp must be a list that is not empty'),
+        ("mbpp", [{**MBPP[0], "text": 1}], {}, '"text" of mbpp must be a str that is not empty, got 1'),
         ("mbpp", MBPP[3:], {}, "hold no task 2, which stands before each prompt"),
         ("mbpp", MBPP[:3], {}, "hold none of the tasks 11 to 510"),
         ("mbpp", MBPP, {"few_shot": 4}, "few_shot must be an integer in 0..3, got 4"),
@@ -221,25 +192,6 @@ def test_malformed_data_and_options_are_refused_in_one_line(write, sandbox, name
     with pytest.raises(ValueError, match=message) as error:
         load_task(name, **{"allow_code": True, **files, **options})
     assert "\n" not in str(error.value)
-
-
-def test_a_file_that_is_no_json_is_refused_with_its_line(tmp_path, sandbox):
-    (tmp_path / "broken.jsonl").write_text(json.dumps(HUMANEVAL[0]) + "\n{\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"broken\.jsonl', line 2: not JSON"):
-        load_task("humaneval", data_files=tmp_path / "broken.jsonl", allow_code=True)
-    with pytest.raises(ValueError, match=r"data file '.*absent\.jsonl' does not exist"):
-        load_task("humaneval", data_files=tmp_path / "absent.jsonl", allow_code=True)
-    (tmp_path / "one.json").write_text('"one"', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"one\.json' must hold a JSON list of objects, got str"):
-        load_task("humaneval", data_files=tmp_path / "one.json", allow_code=True)
-    (tmp_path / "latin.jsonl").write_bytes(json.dumps({"prompt": "é"}, ensure_ascii=False).encode("latin-1"))
-    with pytest.raises(ValueError, match=r"latin\.jsonl' is not UTF-8 text"):
-        load_task("humaneval", data_files=tmp_path / "latin.jsonl", allow_code=True)
-
-
-def test_the_catalogue_says_what_the_tasks_need():
-    for form in FORMS:
-        assert all(word in builtin_tasks()[form].needs for word in ("bubblewrap", "extra code", "extra datasets"))
 
 
 def test_the_command_line_says_how_to_allow_it(capsys, known_folder, sandbox):

@@ -6,7 +6,7 @@ import pytest
 
 from cs_heads import load_task
 from cs_heads.tasks import swearing
-from cs_heads.tasks.swearing import LISTS, PAPER_FINDING, PAPER_UNSEEN, Profanity, Swearing, SwearingScorer
+from cs_heads.tasks.swearing import LISTS, PAPER, Profanity, Swearing, SwearingScorer
 
 MILD, SEVERE = 1.0, 2.8
 LIST = Profanity(
@@ -38,11 +38,6 @@ def test_a_phrase_counts_once_and_its_words_by_themselves():
     assert LIST.judge("a drabble, a son of a") == Swearing(1, MILD)
 
 
-def test_the_severity_stands_beside_the_count():
-    assert LIST.judge("flark and zorn") == Swearing(2, 1.5)
-    assert LIST.judge("good morning") == Swearing(0, 0.0)
-
-
 # Lists
 
 
@@ -51,12 +46,6 @@ def test_a_csv_list_has_its_words_and_what_they_are_forms_of(tmp_path):
     path.write_text(CSV, encoding="utf-8")
     listed = Profanity.load(path)
     assert listed.severities == {"flarking": 1.6, "fl4rk": 1.2, "flark": 1.2, "son of a zorn": 2.8, "zorn": 2.8}
-
-
-def test_a_text_list_has_a_word_or_phrase_a_line(tmp_path):
-    path = tmp_path / "list.txt"
-    path.write_text("Flark\n\n  son  of a zorn\n", encoding="utf-8-sig")
-    assert Profanity.load(path).severities == {"flark": 1.0, "son of a zorn": 1.0}
 
 
 def test_a_list_is_known_by_its_content():
@@ -90,17 +79,11 @@ def test_the_entries_of_the_real_list_are_found_in_a_sentence(real):
         (
             "list.csv",
             "text,severity_rating\nflark,high\n",
-            "line 2: severity_rating must be a number of 0 or more, got 'high'",
+            "line 2: must have a text and a severity_rating of 0 or more, got 'flark' and 'high'",
         ),
-        ("list.csv", "text,severity_rating\nflark,nan\n", "must be a number of 0 or more, got 'nan'"),
-        ("list.csv", "text,severity_rating\nflark,inf\n", "must be a number of 0 or more, got 'inf'"),
-        ("list.csv", "text,severity_rating\nflark,-1\n", "must be a number of 0 or more, got '-1'"),
-        ("list.csv", "text,severity_rating\n,1\n", "line 2: text is empty"),
-        (
-            "list.csv",
-            "text,severity_rating\nflark\n",
-            "line 2: severity_rating must be a number .*, got None",
-        ),
+        ("list.csv", "text,severity_rating\nflark,nan\n", "of 0 or more, got 'flark' and 'nan'"),
+        ("list.csv", "text,severity_rating\nflark,-1\n", "of 0 or more, got 'flark' and '-1'"),
+        ("list.csv", "text,severity_rating\n,1\n", "line 2: must have a text .*, got '' and '1'"),
         ("list.csv", "text,severity_rating\n", "must hold one word or more, got none"),
         ("list.txt", "\n\n", "must hold one word or more, got none"),
     ],
@@ -120,19 +103,6 @@ def test_a_folder_stands_for_the_one_list_in_it(tmp_path):
     (tmp_path / "more.txt").write_text("drabble\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"it has list\.csv, more\.txt: name one of them"):
         load_task("swearing", data_files=tmp_path)
-
-
-def test_a_list_that_is_not_there_or_no_text_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"profanity list '.*gone\.txt' does not exist"):
-        load_task("swearing", data_files=tmp_path / "gone.txt")
-    (tmp_path / "latin.txt").write_bytes("flürk".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"latin\.txt' is not UTF-8 text"):
-        load_task("swearing", data_files=tmp_path / "latin.txt")
-
-
-def test_a_severity_is_a_number_of_its_own():
-    with pytest.raises(ValueError, match=r"severity of 'flark' must be a number of 0 or more, got nan"):
-        Profanity({"flark": float("nan")})
 
 
 def test_without_any_list_the_task_says_what_to_do(monkeypatch):
@@ -174,12 +144,12 @@ def test_texts_are_not_scored_without_the_intact_models(tmp_path):
 def test_the_papers_prompts_may_be_asked_alone_those_it_finds_heads_with_first(tmp_path):
     (tmp_path / "list.txt").write_text("flark\n", encoding="utf-8")
     task = load_task("swearing", seed=4, prompts="paper", data_files=tmp_path / "list.txt")
-    assert {example.prompt for example in task.examples} == set(PAPER_FINDING)
-    assert {example.prompt for example in task.held_out.examples} == set(PAPER_UNSEEN)
+    assert {example.prompt for example in task.examples} == set(PAPER[:6])
+    assert {example.prompt for example in task.held_out.examples} == set(PAPER[6:])
     own = load_task("swearing", prompts="own", data_files=tmp_path / "list.txt")
     asked = {example.prompt for side in (own, own.held_out) for example in side.examples}
     assert asked == set(LISTS["own"])
-    assert not asked & {*PAPER_FINDING, *PAPER_UNSEEN}
+    assert not asked & {*PAPER}
 
 
 def test_prompts_may_come_from_a_file(tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cs_heads.tasks import Example, Task, confirming_side, control_side, finding_side, search_control
-from cs_heads.tasks.sides import distinct
+from cs_heads.tasks.splits import distinct
 from tests.scores import response_of
 
 CHOICE = {"prompt": "The king", "choices": [" aa", " bbbb bbbb"], "answer": 1}
@@ -50,17 +50,6 @@ def test_an_empty_task_is_refused(length_normalized):
         Task.from_records([], "nothing")
 
 
-def test_a_task_of_two_forms_is_refused_with_the_first_record_of_each():
-    records = [CHOICE, CHOICE, {"prompt": "a", "target": " b"}]
-    with pytest.raises(ValueError, match=r"mixes two forms: a choice record \(record 0\) and .* \(record 2\)"):
-        Task.from_records(records)
-
-
-def test_a_malformed_record_is_named_by_its_number():
-    with pytest.raises(ValueError, match=r"^task 'kings', record 1: \"answer\" must be .* got 5"):
-        Task.from_records([CHOICE, CHOICE | {"answer": 5}], "kings")
-
-
 def test_the_identity_changes_with_anything_that_changes_a_score():
     task = Task.from_records([CHOICE, CHOICE | {"prompt": "The queen"}])
     others = [
@@ -93,28 +82,6 @@ def test_acc_takes_the_likeliest_choice_and_acc_norm_the_likeliest_a_character()
     assert response_of(acc_norm, 0, logprobs, [False, False]) == 1.0
 
 
-def test_the_leading_space_of_a_choice_is_no_character_of_it():
-    task = Task.from_records([{"prompt": "x", "choices": [" a", " bb"], "answer": 0}], length_normalized=True)
-    # With the space counted: -5 / 2 = -2.5 against -9 / 3 = -3, and " a" would win.
-    assert response_of(task, 0, np.array([-5.0, -9.0]), [True, True]) == 0.0
-
-
-def test_acc_does_not_care_for_greedy_matches():
-    task = Task.from_records([CHOICE])
-    assert response_of(task, 0, np.array([-2.0, -1.0]), [True, False]) == 1.0
-
-
-def test_a_completion_is_right_when_every_token_is_the_argmax():
-    task = counting(1)
-    assert response_of(task, 0, np.array([-0.1]), [False]) == 0.0
-    assert response_of(task, 0, np.array([-9.0]), [True]) == 1.0
-
-
-def test_only_a_choice_can_be_normalised_by_length():
-    with pytest.raises(ValueError, match="length_normalized applies to choice tasks alone; task 'task' is a comp"):
-        Task.from_records([{"prompt": "a", "target": " b"}], length_normalized=True)
-
-
 # Which examples are kept for the proof
 
 
@@ -141,27 +108,10 @@ def test_the_default_split_finds_with_a_hundred_or_half_of_a_small_task(size, n)
     assert len(counting(size).split()[0]) == n
 
 
-def test_a_seed_gives_one_split_and_another_seed_another():
-    task = counting(60)
-    assert task.split(30, seed=1) == task.split(30, seed=1)
-    assert task.split(30, seed=1)[0].identity != task.split(30, seed=2)[0].identity
-    assert task.split()[0].identity == task.split(seed=0)[0].identity
-
-
-def test_a_split_is_drawn_not_cut():
-    finding, _ = counting(60).split(30)
-    assert set(finding.examples) != set(counting(30).examples)
-
-
 @pytest.mark.parametrize("n", [0, -1, 10, 11])
 def test_a_split_that_leaves_a_side_empty_is_refused(n):
     with pytest.raises(ValueError, match=rf"on both sides of the split: got n={n} with 10 examples"):
         counting(10).split(n)
-
-
-def test_a_task_of_one_example_however_often_cannot_be_split():
-    with pytest.raises(ValueError, match=r"4 examples \(1 different\)"):
-        some_twice([4]).split(2)
 
 
 def test_a_side_is_not_split_again():
@@ -218,13 +168,6 @@ def test_one_question_in_two_orders_stays_on_one_side():
     assert not {e.prompt for e in finding.examples} & {e.prompt for e in confirming.examples}
 
 
-def test_sides_that_share_an_example_are_refused():
-    task = counting(10)
-    assert counting(5).with_holdout(replace(task, examples=task.examples[5:])).role == "finding"
-    with pytest.raises(ValueError, match=r"unseen examples .* must share no question with task .*; 5 of 5 do"):
-        task.with_holdout(counting(5))
-
-
 def test_choices_that_tie_share_the_point():
     """A model that cannot tell two choices apart is not right about them."""
     task = Task.from_records([{"prompt": "x", "choices": [" a", " b", " c"], "answer": 0}])
@@ -256,23 +199,6 @@ def test_examples_are_checked_however_a_task_is_made():
         Task("t", "choice", (Example("x", (" a",)),))
     with pytest.raises(ValueError, match="n must be an integer of 1 or more, got -1"):
         counting(5).take(-1)
-
-
-def test_a_side_is_taken_as_it_is():
-    finding, confirming = counting(50).split(20, seed=7)
-    assert finding_side(finding) is finding
-    assert confirming_side(finding) is confirming
-    assert confirming_side(confirming) is confirming
-
-
-def test_the_proof_is_never_used_to_find():
-    with pytest.raises(ValueError, match="is the confirming side of a split; find heads on the finding side"):
-        finding_side(counting(10).split()[1])
-
-
-def test_a_finding_task_without_unseen_examples_proves_nothing():
-    with pytest.raises(ValueError, match="has no held-out examples to confirm with"):
-        confirming_side(replace(counting(10), role="finding"))
 
 
 def test_unseen_examples_may_be_given_if_none_is_shared_and_all_are_scored_alike():

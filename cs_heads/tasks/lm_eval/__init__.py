@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 from functools import partial, wraps
 from typing import Any
 
-from cs_heads.tasks.chat import lm_eval_template
 from cs_heads.tasks.data_files import DataFiles
 from cs_heads.tasks.example import hash_of
 from cs_heads.tasks.family import Entry
 from cs_heads.tasks.lm_eval import harness
-from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED, Options, Read, check, kind_of, read
-from cs_heads.tasks.lm_eval.scoring import HarnessLogprobScorer, HarnessScorer
-from cs_heads.tasks.splits import NoFileError
+from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED, Options, kind_of, read
+from cs_heads.tasks.local_data import NoFileError
 from cs_heads.tasks.task import Task
 
 NEEDS = "the extra lm-eval; data_files=, or the hub"
@@ -56,7 +55,6 @@ def whole(
     few_shot_seed: int = FEW_SHOT_SEED,
     shared: bool = False,
     max_new_tokens: int | None = None,
-    chat_template: Any = None,
 ) -> Task:
     """Every example of an lm-eval task or group, unsplit, in lm-eval's order; ``LEAVES_OUT`` says which are refused.
 
@@ -72,26 +70,31 @@ def whole(
         few_shot_seed: Draws them.
         shared: Draw them once, for each task of a group, and show the same before every question; they are not asked.
         max_new_tokens: The most tokens of a text; None: as the task says.
-        chat_template: A tokenizer that has one.
 
     Raises:
         ValueError: The task cannot be loaded or measured.
     """
-    options = Options(
-        data_files, metric, filter, few_shot, few_shot_seed, shared, max_new_tokens, lm_eval_template(chat_template)
-    )
-    parts = _parts(name, options)
-    first, judged = parts[0], tuple(part.rule for part in parts)
-    scorer = (HarnessScorer if first.kind == "generation" else HarnessLogprobScorer)(judged)
-    examples = tuple(example for part in parts for example in part.examples)
-    return Task(
-        f"lm-eval/{name}",
-        first.kind,
-        examples,
-        scorer=scorer,
-        max_new_tokens=first.max_new_tokens,
-        stop=first.stop,
-    )
+    members = harness.members(name)
+    for member in members:
+        _check_same(name, "kind", *((each.name, kind_of(each)) for each in (members[0], member)))
+    options = Options(data_files, metric, filter, few_shot, few_shot_seed, shared, max_new_tokens)
+    parts, lacking = _parts(name, members, options)
+    if not parts:
+        raise ValueError(f"{lacking[0]}{f' (and so for all {len(members)} tasks of {name!r})' if lacking[1:] else ''}")
+    if lacking:
+        left_out = ", ".join(member.name for member in members if member.name not in parts)
+        warnings.warn(
+            f"lm-eval group {name!r}: data_files have files for {len(parts)} of its {len(members)} tasks, of which it "
+            f"is made; left out: {left_out}",
+            stacklevel=3,
+        )
+    first, scorers = next(iter(parts.values())), list[Any](part.scorer for part in parts.values())
+    for member_name, part in parts.items():
+        for what in ("max_new_tokens", "stop"):
+            _check_same(name, what, (next(iter(parts)), getattr(first, what)), (member_name, getattr(part, what)))
+    scorer: Any = replace(scorers[0], rules=tuple(rule for each in scorers for rule in each.rules))
+    examples = tuple(example for part in parts.values() for example in part.examples)
+    return replace(first, name=f"lm-eval/{name}", examples=examples, scorer=scorer)
 
 
 @wraps(whole, assigned=("__annotations__",))
@@ -100,45 +103,25 @@ def load(name: str, n: int | None = None, seed: int = 0, **options: Any) -> Task
     return whole(name, **options).split(n, seed)[0]
 
 
-def _parts(name: str, options: Options) -> list[Read]:
-    """The tasks of a group, or the one task; of a folder of files those that it has files for."""
-    members = harness.members(name)
-    for member in members:
-        check(member)
-        _check_same(name, "kind", *((each.name, kind_of(each)) for each in (members[0], member)))
-    parts: list[Read] = []
-    lacking: list[NoFileError] = []
+def _parts(name: str, members: list[harness.Member], options: Options) -> tuple[dict[str, Task], list[NoFileError]]:
+    """The tasks of a group, or the one task, by name; and what is said of those that a folder has no files for."""
+    parts: dict[str, Task] = {}
     known: dict[str, str] = {}
+    lacking = []
     for member in members:
         try:
-            part = read(member, options)
+            parts[member.name] = part = read(member, options)
         except NoFileError as error:
             lacking.append(error)
             continue
-        for what in ("max_new_tokens", "stop") if parts else ():
-            _check_same(name, what, *((each.rule.task, getattr(each, what)) for each in (parts[0], part)))
-        rows = hash_of([json.loads(example.reference)["doc"] for example in part.examples])
-        if rows in known:
+        same = known.setdefault(hash_of([json.loads(one.reference)["doc"] for one in part.examples]), member.name)
+        if same != member.name:
             raise ValueError(
-                f"tasks {known[rows]!r} and {member.name!r} of lm-eval group {name!r} have the same rows, and what "
-                f"finds heads must not confirm them: give a file for each of the {len(members)} tasks by data_files=, "
-                f"or load one task, as lm-eval/{known[rows]}"
+                f"tasks {same!r} and {member.name!r} of lm-eval group {name!r} have the same rows, and what finds "
+                f"heads must not confirm them: give a file for each of the {len(members)} tasks by data_files=, or "
+                f"load one task, as lm-eval/{same}"
             )
-        known[rows] = member.name
-        parts.append(part)
-    if not parts:
-        raise ValueError(
-            f"{lacking[0]}" + (f" (and so for all {len(members)} tasks of {name!r})" if lacking[1:] else "")
-        )
-    if lacking:
-        have = {part.rule.task for part in parts}
-        left_out = [member.name for member in members if member.name not in have]
-        warnings.warn(
-            f"lm-eval group {name!r}: data_files have files for {len(parts)} of its {len(members)} tasks, of which it "
-            f"is made; left out: {', '.join(left_out)}",
-            stacklevel=4,
-        )
-    return parts
+    return parts, lacking
 
 
 def _check_same(name: str, what: str, first: tuple[str, object], other: tuple[str, object]) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import difflib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache, partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from cs_heads.tasks import data_files
-from cs_heads.tasks.data_files import Row, columns_with_null
+from cs_heads.tasks.data_files import Row, not_downloaded
 
 Config = dict[str, Any]
 
@@ -39,17 +39,26 @@ class Member:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Run lm-eval without its log and its bars, and with each template of its prompts read once."""
+    """Run lm-eval without its log and its bars, and with each template of its prompts compiled once.
+
+    lm-eval compiles the template of a prompt anew for each example, which is nine tenths of the time it takes.
+    """
     from lm_eval.utils import env
 
     plain = env.from_string
     with data_files.quietly("lm_eval"):
         try:
-            # lm-eval compiles the template of a prompt anew for each example, which is most of the time it takes.
-            env.from_string = lru_cache(maxsize=256)(plain)
+            env.from_string = _compiled
             yield
         finally:
             env.from_string = plain
+
+
+@lru_cache(maxsize=4096)
+def _compiled(template: str) -> Any:
+    from lm_eval.utils import env
+
+    return type(env).from_string(env, template)
 
 
 @contextmanager
@@ -116,31 +125,17 @@ def build(name: str, overrides: Config, rows: Mapping[str, list[Row]] | None) ->
             # Through a group: the only public way to load a task of the index with overrides.
             loaded = manager.load({"group": "cs-heads", "task": [{"task": name, **overrides}]})
     except ModuleNotFoundError as error:
-        raise ValueError(f"lm-eval task {name!r} needs {_what_is_missing(error)}") from error
+        missing = " ".join(str(error).split())
+        raise ValueError(
+            f"lm-eval task {name!r} needs a Python package or module that is missing ({missing}): install the package, "
+            "or an older one that has the module"
+        ) from error
     except Exception as error:
-        raise ValueError(why_not_read(name, rows, error)) from error
+        raise why_not_read(name, rows, error) from error
     (task,) = loaded["tasks"].values()
     if rows is not None:
         _check_named_columns(task, rows)
     return task
-
-
-def _what_is_missing(error: ModuleNotFoundError) -> str:
-    """A package to install, or the one whose installed version lacks what lm-eval's code reads."""
-    package, dot, _ = (error.name or "").partition(".")
-    if not package:
-        # lm-eval's own refusals name no package beside their text.
-        return f"the Python package that is missing: {' '.join(str(error).split())}"
-    try:
-        installed = version(package) if dot else None
-    except PackageNotFoundError:
-        installed = None
-    if installed is None:
-        return f"the Python package {error.name!r}: pip install it"
-    return (
-        f"the Python module {error.name!r}, which {package} {installed} does not have: lm-eval's code for the task "
-        f"does not fit this {package}; install an older one that has it, or take another task"
-    )
 
 
 def _check_named_columns(task: Any, rows: Mapping[str, list[Row]]) -> None:
@@ -148,7 +143,7 @@ def _check_named_columns(task: Any, rows: Mapping[str, list[Row]]) -> None:
     for setting in ("doc_to_text", "doc_to_target", "doc_to_choice"):
         named = getattr(task.config, setting)
         if isinstance(named, str) and named.isidentifier() and named not in task.features:
-            raise ValueError(why_not_read(task.task_name, rows, KeyError(named)))
+            raise why_not_read(task.task_name, rows, KeyError(named))
 
 
 def _dataset(rows: Mapping[str, list[Row]], **_: Any) -> Any:
@@ -158,32 +153,39 @@ def _dataset(rows: Mapping[str, list[Row]], **_: Any) -> Any:
     """
     from datasets import Dataset, DatasetDict
 
-    return DatasetDict({split: Dataset.from_list(_without_nulls(found)) for split, found in rows.items()})
+    made = {}
+    for split, found in rows.items():
+        columns = found[0].keys() - _with_null(found).keys()
+        made[split] = Dataset.from_list([{name: row[name] for name in found[0] if name in columns} for row in found])
+    return DatasetDict(made)
 
 
-def _without_nulls(rows: list[Row]) -> list[Row]:
-    empty = columns_with_null(rows)
-    return [{column: value for column, value in row.items() if column not in empty} for row in rows]
+def _with_null(rows: Sequence[Row]) -> dict[str, int]:
+    """The columns of the first row in which a row holds null or nothing, and the number of the first such row."""
+    numbered = [*enumerate(rows)]
+    nulls = {column: next((i for i, row in numbered if _holds_null(row.get(column))), None) for column in rows[0]}
+    return {column: number for column, number in nulls.items() if number is not None}
 
 
-def why_not_read(name: str, rows: Mapping[str, list[Row]] | None, error: Exception) -> str:
-    """One line on data that a task could not be made of, and what to do."""
-    first = str(error).splitlines()[0] if str(error) else ""
-    reason = f"{type(error).__name__}: {first}"[:160]
-    if rows is not None:
-        columns = [f"{split} has {', '.join(map(str, found[0]))}" for split, found in rows.items() if found]
-        nulls = [
-            f"column {column!r} is left out: record {number} of {split} holds null there"
-            for split, found in rows.items()
-            for column, number in columns_with_null(found).items()
-        ]
-        said = "; ".join([reason, *columns, *nulls])
-        return f"the data of lm-eval task {name!r} have not the columns that it reads ({said})"
-    config = index_for(name).task_index[name].cfg or {}
-    dataset = "/".join(filter(None, [config.get("dataset_path"), config.get("dataset_name")]))
-    return (
-        f"data set {dataset!r} of lm-eval task {name!r} could not be downloaded from the hub ({reason}); "
-        "name files of your own with data_files="
+def _holds_null(value: Any) -> bool:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return value is None or any(map(_holds_null, inside))
+
+
+def why_not_read(name: str, rows: Mapping[str, list[Row]] | None, error: Exception) -> ValueError:
+    """The error of data that a task could not be made of, in one line that says what to do."""
+    if rows is None:
+        config = index_for(name).task_index[name].cfg or {}
+        return not_downloaded("/".join(filter(None, [config.get("dataset_path"), config.get("dataset_name")])), error)
+    reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:160]
+    said = [f"{split} has {', '.join(map(str, found[0]))}" for split, found in rows.items() if found]
+    said += [
+        f"column {column!r} is left out: record {number} of {split} holds null there"
+        for split, found in rows.items()
+        for column, number in _with_null(found).items()
+    ]
+    return ValueError(
+        f"the data of lm-eval task {name!r} have not the columns that it reads ({'; '.join([reason, *said])})"
     )
 
 
