@@ -33,8 +33,8 @@ from sklearn.linear_model import MultiTaskLassoCV
 import cs_heads as cs
 from cs_heads.arguments import WEIGHT_BY_MASKS
 from cs_heads.methods.annealing import annealed, annealed_jointly
-from cs_heads.methods.annealing.fit import Fit, beyond_doubt, mean_fit, regress, standard_error
-from cs_heads.methods.annealing.task_search import alone_intervals
+from cs_heads.methods.annealing.regression import Fit, beyond_doubt, mean_fit, regress, standard_error
+from cs_heads.methods.annealing.universal import alone_intervals
 from cs_heads.ranking import HeadRanking
 from cs_heads.simulate import PlantedExperiment, World, planted_world
 from cs_heads.units import Unit
