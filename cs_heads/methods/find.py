@@ -203,8 +203,6 @@ def _controls_told(
 
 def _chosen(name: str, options: dict[str, Any], settings: Settings) -> Method:
     """The method of this name; options and settings that it does not have raise ``ValueError``."""
-    if "control" in options:
-        raise ValueError("control is now controls, a list of tasks: find_heads(model, task, controls=[...])")
     method = method_named(name)
     check_method_options(name, method.options, options)
     for each, value in (("ablation", "zero"), ("compute_dtype", None)) if method.uses == "model" else ():

@@ -187,10 +187,7 @@ def test_a_method_that_uses_the_model_gets_experiments_on_the_controls(model, an
     ("wrong", "message"),
     [
         ({"controls": "everyday"}, "controls must be a list of tasks, 'auto' or None, got 'everyday'"),
-        (
-            {"control": None},
-            r"control is now controls, a list of tasks: find_heads\(model, task, controls=\[\.\.\.\]\)",
-        ),
+        ({"control": None}, "method 'annealed' has no option control"),
     ],
 )
 def test_controls_of_another_kind_are_refused_in_one_line(model, answered, wrong, message):

@@ -159,7 +159,8 @@ def test_the_best_of_a_set_comes_first():
 def test_a_loss_can_reach_all_that_a_response_has_above_guessing_and_more():
     """A score of 0 loses a task more than all where guesses are right, too; a margin may fall on."""
     task = Planted(HeadGrid(2, 3), {}, baseline=0.9)
-    assert TaskLoss.of(task, chance=0.0).most == pytest.approx(1.0)
-    half = TaskLoss.of(task, chance=0.5)
+    assert TaskLoss.of(task).most == pytest.approx(1.0)
+    task.chance = 0.5
+    half = TaskLoss.of(task)
     assert half.most == pytest.approx(half.level / (half.level - 0.5))
     assert replace(half, response="margin").most > 10
