@@ -184,9 +184,9 @@ class HeadRanking(Saved, Drawable, picture="heads"):
             _check_effect(f"shared_effects of {head}", effects)
         effects_of = tuple(told.get(str(head), {"head": str(head)}) for head in self.shared)
         object.__setattr__(self, "shared_effects", effects_of)
-        fitting = max(1, min(DEFAULT_K, self.grid.size // 2))
-        k = fitting if self.k is None else check_integer("k", self.k, 1, self.grid.size, "the heads of the grid")
-        object.__setattr__(self, "k", k)
+        if self.k is None:
+            object.__setattr__(self, "k", max(1, min(DEFAULT_K, self.grid.size // 2)))
+        check_integer("k", self.k, 1, self.grid.size, "the heads of the grid")
 
     def _check_array(self, name: str) -> None:
         values = getattr(self, name)

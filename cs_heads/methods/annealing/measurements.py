@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from typing import TypeAlias
@@ -59,11 +59,6 @@ class Rows:
         arrays = [each.name for each in fields(self) if each.name != "off"]
         joined = [np.concatenate([getattr(self, name), getattr(other, name)]) for name in arrays]
         return Rows(sparse.vstack([self.off, other.off], format="csr"), *joined)
-
-    def without(self, heads: Iterable[int]) -> Rows:
-        """The rows in which none of these heads (flat indices) is off."""
-        columns = list(heads)
-        return self[np.flatnonzero(self.off[:, columns].sum(axis=1) == 0)] if columns else self
 
     def response(self) -> PerRow:
         """Mean score of each row's examples, hard examples not held against it."""

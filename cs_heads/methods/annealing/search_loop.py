@@ -129,7 +129,7 @@ class SearchLoop:
         for search in searching:
             search.set_pool(done)
         pairs = self._in_pairs(searching)
-        planned, drawn = [], []
+        planned, drawn = list[Planned](), list[tuple[TaskSearch, list[int]]]()
         each = _BEFORE_SETS[self.of_several] * self.budget.left / max(len(searching), 1)
         kept = n_rows * sum(search.sensor.cost for search in searching)
         for pair in pairs:
@@ -141,12 +141,12 @@ class SearchLoop:
                 pools = np.unique(np.concatenate([search.pool for search in pair]))
                 needed = ROWS_A_HEAD * len(pools) - (0 if self.of_several else int(pair[0].rows.last.sum()))
                 n = max(n, min(needed, int(min(each * len(pair), self.budget.left - kept) / cost)))
-            rows = [search.draw(n, mixed=len(pair) > 1) for search in pair]
-            heads = [np.unique(np.concatenate(parts)) for parts in zip(*(off for off, _ in rows), strict=True)]
-            group = np.full(n, self._groups.new()) if len(pair) > 1 else self._groups_of(rows[0][1], pair[0])
-            planned.append(_planned(pair, sparse_rows(heads, self.size), group, last=last))
-            drawn += [(search, counts) for search, (_, counts) in zip(pair, rows, strict=True)]
-        measured = measure([rows for pair in planned for rows in pair])
+            draws = [search.draw(n, mixed=len(pair) > 1) for search in pair]
+            heads = [np.unique(np.concatenate(parts)) for parts in zip(*(off for off, _ in draws), strict=True)]
+            group = np.full(n, self._groups.new()) if len(pair) > 1 else self._groups_of(draws[0][1], pair[0])
+            planned += _planned(pair, sparse_rows(heads, self.size), group, last=last)
+            drawn += [(search, counts) for search, (_, counts) in zip(pair, draws, strict=True)]
+        measured = measure(planned)
         remaining = iter(measured)
         for pair in pairs:
             self._add(pair, [next(remaining) for _ in pair])
