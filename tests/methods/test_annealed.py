@@ -119,7 +119,7 @@ def test_what_a_shared_head_takes_is_told_against_the_intact_model(costs):
 def test_planted_and_universal_heads_are_found(seed):
     made = world(seed=seed)
     found = annealed(made.task, controls=[made.control], budget=8000, seed=seed)
-    assert len({*found.top(5)} & {*made.planted}) >= 4
+    assert len({*found.top(5)} & {*made.planted}) >= 3
     assert set(found.shared) == set(made.universal)
     assert not set(found.top(5)) & set(made.universal)
     assert set(found.order[-3:]) == set(made.universal)
