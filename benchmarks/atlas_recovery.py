@@ -33,8 +33,8 @@ from sklearn.linear_model import MultiTaskLassoCV
 import cs_heads as cs
 from cs_heads.arguments import WEIGHT_BY_MASKS
 from cs_heads.methods.annealing import annealed, annealed_jointly
-from cs_heads.methods.annealing.fit import Fit, beyond_doubt, mean_fit, regress, standard_error
-from cs_heads.methods.annealing.task_search import alone_intervals
+from cs_heads.methods.annealing.regression import Fit, beyond_doubt, mean_fit, regress, standard_error
+from cs_heads.methods.annealing.universal import alone_intervals
 from cs_heads.ranking import HeadRanking
 from cs_heads.simulate import PlantedExperiment, World, planted_world
 from cs_heads.units import Unit
@@ -55,18 +55,6 @@ class Skills(NamedTuple):
     chance: float
     planted: list[set[Unit]]
     universal: set[Unit]
-
-
-class Guessed:
-    """An experiment that says how often guesses are right."""
-
-    def __init__(self, experiment: PlantedExperiment, chance: float) -> None:
-        self._experiment, self.chance = experiment, chance
-        self.grid, self.n_examples, self.name = experiment.grid, experiment.n_examples, experiment.name
-
-    def __call__(self, masks: np.ndarray, examples: np.ndarray | None = None) -> np.ndarray:
-        """Scores of the experiment."""
-        return self._experiment(masks, examples)
 
 
 def skills_of(made: World) -> Skills:
@@ -115,7 +103,7 @@ def measure(scenario: str, shape: str, seed: int) -> list[dict[str, object]]:
     """One line a way of searching, of one world."""
     grid = cs.HeadGrid(*map(int, shape.split("x")))
     skills = skills_of(planted_world(scenario, grid, n_controls=N_SKILLS - 1, seed=seed))
-    told = [Guessed(experiment, skills.chance) for experiment in skills.experiments]
+    told = skills.experiments
     joint = annealed_jointly(told, seed=seed, n_bootstraps=0)
     ranked = [ranking for ranking in joint.rankings if ranking is not None]
     # The model can do every skill.

@@ -564,13 +564,13 @@ _METHODS = [
         ),
         (
             "a mask costs one evaluation, not one for each example",
-            "cost = Cost(forwards=before + len(once) * measure.a_mask)",
-            "cost = Cost(forwards=before + len(once))",
+            "spent=before + len(once) * measure.a_mask",
+            "spent=before + len(once)",
         ),
     ),
     *_bugs(
         "methods",
-        "methods/annealing/fit.py",
+        "methods/annealing/regression.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "z is in variances, not in standard errors",
@@ -589,11 +589,11 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/search.py",
+        "methods/annealing/task_search.py",
         "methods/test_annealed.py",
         (
             "rows with a shared head off stay in the fit",
-            "self.rows = self.every_row.without(head for head, both in self.shared.items() if both.are_large)",
+            "self.rows = self.every_row[self._used]",
             "self.rows = self.every_row",
         ),
         (
@@ -603,13 +603,13 @@ _METHODS = [
         ),
         (
             "the share of the intact score that is left forgets chance",
-            "ratio = (new.scores.mean() - self.sensor.task.guess) / self.sensor.task.above_guess",
-            "ratio = new.scores.mean() / self.sensor.task.level",
+            "(rows.scores.mean() - self.sensor.task.guess) / self.sensor.task.above_guess",
+            "rows.scores.mean() / self.sensor.task.level",
         ),
     ),
     *_bugs(
         "methods",
-        "methods/annealing/blame.py",
+        "methods/annealing/contrast_fit.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "what heads take from the controls is added to the contrast",
@@ -624,7 +624,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/joint.py",
+        "methods/annealing/sensing.py",
         "methods/test_joint.py",
         (
             "kin are controls of each other",
@@ -634,13 +634,18 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/task_search.py",
-        "methods/test_joint.py",
+        "methods/annealing/universal.py",
+        "methods/test_screen.py",
         (
             "a head that one task needs much is universal",
             "(losses > _SOME + errors).mean(axis=0) > _MOST",
             "(losses > _SOME + errors).mean(axis=0) > 0",
         ),
+    ),
+    *_bugs(
+        "methods",
+        "methods/annealing/task_search.py",
+        "methods/test_joint.py",
         (
             "what a task sets aside takes nothing from it for the others",
             "effect[head], z[head] = both.task, both.task / both.task_error",
@@ -649,7 +654,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/fit.py",
+        "methods/annealing/regression.py",
         "methods/test_joint.py",
         (
             "the error of a mean effect is that of a sum",
@@ -659,7 +664,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/rows.py",
+        "methods/annealing/measurements.py",
         "methods/test_annealing_parts.py",
         (
             "hard examples of the controls are held against their rows",
@@ -669,17 +674,17 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/sets.py",
-        "methods/test_annealing_parts.py",
+        "methods/annealing/head_sets.py",
+        "methods/test_head_sets.py",
         (
             "sets are held against the task alone",
-            "return -rows.response() / self.sensor.task.above_guess - self.weight * rows.control_response()",
-            "return -rows.response() / self.sensor.task.above_guess",
+            "return -self.most * np.expm1(-shares) - self.weight * losses",
+            "return -self.most * np.expm1(-shares)",
         ),
     ),
     *_bugs(
         "methods",
-        "methods/annealing/rows.py",
+        "methods/annealing/measurements.py",
         "methods/test_annealing_parts.py methods/test_annealed.py",
         (
             "examples of the controls are not paid for",
@@ -714,7 +719,7 @@ _METHODS = [
     ),
     *_bugs(
         "methods",
-        "methods/annealing/search.py",
+        "methods/annealing/schedule.py",
         "methods/test_annealing_parts.py",
         (
             "decoys may come from the best quarter",

@@ -366,8 +366,8 @@ def find_outside(
         if method == "chg":
             given["batch_size"] = BATCH
         ranking = find(model, tasks, skill, method, **given)
-        cost = ranking.provenance.get("cost", {"forwards": ranking.spent})
-        return Found(ranking.top(K["heads"]), Cost(**cost), {"shared": [str(head) for head in ranking.shared]})
+        cost = Cost(ranking.spent - ranking.backwards, ranking.backwards)
+        return Found(ranking.top(K["heads"]), cost, {"shared": [str(head) for head in ranking.shared]})
     if method == "eap-ig":
         return eap_ig(tasks[skill], seed, options.eap_ig, options.model)
     assert budget is not None

@@ -124,7 +124,6 @@ def greedy(one_shot: bool) -> Callable[[Without, int, int], list[Unit]]:
 
 def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
     """Annealed sensing in so many evaluations; with all that it says of its certainty."""
-    chance = made.scenario.chance
     task, control = Timed(made.task), Timed(made.control)
     start = process_time()
     try:
@@ -134,7 +133,6 @@ def annealed(made: World, size: int, seed: int) -> dict[str, Any]:
             budget=100 * size,
             k=K,
             seed=seed,
-            chance=chance,
         )
     except cs.BaselineTooLowError:
         return {"heads": [], "spent": made.task.spent}
@@ -176,9 +174,7 @@ def proof(made: World, found: cs.HeadRanking) -> Confirmation:
 def proved(made: World, size: int, seed: int) -> dict[str, Any]:
     """Annealed sensing in so many evaluations (0: by default), and what the proof says of what it finds."""
     try:
-        found = cs.methods.annealed(
-            made.task, controls=[made.control], budget=100 * size or None, k=K, seed=seed, chance=made.scenario.chance
-        )
+        found = cs.methods.annealed(made.task, controls=[made.control], budget=100 * size or None, k=K, seed=seed)
     except cs.BaselineTooLowError:
         return {"heads": [], "spent": made.task.spent, "verdict": "baseline too low", "close": False}
     said = proof(made, found)

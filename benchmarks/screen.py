@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 import cs_heads as cs
-from cs_heads.methods.annealing.screen import Gradients, Screening
+from cs_heads.methods.annealing.gradient_screen import Gradients, Screening
 from cs_heads.methods.controls import TaskLoss
 from cs_heads.tasks import finding_side
 

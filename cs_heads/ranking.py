@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from jaxtyping import Float
 
 from cs_heads.arguments import check_integer, check_mapping, check_type, check_within, fits, in_line
 from cs_heads.drawable import Drawable
-from cs_heads.record import MOST, Saved, json_ready
+from cs_heads.record import MOST, Record, Saved, json_ready
 from cs_heads.units import Grid, HeadGrid, HeadLike, Unit, as_heads
 
 if TYPE_CHECKING:
@@ -46,6 +46,25 @@ def normal_interval(each: Float[np.ndarray, "sample *heads"]) -> Float[np.ndarra
     """The 95 % normal interval of a mean over two samples or more, the first axis."""
     mean, error = each.mean(axis=0), each.std(axis=0, ddof=1) / np.sqrt(len(each))
     return np.stack([mean - 1.96 * error, mean + 1.96 * error], axis=-1)
+
+
+@dataclass(frozen=True)
+class SearchCall(Record):
+    """The arguments of the ``find_heads`` that made a ranking, which a repeat of it needs, beside ``k``.
+
+    Attributes:
+        seed: The seed.
+        budget: Example-evaluations at most; None by default.
+        controls: Names of the controls used.
+        controls_from: Whether they were ``"given"`` or chosen by the library (``"auto"``); None where there were none.
+        options: Options of the method that were given; None for one that is no plain value, such as another ranking.
+    """
+
+    seed: int
+    budget: int | None = None
+    controls: tuple[str, ...] = ()
+    controls_from: Literal["auto", "given"] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 def _check_effect(name: str, told: Any) -> None:
@@ -93,6 +112,13 @@ class HeadRanking(Saved, Drawable, picture="heads"):
         grid: Layers × heads of the model (None: that of the importance).
         examples: Hashes of the questions that the search has seen, its controls' among them; what proves the heads
             leaves these out. Empty where that is not known, as on a planted truth.
+        k: How many heads were searched for (None: 5, or half of a small grid).
+        shared_effects: Of each shared head, under ``head``, what the method says that it takes from the task and from
+            the controls: ``task`` and ``controls`` are losses with the head off alone, with ``task_interval`` and
+            ``controls_interval``, where that was measured; ``among_others`` has both while others are off, too, and
+            ``most`` names the control that loses most.
+        search: The ``find_heads`` that made it; None for other rankings.
+        backwards: Of ``spent``, backward passes.
 
     Raises:
         ValueError: Arrays of another shape than the grid or with impossible numbers, heads outside the grid, listed
@@ -103,7 +129,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
     ([Head(0, 1), Head(1, 0)], Head(0, 1), 2)
     """
 
-    _format, _version = "ranking", 4
+    _format, _version = "ranking", 5
 
     method: str
     importance: Float[np.ndarray, "layer head"]
@@ -122,6 +148,10 @@ class HeadRanking(Saved, Drawable, picture="heads"):
     interfering: tuple[Unit, ...] = ()
     grid: Grid = None  # type: ignore[assignment]  # by default that of the importance
     examples: tuple[str, ...] = field(default=(), repr=False)
+    k: int = None  # type: ignore[assignment]  # by default what fits the grid
+    shared_effects: tuple[dict[str, Any], ...] = ()
+    search: SearchCall | None = None
+    backwards: int = 0
 
     def __post_init__(self) -> None:
         for name in _ARRAYS:
@@ -146,11 +176,17 @@ class HeadRanking(Saved, Drawable, picture="heads"):
         for name in ("notes", "examples"):
             check_type(name, getattr(self, name), Sequence[str])
         check_mapping("provenance", self.provenance, "what is known of its origin by name")
-        for name in ("task", "model", "shared", "cost"):
+        check_within("backwards", self.backwards, 0, self.spent)
+        for name in ("task", "model"):
             check_mapping(f"provenance[{name!r}]", self.provenance.get(name, {}), "what is known of it by name")
-        for head, told in self.provenance.get("shared", {}).items():
-            _check_effect(f"provenance['shared'][{head!r}]", told)
-        _ = self.k
+        told = {effects.get("head"): effects for effects in self.shared_effects}
+        for head, effects in told.items():
+            _check_effect(f"shared_effects of {head}", effects)
+        effects_of = tuple(told.get(str(head), {"head": str(head)}) for head in self.shared)
+        object.__setattr__(self, "shared_effects", effects_of)
+        if self.k is None:
+            object.__setattr__(self, "k", max(1, min(DEFAULT_K, self.grid.size // 2)))
+        check_integer("k", self.k, 1, self.grid.size, "the heads of the grid")
 
     def _check_array(self, name: str) -> None:
         values = getattr(self, name)
@@ -183,30 +219,6 @@ class HeadRanking(Saved, Drawable, picture="heads"):
         place[[self.grid.index(head) for head in self.chosen]] = np.arange(len(self.chosen))
         indices = np.lexsort((-merit, place))
         return [self.grid.unit(int(index)) for index in indices]
-
-    @property
-    def shared_effects(self) -> list[dict[str, Any]]:
-        """Of each shared head, under ``head``, what the method says that it takes from the task and from the controls.
-
-        ``task`` and ``controls`` are losses with the head off alone, with ``task_interval`` and ``controls_interval``,
-        where that was measured; ``among_others`` has both while others are off, too, and ``most`` names the control
-        that loses most. A method that does not say it leaves the head alone.
-        """
-        told = self.provenance.get("shared", {})
-        return [{"head": str(head), **told.get(str(head), {})} for head in self.shared]
-
-    @property
-    def k(self) -> int:
-        """How many heads were searched for, by the provenance; where that does not say, 5, or half of a small grid.
-
-        Raises:
-            ValueError: The provenance says a number that is none of 1 to the size of the grid.
-        """
-        design = self.provenance.get("design")
-        for told in (self.provenance, design if isinstance(design, Mapping) else {}):
-            if (k := told.get("k")) is not None:
-                return check_integer("k", k, 1, self.grid.size, "the heads of the grid")
-        return max(1, min(DEFAULT_K, self.grid.size // 2))
 
     @property
     def heads(self) -> tuple[Unit, ...]:
@@ -252,7 +264,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
         if not first or len({*first}) < len(first):
             raise ValueError(f"heads must be one or more different heads, got {', '.join(map(str, first)) or 'none'}")
         claims = tuple(head for head in self.claims if head in first)
-        return replace(self, chosen=first, claims=claims, provenance={**self.provenance, "k": len(first)})
+        return replace(self, chosen=first, claims=claims, k=len(first))
 
     def hooks(self, k: int | None = None) -> list[tuple[str, Callable[..., Any]]]:
         """Hooks that take the first ``k`` heads off, for ``model.run_with_hooks(tokens, fwd_hooks=found.hooks(5))``.

@@ -11,7 +11,7 @@ from beartype.roar import BeartypeException
 from jaxtyping import Float
 
 from cs_heads.experiment.cost import Cost
-from cs_heads.methods.annealing.rows import row_means
+from cs_heads.methods.annealing.measurements import row_means
 from cs_heads.units import Head
 from tests.checks import checked
 

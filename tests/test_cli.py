@@ -372,7 +372,7 @@ def test_shared_heads_are_told_with_what_they_take_from_both_sides(find, monkeyp
 
     def sharing(*arguments, **more):
         found = search(*arguments, **more)
-        return replace(found, shared=(Head(1, 1),), provenance=found.provenance | {"shared": {"L1H1": effects}})
+        return replace(found, shared=(Head(1, 1),), shared_effects=({"head": "L1H1", **effects},))
 
     monkeypatch.setattr(cs, "find_heads", sharing)
     assert json.loads(find("--json")[1])["shared"] == [{"head": "L1H1", **effects}]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cs_heads.ranking import HeadRanking, normal_interval
+from cs_heads.ranking import HeadRanking, SearchCall, normal_interval
 from cs_heads.units import Head
 
 IMPORTANCE = np.array([[0.0, 0.4, -0.2], [0.1, 0.4, 0.0]])
@@ -77,12 +77,27 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path):
         control_importance=rng.normal(size=(3, 4)),
         provenance={"model": {"name": "Größe", "grid": [3, 4]}, "r2_out_of_sample": None},
         notes=("one", "zwei · R²"),
+        k=4,
+        shared_effects=({"head": "L2H3", "among_others": {"task": 0.5, "controls": 0.25}, "most": "a"},),
+        search=SearchCall(3, None, ("a", "b"), "given", {"n_masks": 40, "prior": None}),
     )
     saved.save(tmp_path / "ranking.json")
     loaded = HeadRanking.load(tmp_path / "ranking.json")
     for name in ("importance", "interval", "frequency", "z", "control_importance"):
         assert np.array_equal(getattr(loaded, name), getattr(saved, name))
-    for name in ("method", "spent", "claims", "shared", "chosen", "provenance", "notes", "order"):
+    for name in (
+        "method",
+        "spent",
+        "claims",
+        "shared",
+        "chosen",
+        "provenance",
+        "notes",
+        "order",
+        "k",
+        "shared_effects",
+        "search",
+    ):
         assert getattr(loaded, name) == getattr(saved, name)
 
 
@@ -138,9 +153,9 @@ def test_what_heads_take_from_the_controls_stands_in_the_frame():
 
 def test_of_a_shared_head_both_effects_are_told_where_the_method_says_them():
     effects = {"task": 0.32, "task_interval": [0.2, 0.4], "controls": 0.3, "controls_interval": [0.2, 0.4], "most": "b"}
-    found = ranking(shared=(Head(0, 1), Head(1, 0)), provenance={"shared": {"L0H1": effects}})
-    assert found.shared_effects == [{"head": "L0H1", **effects}, {"head": "L1H0"}]
-    assert ranking().shared_effects == []
+    found = ranking(shared=(Head(0, 1), Head(1, 0)), shared_effects=({"head": "L0H1", **effects},))
+    assert found.shared_effects == ({"head": "L0H1", **effects}, {"head": "L1H0"})
+    assert ranking().shared_effects == ()
 
 
 def test_a_frame_shows_z_and_claims_where_they_are_known():
@@ -159,17 +174,17 @@ def saved(path, **changed):
 
 def test_a_saved_file_names_its_format_and_version(tmp_path):
     record = json.loads(saved(tmp_path / "ranking.json").read_text(encoding="utf-8"))
-    assert (record["format"], record["version"]) == ("cs-heads ranking", 4)
+    assert (record["format"], record["version"]) == ("cs-heads ranking", 5)
 
 
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        (5, "ranking format 5; this version of cs-heads reads 4: update cs-heads"),
-        (3, "ranking format 3; this version of cs-heads reads 4: make it again"),
-        (True, "ranking format True; this version of cs-heads reads 4: make it again"),
-        ("4", "ranking format '4'; this version of cs-heads reads 4: make it again"),
-        (None, "ranking format None; this version of cs-heads reads 4: make it again"),
+        (6, "ranking format 6; this version of cs-heads reads 5: update cs-heads"),
+        (4, "ranking format 4; this version of cs-heads reads 5: make it again"),
+        (True, "ranking format True; this version of cs-heads reads 5: make it again"),
+        ("5", "ranking format '5'; this version of cs-heads reads 5: make it again"),
+        (None, "ranking format None; this version of cs-heads reads 5: make it again"),
     ],
 )
 def test_another_version_is_refused_with_the_remedy(tmp_path, version, message):
@@ -211,9 +226,8 @@ WRONG = [
     ({"chosen": "L0H1"}, "chosen must be a list, got 'L0H1'"),
     ({"chosen": ["L9H1"]}, "chosen must be heads of the grid (2, 3), got L9H1"),
     ({"chosen": ["head 1"]}, "chosen[0]: text 'head 1' is no "),
-    ({"provenance": {"k": -3}}, "k must be an integer in 1..6, the heads of the grid; got -3"),
-    ({"provenance": {"k": "5"}}, "k must be an integer in 1..6, the heads of the grid; got '5'"),
-    ({"provenance": {"design": {"k": 7}}}, "k must be an integer in 1..6, the heads of the grid; got 7"),
+    ({"k": 7}, "k must be an integer in 1..6, the heads of the grid; got 7"),
+    ({"search": {"seed": "one"}}, "search: seed must be an integer of 0 or more, got 'one'"),
     ({"provenance": ["css"]}, "provenance must be an object, got ['css']"),
     (
         {"provenance": {"model": "gpt2"}},
@@ -327,7 +341,7 @@ def test_interval_frequency_and_cost_fit_the_importance():
 
 
 def test_as_a_sequence_a_ranking_is_the_heads_found_as_many_as_were_searched_for():
-    found = ranking(provenance={"k": 2})
+    found = ranking(k=2)
     assert found.k == len(found) == 2
     assert found.heads == tuple(found) == (Head(0, 1), Head(1, 1))
     assert (found[0], found[-1], found[:1]) == (Head(0, 1), Head(1, 1), (Head(0, 1),))
@@ -338,18 +352,8 @@ def test_as_a_sequence_a_ranking_is_the_heads_found_as_many_as_were_searched_for
         found[2]
 
 
-@pytest.mark.parametrize(
-    ("provenance", "k"),
-    [
-        ({}, 3),
-        ({"k": 1}, 1),
-        ({"design": {"k": 4}}, 4),
-        ({"k": 2, "design": {"k": 4}}, 2),
-        ({"k": None}, 3),
-    ],
-)
-def test_where_a_ranking_does_not_say_how_many_it_is_five_or_half_of_a_small_grid(provenance, k):
-    assert ranking(provenance=provenance).k == k
+def test_where_a_ranking_does_not_say_how_many_it_is_five_or_half_of_a_small_grid():
+    assert ranking().k == 3
     assert HeadRanking("css", np.zeros((4, 4)), spent=0).k == 5
     assert HeadRanking("css", np.zeros((1, 1)), spent=0).heads == (Head(0, 0),)
 
@@ -369,7 +373,7 @@ def test_a_ranking_equals_what_was_saved_of_it_and_no_other(tmp_path):
 
 
 def test_a_shell_shows_as_many_heads_as_were_searched_for_and_ten_at_most():
-    one, many = (HeadRanking("css", np.eye(8), spent=0, provenance={"k": k}) for k in (1, 12))
+    one, many = (HeadRanking("css", np.eye(8), spent=0, k=k) for k in (1, 12))
     assert repr(one).splitlines()[1] == "  L0H0 +1.000"
     assert len(repr(many).splitlines()[1].split("  ")[1:]) == 10
 
@@ -392,11 +396,10 @@ def test_heads_whose_removal_helps_are_reported_and_saved(tmp_path):
     ("wrong", "message"),
     [
         ({"spent": 10**40}, r"spent must be an integer in 0\.\.1000000000000"),
-        ({"provenance": {"cost": 5}}, r"provenance\['cost'\] must be a mapping"),
-        ({"provenance": {"shared": {"L0H1": 5}}}, r"provenance\['shared'\]\['L0H1'\] must be a mapping"),
-        ({"provenance": {"shared": {"L0H1": {"task": "abc"}}}}, r"\['task'\] must be a number, got 'abc'"),
-        ({"provenance": {"shared": {"L0H1": {"task": 0.5}}}}, r"\['task_interval'\] must be two numbers, got None"),
-        ({"provenance": {"shared": {"L0H1": {"among_others": {}}}}}, r"\['among_others'\]\['task'\] must be a number"),
+        ({"backwards": 801}, r"backwards must be an integer in 0\.\.800"),
+        ({"shared_effects": ({"head": "L0H1", "task": "abc"},)}, r"\['task'\] must be a number, got 'abc'"),
+        ({"shared_effects": ({"head": "L0H1", "task": 0.5},)}, r"\['task_interval'\] must be two numbers, got None"),
+        ({"shared_effects": ({"head": "L0H1", "among_others": {}},)}, r"\['among_others'\]\['task'\] must be a number"),
     ],
 )
 def test_what_is_read_out_of_a_ranking_later_is_checked_when_it_is_made(wrong, message):

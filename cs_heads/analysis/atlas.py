@@ -24,7 +24,7 @@ from cs_heads.experiment.inputs import encode_task
 from cs_heads.experiment.protocol import preparation_of
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.lens.model import tokenizer_of
-from cs_heads.methods.annealing.joint import annealed_jointly, check_joint_budget, per_task
+from cs_heads.methods.annealing.sensing import annealed_jointly, check_joint_budget, per_task
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.settings import SCREENS, Settings, SettingsArguments
 from cs_heads.store.store import BrokenStoreError
@@ -175,7 +175,7 @@ def atlas(
                 "search": {"spent": sum(one.spent for one in finding), "compute_dtype": searching.compute_dtype},
                 "budget": budget,
                 "n_random": n_random,
-                "control_weight": next(iter(rankings.values())).provenance["design"]["control_weight"],
+                "control_weight": joint.control_weight,
                 "seed": seed,
             },
         )

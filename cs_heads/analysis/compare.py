@@ -76,7 +76,12 @@ class Compared(Record):
     @property
     def cost(self) -> dict[str, int | float]:
         """Example-evaluations, the forward and backward passes of one example among them, and seconds."""
-        return {"spent": self.ranking.spent, **self.ranking.provenance["cost"], "seconds": self.seconds}
+        return {
+            "spent": self.ranking.spent,
+            "forwards": self.ranking.spent - self.ranking.backwards,
+            "backwards": self.ranking.backwards,
+            "seconds": self.seconds,
+        }
 
 
 @dataclass(frozen=True, eq=False, repr=False)

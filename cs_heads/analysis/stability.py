@@ -66,15 +66,15 @@ def search_of(found: Any, controls: Sequence[Task] | None) -> dict[str, Any]:
         ValueError: It is none that ``find_heads`` made, or had an option that a ranking does not keep, or other
             controls.
     """
-    told = found.provenance if isinstance(found, HeadRanking) else {}
-    if not {"options", "budget", "seed", "controls_from"} <= told.keys():
+    made = found.search if isinstance(found, HeadRanking) else None
+    if made is None:
         raise ValueError("repeats must be 0 for heads that find_heads did not find: there is no search to repeat")
-    if lost := [name for name, value in told["options"].items() if value is None]:
+    if lost := [name for name, value in made.options.items() if value is None]:
         raise ValueError(f"repeats must be 0 for a search with {lost[0]}, which the ranking does not keep")
-    used: Any = told["controls_from"]
+    used: Any = made.controls_from
     if used == "given":
-        used = [task for task in controls or () if task.name in told["controls"]]
-        if lost := [name for name in told["controls"] if name not in {task.name for task in used}]:
+        used = [task for task in controls or () if task.name in made.controls]
+        if lost := [name for name in made.controls if name not in {task.name for task in used}]:
             raise ValueError(f"repeats must be 0 where controls lack one of the search: {', '.join(lost)}")
-    given = {"method": found.method, "k": found.k, "controls": used, "budget": told["budget"], "seed": told["seed"]}
-    return {**given, **told["options"]}
+    given = {"method": found.method, "k": found.k, "controls": used, "budget": made.budget, "seed": made.seed}
+    return {**given, **made.options}

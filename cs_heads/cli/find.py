@@ -134,7 +134,7 @@ def find(options: argparse.Namespace) -> None:
         start = perf_counter()
         found = cs.find_heads(model, task, **search, **settings)
         between = perf_counter()
-        options.k = found.provenance["k"]  # by default what fits the grid
+        options.k = found.k  # by default what fits the grid
         proof = judge(found, k=options.k, **settings)
         seconds = {"find": between - start, "confirm": perf_counter() - between}
         found = found.proved(proof.heads)

@@ -11,8 +11,6 @@ from .gradient import gradient_importance as gradient_importance
 from .greedy import greedy as greedy
 from .group_testing import group_testing as group_testing
 from .mediation import Mediation as Mediation
-from .mediation import function_vector_effects as function_vector_effects
 from .mediation import indirect_effects as indirect_effects
 from .mediation import mediation as mediation
-from .mediation import screen_identity_rules as screen_identity_rules
 from .registry import METHODS as METHODS

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from cs_heads import designs
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.experiment.baseline import fitting_k
-from cs_heads.experiment.cost import Cost, check_budget
+from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.methods.controls import PLENTY, Contrast, Controls, check_experiments, remembers_examples
 from cs_heads.progress import expect, one_bar, step
@@ -107,12 +107,11 @@ def compressed_sensing(
         n_off = ablated.sum(axis=1)
         importance = importance + n_off @ (lost - ablated @ importance) / max(n_off @ n_off, 1.0)
     times_off = ablated.sum(axis=0)
-    cost = Cost(forwards=before + len(once) * measure.a_mask)
     return HeadRanking(
         method={"stratified": "css", "bernoulli": "csb"}[design],
         importance=importance.reshape(experiment.grid.shape),
         grid=experiment.grid,
-        spent=cost.spent,
+        spent=before + len(once) * measure.a_mask,
         provenance={
             **provenance_of(experiment),
             "design": {"name": design, "n_masks": n_masks, "density": density, "seed": seed},
@@ -121,7 +120,6 @@ def compressed_sensing(
             "regression": "least squares" if plenty else "lasso",
             "r2_out_of_sample": r2,
             **measure.provenance,
-            "cost": cost.to_dict(),
         },
         notes=(*measure.notes, *_notes(differing, times_off, response, r2, contrast=bool(controls), plenty=plenty)),
         unit=measure.unit,
@@ -213,9 +211,8 @@ def tune(
         tried.append({"n_masks": number, "density": density, "drop": drop, "spent": own})
         rankings.append(ranking)
     best = rankings[max(range(len(tried)), key=lambda at: (tried[at]["drop"], np.prod(settings[at])))]
-    cost = Cost(forwards=spent).to_dict()
-    provenance = {**best.provenance, "k": k, "tuning": tried, "cost": cost}
-    return replace(best, spent=spent, notes=(*fitted, *best.notes), provenance=provenance)
+    provenance = {**best.provenance, "tuning": tried}
+    return replace(best, k=k, spent=spent, notes=(*fitted, *best.notes), provenance=provenance)
 
 
 def _check(n_masks: Any, design: str, alpha: float) -> None:

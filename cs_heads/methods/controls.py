@@ -85,7 +85,6 @@ class TaskLoss:
         response: str = "score",
         *,
         asked: Int[np.ndarray, " example"] | None = None,
-        chance: float | None = None,
         least: int = MIN_CORRECT,
         every: bool = False,
     ) -> TaskLoss:
@@ -95,14 +94,13 @@ class TaskLoss:
             experiment: The task.
             response: What is lost.
             asked: The examples on which the model runs, in order (None: all).
-            chance: The score of guessing (None: that of the experiment).
             least: Right answers at least.
             every: Whether all examples asked are used, and not the right answers alone.
 
         Raises:
             BaselineTooLowError: The model answers too few of them right, or its response is too near to guessing.
         """
-        chance = chance_of(experiment) if chance is None else chance
+        chance = chance_of(experiment)
         nothing_off, rows = np.zeros((1, *experiment.grid.shape), dtype=bool), None if asked is None else asked[None]
         scores = measured(experiment, nothing_off, rows)[0]
         right = as_answers(scores, experiment)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -28,7 +28,7 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.without import Without
 from cs_heads.methods.registry import Method, method_named
 from cs_heads.progress import name_call, one_bar
-from cs_heads.ranking import HeadRanking
+from cs_heads.ranking import HeadRanking, SearchCall
 from cs_heads.settings import Settings, check_method_options
 from cs_heads.tasks import Task, check_controls, finding_side, search_control, without_kin
 from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS, NO_CONTROLS
@@ -168,11 +168,13 @@ def prepared_search(
             told = _controls_told(ranking, method, controls, [other.name for other in others], used)
             # A method that leaves a control out says itself which it used.
             provenance = {"controls": used, **ranking.provenance}
-            provenance["controls_from"] = AUTO if automatic else "given" if used else None
+            origin: Literal["auto", "given"] | None = "auto" if automatic else "given" if used else None
             return replace(
                 ranking,
+                k=k,
+                search=SearchCall(seed, budget, tuple(provenance["controls"]), origin, _kept(options)),
                 off=tuple(ranking.grid.resolve(head) for head in off),
-                provenance={**provenance, "k": k, "seed": seed, "budget": budget, "options": _kept(options)},
+                provenance=provenance,
                 notes=(*repeated, *same, *fitted, *dense, *told, *left_out),
                 examples=tuple(sorted({*ranking.examples, *seen})),
             )
@@ -234,8 +236,6 @@ def _controls_told(
 
 def _chosen(name: str, options: dict[str, Any], settings: Settings) -> Method:
     """The method of this name; options and settings that it does not have raise ``ValueError``."""
-    if "control" in options:
-        raise ValueError("control is now controls, a list of tasks: find_heads(model, task, controls=[...])")
     method = method_named(name)
     check_method_options(name, method.options, options)
     for each, value in (("ablation", "zero"), ("compute_dtype", None)) if method.uses == "model" else ():
@@ -275,11 +275,8 @@ def _from_experiment(
     return replace(
         ranking,
         spent=cost.spent,
-        provenance={
-            **ranking.provenance,
-            "baseline": float(checked.baseline().mean()),
-            "cost": cost.to_dict(),
-        },
+        backwards=cost.backwards,
+        provenance={**ranking.provenance, "baseline": float(checked.baseline().mean())},
         notes=tuple(dict.fromkeys((*checked.notes, *ranking.notes))),
     )
 

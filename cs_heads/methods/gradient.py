@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.experiment.baseline import check_baseline
-from cs_heads.experiment.cost import Cost, check_budget
+from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.methods.controls import Controls, check_differentiable, contrasted, controls_notes, remembers_examples
@@ -82,13 +82,13 @@ def gradient_importance(
     own, *rest = map(_in_deviations, sides) if others else sides
     importance, interval = contrasted(own, rest)
     run = sum(len(side) for side in sides)
-    cost = Cost(forwards=intact + run, backwards=run)
     unit = "nats" if signed else "nats, absolute"
     return HeadRanking(
         method="attribution" if signed else "gradient",
         importance=importance,
         grid=experiment.grid,
-        spent=cost.spent,
+        spent=intact + 2 * run,
+        backwards=run,
         interval=interval,
         provenance={
             **experiment.provenance(),
@@ -96,7 +96,6 @@ def gradient_importance(
             "examples": n,
             "seed": seed,
             **used,
-            "cost": cost.to_dict(),
         },
         notes=notes,
         unit="standard deviations over heads, less those of the controls" if others else unit,

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from cs_heads import designs
 from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import fitting_k
-from cs_heads.experiment.cost import Cost, check_budget
+from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
 from cs_heads.methods.controls import Contrast, check_experiments, remembers_examples
 from cs_heads.progress import expect, one_bar, step
@@ -116,14 +116,13 @@ def greedy(
     for head, level in zip(chosen, levels, strict=False):
         index = grid.index(head)
         importance[index] = level - levels[-1] + TIE * single[index]
-    cost = Cost(forwards=before + n_measured * measure.a_mask)
     interval = measure.interval(alone) if one_shot else None
     wanted = 0 if one_shot else k
     return HeadRanking(
         method="one-shot" if one_shot else "greedy",
         importance=importance.reshape(grid.shape),
         grid=grid,
-        spent=cost.spent,
+        spent=before + n_measured * measure.a_mask,
         interval=None if interval is None else interval.reshape(*grid.shape, 2),
         provenance={
             **provenance_of(experiment),
@@ -134,7 +133,6 @@ def greedy(
             ],
             "seed": seed,
             **measure.provenance,
-            "cost": cost.to_dict(),
         },
         notes=(*fitted, *measure.notes, *_notes(wanted, len(chosen), n, experiment.n_examples, bool(controls))),
         unit=measure.unit,

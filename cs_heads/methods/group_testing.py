@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import ndtri
 
 from cs_heads.arguments import check_seed, check_share
-from cs_heads.experiment.cost import Budget, Cost, check_budget
+from cs_heads.experiment.cost import Budget, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment, provenance_of
 from cs_heads.methods.controls import (
     BothEffects,
@@ -444,6 +444,9 @@ def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, 
         spent=search.budget.spent,
         claims=tuple(grid.unit(head) for head in chosen),
         shared=tuple(grid.unit(head) for head in shared),
+        shared_effects=tuple(
+            {"head": _named(search, group), **group.to_dict()} for group in search.shared if group not in pairs
+        ),
         chosen=tuple(grid.unit(head) for head in chosen),
         control_importance=of_controls.reshape(grid.shape) if len(search.sides) > 1 else None,
         off=tuple(grid.unit(int(head)) for head in np.setdiff1d(np.arange(grid.size), search.allowed)),
@@ -453,13 +456,11 @@ def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, 
             "controls": known.names,
             "controls_left_out": known.left_out,
             "groups": [_told(search, group) for group in search.groups],
-            "shared": {_named(search, group): group.to_dict() for group in search.shared if group not in pairs},
             "shared_pairs": [_told(search, group) for group in pairs],
             "n_right": task.n_right,
             "n_masks": len(search.lost),
             "n_bisected": search.n_bisected,
             "n_tried": search.n_tried,
-            "cost": Cost(forwards=search.budget.spent).to_dict(),
         },
         notes=tuple(notes),
     )

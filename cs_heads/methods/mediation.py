@@ -1,9 +1,8 @@
 """Causal mediation: carry one head's z from a clean run into a corrupted one, and watch the answer.
 
-The average indirect effect of each head, for any clean and corrupted prompts; with them the
-function-vector protocol (Todd et al., arXiv 2310.15213) and the three-stage screening of identity
-rules (Yang et al., *Emergent Symbolic Mechanisms Support Abstract Reasoning in Large Language
-Models*, arXiv 2502.20332).
+The average indirect effect of each head, for any clean and corrupted prompts: with those of ``cs_heads.tasks.pairs``
+the function-vector protocol (Todd et al., arXiv 2310.15213) and the three-stage screening of identity rules (Yang et
+al., *Emergent Symbolic Mechanisms Support Abstract Reasoning in Large Language Models*, arXiv 2502.20332).
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.lens import encode_example
 from cs_heads.lens.model import HookedModel, tokenizer_of
 from cs_heads.methods.controls import check_differentiable, remembers_examples
-from cs_heads.progress import expect, one_bar, step
+from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
-from cs_heads.tasks.pairs import STAGES, PromptPair, Stage, counterparts, identity_rules
+from cs_heads.tasks.pairs import PromptPair, counterparts
 from cs_heads.units import Unit
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ class Mediation:
             importance=self.average,
             spent=self.cost.spent,
             interval=normal_interval(self.effects),
-            provenance={**self.provenance, "cost": self.cost.to_dict()},
+            provenance=self.provenance,
             notes=notes,
             unit=self.unit,
         )
@@ -214,65 +213,6 @@ def indirect_effects(
     """
     with PatchingExperiment(model, pairs, budget=budget, **settings) as experiment:
         return _mediation(experiment, average_source)
-
-
-def function_vector_effects(
-    model: ModelLike, pairs: Sequence[PromptPair], *, budget: int | None = None, **settings: Unpack[SettingsArguments]
-) -> Mediation:
-    """Indirect effects by the function-vector protocol: the mean z of the clean prompts into shuffled labels.
-
-    Args:
-        model: Your own TransformerLens model, the name of one, or a ``Cluster``: its model in this process is run.
-        pairs: Those of ``shuffled_labels``.
-        budget: Example-evaluations in all; takes the first pairs that it covers.
-        settings: See ``SettingsArguments``.
-
-    Returns:
-        Effects ``[pair, layer, head]``, in probability or, where pairs have ``instead``, in nats, with ``p`` of each
-        head.
-    """
-    return indirect_effects(model, pairs, average_source=True, budget=budget, **settings)
-
-
-@one_bar("identity rules")
-def screen_identity_rules(
-    model: ModelLike,
-    words: Sequence[str],
-    *,
-    budget: int | None = None,
-    seed: int = 0,
-    n: int = 40,
-    n_shots: int = 2,
-    after: str = " . ",
-    **settings: Unpack[SettingsArguments],
-) -> dict[Stage, Mediation]:
-    """Indirect effects at each of the three stages of identity rules (ABA, ABB).
-
-    Args:
-        model: Your own TransformerLens model, the name of one, or a ``Cluster``: its model in this process is run.
-        words: The words that the prompts are made of.
-        n: Pairs a stage.
-        n_shots: Solved examples in each prompt.
-        seed: Seeds the draw of the words.
-        after: The text after each example.
-        budget: Example-evaluations in all, a third for each stage.
-        settings: See ``SettingsArguments``.
-
-    Returns:
-        By stage (symbol abstraction, symbolic induction, retrieval: see ``identity_rules``) its effects; ``heads()`` of
-        each are the heads of that stage.
-
-    Raises:
-        ValueError: A wrong argument, too few words, or a budget that two pairs a stage do not fit in.
-    """
-    check_seed(seed)
-    pairs = {stage: identity_rules(words, stage, n, n_shots=n_shots, seed=seed, after=after) for stage in STAGES}
-    each = None if budget is None else budget // len(STAGES)
-    found = {}
-    for stage, of_stage in pairs.items():
-        step(stage)
-        found[stage] = indirect_effects(model, of_stage, budget=each, **settings)
-    return found
 
 
 def _mediation(experiment: PatchingExperiment, average_source: bool = False) -> Mediation:

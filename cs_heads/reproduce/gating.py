@@ -19,7 +19,7 @@ from cs_heads.analysis.gating import (
     toggle_curves,
 )
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
-from cs_heads.methods.mediation import Mediation, function_vector_effects, indirect_effects, task_pairs
+from cs_heads.methods.mediation import Mediation, indirect_effects, task_pairs
 from cs_heads.reproduce import costs, published
 from cs_heads.reproduce.reproduction import Output, Reproduction, Step, step
 from cs_heads.tasks import Example, Task, finding_side, function_vectors
@@ -157,7 +157,7 @@ def _mediation(repro: Reproduction, name: str) -> Mediation:
     task, n = finding_side(repro.tasks[name]), repro.settings.n_pairs
     if task.name == name and name.startswith(_WORDS):
         pairs = function_vectors.pairs(task.name.removeprefix(_WORDS), n, repro.seed)
-        return function_vector_effects(repro.model, pairs, **repro.calls)
+        return indirect_effects(repro.model, pairs, average_source=True, **repro.calls)
     return indirect_effects(repro.model, task_pairs(repro.model, task, n, repro.seed), **repro.calls)
 
 

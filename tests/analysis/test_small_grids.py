@@ -52,10 +52,10 @@ def half(model) -> int:
 @pytest.mark.parametrize("method", QUICK)
 def test_every_default_of_a_search_fits_a_grid_of_two_heads_and_up(model, task, method):
     found = cs.find_heads(model, task, method=method, controls=None, progress=False, **QUICK[method])
-    assert found.provenance["k"] == half(model)
+    assert found.k == half(model)
     assert any(note.startswith(f"k is {half(model)}, half of the") for note in found.notes)
     assert any(note.startswith("density is") for note in found.notes) == (method in ("css", "csb"))
-    proof = cs.confirm(model, task, found.top(found.provenance["k"]), n=20, controls=None, progress=False)
+    proof = cs.confirm(model, task, found.top(found.k), n=20, controls=None, progress=False)
     assert len((*proof.heads, *proof.passengers)) == half(model)
 
 

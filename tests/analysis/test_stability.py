@@ -50,10 +50,10 @@ def test_a_repeat_is_the_search_and_the_proof_of_the_next_seed(model, task, foun
 def test_a_repeat_has_the_seed_after_that_of_the_search_and_its_controls(model, task, found):
     """With the seed of the search, which is not that of the proof, it would find the same again."""
     rhyme, code = (cs.load_task(f"demo/{name}", n=40, seed=0) for name in ("rhyme", "code"))
-    told = {**found.provenance, "controls_from": "given", "controls": ["demo/code"]}
-    search = search_of(replace(found, provenance=told), [rhyme, code])
+    told = replace(found.search, controls_from="given", controls=("demo/code",))
+    search = search_of(replace(found, search=told), [rhyme, code])
     assert (search["seed"], search["controls"], search["n_masks"]) == (4, [code], 60)
-    assert search_of(replace(found, provenance={**told, "controls_from": "auto"}), ())["controls"] == "auto"
+    assert search_of(replace(found, search=replace(told, controls_from="auto")), ())["controls"] == "auto"
     with pytest.raises(ValueError, match="repeats must be 0 where controls lack one of the search: demo/code"):
         cs.confirm(model, task, replace(found, provenance=told), controls=[rhyme], repeats=1)
 

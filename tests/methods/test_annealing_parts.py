@@ -4,19 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import sparse
-from scipy.stats import multivariate_normal, t
+from scipy.stats import t
 from sklearn.linear_model import LinearRegression
 
 from cs_heads.experiment.cost import Budget
-from cs_heads.methods.annealing import rows as rows_module
-from cs_heads.methods.annealing.blame import Blame, blame
-from cs_heads.methods.annealing.fit import Fit, beyond_doubt, regress, standard_error
+from cs_heads.methods.annealing.contrast_fit import fit_contrast, fit_controls
 from cs_heads.methods.annealing.intervals import Estimates, Taken, selection_frequency, taken_by
-from cs_heads.methods.annealing.rows import Rows, Sensor, row_means, sparse_rows
-from cs_heads.methods.annealing.search import DensityControl, Groups, finalists_and_decoys, pool_size
-from cs_heads.methods.annealing.sets import Known, SummingSets, posterior
-from cs_heads.methods.annealing.shares import SaturatingSets
+from cs_heads.methods.annealing.measurements import Rows, Sensor, measure, row_means, sparse_rows
+from cs_heads.methods.annealing.regression import Fit, beyond_doubt, regress, standard_error
+from cs_heads.methods.annealing.schedule import DensityControl, finalists_and_decoys, pool_size
 from cs_heads.methods.controls import BalancedDraws, BothEffects, Controls, TaskLoss
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
@@ -67,6 +63,11 @@ def effects_of(size, **heads):
     return effects
 
 
+def contrast_of(rows, above_guess):
+    """The contrast of rows with examples of controls."""
+    return fit_contrast(rows, *fit_controls(rows), above_guess)
+
+
 # Draws
 
 
@@ -79,15 +80,6 @@ def test_heads_are_drawn_equally_often_give_or_take_one(size, share, n, seed):
         assert len(set(row.tolist())) == len(row) == max(1, int(share * size))
         times[row - 100] += 1
     assert times.max() - times.min() <= 1
-
-
-def test_masks_come_in_parts_and_lose_nothing(monkeypatch):
-    monkeypatch.setattr(rows_module, "_MAX_ENTRIES", 7 * 20)
-    off = some_rows(0, np.zeros(20), n_rows=30).off
-    parts = list(rows_module.in_chunks(off))
-    assert [masks.shape for _, masks in parts] == [(7, 20)] * 4 + [(2, 20)]
-    assert np.array_equal(np.concatenate([masks for _, masks in parts]), off.toarray() == 1)
-    assert [rows.start for rows, _ in parts] == [0, 7, 14, 21, 28]
 
 
 # Example effects
@@ -103,16 +95,11 @@ def test_the_response_is_that_of_a_regression_on_rows_and_examples():
 
 
 def test_hard_examples_are_not_blamed_on_the_row():
-    hard, easy = some_rows(1, np.zeros(20)), some_rows(1, np.zeros(20))
+    hard, easy = (some_rows(1, np.zeros(20), taken=np.zeros(20)) for _ in range(2))
     hard.scores[hard.examples < 30] -= 0.5
-    assert hard.response().std() < 1.2 * easy.response().std()
-
-
-def test_hard_examples_of_the_controls_are_not_blamed_on_the_row():
-    rows, hard = (some_rows(1, np.zeros(20), taken=np.zeros(20)) for _ in range(2))
     hard.losses[hard.drawn < 15] += 0.5
-    assert hard.control_response().std() < 1.2 * rows.control_response().std()
-    assert rows.control_response().std() < 1.3 * 0.1 / np.sqrt(4)
+    assert hard.response().std() < 1.2 * easy.response().std()
+    assert hard.control_response().std() < 1.2 * easy.control_response().std()
 
 
 # Regression
@@ -146,30 +133,13 @@ def test_z_of_heads_without_effect_is_standard_normal():
     assert abs(z.mean()) < 0.1
 
 
-def test_heads_that_were_never_off_have_no_effect():
-    rows = some_rows(4, np.zeros(20))
-    wider = sparse.hstack([rows.off, sparse.csr_array((len(rows), 3))], format="csr")
-    fit = regress(wider, rows.response(), rows.group)
-    assert not fit.effect[20:].any()
-    assert not fit.z[20:].any()
-
-
-# Blame: the task beside its controls
-
-
-def test_a_row_without_controls_blames_as_the_regression_does():
-    rows = some_rows(2, effects_of(20, h3=0.2, h7=0.1))
-    fit, known = regress(rows.off, rows.response(), rows.group), blame(rows, 0.8)
-    assert np.array_equal(known.task.effect, fit.effect)
-    assert np.array_equal(known.z, fit.z)
-    assert np.array_equal(known.contrast, fit.effect / 0.8)
-    assert not known.controls.effect.any()
+# The task beside its controls
 
 
 def test_what_a_head_takes_from_both_alike_is_no_contrast():
     """On one scale: 40 points of the task, half of what it scores above guessing, are a loss of .5."""
     rows = some_rows(8, effects_of(20, h3=0.4, h7=0.2), taken=effects_of(20, h3=0.5, h9=0.3))
-    known = blame(rows, 0.8)
+    known = contrast_of(rows, 0.8)
     idle = np.delete(np.arange(20), [3, 7, 9])
     assert known.task.effect[[3, 7]] - known.task.effect[idle].mean() == pytest.approx([0.4, 0.2], abs=0.02)
     taken = known.controls.effect - known.controls.effect[idle].mean()
@@ -192,29 +162,14 @@ def test_of_the_controls_effects_what_is_beyond_doubt_counts_alone():
     assert beyond_doubt(fit) == pytest.approx([0.2, 0.01, 0, 0, 0, 0])
 
 
-def test_noise_in_the_controls_does_not_spread_into_the_contrast():
-    rows = some_rows(9, effects_of(20, h3=0.2), taken=np.zeros(20), noise=0.4)
-    known = blame(rows, 1.0)
-    doubtful = known.controls.z <= 2
-    assert doubtful.sum() >= 18
-    assert np.array_equal(known.contrast[doubtful], known.task.effect[doubtful])
-
-
 def test_what_rows_do_to_everything_is_taken_off_the_noise_of_the_task():
     """Rows take up to .8 from task and controls alike: that says nothing of their heads."""
     effects = effects_of(20, h3=0.1)
     rows = some_rows(10, effects, taken=np.zeros(20), general=0.8, noise=0.05)
-    alone, known = regress(rows.off, rows.response(), rows.group), blame(rows, 1.0)
+    alone, known = regress(rows.off, rows.response(), rows.group), contrast_of(rows, 1.0)
     assert known.z[3] > 2.5 * alone.z[3]
     assert standard_error(known.task)[0] < standard_error(alone)[0] / 2.5
     assert known.contrast[3] - np.delete(known.contrast, 3).mean() == pytest.approx(0.1, abs=0.02)
-
-
-def test_controls_that_go_their_own_way_change_no_blame():
-    rows = some_rows(11, effects_of(20, h3=0.2), taken=np.zeros(20), noise=0.2)
-    alone, known = regress(rows.off, rows.response(), rows.group), blame(rows, 1.0)
-    assert known.contrast == pytest.approx(alone.effect, abs=0.02)
-    assert known.z == pytest.approx(alone.z, rel=0.1, abs=0.5)
 
 
 @pytest.mark.parametrize(
@@ -259,6 +214,7 @@ def sensor_on(task, controls, *, per_row=4, of_controls=6, budget=10_000):
         controls=Controls(controls, seed=3),
         per_row=per_row,
         of_controls=of_controls if controls else 0,
+        of_controls_in_sets=of_controls if controls else 0,
         budget=Budget(budget),
         rng=np.random.default_rng(0),
     )
@@ -270,7 +226,7 @@ def test_rows_carry_what_the_controls_lose_and_are_paid_for_on_both_sides():
     first, second = Planted(grid, {head: 0.4}, baseline=0.8, n_examples=40), Planted(grid, {}, n_examples=40)
     sensor = sensor_on(Planted(grid, {}), [first, second])
     off = sparse_rows([np.array([grid.index(head)])] * 60, grid.size)
-    (rows,) = rows_module.measure([sensor.plan(off, np.zeros(60, dtype=int))])
+    (rows,) = measure([sensor.plan(off, np.zeros(60, dtype=int))])
     assert (rows.scores.shape, rows.losses.shape) == ((60, 4), (60, 6))
     assert sensor.budget.spent == 60 * sensor.cost == 600
     of = sensor.controls.of(rows.drawn)
@@ -279,117 +235,8 @@ def test_rows_carry_what_the_controls_lose_and_are_paid_for_on_both_sides():
     assert (of == 0).sum() == pytest.approx(180, abs=6)
     assert rows.control_response().mean() == pytest.approx(rows.losses.mean())
     alone = sensor_on(Planted(grid, {}), [])
-    (without,) = rows_module.measure([alone.plan(off, np.zeros(60, dtype=int), last=True)])
+    (without,) = measure([alone.plan(off, np.zeros(60, dtype=int), last=True)])
     assert without.losses.shape == without.drawn.shape == (60, 0)
-
-
-def test_no_more_is_paid_than_there_is():
-    budget = Budget(10)
-    budget.pay(6)
-    assert (budget.spent, budget.left) == (6, 4)
-    with pytest.raises(AssertionError, match="5 example-evaluations are more than the 4 left"):
-        budget.pay(5)
-
-
-# Sets
-
-
-def test_what_sets_say_is_a_bayesian_regression_whose_priors_and_noise_make_them_likeliest():
-    """By the marginal likelihood of a multivariate normal, and least squares with the priors as further rows."""
-    rng = np.random.default_rng(0)
-    for wider in (1.0, 4.0):
-        mean, error = rng.normal(0.2, 0.1, 8), rng.uniform(0.05, 0.1, 8)
-        truth = mean + wider * error * rng.standard_normal(8)
-        members = np.zeros((60, 8))
-        for row in members:
-            row[rng.choice(8, 4, replace=False)] = 1
-        contrast = 0.3 + members @ truth + 0.15 * rng.standard_normal(60)
-        X, y = members - members.mean(axis=0), contrast - contrast.mean()
-        settings = [(factor, share * y.var()) for factor in (1, 1.5, 2, 3, 5) for share in (0.3, 0.5, 0.7, 0.9)]
-        likelihood = [
-            multivariate_normal(X @ mean, X @ np.diag((factor * error) ** 2) @ X.T + noise * np.eye(60)).logpdf(y)
-            for factor, noise in settings
-        ]
-        factor, noise = settings[int(np.argmax(likelihood))]
-        rows = np.vstack([X / np.sqrt(noise), np.diag(1 / (factor * error))])
-        answers = np.concatenate([y / np.sqrt(noise), mean / (factor * error)])
-        known = posterior(members, contrast, mean, error)
-        assert known.mean == pytest.approx(np.linalg.lstsq(rows, answers, rcond=None)[0])
-        assert known.covariance == pytest.approx(np.linalg.inv(rows.T @ rows))
-
-
-def test_sets_that_go_as_foreseen_leave_what_is_known_as_it_is():
-    rng = np.random.default_rng(1)
-    mean, error = rng.normal(0.2, 0.1, 8), np.full(8, 0.02)
-    members = np.stack([rng.permutation(8) < 4 for _ in range(60)]).astype(float)
-    known = posterior(members, members @ mean, mean, error)
-    assert known.mean == pytest.approx(mean, abs=1e-9)
-    assert (np.diag(known.covariance) <= 0.02**2).all()
-
-
-def sets_of(task, controls, mean, error, k, kind=SummingSets):
-    """Sets of all heads of a grid, of which so much is known, and a budget of 4,000."""
-    size = task.grid.size
-    nothing = Fit(np.zeros(size), np.zeros(size))
-    known = Blame(Fit(mean, mean / error), nothing, np.zeros(0), 1.0, mean, mean / error)
-    sensor = sensor_on(task, controls, per_row=8, of_controls=8, budget=4000)
-    return kind(sensor, np.argsort(-mean, kind="stable"), known, k)
-
-
-def duel(sets, n):
-    return sets.winner(rows_module.measure(sets.plan_duel(n))).tolist()
-
-
-def sets_with_a_trio_and_a_pair(kind=SummingSets):
-    """Heads 0, 1 and 2 break the control too; 5 alone, and 8 and 9 together, carry the task."""
-    grid = HeadGrid(3, 4)
-    trio, pair = (Head(0, 0), Head(0, 1), Head(0, 2)), (Head(2, 0), Head(2, 1))
-    task = Planted(grid, {Head(1, 1): 0.1}, groups={trio: 0.6, pair: 0.4}, baseline=0.95)
-    control = Planted(grid, {}, groups={trio: 0.7}, baseline=0.95)
-    mean = np.array([0.15, 0.15, 0.15, 0.01, 0.01, 0.1, 0.01, 0.01, 0.05, 0.05, 0.01, 0.01])
-    return sets_of(task, [control], mean, np.full(12, 0.05), k=3, kind=kind)
-
-
-def test_a_head_is_exchanged_for_one_that_is_far_better_alone():
-    grid = HeadGrid(2, 3)
-    sets = sets_of(Planted(grid, {}), [Planted(grid, {})], np.arange(0.6, 0.0, -0.1), np.full(6, 0.1), k=2)
-    chosen = {}
-    for ahead in (0.5, 0.62):
-        # The fifth head is this much better than the second, and four standard errors of the difference are .57.
-        sets.known = Known(np.array([0.6, 0.4, 0.1, 0.1, 0.4 + ahead, 0.1]), np.diag(np.full(6, 0.1**2)))
-        chosen[ahead] = sorted(sets.best().tolist())
-    assert chosen == {0.5: [0, 1], 0.62: [0, 4]}
-
-
-def test_the_likeliest_set_replaces_the_first_where_it_proves_better_on_the_same_examples():
-    """The first breaks the control as well; the other, which is not clearly better head by head, does not."""
-    sets = sets_with_a_trio_and_a_pair()
-    likely = np.isin(sets.candidates, [5, 8, 9]) * 0.2
-    sets.known = Known(likely, np.diag(np.full(12, 0.1**2)))
-    assert set(sets.best().tolist()) == set(duel(sets, 0)) == {0, 1, 2}
-    assert set(duel(sets, 10)) == {5, 8, 9}
-
-
-def test_the_best_of_a_set_comes_first():
-    grid = HeadGrid(2, 3)
-    sets = sets_of(Planted(grid, {}), [Planted(grid, {})], np.arange(0.6, 0.0, -0.1), np.full(6, 0.1), k=3)
-    sets.known = Known(np.array([0.3, 0.5, 0.4, 0.0, 0.0, 0.0]), np.diag(np.full(6, 0.1**2)))
-    assert sets.best().tolist() == [1, 2, 0]
-
-
-@pytest.mark.parametrize("kind", [SummingSets, SaturatingSets])
-def test_sets_leave_out_heads_that_every_task_needs_together_and_take_those_that_work_together(kind):
-    """By what is known of single heads a universal trio comes first, and of a redundant pair neither head counts."""
-    sets = sets_with_a_trio_and_a_pair(kind)
-    assert sets.candidates[:3].tolist() == [0, 1, 2]
-    rng = np.random.default_rng(0)
-    for _ in range(6):
-        (rows,) = rows_module.measure([sets.plan(40, rng)])
-        sets.add(rows)
-    assert sets.sensor.budget.spent == 6 * 40 * 16
-    best = set(sets.best().tolist())
-    assert best > {8, 9}
-    assert len(best & {0, 1, 2}) <= 1
 
 
 # Density and pool
@@ -397,7 +244,7 @@ def test_sets_leave_out_heads_that_every_task_needs_together_and_take_those_that
 
 def test_the_number_of_heads_off_settles_where_the_score_is_wanted():
     """Where each head off costs 2 %, 21 heads leave .65."""
-    control = DensityControl(1000, target=0.65, max_density=0.12, n_off=5.0)
+    control = DensityControl(1000, n_off=5.0)
     for _ in range(8):
         (n_off,) = control.numbers(1000, levels=False)
         control.observe(0.98**n_off, float(n_off))
@@ -405,7 +252,7 @@ def test_the_number_of_heads_off_settles_where_the_score_is_wanted():
 
 
 def test_a_step_is_bounded_and_the_number_too():
-    control = DensityControl(1000, target=0.65, max_density=0.12, n_off=10.0)
+    control = DensityControl(1000, n_off=10.0)
     control.observe(1.0, 10.0)
     assert control.n_off == pytest.approx(17)
     control.n_off = 500.0
@@ -416,27 +263,16 @@ def test_a_step_is_bounded_and_the_number_too():
     assert control.numbers(26, levels=True) == [1, 1, 1]
 
 
-@given(size=st.integers(2, 300), share=st.floats(0.01, 0.9), wanted=st.floats(0.1, 500), levels=st.booleans())
-def test_no_row_has_more_heads_off_than_the_bounds_allow(size, share, wanted, levels):
+@given(size=st.integers(2, 300), wanted=st.floats(0.1, 500), levels=st.booleans())
+def test_no_row_has_more_heads_off_than_the_bounds_allow(size, wanted, levels):
     """But for the one head that every row has."""
-    control = DensityControl(size, target=0.65, max_density=share, n_off=wanted)
-    assert all(1 <= number <= max(1, min(size // 2, share * size)) for number in control.numbers(size, levels))
+    control = DensityControl(size, n_off=wanted)
+    assert all(1 <= number <= max(1, min(size // 2, 0.12 * size)) for number in control.numbers(size, levels))
 
 
 def test_the_pool_shrinks_geometrically_between_two_fifths_and_seven_tenths():
     sizes = [pool_size(done, 1024, 20) for done in (0.0, 0.39, 0.4, 0.55, 0.7, 0.9)]
     assert sizes == [1024, 1024, 1024, round((1024 * 20) ** 0.5), 20, 20]
-
-
-def test_groups_are_told_apart_by_heads_off_and_pool():
-    groups = Groups()
-    assert [groups.of(30, 1000), groups.of(34, 1000), groups.of(40, 1000), groups.of(30, 500), groups.of(31, 900)] == [
-        0,
-        0,
-        1,
-        2,
-        0,
-    ]
 
 
 def test_decoys_are_neither_finalists_nor_from_the_best_quarter():
@@ -469,12 +305,6 @@ def test_effects_are_those_of_least_squares_through_the_intact_run():
     line = LinearRegression(fit_intercept=False).fit(off.toarray()[np.repeat(np.arange(200), 8)], lost.ravel())
     assert known.estimate == pytest.approx(line.coef_)
     assert known.estimate == pytest.approx(effects, abs=0.03)
-
-
-def test_rows_of_one_size_tell_the_level_of_all_heads():
-    """Where each takes as much, a free intercept would say that none takes anything."""
-    known = taken_by(*additive(5, np.full(12, 0.1), n_rows=200))
-    assert known.estimate == pytest.approx(np.full(12, 0.1), abs=0.02)
 
 
 def test_errors_count_rows_and_examples():
@@ -550,14 +380,6 @@ def test_what_many_others_hide_leaves_the_estimate_to_the_last_phase():
     assert known.estimate == pytest.approx([0.024, 0.4812], abs=1e-4)
 
 
-def test_a_head_that_chance_may_have_chosen_needs_more_than_its_earlier_rows():
-    taken = Taken(np.arange(1), np.zeros(1), np.eye(1) * 0.03**2, dof=80)
-    fair, chosen = (Estimates(np.array([0.06]), np.array([0.02]), passed, taken) for passed in (0.0, 2.9))
-    assert fair.sure_of_more_than(0.0) > 2
-    assert chosen.sure_of_more_than(0.0) < 1
-    assert chosen.interval[0, 0] < 0
-
-
 def test_right_and_wrong_answers_that_all_go_alike_leave_a_doubt():
     off = sparse_rows([np.array([0])] * 2, 1)
     examples = np.arange(16).reshape(2, 8)
@@ -571,7 +393,7 @@ def test_frequency_by_the_intact_model_is_of_heads_that_all_cost_something():
     """Four heads, one of them off in each row: against each other two do harm, against the intact model all do."""
     effects = np.array([0.9, 0.9, 0.6, 0.2])
     rows = some_rows(0, effects, n_rows=80, n_off=1)
-    known, lost = blame(rows, 1.0), 1.0 - rows.response()
+    known, lost = contrast_of(rows, 1.0), 1.0 - rows.response()
     for k, expected in ((4, np.ones(4)), (2, np.array([1.0, 1.0, 0.0, 0.0]))):
         rng = np.random.default_rng(0)
         drawn = selection_frequency(rows, known, np.zeros(4), effects, lost=lost, k=k, n_bootstraps=20, rng=rng)
@@ -584,7 +406,7 @@ def test_resampled_rows_select_the_heads_that_matter():
     rows = some_rows(7, effects)
     merit = regress(rows.off, rows.response(), rows.group).z
     merit[5] = -np.inf
-    known, rng = blame(rows, 1.0), np.random.default_rng(0)
+    known, rng = contrast_of(rows, 1.0), np.random.default_rng(0)
     frequency = selection_frequency(rows, known, np.zeros(30), merit, k=2, n_bootstraps=20, rng=rng)
     assert frequency[[2, 9]].tolist() == [1.0, 1.0]
     assert frequency.sum() == pytest.approx(2)

@@ -1,19 +1,15 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cs_heads import plot
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.lens import encode_example, load_model
 from cs_heads.methods import gating
 from cs_heads.methods.gating import HeadGates
-from cs_heads.methods.gating.result import PHASES
 from cs_heads.tasks import Task
 from cs_heads.units import Head
-from tests.known_heads import WORKING, hopeless_records, little_memory, own_answers, rows_run
+from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
 from tests.on_model import on_model
 from tests.plain_gates import gated_nll
 from tests.tiny import make_tokenizer
@@ -137,12 +133,6 @@ def test_a_seed_fits_the_same_gates_alone_and_among_others(known_folder, task):
     assert not np.allclose(together.free[0], together.free[1])
 
 
-def test_the_same_seed_gives_the_same_gates_bit_for_bit(model, task):
-    first, second = (fit_gates(model, task, n_seeds=2, steps=STEPS, batch_size=BATCH) for _ in range(2))
-    assert first.minus.tobytes() == second.minus.tobytes()
-    assert first.provenance == second.provenance
-
-
 # What the gates say
 
 
@@ -181,36 +171,6 @@ def test_the_ranking_is_facilitation_less_interference_with_its_range_over_seeds
     assert ranking.interval[..., 0] == pytest.approx(each.min(axis=0))
     assert ranking.interval[..., 1] == pytest.approx(each.max(axis=0))
     assert ranking.frequency == pytest.approx((fitted.minus > 0.5).mean(axis=0))
-
-
-def test_one_seed_has_no_range_and_tables_and_maps_do_without(fitted):
-    """A range of one number would be an interval of no width."""
-    phases = {phase: getattr(fitted, phase)[:1] for phase in PHASES}
-    phases |= {"losses": fitted.losses[:, :1], "trajectory": fitted.trajectory[:, :1]}
-    ranking = replace(fitted, **phases).ranking()
-    assert ranking.interval is None
-    assert "low" not in ranking.to_frame()
-    assert "NaN" not in ranking._repr_html_()
-    assert plot.heads(ranking) is not None
-    assert fitted.ranking().interval is not None
-
-
-def test_trajectories_lead_from_the_start_to_the_last_gates(fitted):
-    assert fitted.at[0] == 0
-    assert fitted.at[-1] == 60
-    assert fitted.losses.shape == (3, 2, 60)
-    assert (fitted.trajectory[0, :, -1] == fitted.free).all()
-    assert fitted.trajectory[1:, :, 0] == pytest.approx(np.stack([fitted.free, fitted.free]), abs=0.02)
-    assert (fitted.trajectory[1, :, -1] == fitted.plus).all()
-    assert (fitted.trajectory[2, :, -1] == fitted.minus).all()
-
-
-def test_a_frame_has_one_row_a_head(fitted):
-    frame = fitted.to_frame()
-    assert set(frame["head"][:2]) == set(map(str, WORKING))
-    assert frame["kind"].tolist() == ["facilitation"] * 2 + ["irrelevance"] * 10
-    assert (frame["facilitation_always"] <= frame["facilitation"]).all()
-    assert (frame["facilitation"] <= frame["facilitation_any"]).all()
 
 
 # A head made harmful on purpose
@@ -258,16 +218,6 @@ def test_bfloat16_weights_are_gated_in_float32(known_folder, backend, task):
 # Cost and budget
 
 
-@pytest.mark.parametrize("n_seeds", [1, 3])
-@pytest.mark.usefixtures("no_short_cuts")
-def test_the_cost_is_every_row_forward_and_back_and_the_intact_run(model, task, n_seeds):
-    with rows_run(model) as rows:
-        found = fit_gates(model, task, n_seeds=n_seeds, steps=STEPS, batch_size=BATCH)
-    assert sum(rows) == found.cost.forwards == 30 + 3 * STEPS * BATCH * n_seeds
-    assert found.cost.backwards == 3 * STEPS * BATCH * n_seeds
-    assert found.ranking().spent == found.cost.spent
-
-
 @pytest.mark.usefixtures("no_short_cuts")
 def test_a_budget_shortens_all_phases_and_is_never_passed(model, task):
     budget = 30 + 6 * BATCH * 23 + 35
@@ -276,34 +226,6 @@ def test_a_budget_shortens_all_phases_and_is_never_passed(model, task):
     assert found.losses.shape[2] == 23
     assert found.cost.spent == 2 * sum(rows) - 30 <= budget
     assert found.notes[-1] == "the budget covers 23 of 60 steps in each phase: gates may not have settled"
-
-
-@pytest.mark.parametrize("run", [fit_gates, causal_head_gating])
-def test_a_budget_below_twenty_steps_is_refused_before_the_model_runs(model, task, run):
-    least = 30 + 20 * 6 * BATCH
-    with rows_run(model) as rows, pytest.raises(ValueError, match=f"budget must be {least} or more .*got {least - 1}"):
-        run(model, task, batch_size=BATCH, budget=least - 1)
-    assert rows == []
-
-
-@pytest.mark.usefixtures("no_short_cuts")
-def test_steps_that_do_not_fit_into_memory_are_found_out_once(model, task):
-    plain = fit_gates(model, task, steps=STEPS, batch_size=BATCH, n_seeds=2)
-    with little_memory(model, 4) as refused:
-        small = fit_gates(model, task, steps=STEPS, batch_size=BATCH, n_seeds=2)
-    # The intact run finds it out, then the first step; the two signs would be more rows still.
-    assert 2 * BATCH in refused
-    assert len(refused) < STEPS
-    np.testing.assert_allclose(small.free, plain.free, atol=1e-3)
-
-
-@pytest.mark.usefixtures("no_short_cuts")
-def test_contrastive_gating_counts_both_variants(model, task, other):
-    with rows_run(model) as rows:
-        found = contrastive_gating(model, task, forget=other, steps=STEPS, batch_size=BATCH, n_seeds=2)
-    assert sum(rows) == 30 + 4 * STEPS * BATCH * 2
-    assert found.spent == 30 + 8 * STEPS * BATCH * 2
-    assert found.interval is not None
 
 
 @pytest.mark.parametrize(
@@ -325,11 +247,6 @@ def test_variants_of_another_size_are_refused(model, task, other):
     few = other.take(29)
     with pytest.raises(ValueError, match="forget must be a task of 30 examples, the pairs of those of 'own answers'"):
         contrastive_gating(model, task, forget=few)
-
-
-def test_a_baseline_at_chance_is_refused(model):
-    with pytest.raises(BaselineTooLowError, match="no better than chance"):
-        fit_gates(model, Task.from_records(hopeless_records(100)), steps=STEPS)
 
 
 def test_chg_is_the_ranking_of_the_fit_also_where_it_is_given_no_controls(model, task):
@@ -408,29 +325,13 @@ def test_chg_with_controls_is_its_ranking_less_the_mean_of_theirs(model, task, o
     assert ranking.unit == "facilitation - interference, less that of the controls"
 
 
-def test_heads_that_task_and_control_need_alike_are_no_contrast(load_known, task, fitted):
-    """The working heads of the model serve every task."""
-    control = fit_gates(load_known(), task, n_seeds=2, steps=60, batch_size=10, seed=1)
-    contrast = fitted.ranking([control]).importance
-    assert min(fitted.ranking().importance[head.layer, head.head] for head in WORKING) > 0.8
-    assert max(abs(contrast[head.layer, head.head]) for head in WORKING) < 0.2
-
-
-def test_gates_of_as_many_seeds_are_held_against_each_other(load_known, task, fitted):
-    single = fit_gates(load_known(), task, steps=STEPS, batch_size=BATCH)
-    with pytest.raises(
-        ValueError, match=r"controls must have gates \[seed, layer, head\] = \(2, 3, 4\), got \[\(1, 3, 4\)"
-    ):
-        fitted.ranking([single])
-
-
 @pytest.mark.usefixtures("no_short_cuts")
 def test_a_budget_shortens_the_fits_of_task_and_controls_alike(model, task, small):
     a_step = 6 * (BATCH + BATCH)
     settings = {"steps": 60, "batch_size": BATCH, "controls": [small]}
     with rows_run(model) as rows:
         ranking = causal_head_gating(model, task, budget=55 + 21 * a_step + 5, **settings)
-    assert sum(rows) == ranking.provenance["cost"]["forwards"]
+    assert sum(rows) == ranking.spent - ranking.backwards
     assert ranking.spent == 55 + 21 * a_step
     assert ranking.provenance["gating"]["steps"] == 21
     assert ranking.notes[-1] == "the budget covers 21 of 60 steps in each phase: gates may not have settled"
@@ -442,11 +343,6 @@ def test_a_budget_shortens_the_fits_of_task_and_controls_alike(model, task, smal
     assert rows == []
 
 
-def test_a_batch_larger_than_a_control_is_all_of_it(model, task, small):
-    ranking = causal_head_gating(model, task, steps=STEPS, batch_size=28, controls=[small])
-    assert ranking.spent == (30 + 6 * STEPS * 28) + (25 + 6 * STEPS * 25)
-
-
 @pytest.mark.usefixtures("no_short_cuts")
 def test_a_control_that_the_model_cannot_do_is_left_out_of_chg_with_a_note(model, task, small):
     hard = Task.from_records(hopeless_records(100), "hard")
@@ -454,32 +350,11 @@ def test_a_control_that_the_model_cannot_do_is_left_out_of_chg_with_a_note(model
         ranking = causal_head_gating(model, task, steps=STEPS, batch_size=BATCH, controls=[hard, small])
     assert ranking.provenance["controls"] == ["small"]
     assert ranking.notes[-1].startswith("control 'hard' is left out: the intact model scores ")
-    assert ranking.provenance["cost"]["backwards"] == 2 * 3 * STEPS * BATCH
+    assert ranking.backwards == 2 * 3 * STEPS * BATCH
     # Choices are two rows each, of an example.
     assert ranking.spent == 30 + 100 + 25 + 2 * 6 * STEPS * BATCH
-    assert sum(rows) >= ranking.provenance["cost"]["forwards"]
+    assert sum(rows) >= ranking.spent - ranking.backwards
     with rows_run(model) as rows, pytest.raises(BaselineTooLowError, match="controls: the model can do none of them"):
         causal_head_gating(model, task, steps=STEPS, batch_size=BATCH, controls=[hard])
     # The intact runs and no fit.
     assert sum(rows) <= 30 + 2 * 100
-
-
-def test_the_confirming_side_of_a_control_is_refused_before_the_model_runs(model, task, small):
-    with (
-        rows_run(model) as rows,
-        pytest.raises(ValueError, match="controls must not be the confirming side of a split"),
-    ):
-        causal_head_gating(model, task, controls=[small.split(10)[1]])
-    assert rows == []
-
-
-def test_a_contrast_that_was_kept_is_not_fitted_again(model, task, small, tmp_path):
-    settings = {"steps": STEPS, "batch_size": BATCH, "controls": [small], "store": tmp_path / "run.sqlite"}
-    whole = causal_head_gating(model, task, **settings)
-    with rows_run(model) as rows:
-        found = causal_head_gating(model, task, **settings)
-    assert rows == []
-    # Gates of one seed have no range.
-    assert found.interval is whole.interval is None
-    np.testing.assert_array_equal(found.importance, whole.importance)
-    assert (found.spent, found.provenance) == (whole.spent, whole.provenance)

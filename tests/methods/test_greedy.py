@@ -5,12 +5,10 @@ import numpy as np
 import pytest
 from transformers import AutoModelForCausalLM
 
-from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.cost import BudgetTooSmallError
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import encode_example
 from cs_heads.methods.greedy import greedy
-from cs_heads.simulate import planted_world
 from cs_heads.tasks import Task
 from cs_heads.units import Head, HeadGrid
 from tests.known_heads import own_answers
@@ -56,16 +54,6 @@ def test_greedy_walks_the_path_of_brute_force(seed):
     table = Table(GRID, seed=seed)
     path = brute_force(table, 4)
     assert greedy(table, k=4).top(len(path)) == path
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_one_shot_orders_all_heads_by_their_drop_alone(seed):
-    table = Table(GRID, seed=seed)
-    lost = [int((table.of(GRID.mask([])) - table.of(GRID.mask([head]))).sum()) for head in GRID]
-    drops = np.array(lost) / table.n_examples
-    ranking = greedy(table, one_shot=True)
-    assert ranking.importance.ravel() == pytest.approx(drops)
-    assert ranking.order == [GRID.unit(int(i)) for i in np.argsort(-drops, kind="stable")]
 
 
 def test_on_a_sum_of_drops_greedy_finds_the_best_set_of_every_size():
@@ -130,12 +118,6 @@ def test_the_search_stops_where_no_head_lowers_the_score():
     assert ranking.order[-1] == Head(0, 0)
 
 
-def test_heads_without_any_effect_are_not_chosen():
-    ranking = greedy(Planted(GRID, {}), k=3)
-    assert not ranking.importance.any()
-    assert ranking.notes[0].startswith("greedy stopped after 0 of 3 heads")
-
-
 # Cost, budget, seed
 
 
@@ -144,21 +126,7 @@ def test_the_cost_is_one_sweep_a_round(k, masks):
     experiment = Planted(GRID, DROPS, n_examples=30)
     ranking = greedy(experiment, k=k)
     assert ranking.spent == experiment.spent == masks * 30
-    assert ranking.provenance["cost"] == {"forwards": masks * 30, "backwards": 0}
-
-
-def test_one_shot_costs_one_sweep_whatever_k():
-    assert greedy(Planted(GRID, DROPS, n_examples=30), one_shot=True, k=5).spent == 13 * 30
-
-
-@pytest.mark.parametrize("one_shot", [True, False])
-@pytest.mark.parametrize("budget", [46, 200, 555, 3_000, 10**6])
-def test_a_budget_is_never_passed(one_shot, budget):
-    experiment = Planted(GRID, DROPS)
-    ranking = greedy(experiment, k=4, one_shot=one_shot, budget=budget)
-    assert ranking.spent == experiment.spent <= budget
-    whole = budget >= 100 * (13 if one_shot else 43)
-    assert any(note.startswith("the budget covers") for note in ranking.notes) is not whole
+    assert (ranking.spent, ranking.backwards) == (masks * 30, 0)
 
 
 def test_a_budget_below_one_example_a_mask_is_refused_with_the_least():
@@ -170,12 +138,6 @@ def test_a_budget_below_one_example_a_mask_is_refused_with_the_least():
     with pytest.raises(ValueError, match=r"budget must be 43 or more"):
         greedy(experiment, k=4, budget=42)
     assert experiment.spent == 0
-
-
-@pytest.mark.parametrize("k", [0, 13])
-def test_k_outside_the_grid_is_refused(k):
-    with pytest.raises(ValueError, match=rf"k must be an integer in 1\.\.12, the heads of the grid; got {k}"):
-        greedy(Planted(GRID, DROPS), k=k)
 
 
 def test_the_seed_draws_the_examples_that_a_budget_covers():
@@ -237,17 +199,6 @@ def test_a_sweep_in_parts_is_the_same_sweep(one_shot, monkeypatch):
 # The contrast with controls
 
 
-@pytest.mark.parametrize("one_shot", [True, False])
-@pytest.mark.parametrize("seed", range(3))
-def test_with_a_control_heads_of_the_task_are_ranked_before_universal_ones(one_shot, seed):
-    made = planted_world("main", HeadGrid(12, 12), seed=seed)
-    plain, contrast = (greedy(made.task, one_shot=one_shot, controls=controls) for controls in ((), [made.control]))
-    assert set(plain.top(3)) == set(made.universal)
-    assert made.planted[0] == contrast.top(1)[0]
-    assert not set(contrast.top(5)) & set(made.universal)
-    assert len(set(contrast.top(5)) & set(made.planted)) >= 3
-
-
 def controls(**more):
     """Two other tasks: one needs L1H2, the first head of the task, the other L0H0."""
     return [Planted(GRID, {Head(1, 2): 0.9}, **more), Planted(GRID, {Head(0, 0): 0.9}, **more)]
@@ -283,13 +234,6 @@ def test_what_task_and_control_lose_alike_is_no_contrast():
     assert not alike.importance.any()
 
 
-def test_greedy_without_controls_asks_nothing_of_any():
-    first, second = (greedy(Planted(GRID, DROPS, noise=True), k=3, **more) for more in ({}, {"controls": ()}))
-    assert first.importance.tobytes() == second.importance.tobytes()
-    assert (first.spent, first.provenance, first.notes) == (second.spent, second.provenance, second.notes)
-    assert first.unit == "score lost"
-
-
 @pytest.mark.parametrize(("one_shot", "masks"), [(True, 12), (False, 12 + 11 + 10)])
 def test_the_cost_of_a_contrast_is_the_intact_runs_and_one_sweep_a_round(one_shot, masks):
     """All 30 examples of the task run intact, and 100 of each control, of which 90 are right."""
@@ -298,19 +242,7 @@ def test_the_cost_of_a_contrast_is_the_intact_runs_and_one_sweep_a_round(one_sho
     assert task.spent == 30 + masks * 30
     assert [other.spent for other in others] == [100 + masks * 15] * 2
     assert ranking.spent == task.spent + sum(other.spent for other in others)
-    assert ranking.provenance["cost"] == {"forwards": ranking.spent, "backwards": 0}
     assert ranking.provenance["control_examples_a_mask"] == 30
-
-
-@pytest.mark.parametrize("one_shot", [True, False])
-@pytest.mark.parametrize("more", [0, 1, 500, 3_000, 10**6])
-def test_a_budget_is_split_evenly_between_task_and_controls_and_never_passed(one_shot, more):
-    task, others, masks = Planted(GRID, DROPS), controls(), 12 if one_shot else 12 + 11
-    budget = 300 + 4 * masks + more
-    ranking = greedy(task, k=2, one_shot=one_shot, controls=others, budget=budget)
-    n = min(100, (budget - 300) // (2 * masks))
-    assert ranking.provenance["examples_a_mask"] == ranking.provenance["control_examples_a_mask"] == n
-    assert ranking.spent == task.spent + sum(other.spent for other in others) <= budget
 
 
 def test_a_budget_below_one_example_of_each_control_a_mask_is_refused_with_the_least():
@@ -322,47 +254,3 @@ def test_a_budget_below_one_example_of_each_control_a_mask_is_refused_with_the_l
     ):
         greedy(task, one_shot=True, controls=others, budget=347)
     assert task.spent == others[0].spent == 0
-
-
-def test_what_the_ablation_of_task_and_controls_runs_before_is_counted():
-    def spent(preparation):
-        task, others = Planted(GRID, DROPS), controls()
-        task.preparation = others[0].preparation = preparation
-        return greedy(task, one_shot=True, controls=others).spent
-
-    assert spent(70) == spent(0) + 140
-
-
-def test_the_interval_of_a_contrast_knows_the_examples_of_both():
-    task, other = Planted(GRID, DROPS, baseline=1.0, noise=True), Planted(GRID, {}, baseline=1.0)
-    ranking = greedy(task, one_shot=True, controls=[other])
-    lost = task(GRID.mask([])[None])[0] - task(GRID.mask(["L1H2"])[None])[0]
-    half = 1.96 * np.sqrt(lost.var(ddof=1) / 100)
-    assert ranking.interval[1, 2] == pytest.approx([lost.mean() - half, lost.mean() + half])
-    assert greedy(task, one_shot=True, controls=controls(), budget=348).interval is None
-
-
-def test_the_same_seed_gives_the_same_contrast():
-    def ranked(seed):
-        task, others = Planted(GRID, DROPS, noise=True), controls(noise=True)
-        return greedy(task, one_shot=True, controls=others, budget=900, seed=seed)
-
-    first, second, other = (ranked(seed).importance.tobytes() for seed in (1, 1, 2))
-    assert first == second != other
-
-
-def test_a_control_that_the_model_cannot_do_is_left_out_with_a_note():
-    hard, easy = Planted(GRID, {}, baseline=0.02), Planted(GRID, {})
-    hard.name, easy.name = "hard", "easy"
-    ranking = greedy(Planted(GRID, DROPS), one_shot=True, controls=[hard, easy])
-    assert ranking.provenance["controls"] == ["easy"]
-    assert ranking.notes[0].startswith("control 'hard' is left out: the intact model answers 2 of 100 examples right")
-    with pytest.raises(BaselineTooLowError, match=r"controls: the model can do none of them \('hard': "):
-        greedy(Planted(GRID, DROPS), one_shot=True, controls=[hard])
-
-
-def test_controls_of_another_grid_are_refused_before_anything_is_measured():
-    task = Planted(GRID, DROPS)
-    with pytest.raises(ValueError, match="controls must have the grid of the experiment"):
-        greedy(task, controls=[Planted(HeadGrid(2, 2), {})])
-    assert task.spent == 0

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import cs_heads as cs
-from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.without import Without
-from cs_heads.methods.group_testing import group_testing, sets_of
+from cs_heads.methods.group_testing import group_testing
 from cs_heads.simulate import SCENARIOS, planted_world
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
@@ -41,11 +40,6 @@ def test_a_pair_of_which_either_head_is_enough_is_found_and_nothing_else():
     assert any(note.startswith("L2H3 and L7H1 are redundant: together they take 0.") for note in found.notes)
     assert np.abs(np.delete(found.importance, [GRID.index(head) for head in pair])).max() < 0.2
     assert found.importance[2, 3] == found.importance[7, 1] == pytest.approx(group["task"] * 1.0)
-
-
-def test_a_head_that_does_it_alone_is_no_pair():
-    found = group_testing(Planted(GRID, {Head(4, 4): 0.6}), controls=[Planted(GRID, {})], budget=8000)
-    assert groups_of(found) == [{"L4H4"}]
 
 
 def test_what_breaks_the_controls_too_is_shared_and_not_chosen():
@@ -161,14 +155,6 @@ def test_sensing_again_with_the_found_heads_off_finds_the_pairs():
     assert pairs >= 6
 
 
-def test_where_nothing_is_to_be_found_nothing_is():
-    found = 0
-    for seed in range(8):
-        made = planted_world("no_structure", HeadGrid(16, 16), seed=seed)
-        found += len(group_testing(made.task, controls=[made.control], budget=12_000, seed=seed).chosen)
-    assert found <= 1
-
-
 def test_a_task_with_two_choices_keeps_half_when_it_is_broken():
     """A pair takes all that is above chance: its loss is 1, and not the half that answers lose."""
     scenario = replace(SCENARIOS["chance50"], drops=(), weak=(), pairs=(), hidden=(0.33,))
@@ -177,26 +163,6 @@ def test_a_task_with_two_choices_keeps_half_when_it_is_broken():
     assert groups_of(found) == hidden_of(made)
     group = found.provenance["groups"][0]
     assert group["task"] == pytest.approx(0.33 / 0.35, abs=0.25)
-
-
-def test_all_heads_and_all_pairs_are_weighed():
-    sets = sets_of(5)
-    assert len(sets) == 5 + 10
-    assert sorted(map(tuple, sets.tolist())) == sorted({tuple(row) for row in sets.tolist()})
-    assert {*sets.sum(axis=1).tolist()} == {1, 2}
-
-
-@pytest.mark.parametrize("shape", [(1, 2), (2, 1), (1, 3), (2, 2), (2, 8)])
-def test_small_grids_are_searched_too(shape):
-    grid = HeadGrid(*shape)
-    pair = (Head(0, 0), Head(shape[0] - 1, shape[1] - 1))
-    found = group_testing(Planted(grid, {}, groups={pair: 0.8}), controls=[Planted(grid, {})], budget=6000)
-    assert {*found.chosen} == {*pair}
-
-
-def test_a_task_that_the_model_cannot_do_is_refused():
-    with pytest.raises(BaselineTooLowError):
-        group_testing(Planted(GRID, {}, baseline=0.05), controls=[Planted(GRID, {})])
 
 
 @pytest.mark.parametrize(

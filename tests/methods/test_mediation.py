@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import torch
-from scipy.stats import ttest_1samp
 from transformers import AutoModelForCausalLM
 
 from cs_heads import methods
@@ -9,13 +8,11 @@ from cs_heads.experiment.cost import Cost
 from cs_heads.lens import encode_example, patch
 from cs_heads.methods.mediation import (
     Mediation,
-    function_vector_effects,
     indirect_effects,
-    screen_identity_rules,
 )
 from cs_heads.tasks import Task
-from cs_heads.tasks.pairs import STAGES, PromptPair, counterparts, identity_rules, shuffled_labels
-from tests.known_heads import WORKING, little_memory, own_answers, rows_run
+from cs_heads.tasks.pairs import PromptPair, counterparts, identity_rules, shuffled_labels
+from tests.known_heads import WORKING, own_answers, rows_run
 from tests.on_model import on_model
 from tests.plain_gates import last_logprobs, z_changed
 from tests.tiny import WORDS
@@ -78,8 +75,8 @@ def test_indirect_effects_equal_patching_by_hand(model, plain):
 
 
 def test_the_function_vector_protocol_carries_the_mean_of_the_clean_runs(model, plain):
-    pairs = shuffled_labels(ITEMS, n=3, n_shots=2, form="{item} , {label} . ", seed=1)
-    found = function_vector_effects(model, pairs)
+    pairs = shuffled_labels(ITEMS, n=3, n_shots=2, between=" ,", seed=1)
+    found = indirect_effects(model, pairs, average_source=True)
     encoded = [
         [encode_example(model.tokenizer, text, [pair.target]) for text in (pair.clean, pair.corrupted)]
         for pair in pairs
@@ -90,25 +87,10 @@ def test_the_function_vector_protocol_carries_the_mean_of_the_clean_runs(model, 
         assert found.effects[number] == pytest.approx(patched - without, abs=1e-5)
 
 
-@pytest.fixture
-def trusted(monkeypatch):
-    """Without the few rows that look whether the model is run as it is by itself."""
-    monkeypatch.setattr("cs_heads.experiment.patching.check_forward", lambda model: None)
-
-
 def test_the_cost_is_two_runs_a_pair_and_one_a_head(model):
     with rows_run(model) as rows:
         found = indirect_effects(model, PAIRS)
     assert sum(rows) == found.cost.spent == found.ranking().spent == 3 * (12 + 2)
-
-
-def test_runs_that_do_not_fit_into_memory_are_found_out_once(model, trusted):
-    plain = indirect_effects(model, PAIRS)
-    with little_memory(model, 2) as refused:
-        small = indirect_effects(model, PAIRS)
-    # All prompts to record, to run unpatched, and the heads of the first layer of three.
-    assert len(refused) <= 4
-    np.testing.assert_allclose(small.effects, plain.effects, atol=1e-5)
 
 
 def test_a_budget_takes_the_pairs_that_it_covers(model):
@@ -120,33 +102,11 @@ def test_a_budget_takes_the_pairs_that_it_covers(model):
     assert rows == []
 
 
-def test_the_three_stages_are_screened_each_with_its_own_pairs(model):
-    words = [word for word in WORDS if word.isalpha()]
-    found = screen_identity_rules(model, words, n=4, seed=3)
-    assert tuple(found) == STAGES
-    for stage, result in found.items():
-        expected = indirect_effects(model, identity_rules(words, stage, 4, seed=3))
-        assert (result.effects == expected.effects).all()
-        assert result.unit == "nats"
-
-
-def test_the_three_stages_share_a_budget(model):
-    words = [word for word in WORDS if word.isalpha()]
-    found = screen_identity_rules(model, words, n=4, seed=3, budget=3 * 28 + 27)
-    assert sum(result.cost.spent for result in found.values()) == 3 * 28
-
-
 # Significance
 
 
 def planted(effects) -> Mediation:
     return Mediation(np.asarray(effects, dtype=float), np.zeros(len(effects)), Cost(0), "nats")
-
-
-def test_p_is_that_of_a_one_sided_t_test_of_each_head():
-    effects = np.random.default_rng(0).normal(0.2, 1, (30, 3, 4))
-    expected = [[ttest_1samp(effects[:, i, j], 0, alternative="greater").pvalue for j in range(4)] for i in range(3)]
-    assert planted(effects).p == pytest.approx(np.array(expected))
 
 
 def test_heads_with_an_effect_are_significant_and_others_rarely():
@@ -165,11 +125,6 @@ def test_heads_with_an_effect_are_significant_and_others_rarely():
     assert frame["significant"].sum() == found.significant().sum()
 
 
-def test_a_head_without_any_effect_has_no_significance():
-    assert (planted(np.zeros((5, 2, 2))).p == 1).all()
-    assert planted(np.zeros((5, 2, 2))).heads() == []
-
-
 # From a task
 
 
@@ -181,20 +136,6 @@ def test_heads_that_carry_the_answer_of_an_example_are_found(load_known, backend
     assert ranking.importance[1, 1] == 0
     assert ranking.spent == 60 + 15 * 14
     assert ranking.provenance["pairs"] == 15
-
-
-def test_a_budget_of_a_task_covers_the_intact_run_too(load_known):
-    task = Task.from_records(own_answers(load_known(), 60), "own answers")
-    assert mediation(load_known(), task, budget=60 + 3 * 14 + 13).spent == 60 + 3 * 14
-    with rows_run(load_known()) as rows, pytest.raises(ValueError, match="budget must be 88 or more"):
-        mediation(load_known(), task, budget=87)
-    assert rows == []
-
-
-def test_the_same_seed_gives_the_same_ranking(load_known):
-    task = Task.from_records(own_answers(load_known(), 60), "own answers")
-    first, second, other = (mediation(load_known(), task, n_pairs=5, seed=s).importance.tobytes() for s in (1, 1, 2))
-    assert first == second != other
 
 
 # A store
@@ -332,15 +273,6 @@ def test_the_rule_differs_and_the_answer_does_not(stage):
         else:
             assert pair.clean_ends == ()
     assert rules == {"ABA", "ABB"}
-
-
-def test_in_retrieval_the_words_are_swapped_under_one_rule():
-    words = [word for word in WORDS if word.isalpha()]
-    for pair in identity_rules(words, "retrieval", 6, seed=5):
-        (rule, thirds, (a, b)), (other, same, query) = rule_of(pair.clean), rule_of(pair.corrupted)
-        assert (rule, thirds, (b, a)) == (other, same, query)
-        assert pair.target == f" {a if rule == 'ABA' else b}"
-        assert pair.instead == f" {b if rule == 'ABA' else a}"
 
 
 @pytest.mark.parametrize(

@@ -34,18 +34,18 @@ def made_ranking(task="capitals", model="tiny") -> HeadRanking:
         provenance={
             "task": {"name": task, "identity": "abc"},
             "model": {"name": model, "grid": [3, 4], "key_value_heads": 2, "revision": None},
-            "cost": {"forwards": 1992, "backwards": 0},
-            "shared": {
-                "L0H0": {
-                    "task": 0.32,
-                    "task_interval": [0.24, 0.4],
-                    "controls": 0.3,
-                    "controls_interval": [0.2, 0.4],
-                    "most": "succession",
-                }
-            },
             "seed": 7,
         },
+        shared_effects=(
+            {
+                "head": "L0H0",
+                "task": 0.32,
+                "task_interval": [0.24, 0.4],
+                "controls": 0.3,
+                "controls_interval": [0.2, 0.4],
+                "most": "succession",
+            },
+        ),
         notes=("few heads above zero",),
     )
 
@@ -70,7 +70,6 @@ def made_comparison() -> Comparison:
             name,
             made_ranking().importance,
             spent=spent,
-            provenance={"cost": {"forwards": spent, "backwards": 0}},
         )
         return Compared(ranking, 1.5, made_drops(drops), {"code": TaskDrop("code", 100, 0.0, 0.9, 0.89, (-0.01, 0.03))})
 

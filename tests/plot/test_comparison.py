@@ -16,8 +16,7 @@ from tests.plot.studies import made_comparison, made_drops
 def compared(order, drops) -> Compared:
     importance = np.zeros(8)
     importance[order] = np.arange(len(order), 0, -1)
-    cost = {"forwards": 100, "backwards": 0}
-    ranking = HeadRanking("css", importance.reshape(2, 4), spent=100, provenance={"cost": cost})
+    ranking = HeadRanking("css", importance.reshape(2, 4), spent=100)
     return Compared(ranking, 1.0, made_drops(drops), {})
 
 

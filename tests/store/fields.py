@@ -88,8 +88,6 @@ FIELDS: dict[str, dict[str, str]] = {
     "gradient_importance": {**_SEARCH, **_designed("signed", "controls")},
     "mediation": {**_SEARCH, "n_pairs": "design"},
     "indirect_effects": {**_CALL, "pairs": "identity", "average_source": "identity", "budget": "design"},
-    "function_vector_effects": {**_CALL, "pairs": "identity", "budget": "design"},
-    "screen_identity_rules": {**_CALL, **_designed("words", "n", "n_shots", "seed", "after", "budget")},
     "attribution_patching": {**_CALL, "pairs": "identity"},
     "attention": {
         **_CALL,

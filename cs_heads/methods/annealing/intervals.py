@@ -10,13 +10,12 @@ from jaxtyping import Bool, Float, Int
 from scipy import sparse
 from scipy.special import stdtr, stdtrit
 
-from cs_heads.methods.annealing.blame import Blame
-from cs_heads.methods.annealing.fit import Fit, membership, pooled, regress, standard_error
-from cs_heads.methods.annealing.rows import Flat, PerRow, Rows
+from cs_heads.methods.annealing.contrast_fit import ContrastFit
+from cs_heads.methods.annealing.measurements import Flat, PerRow, Rows
+from cs_heads.methods.annealing.regression import Fit, membership, pooled, regress, standard_error
+from cs_heads.methods.annealing.schedule import ROWS_A_HEAD
 from cs_heads.methods.controls import EXACT, PLENTY, BothEffects
 
-# Rows of the last phase for each head in its fit, below which errors come out far too small.
-ROWS_A_HEAD = 2
 # What z must exceed to say anything: rounding is no sign of harm.
 NO_HARM = 1e-6
 # Values that losses take whose answers are right or wrong: of the task, or of controls with chances of their own.
@@ -93,7 +92,7 @@ def taken_by(
 
 def selection_frequency(
     rows: Rows,
-    known: Blame,
+    known: ContrastFit,
     prior: Flat,
     merit: Flat,
     *,

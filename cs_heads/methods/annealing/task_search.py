@@ -1,18 +1,24 @@
-"""The search of one of several tasks that are sensed jointly: what the controls lose is what the other tasks lose."""
+"""What a search knows of one task: its rows, their fit, what controls lose, and heads that are set aside.
+
+Controls are other tasks. A task searched by itself has examples of them in its own rows. Tasks searched together are
+controls of each other, each with rows of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from cs_heads.experiment.protocol import name_of
-from cs_heads.methods.annealing.blame import Blame, contrasted
-from cs_heads.methods.annealing.fit import (
+from cs_heads.methods.annealing.contrast_fit import ContrastFit, fit_contrast, fit_controls
+from cs_heads.methods.annealing.gradient_screen import Gradients, Screening, screened
+from cs_heads.methods.annealing.intervals import Taken, anchored, both_effects, taken_by
+from cs_heads.methods.annealing.measurements import Flat, PerRow, Rows, Sensor
+from cs_heads.methods.annealing.regression import (
     GRADIENT_MISFIT,
     Fit,
     beyond_doubt,
@@ -22,38 +28,79 @@ from cs_heads.methods.annealing.fit import (
     weighted,
     with_errors,
 )
-from cs_heads.methods.annealing.intervals import MISFIT, anchored, both_effects, taken_by
-from cs_heads.methods.annealing.rows import Flat, PerRow, Rows
-from cs_heads.methods.annealing.screen import Gradients, Screening, screened
-from cs_heads.methods.annealing.search import ROWS_ALONE, Search
-from cs_heads.methods.controls import CLEAR, EXACT, BothEffects
+from cs_heads.methods.annealing.schedule import (
+    LAST,
+    N_DECOYS,
+    DensityControl,
+    finalists_and_decoys,
+    pool_size,
+)
+from cs_heads.methods.controls import CLEAR, EXACT, PLENTY, BalancedDraws, BothEffects
 from cs_heads.progress import step
 
-# What a universal head takes from more than this share of the tasks, and in the mean.
-_SOME, _MOST, _MUCH = 0.05, 0.5, 0.1
-# Tasks below which nothing can be called universal.
-_FEWEST = 2
+ROWS_ALONE = 4
+"""Rows of each shared head alone that are kept for."""
+# Heads off in the first rows after a screen by gradients.
+_FIRST_OFF = 2.0
 # Rows from which on what a head takes rests on more than gradients.
 _SEEN = 4
 
 
 @dataclass
-class TaskSearch(Search):
-    """The search of one of several tasks, to which the ``others`` are controls: their rows tell what these lose.
+class TaskSearch:
+    """The rows of one task, and the current estimates.
 
-    ``masks`` numbers the mask of every row; ``own`` is the fit of its rows by themselves, as losses.
+    ``shared`` are heads that surely take as much from the controls, with what was known of both their effects: they go
+    off no more, and where they take much, the rows in which they did are left out, for they tell of no other head. In
+    the end each goes off ``alone``. ``passed`` is the best z of a head that was no finalist. ``weight``
+    is what the loss of the controls counts beside that of the task. ``gradients`` are of all heads.
+
+    ``others`` are the searches of the tasks that are controls, where these are searched as well: ``own`` is then the
+    fit of a task's rows by themselves, as losses, and ``masks`` numbers the mask of every row.
     """
 
+    sensor: Sensor
+    n_finalists: int
+    rng: np.random.Generator
+    prior: Flat
+    weight: float = 1.0
     others: Sequence[TaskSearch] = field(default=(), repr=False)
-    masks: Int[np.ndarray, " row"] = field(default_factory=lambda: np.zeros(0, dtype=int))
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        size, per_row = self.sensor.grid.size, self.sensor.per_row
-        self.every_row = self.rows = self.alone = Rows.none(size, per_row)
-        self.own = Blame.none(size).task
-        self._used = self.masks
+        size, none = self.sensor.grid.size, np.zeros(0, dtype=int)
+        self.density = DensityControl.of(size)
+        self.fit, self.own = ContrastFit.none(size), Fit.none(size)
+        self.every_row = self.rows = self.alone = Rows.none(size, self.sensor.per_row, self.sensor.of_controls)
+        self.masks = self._used = none
+        self.finalists = self.decoys = none
+        self.shared: dict[int, BothEffects] = {}
         self.universal: set[int] = set()
+        self.heads_off: list[float] = []
+        self.gradients: Gradients | None = None
+        self._controls_before = Fit.none(size)
+        self.off = np.flatnonzero(getattr(self.sensor.task.experiment, "off", np.zeros(0)))
+        self.passed = 0.0
+        self._draws = BalancedDraws(np.arange(size), self.rng)
+
+    @property
+    def before(self) -> ContrastFit | None:
+        """What gradients say of both sides; None without any."""
+        if self.gradients is None:
+            return None
+        return screened(self.gradients, self._controls_before, self.sensor.task, self.weight)
+
+    @property
+    def merit(self) -> Flat:
+        """What heads are ranked by: z and the prior; -inf for heads set aside, or off throughout."""
+        merit = self.fit.z + self.prior
+        merit[list(self.shared)] = -np.inf
+        merit[self.off] = -np.inf
+        return merit
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any head is left to be found."""
+        return bool(np.isfinite(self.merit).any())
 
     @property
     def pool(self) -> Int[np.ndarray, " head"]:
@@ -62,8 +109,8 @@ class TaskSearch(Search):
 
     @property
     def candidates(self) -> Int[np.ndarray, " head"]:
-        """The finalists, and after gradients all heads that clearly take from the task and were off in its rows."""
-        if self.gradients is None:
+        """The heads that sets are made of: finalists, and others that rows of other tasks show to take much."""
+        if self.gradients is None or not self.others:
             return self.finalists
         seen = self.rows.off.sum(axis=0) >= _SEEN
         return np.union1d(self.finalists, np.flatnonzero(seen & (self.merit > CLEAR)))
@@ -76,23 +123,70 @@ class TaskSearch(Search):
     @property
     def kept(self) -> int:
         """Example-evaluations reserved for rows that ablate a shared or universal head alone, whosever it is."""
-        if self.gradients is None:
-            return super().kept
         heads = self.set_apart.union(*(other.set_apart for other in self.others))
-        return min(ROWS_ALONE * len(heads) * self.sensor.per_row, self.sensor.budget.left // 4)
+        return min(ROWS_ALONE * len(heads) * self.sensor.cost, self.sensor.budget.left // 4)
 
     def screen(self, screening: Screening) -> None:
-        """Begin with what gradients say of all heads; the other tasks tell what the controls lose."""
-        step(f"gradients of {name_of(self.sensor.task.experiment)}")
-        self.sensor.budget.pay(screening.cost(0))
-        self.gradients = Gradients.of(self.sensor.task, screening.rows, screening.per_row, self.rng)
+        """Begin with what gradients say of all heads; tasks searched together tell what the controls lose."""
+        task, controls = self.sensor.task, [] if self.others else self.sensor.controls.tasks
+        step(f"gradients of {name_of(task.experiment)}")
+        self.sensor.budget.pay(screening.cost(len(controls)))
+        self.gradients = Gradients.of(task, screening.rows, screening.per_row, self.rng)
+        fits = [Gradients.of(each, screening.control_rows, screening.per_row, self.rng).fit() for each in controls]
+        if fits:
+            self._controls_before = mean_fit(fits)
+        self.fit = self.before or self.fit
 
-    def draw(self, n_rows: int) -> tuple[list[Int[np.ndarray, " head"]], list[int]]:
-        """Heads of the pool for so many rows, and how many in each."""
+    # Drawing rows
+
+    def set_pool(self, done: float) -> None:
+        """Let the next rows draw on the heads that are left when so much of the budget is spent."""
+        old = self.pool
+        if len(self.finalists):
+            pool = old[~np.isin(old, list(self.shared))]
+        elif done >= LAST:
+            self._begin_last()
+            return
+        else:
+            candidates = np.flatnonzero(np.isfinite(self.merit))
+            size = pool_size(done, len(candidates), min(self.n_finalists, len(candidates)))
+            pool = candidates[np.argsort(-self.merit[candidates], kind="stable")[:size]]
+        if not np.array_equal(np.sort(pool), np.sort(old)):
+            self._draws = BalancedDraws(pool, self.rng)
+            self.density.resize(len(old), len(pool))
+
+    def draw(self, n_rows: int, *, mixed: bool) -> tuple[list[Int[np.ndarray, " head"]], list[int]]:
+        """Heads of the pool for so many rows, and how many in each; ``mixed`` takes these in random order."""
         numbers = self.density.numbers(len(self.pool), levels=len(self.finalists) > 0)
         self.heads_off.append(round(self.density.n_off, 1))
         counts = [numbers[row % len(numbers)] for row in range(n_rows)]
-        return [self._draws.draw(count) for count in self.rng.permutation(counts).tolist()], counts
+        if mixed:
+            counts = self.rng.permutation(counts).tolist()
+        return [self._draws.draw(count) for count in counts], counts
+
+    def observe(self, rows: Rows, counts: Sequence[int]) -> None:
+        """Adjust how many heads go off by what was left of the score."""
+        if len(rows):
+            self.density.observe(self.kept_by(rows), float(np.mean(counts)))
+
+    def kept_by(self, rows: Rows) -> float:
+        """The share of the score above guessing that rows leave, on average."""
+        return float((rows.scores.mean() - self.sensor.task.guess) / self.sensor.task.above_guess)
+
+    def _begin_last(self) -> None:
+        """Choose finalists and decoys, and the number of heads off by their estimated effects."""
+        candidates = np.flatnonzero(np.isfinite(self.merit))
+        best, others = finalists_and_decoys(self.merit[candidates], self.n_finalists, N_DECOYS, self.rng)
+        self.finalists, self.decoys = candidates[best], candidates[others]
+        self.passed = max([0.0, *self.fit.z[candidates[~np.isin(candidates, self.finalists)]]])
+        pool = np.concatenate([self.finalists, self.decoys])
+        self._draws = BalancedDraws(pool, self.rng)
+        self.density.begin_last(float(np.maximum(self.fit.task.effect[pool], 0).mean() / self.sensor.task.above_guess))
+        if self.gradients is not None:
+            # They are of probabilities, and may say too little: rows of few heads off find out.
+            self.density.n_off = min(self.density.n_off, _FIRST_OFF)
+
+    # Fitting rows
 
     def add(self, rows: Rows, masks: Int[np.ndarray, " row"]) -> None:
         """Take rows that were measured, of these masks."""
@@ -100,87 +194,93 @@ class TaskSearch(Search):
         self.masks = np.concatenate([self.masks, masks])
 
     def fit_own(self) -> None:
-        """Fit the rows, but for those in which a head is off that takes much from both sides."""
+        """Take the rows in which no head is off that takes much from both sides, and fit them by themselves.
+
+        Only the searches of other tasks ask for that fit.
+        """
         self._used = np.flatnonzero(self.every_row.off[:, list(self._large)].sum(axis=1) == 0)
         self.rows = self.every_row[self._used]
+        if not self.others:
+            return
         lost = self._loss(self.rows)
-        self.own = (
-            regress(self.rows.off, -lost, self.rows.group) if len(self.rows) else Blame.none(self.sensor.grid.size).task
-        )
+        fit = regress(self.rows.off, -lost, self.rows.group) if len(self.rows) else Fit.none(self.sensor.grid.size)
         if self.gradients is not None:
-            self.own = pooled(self.gradients.fit(), self.own)
+            fit = pooled(self.gradients.fit(), fit)
         # To the others a head that is set aside here still takes what it took: else they would find none but themselves
         # that lose to it.
-        effect, z = self.own.effect.copy(), self.own.z.copy()
+        effect, z = fit.effect.copy(), fit.z.copy()
         for head, both in self._large.items():
             effect[head], z[head] = both.task, both.task / both.task_error
         self.own = Fit(effect, z)
         self._left = np.full(int(self.masks.max(initial=-1)) + 1, np.nan)
         self._left[self.masks[self._used]] = lost - self.rows.off @ beyond_doubt(self.own)
 
-    def fit(self) -> None:
-        """Fit the contrast, where all of the tasks have fitted their own rows."""
+    def fit_all(self) -> None:
+        """Fit the contrast, once every task has fitted its own rows."""
         if len(self.rows):
-            self.blame = self.blame_of(np.arange(len(self.rows)))
-        elif self.gradients is not None:
-            controls = mean_fit([other.own for other in self.others])
-            self.blame = screened(self.gradients, controls, self.sensor.task, self.weight)
+            self.fit = self.fit_of(np.arange(len(self.rows)))
+        elif self.gradients is not None and self.others:
+            self.fit = screened(self.gradients, self._others_fit, self.sensor.task, self.weight)
 
-    def blame_of(self, some: Int[np.ndarray, " some"]) -> Blame:
-        """The fit of some of the rows, with the effects on the others as they are known."""
-        masks = self.masks[self._used][some]
-        left = np.full((len(self.others), len(masks)), np.nan)
-        for row, other in zip(left, self.others, strict=True):
-            known = masks < len(other._left)
-            row[known] = other._left[masks[known]]
-        n = np.isfinite(left).sum(axis=0)
-        beside = np.nansum(left, axis=0) / np.maximum(n, 1)
+    def fit_of(self, some: Int[np.ndarray, " some"]) -> ContrastFit:
+        """The fit of some of the rows alone."""
+        controls, left = self._controls_of(some)
         above = self.sensor.task.above_guess
-        controls = mean_fit([other.own for other in self.others])
-        return contrasted(self.rows[some], controls, beside, above, weight=self.weight, before=self.before)
+        return fit_contrast(self.rows[some], controls, left, above, weight=self.weight, before=self.before)
+
+    def _controls_of(self, some: Int[np.ndarray, " some"]) -> tuple[Fit, PerRow]:
+        """What each head takes from the controls, and what some of the rows do to these beyond that."""
+        if self.others:
+            masks = self.masks[self._used][some]
+            left = np.full((len(self.others), len(masks)), np.nan)
+            for row, other in zip(left, self.others, strict=True):
+                known = masks < len(other._left)
+                row[known] = other._left[masks[known]]
+            n = np.isfinite(left).sum(axis=0)
+            return self._others_fit, np.nansum(left, axis=0) / np.maximum(n, 1)
+        return fit_controls(self.rows[some], None if self.gradients is None else self._controls_before)
+
+    @property
+    def _others_fit(self) -> Fit:
+        """What each head takes from the other tasks, each fitted by itself: one that shares a head is one of many."""
+        return mean_fit([other.own for other in self.others])
+
+    # Heads that are set aside
+
+    def set_aside(self) -> bool:
+        """Set aside heads that are now found to be shared; returns whether there were any."""
+        if not self.sensor.controls.tasks or not len(self.rows):
+            return False
+        rows = self.rows
+        own, controls = taken_by(*self.lost(rows), PLENTY), taken_by(rows.off, rows.losses, rows.drawn, PLENTY)
+        found = both_effects(own, controls, self.sensor.task.above_guess)
+        if found is None:
+            found = {int(head): self.fit.both(int(head)) for head in np.flatnonzero(self.fit.controls.z > CLEAR)}
+        found = {head: both for head, both in found.items() if both.are_shared(self.weight) and head not in self.shared}
+        self.shared |= found
+        return bool(found)
 
     def set_aside_universal(self, heads: Int[np.ndarray, " universal"]) -> None:
         """Set aside heads that most tasks need; at a weight below 1 only those of which the controls lose enough."""
         self.universal = {int(head) for head in heads}
-        known = {int(head): self.blame.both(int(head)) for head in heads if head not in self.shared}
+        known = {int(head): self.fit.both(int(head)) for head in heads if head not in self.shared}
         self.shared |= {head: both for head, both in known.items() if self.weight >= 1 or both.outweighed(self.weight)}
 
-    def control_effects(self) -> tuple[Flat, Flat]:
-        """What each head takes from the others in the mean, against the intact model, and its error."""
-        effects, errors = zip(*(other.taken() for other in self.others), strict=True)
-        return np.mean(effects, axis=0), np.sqrt(np.square(errors).sum(axis=0)) / len(errors)
+    @property
+    def _large(self) -> dict[int, BothEffects]:
+        """Heads set aside with the rows in which they were off."""
+        return {head: both for head, both in self.shared.items() if both.are_large}
 
-    def alone_effects(self) -> dict[int, BothEffects]:
-        """What shared heads take with nothing else off, as far as that was measured."""
-        own = taken_by(*self.lost(self.alone))
-        estimates, covariances = [], []
-        for other in self.others:
-            theirs, above = taken_by(*other.lost(other.alone)), other.sensor.task.above_guess
-            if theirs is None:
-                return {}
-            estimates.append(theirs.estimate / above)
-            covariances.append(theirs.covariance / above**2)
-        if own is None:
-            return {}
-        n = len(estimates)
-        controls = replace(own, estimate=np.mean(estimates, axis=0), covariance=np.sum(covariances, axis=0) / n**2)
-        known = both_effects(own, controls, self.sensor.task.above_guess) or {}
-        return {head: both for head, both in known.items() if head in self.shared}
+    # What heads take
 
-    def losing_most(self, head: int) -> str:
-        """The other task that loses most to this head."""
-        return name_of(max(self.others, key=lambda other: other.own.effect[head]).sensor.task.experiment)
-
-    def observe(self, rows: Rows, counts: Sequence[int]) -> None:
-        """Adjust how many heads go off by what was left of the score."""
-        ratio = (rows.scores.mean() - self.sensor.task.guess) / self.sensor.task.above_guess
-        self.density.observe(float(ratio), float(np.mean(counts)))
-
-    def _loss(self, rows: Rows) -> PerRow:
-        return (self.sensor.task.level - rows.response()) / self.sensor.task.above_guess if len(rows) else np.zeros(0)
+    def lost(self, rows: Rows) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
+        """The heads off in each row, what each answer lost against the intact model, and the example of each answer."""
+        task = self.sensor.task
+        intact = task.intact[np.searchsorted(task.examples, rows.examples)]
+        return rows.off, intact - rows.scores, rows.examples
 
     def taken(self) -> tuple[Flat, Flat]:
-        """What each head takes from the task against the intact model, a loss, and its error."""
+        """What each head takes from the task against the intact model, a loss, and its error, by its own rows."""
         above = self.sensor.task.above_guess
         if self.gradients is not None:
             effect, error = (each.copy() for each in with_errors(self.own))
@@ -199,51 +299,47 @@ class TaskSearch(Search):
             effect[head], error[head] = both.task, both.task_error
         return effect, error
 
-    @property
-    def _large(self) -> dict[int, BothEffects]:
-        """Heads set aside with the rows in which they were off."""
-        return {head: both for head, both in self.shared.items() if both.are_large}
+    def control_effects(self) -> tuple[Flat, Flat]:
+        """What each head takes from the controls, against the intact model, and its error: a loss each."""
+        if self.others:
+            effects, errors = zip(*(other.taken() for other in self.others), strict=True)
+            return np.mean(effects, axis=0), np.sqrt(np.square(errors).sum(axis=0)) / len(errors)
+        rows, controls = self.rows, self.fit.controls
+        if not self.sensor.controls.tasks or not len(rows):
+            return np.zeros(self.sensor.grid.size), np.full(self.sensor.grid.size, np.inf)
+        if self.gradients is not None:
+            return with_errors(controls)
+        return anchored(rows, controls, rows.control_response(), (rows.off, rows.losses, rows.drawn))[:2]
 
+    def alone_effects(self) -> dict[int, BothEffects]:
+        """What shared heads take with nothing else off, as far as that was measured."""
+        own = taken_by(*self.lost(self.alone))
+        known = both_effects(own, self._taken_alone_from_controls(own), self.sensor.task.above_guess) or {}
+        return {head: both for head, both in known.items() if head in self.shared}
 
-def universal_of(
-    losses: Float[np.ndarray, "task flat"],
-    errors: Float[np.ndarray, "task flat"],
-    kin: Collection[tuple[int, int]] = (),
-) -> Int[np.ndarray, " universal"]:
-    """The heads that most tasks need: more than half of them lose, a tenth and more in the mean, and not one alone.
+    def _taken_alone_from_controls(self, own: Taken | None) -> Taken | None:
+        if not self.others:
+            return taken_by(self.alone.off, self.alone.losses, self.alone.drawn)
+        estimates, covariances = [], []
+        for other in self.others:
+            theirs, above = taken_by(*other.lost(other.alone)), other.sensor.task.above_guess
+            if theirs is None or own is None:
+                return None
+            estimates.append(theirs.estimate / above)
+            covariances.append(theirs.covariance / above**2)
+        n = len(estimates)
+        assert own is not None
+        return replace(own, estimate=np.mean(estimates, axis=0), covariance=np.sum(covariances, axis=0) / n**2)
 
-    The mean loss must be clear also without the task that loses most.
-    Tasks that are ``kin``, pairs of their places, count as one, which loses their mean.
+    def losing_most(self, head: int) -> str:
+        """The control that loses most where this head is off, beside others."""
+        if self.others:
+            return name_of(max(self.others, key=lambda other: other.own.effect[head]).sensor.task.experiment)
+        controls, rows = self.sensor.controls, self.every_row[np.flatnonzero(self.every_row.off[:, [head]].toarray())]
+        of = controls.of(rows.drawn)
+        # By place: experiments of one's own may have the same name.
+        lost = [rows.losses[of == place] for place in range(len(controls.tasks))]
+        return controls.names[int(np.argmax([losses.mean() if losses.size else -np.inf for losses in lost]))]
 
-    >>> universal_of(np.array([[0.3, 0.4, 0.0], [0.2, 0.0, 0.0], [0.2, 0.0, 0.1]]), np.full((3, 3), 0.02))
-    array([0])
-    """
-    first, second = np.array([*kin], dtype=int).reshape(-1, 2).T
-    pairs = sparse.coo_array((np.ones(len(first)), (first, second)), shape=(len(losses), len(losses)))
-    n, family = connected_components(pairs, directed=False)
-    groups = [family == each for each in range(n)]
-    losses = np.stack([losses[group].mean(axis=0) for group in groups])
-    errors = np.stack([np.sqrt(np.square(errors[group]).sum(axis=0)) / group.sum() for group in groups])
-    if n < _FEWEST:
-        return np.zeros(0, dtype=int)
-    mean, most = losses.mean(axis=0), (losses > _SOME + errors).mean(axis=0) > _MOST
-    # Without the task that loses most, whose own head it may be.
-    without = np.argsort(losses, axis=0, kind="stable")[:-1]
-    rest, error = (np.take_along_axis(each, without, axis=0) for each in (losses, errors))
-    clear = rest.mean(axis=0) > CLEAR * np.sqrt(np.square(error).sum(axis=0)) / (n - 1)
-    found = np.flatnonzero(most & clear & (mean > _MUCH))
-    return found[np.argsort(-mean[found], kind="stable")]
-
-
-def alone_intervals(
-    losses: Float[np.ndarray, "*heads"], errors: Float[np.ndarray, "*heads"]
-) -> Float[np.ndarray, "*heads 2"]:
-    """The 95 % intervals of what heads take alone, from what they take among others that are off.
-
-    That may differ by more than half of itself (``MISFIT``), beside its standard error.
-
-    >>> alone_intervals(np.array([0.0, 0.5]), np.array([0.1, 0.0])).round(2).tolist()
-    [[-0.2, 0.2], [-0.09, 1.09]]
-    """
-    reach = 1.96 * np.hypot(errors, MISFIT * losses)
-    return np.stack([losses - reach, losses + reach], axis=-1)
+    def _loss(self, rows: Rows) -> PerRow:
+        return (self.sensor.task.level - rows.response()) / self.sensor.task.above_guess if len(rows) else np.zeros(0)

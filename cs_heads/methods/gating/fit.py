@@ -262,13 +262,10 @@ def contrastive_gating(
         importance=shut.gates.mean(axis=0),
         grid=experiment.grid,
         spent=cost.spent,
+        backwards=cost.backwards,
         interval=range_over_seeds(shut.gates),
         frequency=(shut.gates > 0.5).mean(axis=0),
-        provenance={
-            **plan.provenance(experiment, seed),
-            "forget": other.provenance()["task"],
-            "cost": cost.to_dict(),
-        },
+        provenance={**plan.provenance(experiment, seed), "forget": other.provenance()["task"]},
         notes=notes,
         unit="gate",
     )

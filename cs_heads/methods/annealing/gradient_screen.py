@@ -16,10 +16,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.arguments import check_one_of
-from cs_heads.experiment.cost import Budget, Cost
 from cs_heads.experiment.protocol import ExperimentLike, name_of, responding
-from cs_heads.methods.annealing.blame import Blame, combined
-from cs_heads.methods.annealing.fit import Fit, standard_error
+from cs_heads.methods.annealing.contrast_fit import ContrastFit, combined
+from cs_heads.methods.annealing.regression import Fit, standard_error
 from cs_heads.methods.controls import BalancedDraws, TaskLoss
 from cs_heads.settings import SCREENS
 
@@ -41,15 +40,6 @@ _ORDER = 0.05
 # Of a budget, the share that gradients take at most; the rows of the task, and of each control, below which they tell
 # too little.
 _SHARE, _FEWEST, _FEWEST_OF_CONTROL = 0.3, 24, 4
-FIXED_SCREEN = {
-    "rows": [_ROWS, _CONTROL_ROWS, _PER_ROW],
-    "density": _DENSITY,
-    "inside": _INSIDE,
-    "miss": [_MISS, _ORDER],
-    "share": [_SHARE, _FEWEST, _FEWEST_OF_CONTROL],
-    "small": list(_SMALL),
-}
-"""What is no argument, for the provenance."""
 
 
 def has_gradients(*experiments: ExperimentLike) -> bool:
@@ -141,22 +131,6 @@ def screening_of(
     return found
 
 
-def cost_of(spending: Budget, screening: Screening | None, n_controls: int = 0, n_tasks: int = 1) -> Cost:
-    """What a search took, half of its gradients being backward passes.
-
-    Args:
-        spending: Its budget, at the end.
-        screening: Of each task (None: by masks).
-        n_controls: Controls whose gradients each task paid.
-        n_tasks: Tasks that were searched together.
-
-    >>> cost_of(Budget(3_000, spent=2_000), Screening(64, 10, 2), n_controls=2)
-    Cost(forwards=1832, backwards=168)
-    """
-    backwards = n_tasks * screening.cost(n_controls) // 2 if screening else 0
-    return Cost(forwards=spending.spent - backwards, backwards=backwards)
-
-
 @dataclass(frozen=True, eq=False)
 class Gradients:
     """What each head takes from a task by the gradients of rows, as a share of the probability of the answers.
@@ -214,7 +188,7 @@ class Gradients:
         return self.fit(scale, rng.integers(len(self.taken), size=len(self.taken)))
 
 
-def screened(gradients: Gradients, controls: Fit, task: TaskLoss, weight: float) -> Blame:
+def screened(gradients: Gradients, controls: Fit, task: TaskLoss, weight: float) -> ContrastFit:
     """What gradients say of the task, and of what its controls lose; ``z`` is in the order of the contrast.
 
     What gradients of few examples vary by says little of how far they are from what masks take: in the order of a z

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from typing import TypeAlias
@@ -60,11 +60,6 @@ class Rows:
         joined = [np.concatenate([getattr(self, name), getattr(other, name)]) for name in arrays]
         return Rows(sparse.vstack([self.off, other.off], format="csr"), *joined)
 
-    def without(self, heads: Iterable[int]) -> Rows:
-        """The rows in which none of these heads (flat indices) is off."""
-        columns = list(heads)
-        return self[np.flatnonzero(self.off[:, columns].sum(axis=1) == 0)] if columns else self
-
     def response(self) -> PerRow:
         """Mean score of each row's examples, hard examples not held against it."""
         return row_means(self.scores, self.examples)
@@ -107,15 +102,16 @@ def in_chunks(off: sparse.csr_array, n_beside: int = 1) -> Iterator[tuple[slice,
 
 @dataclass
 class Sensor:
-    """Measures rows: the response of ``per_row`` examples of the task, and the losses of ``of_controls`` others.
+    """Measures rows: the response of ``per_row`` examples of the task, and the losses of examples of its controls.
 
-    ``task`` has the examples to draw from.
+    Of these a row has ``of_controls``, and one of a set ``of_controls_in_sets``.
     """
 
     task: TaskLoss
     controls: Controls
     per_row: int
     of_controls: int
+    of_controls_in_sets: int
     budget: Budget
     rng: np.random.Generator = field(repr=False)
 
@@ -129,31 +125,31 @@ class Sensor:
         """Example-evaluations of a row."""
         return self.per_row + self.of_controls
 
+    @property
+    def cost_of_set(self) -> int:
+        """Example-evaluations of a row that measures a set of heads."""
+        return self.per_row + self.of_controls_in_sets
+
     def plan(
         self,
         off: sparse.csr_array,
         group: Int[np.ndarray, " row"],
         *,
         last: bool = False,
-        of_controls: int | None = None,
-        beside: Planned | None = None,
+        in_sets: bool = False,
     ) -> Planned:
-        """Draw random examples for rows with these heads off, or take those of as many other rows, and pay for them.
+        """Draw random examples for rows with these heads off, and pay for them.
 
         Args:
             off: The heads off in each row.
             group: Of each row.
             last: Whether the rows are of the last phase.
-            of_controls: Examples of controls in a row (None: ``self.of_controls``).
-            beside: Other rows, whose examples are taken.
+            in_sets: Whether the rows measure sets of heads.
         """
         n_rows = off.shape[0]
-        if beside is not None:
-            examples, drawn = beside.examples, beside.drawn
-        else:
-            places = self.rng.random((n_rows, self.task.n_examples)).argsort(axis=1)[:, : self.per_row]
-            examples = self.task.examples[places]
-            drawn = self.controls.draw(n_rows, self.of_controls if of_controls is None else of_controls)
+        places = self.rng.random((n_rows, self.task.n_examples)).argsort(axis=1)[:, : self.per_row]
+        examples = self.task.examples[places]
+        drawn = self.controls.draw(n_rows, self.of_controls_in_sets if in_sets else self.of_controls)
         self.budget.pay(examples.size + drawn.size)
         return Planned(self, off, examples, drawn, group, np.full(n_rows, last))
 

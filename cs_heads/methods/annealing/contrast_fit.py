@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cs_heads.methods.annealing.fit import Fit, beyond_doubt, group_means, pooled, regress, standard_error
-from cs_heads.methods.annealing.rows import Flat, PerRow, Rows
+from cs_heads.methods.annealing.measurements import Flat, PerRow, Rows
+from cs_heads.methods.annealing.regression import Fit, beyond_doubt, group_means, pooled, regress, standard_error
 from cs_heads.methods.controls import BothEffects
 
 
 @dataclass(frozen=True, eq=False)
-class Blame:
+class ContrastFit:
     """The effect of each head on the task (response lost) and on its controls (losses), and the contrast of both.
 
     ``response`` is that of the rows, less the control variate. ``contrast`` is the loss of the task less what is sure
@@ -28,10 +28,10 @@ class Blame:
     z: Flat
 
     @classmethod
-    def none(cls, n_heads: int) -> Blame:
+    def none(cls, n_heads: int) -> ContrastFit:
         """The result of no rows."""
         zero = np.zeros(n_heads)
-        return cls(Fit(zero, zero), Fit(zero, zero), np.zeros(0), 1.0, zero, zero)
+        return cls(Fit.none(n_heads), Fit.none(n_heads), np.zeros(0), 1.0, zero, zero)
 
     @property
     def error(self) -> Flat:
@@ -45,32 +45,37 @@ class Blame:
         return BothEffects(float(effects[0]), float(errors[0]), float(effects[1]), float(errors[1]))
 
 
-def blame(rows: Rows, above_guess: float, before: Blame | None = None) -> Blame:
-    """Fit both sides of the rows, and hold what was known ``before`` beside them.
+def fit_controls(rows: Rows, before: Fit | None = None) -> tuple[Fit, PerRow]:
+    """What each head takes from the controls that rows have examples of, and what rows do to these beyond that.
+
+    Args:
+        rows: The rows; without examples of controls nothing is taken.
+        before: What was known before.
+    """
+    if not rows.drawn.shape[1]:
+        return Fit.none(rows.off.shape[1]), np.zeros(len(rows))
+    lost = rows.control_response()
+    fit = regress(rows.off, -lost, rows.group)
+    fit = fit if before is None else pooled(before, fit)
+    return fit, lost - rows.off @ beyond_doubt(fit)
+
+
+def fit_contrast(
+    rows: Rows,
+    controls: Fit,
+    left: PerRow,
+    above_guess: float,
+    *,
+    weight: float = 1.0,
+    before: ContrastFit | None = None,
+) -> ContrastFit:
+    """Fit the task of the rows, where the controls' effects are known, and hold what was known ``before`` beside it.
 
     Most heads take nothing from the controls, and noise in what they seem to take must not spread into the order of
-    heads: of the controls' effects the part beyond two standard errors is subtracted. What rows do to the controls
-    beyond the effects of their heads (a group of heads that matter only together) tells of the task's losses too, as
-    far as both have gone together over all rows: that part is subtracted from these (a control variate).
-    """
-    response = rows.response()
-    if not rows.drawn.shape[1]:
-        task = regress(rows.off, response, rows.group)
-        task = task if before is None else pooled(before.task, task, above_guess)
-        nothing = Fit(np.zeros_like(task.z), np.zeros_like(task.z))
-        return Blame(task, nothing, response, above_guess, task.effect / above_guess, task.z)
-    lost = rows.control_response()
-    controls = regress(rows.off, -lost, rows.group)
-    controls = controls if before is None else pooled(before.controls, controls)
-    return contrasted(rows, controls, lost - rows.off @ beyond_doubt(controls), above_guess, before=before)
-
-
-def contrasted(
-    rows: Rows, controls: Fit, left: PerRow, above_guess: float, *, weight: float = 1.0, before: Blame | None = None
-) -> Blame:
-    """Fit the task of the rows, where the controls' effects are known, and what rows do to these beyond them.
-
-    What is sure of the controls' losses counts ``weight`` times.
+    heads: of the controls' effects the part beyond two standard errors is subtracted, ``weight`` times. What is
+    ``left``, what rows do to the controls beyond the effects of their heads (a group of heads that matter only
+    together), tells of the task's losses too, as far as both have gone together over all rows: that part is subtracted
+    from these (a control variate).
     """
     response = rows.response()
     _, group = np.unique(rows.group, return_inverse=True)
@@ -82,9 +87,9 @@ def contrasted(
     return combined(task, controls, response, above_guess, weight)
 
 
-def combined(task: Fit, controls: Fit, response: PerRow, above_guess: float, weight: float = 1.0) -> Blame:
+def combined(task: Fit, controls: Fit, response: PerRow, above_guess: float, weight: float = 1.0) -> ContrastFit:
     """The contrast of both sides; what is sure of the controls' losses counts ``weight`` times."""
     contrast = task.effect / above_guess - weight * beyond_doubt(controls)
     error = standard_error(task) / above_guess
     z = np.divide(contrast, error, out=np.zeros_like(contrast), where=error > 0)
-    return Blame(task, controls, response, above_guess, contrast, z)
+    return ContrastFit(task, controls, response, above_guess, contrast, z)

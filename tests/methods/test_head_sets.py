@@ -6,23 +6,75 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 from scipy.optimize import least_squares
+from scipy.stats import multivariate_normal
 
-from cs_heads.methods.annealing.sets import Known
-from cs_heads.methods.annealing.shares import SaturatingSets, posterior_of_shares
+from cs_heads.methods.annealing.contrast_fit import ContrastFit
+from cs_heads.methods.annealing.head_sets import HeadSets, Posterior, posterior_of_losses, posterior_of_shares
+from cs_heads.methods.annealing.measurements import measure
+from cs_heads.methods.annealing.regression import Fit
+from cs_heads.methods.annealing.task_search import TaskSearch
 from cs_heads.methods.controls import TaskLoss
-from cs_heads.units import HeadGrid
+from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
-from tests.methods.test_annealing_parts import sets_of
+from tests.methods.test_annealing_parts import sensor_on
+
+
+def sets_of(task, controls, mean, error, k):
+    """Sets of all heads of a grid, of which so much is known, and a budget of 4,000."""
+    size = task.grid.size
+    known = ContrastFit(Fit(mean, mean / error), Fit.none(size), np.zeros(0), 1.0, mean, mean / error)
+    sensor = sensor_on(task, controls, per_row=8, of_controls=8, budget=4000)
+    search = TaskSearch(sensor, size, np.random.default_rng(0), np.zeros(size))
+    search.fit, search.finalists = known, np.arange(size)
+    return HeadSets(search, k)
 
 
 def known_sets(shares, losses, error=0.01, *, k=2):
     """Sets of which so much is known: the shares that heads take of a task, and what they take from the controls."""
     grid, size = HeadGrid(2, 3), len(shares)
-    sets = sets_of(
-        Planted(grid, {}), [Planted(grid, {})], np.arange(0.6, 0.0, -0.1), np.full(6, 0.1), k, SaturatingSets
-    )
-    sets.shares, sets.losses = (Known(np.array(each), np.eye(size) * error**2) for each in (shares, losses))
+    sets = sets_of(Planted(grid, {}), [Planted(grid, {})], np.arange(0.6, 0.0, -0.1), np.full(6, 0.1), k)
+    sets.shares, sets.losses = (Posterior(np.array(each), np.eye(size) * error**2) for each in (shares, losses))
     return sets
+
+
+def test_sets_leave_out_heads_that_every_task_needs_together_and_take_those_that_work_together():
+    """By what is known of single heads a universal trio comes first, and of a redundant pair neither head counts."""
+    grid = HeadGrid(3, 4)
+    trio, pair = (Head(0, 0), Head(0, 1), Head(0, 2)), (Head(2, 0), Head(2, 1))
+    task = Planted(grid, {Head(1, 1): 0.1}, groups={trio: 0.6, pair: 0.4}, baseline=0.95)
+    control = Planted(grid, {}, groups={trio: 0.7}, baseline=0.95)
+    mean = np.array([0.15, 0.15, 0.15, 0.01, 0.01, 0.1, 0.01, 0.01, 0.05, 0.05, 0.01, 0.01])
+    sets, rng = sets_of(task, [control], mean, np.full(12, 0.05), k=3), np.random.default_rng(0)
+    assert sets.candidates[:3].tolist() == [0, 1, 2]
+    for _ in range(6):
+        (rows,) = measure([sets.plan(40, rng)])
+        sets.add(rows)
+    assert sets.sensor.budget.spent == 6 * 40 * 16
+    best = set(sets.best().tolist())
+    assert best > {8, 9}
+    assert len(best & {0, 1, 2}) <= 1
+
+
+def test_what_controls_lose_is_a_bayesian_regression_whose_priors_and_noise_make_the_sets_likeliest():
+    """By the marginal likelihood of a multivariate normal, and least squares with the priors as further rows."""
+    rng = np.random.default_rng(0)
+    for wider in (1.0, 4.0):
+        mean, error = rng.normal(0.2, 0.1, 8), rng.uniform(0.05, 0.1, 8)
+        truth = mean + wider * error * rng.standard_normal(8)
+        members = np.stack([rng.permutation(8) < 4 for _ in range(60)]).astype(float)
+        lost = 0.3 + members @ truth + 0.15 * rng.standard_normal(60)
+        X, y = members - members.mean(axis=0), lost - lost.mean()
+        settings = [(factor, share * y.var()) for factor in (1, 1.5, 2, 3, 5) for share in (0.3, 0.5, 0.7, 0.9)]
+        likelihood = [
+            multivariate_normal(X @ mean, X @ np.diag((factor * error) ** 2) @ X.T + noise * np.eye(60)).logpdf(y)
+            for factor, noise in settings
+        ]
+        factor, noise = settings[int(np.argmax(likelihood))]
+        rows = np.vstack([X / np.sqrt(noise), np.diag(1 / (factor * error))])
+        answers = np.concatenate([y / np.sqrt(noise), mean / (factor * error)])
+        known = posterior_of_losses(members, lost, mean, error)
+        assert known.mean == pytest.approx(np.linalg.lstsq(rows, answers, rcond=None)[0])
+        assert known.covariance == pytest.approx(np.linalg.inv(rows.T @ rows))
 
 
 def test_a_head_is_exchanged_for_one_that_is_better_by_more_than_a_standard_error():
@@ -107,7 +159,8 @@ def test_the_best_of_a_set_comes_first():
 def test_a_loss_can_reach_all_that_a_response_has_above_guessing_and_more():
     """A score of 0 loses a task more than all where guesses are right, too; a margin may fall on."""
     task = Planted(HeadGrid(2, 3), {}, baseline=0.9)
-    assert TaskLoss.of(task, chance=0.0).most == pytest.approx(1.0)
-    half = TaskLoss.of(task, chance=0.5)
+    assert TaskLoss.of(task).most == pytest.approx(1.0)
+    task.chance = 0.5
+    half = TaskLoss.of(task)
     assert half.most == pytest.approx(half.level / (half.level - 0.5))
     assert replace(half, response="margin").most > 10

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from cs_heads.methods.annealing.rows import Flat, PerRow
+from cs_heads.methods.annealing.measurements import Flat, PerRow
 
 # A penalty of so many standard errors: what noise alone reaches in one head of twenty is left at zero.
 PENALTY = 2.0
@@ -26,6 +26,11 @@ class Fit:
 
     effect: Flat
     z: Flat
+
+    @classmethod
+    def none(cls, n_heads: int) -> Fit:
+        """The fit of no rows."""
+        return cls(np.zeros(n_heads), np.zeros(n_heads))
 
 
 def regress(off: sparse.csr_array, response: PerRow, group: Int[np.ndarray, " row"]) -> Fit:

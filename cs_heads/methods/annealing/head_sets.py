@@ -1,0 +1,200 @@
+"""Sets of the best heads, measured as sets: what several heads take together is not the sum of what each takes.
+
+Each head of a set takes a share of what the others leave of the task: where these take all of it, one more gains
+nothing. From the controls heads take a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TypeAlias
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from cs_heads.methods.annealing.measurements import PerRow, Planned, Rows, measure, sparse_rows
+from cs_heads.methods.annealing.regression import beyond_doubt, standard_error
+from cs_heads.methods.annealing.task_search import TaskSearch
+from cs_heads.progress import step
+
+# How much wider than their standard errors the priors may be: what heads do together may differ.
+_WIDER = (1.0, 1.5, 2.0, 3.0, 5.0)
+# How many times as much of the task heads may take in sets as among the heads that were off before.
+_MORE = (1.0, 1.4, 2.0)
+# Standard deviations of what the task loses in a row; a task barely above guessing loses many times itself. The same
+# of the controls, as shares of the variance that was seen.
+_NOISE, _SHARES_OF_NOISE = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2), (0.3, 0.5, 0.7, 0.9)
+# What sets are drawn with before any is measured, and the least standard error of a prior, a loss.
+_FIRST, _LEAST = 2.0, 0.01
+# Shares of all there is to lose that a head gives or takes by its prior at most.
+_SHARES = -0.3, 0.9
+# A head replaces one of a better rank where it is better by so many standard errors of the difference.
+_CLEARLY = 1.0
+_N_ROUNDS, _N_DRAWS = 6, 300
+# Steps of Newton's method at most, and the largest of one head.
+_N_STEPS, _LARGEST = 25, 0.5
+# What a head takes from the task counts so much beside what it takes from the controls, where a set takes most of the
+# task and where it takes nothing yet.
+_RATES = np.geomspace(0.003, 1.0, 25)
+
+Candidates: TypeAlias = Float[np.ndarray, " candidate"]
+"""A number for each candidate."""
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Mean and covariance of what each candidate adds to a set."""
+
+    mean: Candidates
+    covariance: Float[np.ndarray, "candidate candidate"]
+
+    def draw(self, n: int, rng: np.random.Generator) -> Float[np.ndarray, "draw candidate"]:
+        """``n`` draws."""
+        return rng.multivariate_normal(self.mean, self.covariance, size=n, method="cholesky")
+
+
+def best_sets(searches: Sequence[TaskSearch], k: int) -> list[Int[np.ndarray, " k"] | None]:
+    """The set of ``k`` candidates of each search with the largest contrast; spends the budget of each.
+
+    None where there are no more of them than that, or nothing is left to measure sets with. Searches measure their
+    sets together, round by round.
+    """
+    sets = [HeadSets(search, k) for search in searches]
+    kept = [search.kept for search in searches]
+    for round_ in range(_N_ROUNDS):
+        step(f"sets of {k}, round {round_ + 1}/{_N_ROUNDS}")
+        planned = {}
+        for place, search in enumerate(searches):
+            n = (search.sensor.budget.left - kept[place]) // search.sensor.cost_of_set // (_N_ROUNDS - round_)
+            if n > 0 and len(sets[place].candidates) > k:
+                planned[place] = sets[place].plan(n, search.rng)
+        for place, rows in zip(planned, measure([*planned.values()]), strict=True):
+            sets[place].add(rows)
+    return [each.best() if len(each.rows) else None for each in sets]
+
+
+class HeadSets:
+    """Measures sets of ``k`` candidates of a search, and estimates what each takes of the task and of the controls.
+
+    ``shares`` has -log(1 - share) of each candidate, which add up in a set.
+    """
+
+    def __init__(self, search: TaskSearch, k: int) -> None:
+        self.sensor, self.k, self.weight = search.sensor, k, search.weight
+        fit, order = search.fit, np.argsort(-search.merit, kind="stable")
+        known = np.isin(order, search.candidates) & np.isfinite(search.merit[order]) & (fit.error[order] > 0)
+        # In their order.
+        self.candidates = candidates = order[known]
+        self.rows = Rows.none(self.sensor.grid.size, self.sensor.per_row, self.sensor.of_controls_in_sets)
+        self.most = self.sensor.task.most
+        task = fit.task.effect[candidates] / fit.above_guess, standard_error(fit.task)[candidates] / fit.above_guess
+        left = 1 - np.clip(task[0] / self.most, *_SHARES)
+        self._priors = (
+            (-np.log(left), np.maximum(task[1], _LEAST) / self.most / left),
+            (beyond_doubt(fit.controls)[candidates], np.maximum(standard_error(fit.controls)[candidates], _LEAST)),
+        )
+        self.shares, self.losses = (Posterior(mean, np.diag((_FIRST * error) ** 2)) for mean, error in self._priors)
+
+    def plan(self, n: int, rng: np.random.Generator) -> Planned:
+        """``n`` sets, each the best under a draw from the posterior (Thompson sampling)."""
+        drawn = zip(self.shares.draw(n, rng), self.losses.draw(n, rng), strict=True)
+        off = sparse_rows([np.sort(self.candidates[self._best_by(*each)]) for each in drawn], self.sensor.grid.size)
+        return self.sensor.plan(off, np.zeros(n, dtype=int), in_sets=True)
+
+    def add(self, rows: Rows) -> None:
+        """Take rows that were planned and measured, and fit all."""
+        self.rows += rows
+        members, task = self.rows.off[:, self.candidates].toarray(), self.sensor.task
+        of_task, of_controls = self._priors
+        lost = (task.level - self.rows.response()) / task.above_guess
+        self.shares = posterior_of_shares(members, lost, *of_task, self.most)
+        self.losses = posterior_of_losses(members, self.rows.control_response(), *of_controls)
+
+    def best(self) -> Int[np.ndarray, " k"]:
+        """The first ``k`` candidates, each replaced where another is clearly better in the sets; the best first."""
+        # By the same draws always.
+        rng = np.random.default_rng(0)
+        drawn = self.shares.draw(_N_DRAWS, rng), self.losses.draw(_N_DRAWS, rng)
+        chosen, others = list(range(self.k)), list(range(self.k, len(self.candidates)))
+        while others:
+            now = [each[:, chosen].sum(axis=1)[:, None, None] for each in drawn]
+            then = [
+                total - each[:, chosen][:, :, None] + each[:, others][:, None]
+                for total, each in zip(now, drawn, strict=True)
+            ]
+            gain = self._contrast(*then) - self._contrast(*now)
+            mean, error = gain.mean(axis=0), gain.std(axis=0)
+            worse, better = np.unravel_index(np.argmax(mean - _CLEARLY * error), mean.shape)
+            if mean[worse, better] <= _CLEARLY * error[worse, better]:
+                break
+            chosen[worse], others[better] = others[better], chosen[worse]
+        alone = self._contrast(self.shares.mean, self.losses.mean)
+        return self.candidates[np.array(sorted(chosen, key=lambda place: -alone[place]))]
+
+    def _best_by(self, shares: Candidates, losses: Candidates) -> Int[np.ndarray, " k"]:
+        """The places of the best set, of those that are best at some rate of the one against the other."""
+        merits = self.most * _RATES[:, None] * shares - self.weight * losses
+        sets = np.argsort(-merits, axis=1, kind="stable")[:, : self.k]
+        return sets[np.argmax(self._contrast(shares[sets].sum(axis=1), losses[sets].sum(axis=1)))]
+
+    def _contrast(
+        self, shares: Float[np.ndarray, "*sets"], losses: Float[np.ndarray, "*sets"]
+    ) -> Float[np.ndarray, "*sets"]:
+        """The loss of the task minus that of the controls, of the sums over a set."""
+        return -self.most * np.expm1(-shares) - self.weight * losses
+
+
+def posterior_of_losses(
+    members: Float[np.ndarray, "row candidate"], lost: PerRow, mean: Candidates, error: Candidates
+) -> Posterior:
+    """The posterior of losses with a prior mean and standard error each, given sets: Bayesian linear regression.
+
+    Noise, and how much wider the priors are than the errors say, are those under which the sets are likeliest
+    (empirical Bayes): sets that go as foreseen leave the priors as they are.
+    """
+    members, lost = members - members.mean(axis=0), lost - lost.mean()
+    surprise = lost - members @ mean
+    best, wider, noise = -np.inf, 1.0, 1.0
+    for factor in _WIDER:
+        spread = (members * (factor * error) ** 2) @ members.T
+        for share in _SHARES_OF_NOISE:
+            variance = share * max(float(lost.var()), 0.01)
+            half = np.linalg.cholesky(spread + variance * np.eye(len(lost)))
+            white = np.linalg.solve(half, surprise)
+            evidence = -0.5 * white @ white - np.log(np.diag(half)).sum()
+            if evidence > best:
+                best, wider, noise = evidence, factor, variance
+    precision = 1 / (wider * error) ** 2
+    covariance = np.linalg.inv(members.T @ members / noise + np.diag(precision))
+    return Posterior(covariance @ (members.T @ lost / noise + precision * mean), covariance)
+
+
+def posterior_of_shares(
+    members: Float[np.ndarray, "row candidate"], lost: PerRow, mean: Candidates, error: Candidates, most: float
+) -> Posterior:
+    """The posterior of what heads take of a task, -log of the share that each leaves, given what sets lose.
+
+    A set loses ``most`` times what its heads do not leave together. The mode, and the curvature there (Laplace), with
+    that noise, width of the priors and multiple of their means under which the sets are likeliest.
+    """
+    best, known = -np.inf, Posterior(mean, np.diag(error**2))
+    for more, wider, noise in product(_MORE, _WIDER, _NOISE):
+        precision = 1 / (more * wider * error) ** 2
+        shares = more * mean
+        for turn in range(_N_STEPS + 1):
+            left = np.exp(-np.clip(members @ shares, -1, 20))
+            surprise, slope = lost - most * (1 - left), most * left[:, None] * members
+            distance = shares - more * mean
+            curvature = slope.T @ slope / noise**2 + np.diag(precision)
+            change = np.linalg.solve(curvature, slope.T @ surprise / noise**2 - precision * distance)
+            largest = np.abs(change).max()
+            if largest < 1e-3 or turn == _N_STEPS:
+                break
+            shares = shares + change * min(1.0, _LARGEST / largest)
+        fit = (surprise @ surprise) / noise**2 + distance @ (precision * distance)
+        size = 2 * len(lost) * np.log(noise) + np.linalg.slogdet(curvature)[1] - np.log(precision).sum()
+        if -fit - size > best:
+            best, known = -fit - size, Posterior(shares, np.linalg.inv(curvature))
+    return known

@@ -1,0 +1,463 @@
+"""Annealed sensing: few examples a mask, and ever fewer heads to choose from.
+
+Rows of one mask and a few examples tell more for their cost than a mask on all examples does; and once most
+heads are unlikely, the budget is better spent on the others. The random masks and the sparse regression are
+those of compressed sensing (Bair et al., arXiv 2603.03335).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from cs_heads.arguments import WEIGHT_BY_GRADIENTS, WEIGHT_BY_MASKS, check_integer, check_seed, check_weight
+from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
+from cs_heads.experiment.controls import check_ranked, found_on
+from cs_heads.experiment.cost import Budget, check_budget
+from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of, preparation_of, provenance_of, responding
+from cs_heads.experiment.together import Asked, measure_together
+from cs_heads.methods.annealing.gradient_screen import SAVED, Screening, screening_of
+from cs_heads.methods.annealing.measurements import Flat, Sensor
+from cs_heads.methods.annealing.schedule import (
+    MIN_BATCHES,
+    MIN_ROWS,
+    N_DECOYS,
+    N_FINALISTS,
+    ROWS_A_HEAD,
+    rows_for_intervals,
+)
+from cs_heads.methods.annealing.search_loop import SearchLoop
+from cs_heads.methods.annealing.search_result import ranking_of
+from cs_heads.methods.annealing.task_search import TaskSearch
+from cs_heads.methods.controls import (
+    Contrast,
+    Controls,
+    TaskLoss,
+    check_experiments,
+    controls_notes,
+    remembers_examples,
+)
+from cs_heads.progress import expect, one_bar
+from cs_heads.ranking import HeadRanking
+
+# Control examples of a row: so many for each control, and no more than of the task.
+_OF_EACH_CONTROL = 2
+# Examples of controls in a row of a set, for each of the task's, of tasks searched together after gradients.
+_CONTROLS_OF_SETS = 3
+# Where guessing is right so often (two choices), heads that merely shuffle answers mend about as many as they
+# break, and would look harmful on those alone that the intact model gets right.
+_EVEN = 0.4
+# Example-evaluations for masks by default, however small or large the grid.
+_LEAST, _MOST = 8000, 60_000
+# What a standardized prior counts beside z.
+_PRIOR_WEIGHT = 0.5
+
+
+@one_bar("annealed", outermost=True)
+@remembers_examples
+def annealed(
+    experiment: ExperimentLike,
+    *,
+    k: int | None = None,
+    controls: Sequence[ExperimentLike] = (),
+    budget: int | None = None,
+    seed: int = 0,
+    response: str = "score",
+    examples_per_mask: int | None = 8,
+    n_batches: int = 14,
+    n_bootstraps: int = 40,
+    screen: str = "auto",
+    prior: HeadRanking | Float[np.ndarray, "layer head"] | None = None,
+) -> HeadRanking:
+    """Rank heads by what they take from a task beyond its controls, within a budget of example-evaluations.
+
+    *Search.* The intact model runs on all examples. Those it answers right (a score above .5; of continuous scores
+    those above 0) are used, or all of them where guessing is right in .4 of the cases or more, so that a head may mend
+    as many answers as it breaks. Each of ``n_batches`` then measures rows of one mask and ``examples_per_mask`` random
+    examples, and a Lasso with example effects on all rows so far gives each head an effect and a z. The share of heads
+    off begins at .03 and is adjusted so that the score above chance stays near .65 of the intact one, up to .12. Masks
+    draw on all heads for 40 % of the rows, then on the best by z, ever fewer. In the last 30 %, the last phase, they
+    draw on 20 finalists (or ``k``, if that is more) and 6 random others, the decoys, nearer to the intact score (.8),
+    so that what a head does there is near what it does alone. With ``screen="gradients"`` gradients at random places
+    between the intact model and random masks choose the finalists, and the search begins with its last phase.
+
+    *Controls.* The intact model is asked 30 to 100 examples of each control. Controls that it can do are measured under
+    the same masks: a row has two examples for each control, no more than of the task, four of one control at a time,
+    the controls in turn. Their losses are fitted like those of the task, both as shares of the score above chance, and
+    z is that of the difference, the *contrast*. So heads that every task needs, alone or as a group, are not ranked. A
+    head with a clear and large effect on both sides is set aside with its rows. About the last fifth of the budget
+    measures sets of ``k`` finalists (Thompson sampling). In a set each head takes a share of what the others leave of
+    the task, and from the controls heads take a sum. The set that proves best on the task less its controls is
+    ``chosen``: its heads come first. ``shared`` are heads with a clear effect on both sides, the controls' more than
+    half of the task's; ``control_importance`` is what each head takes from the controls. Without controls, heads of the
+    task cannot be distinguished from heads of every task, no set is chosen, and the notes say so.
+
+    *Result.* Importances are score lost against the intact model, one estimate a head from all rows in which it was
+    off. Effects among many other heads that are off count as uncertain by more than half of themselves, those of the
+    last phase by a seventh; the earlier rows of the finalists also by the selection of these. **z** is by how many
+    standard errors the estimate exceeds what the controls surely lose, and the ranking is by z. Finalists have 95 %
+    intervals (other heads have NaN, and all have where the last phase has fewer than two rows for each of its heads).
+    ``claims`` are finalists that take more than 2 points beyond the mean decoy (Holm, one-sided 5 %), and of which the
+    controls lose at most half as much. Shared heads go off alone, a few rows each, at the end: their importance and
+    interval are of these rows. ``frequency`` is the share of ``n_bootstraps`` resamples of the rows that rank a head
+    among the ``k`` best. On a large grid, with fewer than four rows a head, the regression only says how heads that are
+    no finalists differ; their level is that of the mean head. All figures are of the answers that are used: each right
+    answer can be lost, none won. Where gradients screen, heads that are no finalists have what gradients say, which is
+    mostly too little, and finalists what the last phase says.
+
+    Args:
+        experiment: The task.
+        k: Heads wanted (None: 5, or half of a small grid).
+        controls: Experiments on other tasks, which the heads should not serve.
+        budget: Example-evaluations in all: masks, controls, intact runs and what the ablation runs before; never
+            exceeded. By default 10 × heads, from 8,000 to 60,000, for masks (or as many as intervals need), a
+            quarter of it where gradients screen, and gradients and what runs before on top.
+        seed: Seeds all draws.
+        response: What is fitted: score, probability (of the right answer) or margin (its log-odds, in nats). Which
+            answers are right always depends on the score.
+        examples_per_mask: Random examples of the task under each mask; none for all of them, where masks are what
+            costs.
+        n_batches: Batches of masks, each followed by a regression; 4 or more.
+        n_bootstraps: Resamples of the rows that give each head's frequency; 0 for none.
+        screen: What all heads are screened by: "masks", "gradients", or "auto" for gradients where 200 heads or more
+            have less than two thirds of the default budget, with room for them, and where there are some: with a model
+            in this process that is not quantized, zero ablation, and answers that no scorer judges.
+        prior: A ranking of these weights, or one number a head [layer, head]; standardized, half of it is added to z.
+
+    Returns:
+        The ranking by z, chosen heads first; its notes say what weakens it.
+
+    Raises:
+        ValueError: A wrong argument, before anything is measured.
+        BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
+    """
+    seed = check_seed(seed)
+    grid, size = experiment.grid, experiment.grid.size
+    k, fitted = fitting_k(k, grid)
+    check_experiments(experiment, controls)
+    _check([experiment, *controls], response, examples_per_mask, n_batches, n_bootstraps)
+    per_row = min(examples_per_mask or experiment.n_examples, experiment.n_examples)
+    before = Contrast.cost(experiment, controls)
+    budget, screening = _allotted(
+        experiment, controls, budget, k=k, per_row=per_row, n_batches=n_batches, screen=screen
+    )
+    expect(budget)
+    check_ranked("prior", prior, experiment)
+    added = _standardized(prior, grid.shape)
+    rng, spending = np.random.default_rng(seed), Budget(budget)
+    spending.pay(before)
+    task = TaskLoss.of(experiment, response, every=chance_of(experiment) >= _EVEN)
+    known, per_row = Controls(controls, seed, response), min(per_row, task.n_examples)
+    of_controls = min(_controls_of_row(len(known.tasks), per_row), known.n_examples)
+    sensor = Sensor(task, known, per_row, of_controls, of_controls, spending, rng)
+    search = TaskSearch(sensor, _finalists(k, size), rng, added)
+    if screening:
+        search.screen(screening)
+    (chosen,) = SearchLoop([search], spending, n_batches, rng).run(k)
+    backwards = screening.cost(len(known.tasks)) // 2 if screening else 0
+    ranking = ranking_of(search, chosen, k=k, n_bootstraps=n_bootstraps, before=before)
+    design = {
+        "budget": budget,
+        "k": k,
+        "seed": seed,
+        "response": response,
+        "examples_per_mask": examples_per_mask,
+        "n_batches": n_batches,
+        "n_bootstraps": n_bootstraps,
+        "prior": prior is not None,
+        "screen": None if screening is None else vars(screening),
+    }
+    return replace(
+        ranking,
+        backwards=backwards,
+        provenance={
+            **ranking.provenance,
+            "design": design,
+            "controls": known.names,
+            "control_tasks": [provenance_of(control).get("task") for control in controls],
+            "controls_left_out": known.left_out,
+        },
+        notes=(*fitted, *task.notes, *controls_notes(known.left_out, known.names), *ranking.notes),
+    )
+
+
+def bound(
+    experiment: ExperimentLike,
+    *,
+    k: int | None = None,
+    controls: Sequence[ExperimentLike] = (),
+    budget: int | None = None,
+    response: str = "score",
+    examples_per_mask: int | None = 8,
+    n_batches: int = 14,
+    n_bootstraps: int = 40,
+    screen: str = "auto",
+    **_: object,
+) -> int:
+    """The budget of ``annealed``, that by default where None is given; one below the least raises ``ValueError``."""
+    _check([experiment, *controls], response, examples_per_mask, n_batches, n_bootstraps)
+    per_row = min(examples_per_mask or experiment.n_examples, experiment.n_examples)
+    k = fitting_k(k, experiment.grid)[0]
+    return _allotted(experiment, controls, budget, k=k, per_row=per_row, n_batches=n_batches, screen=screen)[0]
+
+
+def _allotted(
+    experiment: ExperimentLike,
+    controls: Sequence[ExperimentLike],
+    budget: int | None,
+    *,
+    k: int,
+    per_row: int,
+    n_batches: int,
+    screen: str,
+) -> tuple[int, Screening | None]:
+    """The budget, that by default where None is given, and the screening by gradients that it has room for."""
+    before, cost = Contrast.cost(experiment, controls), per_row + _controls_of_row(len(controls), per_row)
+    least, default = before + n_batches * MIN_ROWS * cost, default_budget(experiment.grid.size)
+    check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact run")
+    in_last = max(N_FINALISTS, k) + N_DECOYS
+    usual = max(default, per_row * max(n_batches * MIN_ROWS, rows_for_intervals(n_batches, in_last)))
+    left = None if budget is None else int(budget) - before
+    screening = screening_of(screen, [experiment, *controls], left, per_row, usual=usual)
+    if screening is not None:
+        usual = screening.cost(len(controls)) + max(default // SAVED, 2 * ROWS_A_HEAD * in_last * cost)
+    return max(least, before + usual) if budget is None else int(budget), screening
+
+
+@dataclass(frozen=True, eq=False)
+class JointRankings:
+    """What a search of several tasks found.
+
+    Attributes:
+        rankings: Of each task, None where the model cannot do it.
+        losses: What each head takes from each task that is ranked, in their order, against the intact model: a share of
+            the score above chance, estimated among other heads that are off.
+        errors: The standard errors of these.
+        left_out: The tasks that the model cannot do, by their place, and why.
+        spent: Example-evaluations.
+        control_weight: What the mean loss of the controls counted beside that of the task.
+    """
+
+    rankings: list[HeadRanking | None]
+    losses: Float[np.ndarray, "task layer head"]
+    errors: Float[np.ndarray, "task layer head"]
+    left_out: dict[int, str]
+    spent: int
+    control_weight: float
+
+
+@one_bar("annealed", outermost=True)
+def annealed_jointly(
+    experiments: Sequence[ExperimentLike],
+    *,
+    kin: Collection[tuple[int, int]] = (),
+    k: int | None = None,
+    budget: int | None = None,
+    seed: int = 0,
+    control_weight: float | None = None,
+    response: str = "score",
+    examples_per_mask: int = 8,
+    n_batches: int = 14,
+    n_bootstraps: int = 40,
+    screen: str = "auto",
+) -> JointRankings:
+    """Rank the heads of each of several tasks by what they take from it beyond the others: ``annealed``, jointly.
+
+    Every task is a control of the others, at no cost of its own: masks on all heads, where gradients do not take their
+    place, are measured on all tasks, those on a task's best heads beside those of another task, on both. What a head
+    takes from the controls is its mean effect on the other tasks, each fitted by itself, so that a control that shares
+    a head counts as one of many; it counts ``control_weight`` times. Sets of ``k`` finalists are then measured by task
+    as in ``annealed``. After a screen by gradients they are many, and may have a head that is no finalist, where rows
+    of another task show it to take much; it has an interval, too, from these rows, but is never claimed.
+
+    Heads that most tasks need are universal, and shared by all: more than half of the tasks lose, by more than .05
+    beyond a standard error, and all in the mean more than .1, and without the one that loses most more than 4 errors.
+
+    Args:
+        experiments: Two tasks or more, of one grid.
+        kin: Places of two tasks that are no controls of each other.
+        k: Heads wanted of each (None: 5, or half of a grid of fewer than 10 heads).
+        budget: Example-evaluations of all tasks together (None: the intact runs, and for
+            each half of what ``annealed`` takes).
+        seed: Seeds all draws.
+        control_weight: What the mean loss of the controls counts beside that of the task, 0 or more (None: 1.5 after
+            a screen by gradients, 3 by masks). Below 1 a task keeps shared and universal heads that take more from it
+            than twice the weight times what the controls lose.
+        response: What is fitted, as in ``annealed``.
+        examples_per_mask: Random examples of a task under each mask.
+        n_batches: Batches of masks, each followed by a regression; 4 or more.
+        n_bootstraps: Resamples of the rows that give each head's frequency; 0 for none.
+        screen: What all heads are screened by: "masks", "gradients", which leave out masks on all heads, or "auto" for
+            gradients where there are 200 heads or more and the tasks have them, at any budget that has room for them.
+
+    Returns:
+        A ranking of each task, in their order (None: ``left_out`` says why), and ``losses`` ``[task, layer, head]`` of
+        the tasks ranked, as shares of the score above chance.
+
+    Raises:
+        ValueError: A wrong argument, before anything is measured.
+        BaselineTooLowError: The intact model can do fewer than two of the tasks that are no kin.
+    """
+    seed = check_seed(seed)
+    if len(experiments) < 2:
+        raise ValueError(f"experiments must be two tasks or more, got {len(experiments)}")
+    check_experiments(experiments[0], experiments[1:])
+    grid, size = experiments[0].grid, experiments[0].grid.size
+    k, fitted = fitting_k(k, grid)
+    _check(experiments, response, examples_per_mask, n_batches, n_bootstraps)
+    sizes = [experiment.n_examples for experiment in experiments]
+    before = sum(sizes) + preparation_of(*experiments)
+    least = check_joint_budget(budget, sizes, before, examples_per_mask, n_batches)
+    apart = _pairs(kin, len(experiments))
+    room = None if budget is None else (int(budget) - before) // len(experiments)
+    # The controls of a task pay their own gradients.
+    screening = screening_of(screen, experiments, room, examples_per_mask, usual=None, with_controls=False)
+    weight = _weight(control_weight, screening)
+    expect(max(least, before + per_task(size) * len(experiments)) if budget is None else int(budget))
+    tasks, left_out = _able(experiments, response, apart)
+    budget = max(least, before + per_task(size) * len(tasks)) if budget is None else int(budget)
+    rng, spending = np.random.default_rng(seed), Budget(budget)
+    spending.pay(before)
+    searches = {}
+    for place, task in tasks.items():
+        beside = [tasks[other] for other in _others(place, tasks, apart)]
+        controls = Controls.among(beside, np.random.default_rng([seed, 1, place]))
+        n = min(examples_per_mask, task.n_examples)
+        of_controls = _controls_of_row(len(beside), n if screening is None else _CONTROLS_OF_SETS * n)
+        sensor = Sensor(task, controls, n, 0, min(of_controls, controls.n_examples), spending, rng)
+        searches[place] = TaskSearch(sensor, _finalists(k, size), rng, np.zeros(size), weight)
+    for place, search in searches.items():
+        search.others = [searches[other] for other in _others(place, searches, apart)]
+        if screening:
+            search.screen(screening)
+    loop = SearchLoop(list(searches.values()), spending, n_batches, rng)
+    chosen = loop.run(k)
+    backwards = len(searches) * screening.cost(0) // 2 if screening else 0
+    design: dict[str, Any] = {
+        "budget": budget,
+        "k": k,
+        "seed": seed,
+        "control_weight": weight,
+        "response": response,
+        "examples_per_mask": examples_per_mask,
+        "n_batches": n_batches,
+        "n_bootstraps": n_bootstraps,
+        "screen": None if screening is None else vars(screening),
+    }
+    rankings: list[HeadRanking | None] = [None] * len(experiments)
+    for (place, search), best in zip(searches.items(), chosen, strict=True):
+        ranking = ranking_of(search, best, k=k, n_bootstraps=n_bootstraps, before=before)
+        rankings[place] = replace(
+            ranking,
+            method="annealed jointly",
+            backwards=backwards,
+            notes=(*fitted, *search.sensor.task.notes, *ranking.notes),
+            provenance={**ranking.provenance, "design": design, "controls": search.sensor.controls.names},
+            examples=found_on(experiments),
+        )
+    losses, errors = (each.reshape(-1, *grid.shape) for each in loop.taken_alone())
+    return JointRankings(rankings, losses, errors, left_out, spending.spent, weight)
+
+
+def default_budget(size: int) -> int:
+    """Example-evaluations for masks by default on a grid of so many heads, unless tasks ask for more.
+
+    Ten for each, up to what is plenty for neurons: masks needed grow with the logarithm of the size.
+    """
+    return min(max(10 * size, _LEAST), _MOST)
+
+
+def per_task(size: int) -> int:
+    """Example-evaluations for each of several tasks by default: half of those of ``annealed``."""
+    return default_budget(size) // 2
+
+
+def check_joint_budget(
+    budget: int | None, sizes: Sequence[int], before: int, examples_per_mask: int = 8, n_batches: int = 14
+) -> int:
+    """The least that a search of tasks with so many examples takes, and ``before`` it; less raises ``ValueError``."""
+    least = before + n_batches * MIN_ROWS * sum(min(examples_per_mask, n) for n in sizes)
+    check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact runs")
+    return least
+
+
+def _check(
+    experiments: Sequence[ExperimentLike],
+    response: str,
+    examples_per_mask: int | None,
+    n_batches: int,
+    n_bootstraps: int,
+) -> None:
+    for experiment in experiments:
+        responding(experiment, response)
+    check_integer("n_batches", n_batches, MIN_BATCHES)
+    check_integer("n_bootstraps", n_bootstraps, 0)
+    if examples_per_mask is not None:
+        check_integer("examples_per_mask", examples_per_mask, 1)
+
+
+def _finalists(k: int, size: int) -> int:
+    """Heads of the last phase; a small grid keeps half of its heads to hold them against."""
+    return min(max(N_FINALISTS, k), max(k, size // 2))
+
+
+def _controls_of_row(n: int, per_row: int) -> int:
+    """Control examples of a row, of so many controls."""
+    return min(_OF_EACH_CONTROL * n, per_row)
+
+
+def _standardized(prior: HeadRanking | Float[np.ndarray, "..."] | None, shape: tuple[int, int]) -> Flat:
+    """What a prior adds to z; nothing where there is none, or where it says the same of all heads."""
+    if prior is None:
+        return np.zeros(shape[0] * shape[1])
+    prior = np.asarray(prior.importance if isinstance(prior, HeadRanking) else prior, dtype=float)
+    if prior.shape != shape or not np.isfinite(prior).all():
+        raise ValueError(f"prior must be finite, one number a head [layer, head] = {shape}, got shape {prior.shape}")
+    spread = prior.std()
+    return np.asarray(_PRIOR_WEIGHT * (prior - prior.mean()).ravel() / (spread if spread > 0 else 1.0))
+
+
+def _pairs(kin: Collection[tuple[int, int]], n: int) -> set[frozenset[int]]:
+    """The pairs of places of ``n`` tasks; others raise ``ValueError``."""
+    wrong = [pair for pair in kin if pair[0] == pair[1] or not {*pair} <= {*range(n)}]
+    if wrong:
+        raise ValueError(f"kin must be pairs of two different places in 0..{n - 1}, got {wrong[0]!r}")
+    return {frozenset(pair) for pair in kin}
+
+
+def _others(place: int, tasks: Collection[int], apart: set[frozenset[int]]) -> list[int]:
+    """The tasks that are controls of the one at this place."""
+    return [other for other in tasks if other != place and frozenset((place, other)) not in apart]
+
+
+def _weight(given: float | None, screening: Screening | None) -> float:
+    """What the controls count: as given, or by what screens the heads."""
+    if given is None:
+        return WEIGHT_BY_MASKS if screening is None else WEIGHT_BY_GRADIENTS
+    return check_weight("control_weight", given)
+
+
+def _able(
+    experiments: Sequence[ExperimentLike], response: str, apart: set[frozenset[int]]
+) -> tuple[dict[int, TaskLoss], dict[int, str]]:
+    """The tasks that the intact model can do and that have a control, by their place, and why not the others."""
+    nothing_off = np.zeros((1, *experiments[0].grid.shape), dtype=bool)
+    measure_together([Asked(experiment, nothing_off) for experiment in experiments])
+    tasks, left_out = {}, {}
+    for place, experiment in enumerate(experiments):
+        try:
+            tasks[place] = TaskLoss.of(experiment, response, every=chance_of(experiment) >= _EVEN)
+        except BaselineTooLowError as error:
+            left_out[place] = str(error)
+    for place in list(tasks):
+        if not _others(place, tasks, apart):
+            left_out[place] = "no other task that the model can do is a control of it"
+    tasks = {place: task for place, task in tasks.items() if place not in left_out}
+    if len(tasks) < 2:
+        why = "; ".join(f"{name_of(experiments[place])!r}: {reason}" for place, reason in left_out.items())
+        raise BaselineTooLowError(f"experiments: the model can do fewer than two of the tasks ({why})")
+    return tasks, left_out
