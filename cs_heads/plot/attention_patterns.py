@@ -20,8 +20,7 @@ from jaxtyping import Float
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
 from cs_heads.arguments import check_integer, check_path
 from cs_heads.plot import style
-from cs_heads.plot.looks import head_looks, same_looks
-from cs_heads.plot.marks import name_heads
+from cs_heads.plot.head_markers import head_looks, name_heads, same_looks
 from cs_heads.record import json_text
 
 if TYPE_CHECKING:

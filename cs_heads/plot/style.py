@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.arguments import check_path
-from cs_heads.plot.looks import is_letter, marker_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +37,10 @@ COLORS = ("#AA4499", "#999933", "#44AA99", "#CC6677", "#332288", "#117733", "#88
 """Colors of lines and bars (methods, tasks, models, sets of heads); black is seen best on the first ones."""
 LINES = ("-", "--", "-.", ":")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
+MARKERS = "osD^vP*X<>dph"
+"""The shapes of markers, in order. Beyond the last, markers are letters."""
+# Without those that look like a shape or have a meaning on maps.
+_LETTERS = "ABCDEFGHJKLMNPQRTWYZ"
 RANDOM = "0.45"
 """The gray of random heads, in every picture."""
 ROLES = {
@@ -73,15 +76,43 @@ STYLE: dict[Any, Any] = {
 }
 
 
+def marker_at(place: int) -> str:
+    r"""The marker of the first, second, ... line of a picture: a shape, then a letter, then twice a letter, ...
+
+    Args:
+        place: from 0.
+
+    >>> [marker_at(place) for place in (0, 12, 13, 33)]
+    ['o', 'h', '$\\mathbf{A}$', '$\\mathbf{AA}$']
+    """
+    if place < len(MARKERS):
+        return MARKERS[place]
+    times, letter = divmod(place - len(MARKERS), len(_LETTERS))
+    return rf"$\mathbf{{{_LETTERS[letter] * (times + 1)}}}$"
+
+
+def is_letter(marker: str) -> bool:
+    """Whether a marker is a letter, of which an edge would leave little."""
+    return marker.startswith("$")
+
+
 def line_look(number: int) -> dict[str, Any]:
     """Color, marker and line style of the first, second, ... line of a picture; they differ without colors too."""
     marker = marker_at(number)
-    return {
-        "color": COLORS[number % len(COLORS)],
-        "marker": marker,
-        "linestyle": LINES[number % len(LINES)],
-        **({"markeredgewidth": 0.2} if is_letter(marker) else {}),
-    }
+    look = {"color": COLORS[number % len(COLORS)], "marker": marker, "linestyle": LINES[number % len(LINES)]}
+    return look | ({"markeredgewidth": 0.2} if is_letter(marker) else {})
+
+
+def edged(width: float) -> list[Any]:
+    """Path effects: a white edge, with which what is drawn is seen on any color."""
+    from matplotlib.patheffects import withStroke
+
+    return [withStroke(linewidth=width, foreground="white")]
+
+
+def random_look() -> dict[str, Any]:
+    """The look of the line of random heads in every picture: dashed, and seen where it lies on another line."""
+    return {"color": RANDOM, "linestyle": "--", "linewidth": 1.5, "path_effects": edged(3.5), "zorder": 2.5}
 
 
 @cache
