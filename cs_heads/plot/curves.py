@@ -53,7 +53,7 @@ def draw_sets(ax: Axes, x: Any, sets: Float[np.ndarray, "set point"], **look: An
 
 
 @style.styled
-def drops(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) -> Axes:
+def drops(compared: Comparison, ax: Axes | None = None) -> Axes:
     """Draw drop@k on unseen examples against k, one line per method in the band of its 95 % interval.
 
     Random heads are a gray line with their range. Lines have markers of their own, so that they can be told apart
@@ -62,7 +62,6 @@ def drops(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) 
     Args:
         compared: as ``compare`` gives it.
         ax: axes to draw on; None: those of a new figure.
-        legend: whether a legend names the lines.
 
     Returns:
         The axes.
@@ -79,17 +78,16 @@ def drops(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) 
     title = "drop on unseen examples" if task is None else style.safe_text(f"{task}: drop on unseen examples", 50)
     ax.set(xticks=ks, xlabel="heads ablated, the most important first (k)", title=title)
     ax.set_ylabel(f"score lost, drop@k\n(of {compared.baseline:.2f} intact)")
-    return guides.add_legend(ax, title="method (example-evaluations)") if legend else ax
+    return guides.add_legend(ax, title="method (example-evaluations)")
 
 
 @style.styled
-def cost(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) -> Axes:
+def cost(compared: Comparison, ax: Axes | None = None) -> Axes:
     """Draw drop@k with its 95 % interval against the example-evaluations spent, each method with its line's marker.
 
     Args:
         compared: as ``compare`` gives it.
         ax: axes to draw on; None: those of a new figure.
-        legend: whether a legend names the markers.
 
     Returns:
         The axes.
@@ -104,7 +102,7 @@ def cost(compared: Comparison, ax: Axes | None = None, *, legend: bool = True) -
     ax.axhline(compared.random_drop[compared.k - 1], label="random heads", **style.random_look())
     guides.log_ticks(ax, [one.ranking.spent for one in compared.methods.values()])
     ax.set(xlabel="example-evaluations to find", ylabel=f"score lost, drop@{compared.k}")
-    return guides.add_legend(ax) if legend else ax
+    return guides.add_legend(ax)
 
 
 @style.styled
@@ -120,10 +118,12 @@ def comparison(compared: Comparison, figure: Figure | None = None) -> Figure:
     """
     figure = style.new_figure(style.PAGE, 2.6 + 0.16 * (len(compared.methods) // 3 + 1)) if figure is None else figure
     left, middle, right = figure.subplots(1, 3, width_ratios=(1.2, 1, 1.2))
-    drops(compared, left, legend=False).set(title="drop on unseen examples", xlabel="heads ablated (k)")
-    cost(compared, middle, legend=False).set_title("cost")
+    drops(compared, left).set(title="drop on unseen examples", xlabel="heads ablated (k)")
+    cost(compared, middle).set_title("cost")
     agreement(compared, right).set_title("heads in common")
     handles, labels = left.get_legend_handles_labels()
+    for ax in (left, middle):
+        ax.get_legend().remove()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, title="method (example-evaluations)")
     return figure
 
@@ -167,7 +167,7 @@ def sparsity(curve: SparsityCurve, ax: Axes | None = None) -> Axes:
 
 
 @style.styled
-def faithfulness(measured: Faithfulness, ax: Axes | None = None, *, legend: bool = True) -> Axes:
+def faithfulness(measured: Faithfulness, ax: Axes | None = None) -> Axes:
     """Draw faithfulness against the share of units kept, one line per ranking with its 95 % interval as a band.
 
     The share is on a logarithmic axis, with 0 at its left end. A line at 1 is the intact model; random orders are a
@@ -176,7 +176,6 @@ def faithfulness(measured: Faithfulness, ax: Axes | None = None, *, legend: bool
     Args:
         measured: as ``faithfulness`` gives it.
         ax: axes to draw on; None: those of a new figure.
-        legend: whether a legend names the lines.
 
     Returns:
         The axes.
@@ -197,11 +196,11 @@ def faithfulness(measured: Faithfulness, ax: Axes | None = None, *, legend: bool
         draw_band(ax, shares, one.faithfulness, *one.bounds.T, **look)
     guides.share_ticks(ax, shares)
     ax.set(xlabel=f"share of {measured.unit}s kept, all others ablated", ylabel=f"faithfulness ({measured.response})")
-    return guides.add_legend(ax) if legend else ax
+    return guides.add_legend(ax)
 
 
 @style.styled
-def recall(worlds: pd.DataFrame, ax: Axes | None = None, *, legend: bool = True) -> Axes:
+def recall(worlds: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw recall of planted heads against evaluations, one line per method, with the standard error over worlds.
 
     Args:
@@ -210,7 +209,6 @@ def recall(worlds: pd.DataFrame, ax: Axes | None = None, *, legend: bool = True)
             ``planted_world`` and the overlap of ``ranking.top(k)`` with the heads planted. The first method is drawn
             on top.
         ax: axes to draw on; None: those of a new figure.
-        legend: whether a legend names the lines.
 
     Returns:
         The axes.
@@ -229,8 +227,13 @@ def recall(worlds: pd.DataFrame, ax: Axes | None = None, *, legend: bool = True)
         raise ValueError(
             f"worlds must have one row per world and columns method, size, spent, recall; missing: {missing}"
         )
+    ax = style.new_axes(height=2.2 + 0.16 * worlds["method"].nunique()) if ax is None else ax
+    _draw_recall(ax, worlds)
+    return guides.add_legend(ax)
+
+
+def _draw_recall(ax: Axes, worlds: pd.DataFrame) -> None:
     methods = list(dict.fromkeys(worlds["method"]))
-    ax = style.new_axes(height=2.2 + 0.16 * len(methods)) if ax is None else ax
     for number, method in enumerate(methods):
         of_size = worlds[worlds["method"] == method].groupby("size")
         means = of_size[["spent", "recall"]].mean()
@@ -240,17 +243,15 @@ def recall(worlds: pd.DataFrame, ax: Axes | None = None, *, legend: bool = True)
     guides.log_ticks(ax, worlds["spent"])
     ax.set(ylim=(0, 1.05), xlabel="evaluations", ylabel="recall of planted heads")
     ax.grid(alpha=0.3, linewidth=0.5)
-    return guides.add_legend(ax) if legend else ax
 
 
 @style.styled
-def recalls(worlds: pd.DataFrame, by: str = "n_heads", axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
+def recalls(worlds: pd.DataFrame, by: str = "n_heads") -> Sequence[Axes]:
     """Draw ``recall`` once for each value of a column, side by side and as wide as a page.
 
     Args:
         worlds: as for ``recall``, with one more column.
         by: that column.
-        axes: one for each value; None: those of a new figure.
 
     Returns:
         The axes.
@@ -261,15 +262,14 @@ def recalls(worlds: pd.DataFrame, by: str = "n_heads", axes: Sequence[Axes] | No
     if by not in worlds:
         raise ValueError(f"by must be a column of worlds ({', '.join(worlds.columns)}), got {by!r}")
     values = sorted(worlds[by].unique())
-    if axes is None:
-        figure = style.new_figure(max(style.COLUMN, min(style.PAGE, style.COLUMN * len(values))), 2.6)
-        axes = figure.subplots(1, len(values), sharey=True, squeeze=False)[0]
+    figure = style.new_figure(style.width_for(style.COLUMN * len(values)), 2.6)
+    axes: Sequence[Axes] = figure.subplots(1, len(values), sharey=True, squeeze=False)[0]
     for value, ax in zip(values, axes, strict=True):
-        recall(worlds[worlds[by] == value], ax, legend=False)
+        _draw_recall(ax, worlds[worlds[by] == value])
         ax.set_title(f"{value:,} {by.removeprefix('n_').replace('_', ' ')}" if by.startswith("n_") else str(value))
         ax.label_outer()
     handles, labels = axes[-1].get_legend_handles_labels()
-    axes[0].figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)))
     return axes
 
 

@@ -27,16 +27,13 @@ def _line(kind: str) -> dict[str, Any]:
 
 
 @style.styled
-def trajectories(
-    gates: HeadGates, seed: int = 0, heads: Iterable[HeadLike] | None = None, axes: Sequence[Axes] | None = None
-) -> Sequence[Axes]:
+def trajectories(gates: HeadGates, seed: int = 0, heads: Iterable[HeadLike] | None = None) -> Sequence[Axes]:
     """Draw the gates of one seed over the steps of each phase, colored by the kind of head.
 
     Args:
         gates: as ``fit_gates`` and ``causal_head_gating`` fit them.
         seed: which of the fits, from 0.
         heads: those drawn, each with its name at the end of its last path; None: all.
-        axes: three to draw on; None: those of a new figure.
 
     Returns:
         The three axes.
@@ -45,8 +42,7 @@ def trajectories(
         ValueError: for a seed that the gates were not fitted with.
     """
     check_integer("seed", seed, 0, gates.trajectory.shape[1] - 1, "those that gates were fitted with")
-    own = axes is None
-    axes = style.new_figure(style.PAGE, 2.3).subplots(1, 3, sharey=True) if axes is None else axes
+    axes: Sequence[Axes] = style.new_figure(style.PAGE, 2.3).subplots(1, 3, sharey=True)
     kinds = gates.kind
     shown = np.ones(kinds.shape, bool) if heads is None else gates.ranking().grid.mask(heads)
     for phase, ax in enumerate(axes):
@@ -67,10 +63,7 @@ def trajectories(
     # One handle per kind: proxies that draw nothing.
     for kind in style.ROLES:
         axes[1].plot([], [], label=kind, **_line(kind))
-    if own:
-        axes[0].figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    else:
-        guides.add_legend(axes[1])
+    style.figure_of(axes).legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return axes
 
 

@@ -21,9 +21,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.record import read_as
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    pass
 
 ATLAS = "atlas.json"
 ATTENTION = "attention.json"
@@ -33,23 +31,6 @@ CURVE = "curve.json"
 
 BROKEN = (KeyError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError, OSError)
 """Errors of reading a file that does not hold what was written there."""
-
-
-@dataclass(frozen=True, eq=False)
-class Section:
-    """A further part of a report.
-
-    Attributes:
-        title: its heading.
-        text: a sentence or two.
-        picture: axes or a figure.
-        frame: a table.
-    """
-
-    title: str
-    text: str = ""
-    picture: Axes | Figure | None = None
-    frame: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,10 +44,8 @@ class Findings:
         attention: of the heads on a few prompts.
         curve: the score by number of heads off.
         seconds: what finding (``find``) and confirming (``confirm``) took.
-        sections: further parts of the report.
         command: the shell line that made it, or several, each on a line.
         k: number of heads shown.
-        notes: what a reader should know before trusting it.
 
     Raises:
         ValueError: where parts are of different models or tasks, as far as they say, or both are missing.
@@ -78,10 +57,8 @@ class Findings:
     attention: HeadAttention | None = None
     curve: SparsityCurve | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
-    sections: tuple[Section, ...] = ()
     command: str = ""
     k: int = 5
-    notes: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
         if self.ranking is None and self.comparison is None:
@@ -125,7 +102,10 @@ class Findings:
         folder = check_path("folder", folder)
         result, compared, curve = (_read(folder / name) for name in (RESULT, COMPARISON, CURVE))
         if result is None and compared is None:
-            raise ValueError(_no_findings(folder))
+            raise ValueError(
+                f"folder {str(folder)!r} has no {RESULT} or {COMPARISON}, and no {ATLAS}: give the folder that cs-heads find, "
+                "compare or atlas wrote with --out, or one below study/ in that of reproduce"
+            )
         told = result or {}
 
         def of_result(name: str, hint: Any) -> Any:
@@ -226,17 +206,6 @@ def check_folder(folder: Path, name: str, origin: Mapping[str, Any]) -> None:
         raise broken_folder(folder, error) from error
     except ValueError as error:
         raise ValueError(f"out {str(folder)!r} has a {name} already: {error}") from error
-
-
-def _no_findings(folder: Path) -> str:
-    studies, index = sorted(path.parent for path in folder.glob(f"study/*/{RESULT}")), folder / "index.md"
-    if studies or index.is_file():
-        several = f"; a report is of one set of heads: {', '.join(map(str, studies))}" if studies else ""
-        return f"folder {str(folder)!r} is that of cs-heads reproduce, whose page is {index}{several}"
-    return (
-        f"folder {str(folder)!r} has no {RESULT} or {COMPARISON}, and no {ATLAS}: give the folder that cs-heads "
-        "find --out, compare --out or atlas --out wrote"
-    )
 
 
 def _read(path: Path) -> dict[str, Any] | None:

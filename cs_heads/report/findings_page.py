@@ -13,7 +13,7 @@ from cs_heads.plot.attention_patterns import load_script
 from cs_heads.plot.head_markers import same_looks
 from cs_heads.report import html
 from cs_heads.report.comparison import comparison_answer, comparison_part
-from cs_heads.report.findings import Findings, Section
+from cs_heads.report.findings import Findings
 from cs_heads.report.heads import head_chips, head_map, heads_table, interfering_note, shown_heads
 from cs_heads.units import Unit
 
@@ -61,7 +61,6 @@ def findings_page(findings: Findings) -> str:
             ("Maps", _maps(findings)),
             ("Curves: how few heads it takes", _curve(findings.curve)),
             ("Curves: methods side by side", None if compared is None else comparison_part(compared)),
-            *((section.title, _section(section)) for section in findings.sections),
             ("What the heads look at", _attention(findings.attention)),
             ("Cost", html.cost(_cost(findings))),
             ("How to reproduce", html.reproduction(findings.command)),
@@ -122,7 +121,7 @@ def _meaning(proof: Confirmation) -> str:
 
 
 def _notes(findings: Findings) -> Markup | None:
-    notes = [*findings.notes, *(() if findings.proof is None else findings.proof.notes)]
+    notes = [] if findings.proof is None else [*findings.proof.notes]
     if findings.ranking is not None:
         notes += [*findings.ranking.notes, *interfering_note(findings.ranking)]
     return html.note_list(dict.fromkeys(notes, ()))
@@ -225,16 +224,6 @@ def _attention(attention: HeadAttention | None) -> Markup | None:
         "A head's own ablation leaves its attention as it is; what changes is that of heads in later layers."
     )
     return html.joined(html.paragraphs(said), Markup(load_script()), html.macro("prompts", prompts, off))
-
-
-def _section(section: Section) -> Markup:
-    parts = [html.paragraphs(section.text)] if section.text else []
-    if section.picture is not None:
-        parts.append(html.pictures(html.picture(section.picture, section.title)))
-    if section.frame is not None:
-        rows = [[f"{x:.3f}" if isinstance(x, float) else x for x in row] for row in section.frame.to_numpy(object)]
-        parts.append(html.table("", list(map(str, section.frame.columns)), rows, section.frame.shape[1]))
-    return html.joined(*parts)
 
 
 def _cost(findings: Findings) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from io import BytesIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,7 @@ def table(
     columns: Sequence[str],
     rows: Iterable[Sequence[Any]],
     n_text: int = 1,
-    terms: Mapping[str, str] | None = None,
+    terms: Mapping[str, str] = MappingProxyType({}),
 ) -> Markup:
     """A table.
 
@@ -133,7 +134,7 @@ def table(
         n_text: number of first columns that are texts; all others are numbers.
         terms: what words mean, said below the table for those that are among the headings.
     """
-    said = {name: meaning for name, meaning in (terms or {}).items() if name in columns}
+    said = {name: terms[name] for name in columns if name in terms}
     return macro("table", caption, columns, list(rows), n_text, said)
 
 
