@@ -59,9 +59,9 @@ class AttentionView:
         """The picture, two dots for each one of the screen, and its size on the screen."""
         with style.offscreen():
             figure = style.figure_of(attention(self.patterns).flat[0])
-        written = BytesIO()
-        figure.savefig(written, format="png", dpi=2 * style.STYLE["figure.dpi"])
-        width, height = (round(inches * style.STYLE["figure.dpi"]) for inches in figure.get_size_inches())
+        written, dpi = BytesIO(), style.settings()["figure.dpi"]
+        figure.savefig(written, format="png", dpi=2 * dpi)
+        width, height = (round(inches * dpi) for inches in figure.get_size_inches())
         return written.getvalue(), {"width": width, "height": height}
 
     def save(self, path: str | Path) -> None:

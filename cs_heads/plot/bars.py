@@ -89,7 +89,7 @@ def confirmation(proof: Confirmation, ax: Axes | None = None) -> Axes:
     able = [drop.baseline > 0 and drop.too_low is None for drop in drops]
     shares = [drop.relative_drop if can else np.nan for drop, can in zip(drops, able, strict=True)]
     draw_bars(ax, [Bars(None, shares, [drop.relative_interval for drop in drops])], width=0.72, horizontal=True)
-    for place in np.flatnonzero(~np.array(able)):
+    for place in (place for place, can in enumerate(able) if not can):
         ax.text(0.01, place, "baseline too low", va="center", color="0.35")
     at = proof.random_drop / (proof.result.baseline or 1)
     ax.plot([at, at], [-0.48, 0.48], label="random heads", **style.random_look() | {"linewidth": 2.2, "zorder": 4})

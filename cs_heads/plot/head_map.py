@@ -78,7 +78,8 @@ def heads(
         _draw_groups(ax, grid, key_value_heads)
     opposed = np.argwhere(ranking.importance < -CLEARLY * limit)
     ax.scatter(
-        *opposed.T[::-1],
+        opposed[:, 1],
+        opposed[:, 0],
         marker="_",
         s=min(points_per_square(ax, grid) * 0.7, 5) ** 2,
         linewidths=0.7,

@@ -50,31 +50,6 @@ ROLES = {
 }
 """Color, marker and line of what heads do: in every picture blue facilitates and orange interferes; legible in gray."""
 
-STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
-    "legend.fontsize": SMALL,
-    "legend.title_fontsize": SMALL,
-    "legend.frameon": False,
-    "legend.handlelength": 1.6,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 4.5,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "figure.dpi": 130,
-    "savefig.dpi": 300,
-    "pdf.fonttype": 42,  # letters stay letters, embedded as TrueType: journals refuse type 3
-    "svg.fonttype": "path",  # no font is needed to show it
-    "svg.hashsalt": "cs-heads",  # the same picture is the same file
-}
-
 
 def marker_at(place: int) -> str:
     r"""The marker of the first, second, ... line of a picture: a shape, then a letter, then twice a letter, ...
@@ -168,7 +143,7 @@ def safe_text(text: str, max_letters: int = 40) -> str:
 def _characters() -> frozenset[int]:
     from matplotlib.font_manager import findfont, get_font
 
-    return frozenset(get_font(findfont(STYLE["font.family"])).get_charmap())
+    return frozenset(get_font(findfont(settings()["font.family"][0])).get_charmap())
 
 
 # Figures
@@ -187,8 +162,16 @@ def offscreen() -> Iterator[None]:
         _OFFSCREEN.reset(token)
 
 
+@cache
+def settings() -> dict[Any, Any]:
+    """The letters, lines and sizes of all pictures, for ``matplotlib.rc_context``."""
+    from matplotlib import rc_params_from_file
+
+    return dict(rc_params_from_file(Path(__file__).with_name("cs-heads.mplstyle"), use_default_template=False))
+
+
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Run a drawing function with the letters, lines and sizes of ``STYLE``; the caller's settings stay."""
+    """Run a drawing function with the letters, lines and sizes of ``settings``; the caller's stay."""
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -200,7 +183,7 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
             # Jupyter's backend turns interactive when it is first loaded: in the context that would be undone at its
             # end, and all pictures after the first would stay hidden.
             plt.draw_if_interactive()
-        with mpl.rc_context(STYLE):
+        with mpl.rc_context(settings()):
             return draw(*args, **kwargs)
 
     return drawn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,14 +19,6 @@ from cs_heads.report import html
 from cs_heads.report.heads import interfering_note
 from cs_heads.units import Unit
 
-_VERDICTS = {
-    "specific": "the heads of the skill do more harm to it than random heads, and other skills lose little",
-    "template-bound": "as much harm, but the same skill in other words loses less than half",
-    "shared": "as much harm, but other skills lose more than a third of that on average, or one more than half",
-    "localized": "as much harm; whether other skills lose too is not certain",
-    "not localized": "no more harm than random heads for certain",
-    "baseline too low": "the intact model does not do the skill well enough to tell",
-}
 _ALONE = "In brackets: what the {} takes among others that are off, as a share of the score above chance."
 _LARGEST = 4
 """Losses that are told of a head that is pointed at."""
@@ -116,7 +108,7 @@ def clusters_of(found: Atlas) -> str:
     return "; ".join(groups) or "none, each skill is alone"
 
 
-def _answer(found: Atlas, word: str, verdicts: set[str]) -> Markup:
+def _answer(found: Atlas, word: str, verdicts: Collection[str]) -> Markup:
     own, others = found.means()
     meaning = (
         f"With the {word}s of a skill off, on unseen examples the skill loses {own:.2f} of its score above chance on "
@@ -127,7 +119,7 @@ def _answer(found: Atlas, word: str, verdicts: set[str]) -> Markup:
     return html.joined(
         html.paragraphs(meaning, universal),
         html.macro("chips", marks, f"universal {word}s") if marks else None,
-        html.macro("defined", {verdict: meaning for verdict, meaning in _VERDICTS.items() if verdict in verdicts}),
+        html.macro("verdicts", verdicts),
     )
 
 

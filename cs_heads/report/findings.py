@@ -102,10 +102,8 @@ class Findings:
         folder = check_path("folder", folder)
         result, compared, curve = (_read(folder / name) for name in (RESULT, COMPARISON, CURVE))
         if result is None and compared is None:
-            raise ValueError(
-                f"folder {str(folder)!r} has no {RESULT} or {COMPARISON}, and no {ATLAS}: give the folder that cs-heads find, "
-                "compare or atlas wrote with --out, or one below study/ in that of reproduce"
-            )
+            missing = f"folder {str(folder)!r} has no {RESULT} or {COMPARISON}, and no {ATLAS}"
+            raise ValueError(f"{missing}: give what find, compare or atlas wrote with --out, or a study of reproduce")
         told = result or {}
 
         def of_result(name: str, hint: Any) -> Any:

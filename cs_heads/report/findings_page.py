@@ -17,20 +17,6 @@ from cs_heads.report.findings import Findings
 from cs_heads.report.heads import head_chips, head_map, heads_table, interfering_note, shown_heads
 from cs_heads.units import Unit
 
-_MEANING = {
-    "specific": "On unseen examples these heads do more harm than random heads of the same layers, and the controls "
-    "lose at most a third of what the task loses, on average: they are heads of this task.",
-    "template-bound": "On unseen examples these heads do more harm than random heads of the same layers, but the same "
-    "asked for in other words loses less than half of it: they serve the wording of the task, and not the skill.",
-    "shared": "On unseen examples these heads do more harm than random heads of the same layers, but they cannot be "
-    "called heads of this task: the controls lose more than a third of it on average, or one of them more than half.",
-    "localized": "On unseen examples these heads do more harm than random heads of the same layers: the task rests on "
-    "them. Whether other tasks do as well is not known: too few controls could tell, or the difference is not certain.",
-    "not localized": "On unseen examples these heads do not do clearly more harm than random heads of the same layers: "
-    "the ranking is no evidence that the task rests on them.",
-    "baseline too low": "The intact model does not do the task well enough for any ablation to show a drop.",
-}
-
 _SCORES = {
     "intact": "score with no head off, from 0 to 1",
     "heads off": f"score with the heads ablated; a control is {html.CONTROL}",
@@ -89,35 +75,26 @@ def _answer(findings: Findings) -> tuple[str, str, Markup]:
     if ranking is None:
         assert findings.comparison is not None  # as Findings checks
         return "", *comparison_answer(findings.comparison)
-    blocks: list[str] = [head_chips(ranking, findings.k)]
+    kind = verdict = ""
+    parts: list[str] = [head_chips(ranking, findings.k)]
     if ranking.off:
         off = ", ".join(map(str, ranking.off))
-        blocks.append(html.paragraphs(f"Off throughout: {off}. What is called intact is the model without them."))
+        parts.append(html.paragraphs(f"Off throughout: {off}. What is called intact is the model without them."))
     if proof is None:
-        blocks.append(
-            html.paragraphs("These heads have not been confirmed on unseen examples: a ranking alone is no proof.")
-        )
+        said = "These heads have not been confirmed on unseen examples: a ranking alone is no proof."
+        parts.append(html.paragraphs(said))
     else:
-        reasons = list(proof.reasons)
-        if proof.close_because:
-            because = "close, since another verdict is compatible with the intervals"
-            reasons.append(f"{because}: {proof.close_because}")
-        blocks += [html.paragraphs(_meaning(proof)), html.macro("listed", dict.fromkeys(reasons, ()))]
+        kinds = {"template-bound": "localized", "not localized": "not", "baseline too low": "not"}
+        kind, verdict = kinds.get(proof.verdict, proof.verdict), f"{proof.headline}{' (close)' if proof.close else ''}"
+        reasons = [*proof.reasons]
+        if proof.close:
+            reasons.append(f"close, since another verdict is compatible with the intervals: {proof.close_because}")
+        parts.append(html.macro("meaning", proof.verdict, proof.but_for, bool(proof.kin)))
+        parts.append(html.macro("listed", dict.fromkeys(reasons, ())))
     if ranking.shared_effects:
         shared = "; ".join(map(shared_line, ranking.shared_effects))
-        blocks.append(html.paragraphs(f"Left out, because the controls need them too (shared): {shared}."))
-    if proof is None:
-        return "", "", html.joined(*blocks)
-    kinds = {"template-bound": "localized", "not localized": "not", "baseline too low": "not"}
-    close = " (close)" if proof.close else ""
-    return kinds.get(proof.verdict, proof.verdict), f"{proof.headline}{close}", html.joined(*blocks)
-
-
-def _meaning(proof: Confirmation) -> str:
-    """What a verdict says."""
-    but = f" But for {', '.join(proof.but_for)}: of the same form, more than half." if proof.but_for else ""
-    untold = " Whether that holds in other words was not measured." * (proof.verdict == "specific" and not proof.kin)
-    return f"{_MEANING[proof.verdict]}{but}{untold}"
+        parts.append(html.paragraphs(f"Left out, because the controls need them too (shared): {shared}."))
+    return kind, verdict, html.joined(*parts)
 
 
 def _notes(findings: Findings) -> Markup | None:

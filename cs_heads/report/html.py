@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from cs_heads.plot.head_markers import head_looks
-from cs_heads.plot.style import STYLE, figure_of
+from cs_heads.plot.style import figure_of, settings
 from cs_heads.units import Grid, Unit
 
 Mark = dict[str, Any]
@@ -96,7 +96,7 @@ def picture(drawn: Any, alt: str, caption: str = "", grid: Grid | None = None, t
     import matplotlib as mpl
 
     figure, file = figure_of(drawn), BytesIO()
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(settings()):
         figure.savefig(file, format="svg", metadata={"Date": None})
     # Letters of 8 points are 11 pixels: enlarged by a third, they match the text around them.
     width = round(figure.get_size_inches()[0] * 96 * 4 / 3)

@@ -167,7 +167,7 @@ def test_each_verdict_is_told_in_words_too(report, verdict):
 
 def test_passengers_do_not_stand_with_the_heads_that_are_proved(tmp_path):
     ranking = made_ranking()
-    proof = replace(made_proof(), heads=ranking.top(1))
+    proof = replace(made_proof(), heads=tuple(ranking.top(1)))
     words = Page(write_report(ranking, tmp_path / "page.html", proof=proof).read_text(encoding="utf-8")).words
     assert f"{ranking.top(1)[0]} +0.500 ✓ Copy names" in words
 
