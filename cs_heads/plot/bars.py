@@ -13,7 +13,6 @@ from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.contrasts import HeldOutContrasts
 from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.failures import FailureModes
-from cs_heads.analysis.losses import Interval
 from cs_heads.plot import guides, style
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class Bars:
 
     label: str | None
     values: Iterable[float]
-    intervals: Iterable[Interval] = ()
+    intervals: Iterable[Iterable[float]] = ()
     number: int = 0
     look: dict[str, Any] = field(default_factory=dict)
 

@@ -101,7 +101,7 @@ def log_ticks(ax: Axes, values: Iterable[float | int]) -> None:
     """
     seen = list(values)
     low, high = min(seen), max(seen)
-    near = [tick for tick in _round_numbers(0, 9) if low / 2 <= tick <= high * 2] or [low]
+    near = [tick for tick in _round_numbers(0, 9) if low / 2 <= tick <= high * 2] or [float(low)]
     ax.set_xscale("log")
     shown = near[:: -(-len(near) // 6)]
     _write_ticks(ax, {tick: f"{tick:,g}" if tick < 1000 else f"{tick / 1000:g}k" for tick in shown})
@@ -119,7 +119,7 @@ def share_ticks(ax: Axes, shares: Float[np.ndarray, " share"]) -> None:
     ticks = [tick for tick in [*_round_numbers(int(np.floor(np.log10(least))), 0), 1.0] if tick >= least * 0.999]
     ax.set_xscale("symlog", linthresh=least, linscale=0.4)
     # At most seven fit; 1 is one of them.
-    _write_ticks(ax, {tick: f"{tick:g}" for tick in (0, *ticks[:: -max(1, -(-len(ticks) // 6))][::-1])})
+    _write_ticks(ax, {tick: f"{tick:g}" for tick in (0.0, *ticks[:: -max(1, -(-len(ticks) // 6))][::-1])})
     # Room for the markers at both ends.
     ax.set_xlim(-0.2 * least, 1.2)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from markupsafe import Markup
 
 from cs_heads import plot
@@ -11,6 +9,8 @@ from cs_heads.plot.head_map import heads_caption
 from cs_heads.ranking import TERMS, HeadRanking
 from cs_heads.report import html
 from cs_heads.units import Unit
+
+_COLUMNS = ("rank", "importance", "interval", "z", "claimed", "frequency", "controls")
 
 
 def shown_heads(ranking: HeadRanking, k: int) -> list[Unit]:
@@ -68,13 +68,11 @@ def _loss_of(ranking: HeadRanking) -> str:
 
 def _facts(ranking: HeadRanking) -> dict[str, dict[str, str]]:
     """What is known of each head by its name, in order, as texts."""
+    forms = {"rank": "{}", "importance": "{:+.3f}", "z": "{:.1f}", "frequency": "{:.2f}", "controls": "{:+.3f}"}
     facts: dict[str, dict[str, str]] = {}
-    frame: Any = ranking.to_frame()
-    for row in frame.itertuples():
-        known = {"rank": str(row.rank), "importance": f"{row.importance:+.3f}"}
-        known |= {"interval": html.interval(row.low, row.high)} if hasattr(row, "low") else {}
-        known |= {"z": f"{row.z:.1f}", "claimed": "✓" if row.claimed else ""} if hasattr(row, "z") else {}
-        known |= {"frequency": f"{row.frequency:.2f}"} if hasattr(row, "frequency") else {}
-        known |= {"controls": f"{row.controls:+.3f}"} if hasattr(row, "controls") else {}
-        facts[row.head] = known
+    for row in ranking.to_frame().to_dict("records"):
+        known = {name: form.format(row[name]) for name, form in forms.items() if name in row}
+        known |= {"interval": html.interval(row["low"], row["high"])} if "low" in row else {}
+        known |= {"claimed": "✓" if row["claimed"] else ""} if "z" in row else {}
+        facts[row["head"]] = {name: known[name] for name in _COLUMNS if name in known}
     return facts

@@ -135,22 +135,6 @@ def test_a_shared_head_is_split_in_the_colors_of_its_skills_and_carries_their_nu
     assert letters(ax)[Head(0, 1)] == "2"
 
 
-def test_a_head_of_many_skills_is_split_among_four(ax):
-    found = made_atlas(20, 16, 15)
-    losses = found.losses.copy()
-    losses[:5, 19, 15] = [0.5, 0.4, 0.15, 0.3, 0.2]
-    found = replace(found, losses=losses)
-    plot.atlas(found, ax)
-    looks = skill_looks(found.skills, found.linkage())
-    kept = {found.skills[place] for place in (0, 1, 3, 4)}
-    faintest = [name for name in looks if name in kept]
-    assert len(halves(ax, Head(19, 15))) == 4
-    full = 0.5 / (0.8 * 14 / 15)
-    first = faintest.index(found.skills[0])
-    assert halves(ax, Head(19, 15))[first] == pytest.approx(tuple(tinted(looks[found.skills[0]].color, full)))
-    assert letters(ax)[Head(19, 15)] == "5"
-
-
 def test_the_legend_gives_each_skill_its_letter_without_the_common_folder():
     ax = plot.atlas(ATLAS)
     expected = {name.removeprefix("everyday/"): [look.letter] for name, look in LOOKS.items()}

@@ -1,15 +1,11 @@
-import numpy as np
 import pytest
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cs_heads import plot
 from cs_heads.analysis.compare import Comparison
-from cs_heads.analysis.gating import AblationCurve, score_of_heads
-from cs_heads.units import Head
+from cs_heads.analysis.gating import score_of_heads
 from tests.analysis.test_gating import made_gates
 from tests.known_heads import WORKING
-from tests.plot.looking import clipped, overlapping
 from tests.plot.studies import made_comparison
 
 
@@ -90,19 +86,6 @@ def test_every_gate_is_a_line_in_each_phase():
     axes = plot.trajectories(made_gates(), seed=1)
     assert [len(ax.get_lines()) for ax in axes] == [12, 12 + 3, 12]
     assert [ax.get_title() for ax in axes] == ["no penalty", "pushed open (G⁺)", "pushed shut (G⁻)"]
-
-
-def test_ablation_curves_that_coincide_are_all_seen_over_whole_numbers_of_heads():
-    heads, nothing = tuple(Head(i % 3, i % 4) for i in range(12)), np.zeros(13)
-    curves = [AblationCurve(kind, heads, nothing, nothing) for kind in ("facilitation", "irrelevance", "interference")]
-    figure = plot.ablation_curves(curves).figure
-    lines = {line.get_label(): line for line in figure.axes[0].get_lines()}
-    assert len({line.get_marker() for line in lines.values()}) == 3
-    dots = lines.pop("by irrelevance")
-    assert all(dots.get_zorder() > line.get_zorder() for line in lines.values())
-    assert all(tick == int(tick) for tick in figure.axes[0].get_xticks())
-    assert (clipped(figure), overlapping(figure)) == ([], [])
-    plt.close(figure)
 
 
 @pytest.mark.parametrize("over", ["mean", "any"])

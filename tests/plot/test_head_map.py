@@ -92,7 +92,7 @@ def test_claimed_heads_are_filled_and_others_hollow(ax, shape):
     points = [line for line in ax.get_lines() if line.get_linestyle() == "None"]
     hollow = [line.get_markerfacecolor() == "white" for line in points]
     assert hollow == [head not in ranking.claims for head in marked(ax)] == [False] * 3 + [True] * 2
-    handles = ax.get_legend().legend_handles
+    handles = ax.figure.legends[0].legend_handles
     assert [handle.get_markerfacecolor() == "white" for handle in handles] == hollow
 
 
@@ -103,7 +103,7 @@ def test_the_caption_says_what_is_drawn(ax, shape):
         "Marked and numbered: the first heads; ✓ claimed; hollow not claimed; S shared."
     )
     plot.heads(large(*shape), 5, ax)
-    assert ax.get_legend().get_title().get_text() == "✓ claimed; hollow not claimed; S shared"
+    assert ax.figure.legends[0].get_title().get_text() == "✓ claimed; hollow not claimed; S shared"
     assert "hollow" not in heads_caption(RANKING)
     assert heads_caption(RANKING, 1).endswith("Marked and numbered: the first heads.")
 

@@ -54,7 +54,7 @@ def test_blue_facilitates_orange_interferes_and_white_does_neither(ax):
 def test_clear_roles_carry_signs_so_that_nobody_needs_the_colors():
     ax = plot.roles(GATES, Figure().subplots(), k=0)
     assert signs_of(ax) == {"facilitation of 0.5 or more": [[0, 0]], "interference of 0.5 or more": [[1, 0]]}
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(signs_of(ax))
+    assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == list(signs_of(ax))
 
 
 def test_a_head_that_does_one_in_some_seed_and_the_other_in_another_has_both_signs():
@@ -69,4 +69,4 @@ def test_the_first_heads_look_as_in_the_head_map(ax):
     looks = [(line.get_marker(), line.get_color()) for line in ax.get_lines() if line.get_label().startswith("_")]
     expected = [head_look(head) for head in (Head(0, 0), Head(1, 1))]
     assert looks == [(look.marker, look.color) for look in expected]
-    assert [text.get_text() for text in ax.get_legend().get_texts()][:2] == ["1  L0H0  1.00", "2  L1H1  0.30"]
+    assert [text.get_text() for text in ax.figure.legends[0].get_texts()][:2] == ["1  L0H0  1.00", "2  L1H1  0.30"]
