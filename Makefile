@@ -42,7 +42,7 @@ NO_SYSTEM := cannot be installed here, so the tests that need it are skipped: ap
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo atlas docs docs-serve notebook notebooks package test test-all lint format test-main test-hooked venv venv-hooked system clean
+.PHONY: help demo atlas docs docs-serve notebook notebooks package test test-all lint format test-main test-hooked mutants venv venv-hooked system clean
 
 help: ## show these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -90,6 +90,10 @@ test-main: venv system ## doctests, and the tests that are not marked slow
 test-hooked: venv-hooked ## of these the tests marked lens, on TransformerLens 3.9
 	$(HOOKED)/bin/python $(PYTEST) -m "lens and not slow" tests
 
+mutants: venv ## plants bugs in the core, one at a time, and says which ones no test notices: hours
+	$(VENV)/bin/python $(PIP) -c constraints.txt -e '.[mutants]'
+	$(VENV)/bin/mutmut run
+
 system: ## programs some tests need, installed where that takes no question (root on Debian), else named
 	@for each in $(SYSTEM); do \
 	  command -v $${each#*:} >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && \
@@ -120,5 +124,5 @@ package: venv ## the wheel and the source package in dist, with their checks
 	$(VENV)/bin/python -m twine check --strict dist/*
 
 clean: ## remove caches, builds and the demo report; the environments stay
-	rm -rf build dist site $(DEMO_OUT) atlas-report .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist site mutants $(DEMO_OUT) atlas-report .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +

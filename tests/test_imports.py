@@ -28,7 +28,7 @@ BROKEN = {
     "Rankings know nothing": ("ranking", "from cs_heads.designs import single"),
     "The lens knows nothing": ("lens", "from ..tasks import Task"),
     "Methods know nothing of each other": ("methods.greedy", "from .annealing import measurements"),
-    "The whole package": ("plot.marks", "import cs_heads as cs"),
+    "The whole package": ("plot.guides", "import cs_heads as cs"),
     "TransformerLens and transformers": ("tasks.load", "if TYPE_CHECKING:\n    import transformers"),
     "lm-eval": ("tasks.data_files", "import lm_eval"),
     "Ray": ("experiment.experiment", "import ray"),

@@ -200,7 +200,7 @@ def _print_atlas(model: str, found: Atlas) -> None:
     for name, reason in found.left_out.items():
         print(f"{name} is left out: {reason}")
     for note in notes_of(found):
-        print(headed(f"note: {note['text']}"))
+        print(headed(f"note: {note}"))
     search = found.provenance["search"]["spent"]
     print(headed(f"cost: {search:,} example-evaluations to find, {found.spent - search:,} to prove"))
 

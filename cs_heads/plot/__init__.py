@@ -6,7 +6,7 @@ column of a paper (3.3 inches) or a page, are legible in print without colors, a
 and orange interferes in every map, gray is random heads, and a head has the same color and marker everywhere:
 
 >>> from cs_heads.units import Head
->>> from cs_heads.plot.looks import head_look
+>>> from cs_heads.plot.head_markers import head_look
 >>> head_look(Head(2, 6)) == head_look(Head.parse("L2H6"))
 True
 

@@ -9,8 +9,9 @@ from jaxtyping import Float
 
 from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.lens.model import without_place
-from cs_heads.plot import parts, style
-from cs_heads.plot.marks import points_per_square
+from cs_heads.plot import guides, style
+from cs_heads.plot.head_markers import points_per_square
+from cs_heads.plot.heatmap import drop_matrix
 from cs_heads.plot.skills import (
     NOTHING,
     UNIVERSAL,
@@ -21,12 +22,10 @@ from cs_heads.plot.skills import (
     skill_looks,
     tinted,
 )
-from cs_heads.plot.squares import drop_matrix
 from cs_heads.units import Grid, Unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
 
 CLEAR = 4.0
 """Standard errors from which on a head takes more from one skill than from skills in the mean."""
@@ -60,58 +59,56 @@ def atlas(found: Atlas, ax: Axes | None = None) -> Axes:
         ValueError: for no atlas.
     """
     _check(found)
-    grid = next(iter(found.rankings.values())).grid
+    grid = grid_of(found)
     looks = skill_looks(found.skills, found.linkage())
     excess, clear = _beyond(found)
-    universal, shared = {*found.universal}, found.shared
     limit = _limit(found, excess)
     first = {head: name for name, heads in found.heads.items() for head in heads}
-    squares = _legend_squares(looks, bool(universal), shared)
+    squares = _legend_squares(looks, bool(found.universal), found.shared)
     ax = _new_map(grid, [label for label, _ in squares]) if ax is None else ax
+    most = np.where(clear, excess, -np.inf).argmax(axis=0)
 
     colors = np.empty((*grid.shape, 3))
     colors[:] = tinted(NOTHING, 0.0)
-    most = np.where(clear, excess, -np.inf).argmax(axis=0)
     for layer, index in np.argwhere(clear.any(axis=0)):
         place = most[layer, index]
         colors[layer, index] = tinted(looks[found.skills[place]].color, excess[place, layer, index] / limit)
     for head, name in first.items():
         strength = excess[found.skills.index(name), head.layer, head.index] / limit
         colors[head.layer, head.index] = tinted(looks[name].color, max(strength, FAINTEST))
-    for head in universal:  # a disc, not a square
+    for head in found.universal:  # a disc, not a square
         colors[head.layer, head.index] = tinted(NOTHING, 0.0)
     wide = grid.n_units > 16 * grid.n_layers
     ax.imshow(colors, aspect="auto" if wide else "equal", interpolation="none")
     square = points_per_square(ax, grid)
     _draw_gaps(ax, grid, square)
-    for head, names in shared.items():
+    for head, names in found.shared.items():
         losses = {name: found.losses[found.skills.index(name), head.layer, head.index] for name in names}
         _draw_split(ax, head, losses, looks, limit)
-    for head in first.keys() - universal:
+    for head in first.keys() - {*found.universal}:
         _draw_frame(ax, head, square)
-    others: list[Unit] = []
-    if square >= _OVER:
-        letters = {head: looks[name].letter for head, name in first.items()}
-        letters.update({head: str(len(names)) for head, names in shared.items()})
-        letters.update(dict.fromkeys(universal, "U"))
-        # Without them gray squares would be of no skill in particular.
-        others = [head for head in grid if clear[:, head.layer, head.index].any() and head not in letters]
-        for head, letter in letters.items():
-            split = head in shared or square < _LETTER
-            on = UNIVERSAL if head in universal else None if split else colors[head.layer, head.index]
-            ax.text(head.index, head.layer, letter, **letter_look(on), zorder=5)
-        for head in others:
-            on, letter = colors[head.layer, head.index], looks[found.skills[most[head.layer, head.index]]].letter
-            look = letter_look(None if square < _LETTER else on) | {"fontweight": "normal"}
-            ax.text(head.index, head.layer, letter, **look, zorder=5)
-    for head in universal:
+    letters = {head: looks[name].letter for head, name in first.items()}
+    letters |= {head: str(len(names)) for head, names in found.shared.items()} | dict.fromkeys(found.universal, "U")
+    # Without them gray squares would be of no skill in particular.
+    thin = [head for head in grid if clear[:, head.layer, head.index].any() and head not in letters]
+    letters |= {head: looks[found.skills[most[head.layer, head.index]]].letter for head in thin}
+    lettered = square >= _OVER
+    for head, letter in letters.items() if lettered else ():
+        split = head in found.shared or square < _LETTER
+        on = UNIVERSAL if head in found.universal else None if split else colors[head.layer, head.index]
+        weight = "normal" if head in thin else "bold"
+        ax.text(head.index, head.layer, letter, **letter_look(on) | {"fontweight": weight}, zorder=5)
+    for head in found.universal:
         _draw_ring(ax, head)
     _draw_bar(ax, [look.color for look in looks.values()], limit, bool(excess.max() > limit))
-    ticks = [range(0, n, max(1, -(-n // most))) for n, most in ((grid.n_units, 16), (grid.n_layers, 16))]
-    ax.set(xticks=ticks[0], yticks=ticks[1], xlabel=grid.word, ylabel="layer", title=_title(found))
+    ticks = {"xticks": guides.some_of(grid.n_units, 16), "yticks": guides.some_of(grid.n_layers, 16)}
+    ax.set(**ticks, xlabel=grid.word, ylabel="layer", title=_title(found))
     ax.spines[:].set_visible(False)
     ax.tick_params(length=2)
-    _draw_legend(ax, squares, _framed(square >= _OVER, bool(others)))
+    framed = f"framed{', with a letter' if lettered else ''}: the heads of a skill"
+    if lettered and thin:
+        framed = "framed: the heads of a skill; thin letter: others"
+    _draw_legend(ax, squares, framed)
     return ax
 
 
@@ -155,7 +152,7 @@ def skill_tree(found: Atlas, ax: Axes | None = None) -> Axes:
         ax.plot(0, row, marker="s", markersize=9, color=look.color, clip_on=False, zorder=4)
         ax.text(0, row, look.letter, **letter_look(look.color), zorder=5)
     prefix = common_folder(order)
-    parts.names_down(ax, [style.safe_text(name[len(prefix) :], 24) for name in order])
+    guides.names_down(ax, [style.safe_text(name[len(prefix) :], 24) for name in order])
     ax.tick_params(axis="y", length=0, pad=7)
     ax.spines["left"].set_visible(False)
     ax.set(xlim=(0, 1.02), xticks=[0, 0.5, 1], xlabel="distance: 0 need the same heads,\n1 need none in common")
@@ -188,10 +185,15 @@ def skill_matrix(found: Atlas, ax: Axes | None = None) -> Axes:
     order = list(looks)
     kin = [(order.index(name), order.index(other)) for name, others in found.kin.items() for other in others]
     for row, column in kin:
-        parts.frame_square(ax, row, column, linewidth=0.9, linestyle=(0, (2, 1.5)))
+        guides.frame_square(ax, row, column, linewidth=0.9, linestyle=(0, (2, 1.5)))
     if kin:
         ax.set_xlabel(ax.get_xlabel().replace(" (framed: their own)", "\n(framed: their own; dashed: kin)"))
     return ax
+
+
+def grid_of(found: Atlas) -> Grid:
+    """The grid of all rankings of an atlas."""
+    return next(iter(found.rankings.values())).grid
 
 
 def _check(found: Any) -> None:
@@ -214,7 +216,7 @@ def _limit(found: Atlas, excess: Float[np.ndarray, "skill layer head"]) -> float
 
     Where one skill falls much more steeply than others, these stay seen.
     """
-    own = excess[:, ~next(iter(found.rankings.values())).grid.mask(found.universal)]
+    own = excess[:, ~grid_of(found).mask(found.universal)]
     return float(np.median(own.max(axis=1, initial=0))) or 1.0
 
 
@@ -225,7 +227,7 @@ def _new_map(grid: Grid, labels: list[str]) -> Axes:
     width = style.COLUMN if (style.COLUMN - room) / n_units * 72 >= _LETTER else style.PAGE
     square = min(0.3, max(4.4 / n_layers, 0.125))
     across = square if n_units > 16 * n_layers else min(square, (width - room) / n_units)
-    lines = -(-len(labels) // parts.legend_columns(labels, 0.95 * width))
+    lines = -(-len(labels) // guides.legend_columns(labels, 0.95 * width))
     return style.new_axes(width, min(9.2, max(1.1, n_layers * across) + 0.9 + 0.17 * lines))
 
 
@@ -268,17 +270,10 @@ def _draw_bar(ax: Axes, colors: list[str], limit: float, more: bool) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    steps = np.linspace(0, 1, 64)
-    shades = np.stack([[tinted(color, step) for color in colors] for step in steps])
-    bar = parts.color_bar(ax, ScalarMappable(Normalize(0, limit), _grays()), "loss above the mean of skills")
+    shades = np.stack([[tinted(color, step) for color in colors] for step in np.linspace(0, 1, 64)])
+    bar = guides.color_bar(ax, ScalarMappable(Normalize(0, limit)), "loss above the mean of skills")
     bar.ax.imshow(shades, aspect="auto", origin="lower", extent=(0, 1, 0, limit), interpolation="none", zorder=2)
     bar.set_ticks([0, limit / 2, limit], labels=["0", f"{limit / 2:.2f}", f"{'≥ ' if more else ''}{limit:.2f}"])
-
-
-def _grays() -> Colormap:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("cs-heads skills", [NOTHING, UNIVERSAL])
 
 
 def _legend_squares(
@@ -299,20 +294,12 @@ def _legend_squares(
     return squares
 
 
-def _framed(lettered: bool, others: bool) -> str:
-    """What frames and letters mean."""
-    first = "the heads of a skill"
-    if others:
-        return f"framed: {first}; thin letter: others"
-    return f"framed{', with a letter' if lettered else ''}: {first}"
-
-
 def _draw_legend(ax: Axes, squares: list[tuple[str, SquareHandle]], framed: str) -> None:
     """Which skill each letter and color is, and what the other marks mean."""
     from matplotlib.patches import Patch
 
     handles = {Patch(facecolor=square.colors[-1], label=label): square for label, square in squares}
-    parts.add_legend(
+    guides.add_legend(
         ax,
         handles=list(handles),
         handler_map=handles,

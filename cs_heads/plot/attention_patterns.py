@@ -20,9 +20,7 @@ from jaxtyping import Float
 from cs_heads.analysis.attention import HeadAttention, PromptAttention
 from cs_heads.arguments import check_integer, check_path
 from cs_heads.plot import style
-from cs_heads.plot.looks import head_looks, same_looks
-from cs_heads.plot.marks import name_heads
-from cs_heads.record import json_text
+from cs_heads.plot.head_markers import head_looks, name_heads, same_looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,13 +34,6 @@ _MAX_ACROSS = 5
 """Patterns side by side."""
 _LABELS = 0.8
 """Inches beside the first pattern, for its tokens."""
-# CircuitsVis gives each small map a twelfth of the width, less than its name needs.
-_CSS = (
-    '<style>.cs-attention div[style*="8.33333%"] { flex-basis: 4.6rem !important; width: 4.6rem !important;'
-    " max-width: none !important } .cs-attention h4[style*=absolute] { font-size: 0.75rem }"
-    " .cs-attention h3 { font-size: 0.85rem }"
-    " .cs-attention div[style*=box-shadow] { box-shadow: 0 0 0 2px #444 !important }</style>"
-)
 
 
 @dataclass(frozen=True)
@@ -68,9 +59,9 @@ class AttentionView:
         """The picture, two dots for each one of the screen, and its size on the screen."""
         with style.offscreen():
             figure = style.figure_of(attention(self.patterns).flat[0])
-        written = BytesIO()
-        figure.savefig(written, format="png", dpi=2 * style.STYLE["figure.dpi"])
-        width, height = (round(inches * style.STYLE["figure.dpi"]) for inches in figure.get_size_inches())
+        written, dpi = BytesIO(), style.settings()["figure.dpi"]
+        figure.savefig(written, format="png", dpi=2 * dpi)
+        width, height = (round(inches * dpi) for inches in figure.get_size_inches())
         return written.getvalue(), {"width": width, "height": height}
 
     def save(self, path: str | Path) -> None:
@@ -83,9 +74,8 @@ class AttentionView:
             ValueError: ``path`` is no path.
             OSError: The file cannot be written.
         """
-        head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>attention patterns</title>'
-        body = '<body style="font-family: sans-serif; background: white">'
-        check_path("path", path).write_text(f"{head}{body}{self._repr_html_()}</body></html>\n", encoding="utf-8")
+        text = _macro("page")(self._repr_html_())
+        check_path("path", path).write_text(text, encoding="utf-8")
 
 
 def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int = MAX_TOKENS) -> AttentionView:
@@ -108,32 +98,18 @@ def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int 
         ValueError: for a prompt that is not there, or ``max_tokens`` below 3.
     """
     one = _prompt(patterns, prompt).truncated(max_tokens)
-    views = []
-    for title, weights in (("intact", one.intact), (f"with {', '.join(map(str, patterns.off))} off", one.ablated)):
-        if weights is None:
-            continue
-        name = f"cs-heads-attention-{next(_NUMBERS)}-{abs(hash(one.ids)) % 10**6}"
-        props = {
+    titles = ("intact", f"with {', '.join(map(str, patterns.off))} off")
+    runs = []
+    for title, weights in zip(titles, _runs(one), strict=False):
+        given = {
             "attention": np.round(weights.astype(float), 4).tolist(),
             "tokens": [_visible(token) for token in one.tokens],
             "attentionHeadNames": [str(head) for head in patterns.heads],
         }
-        # No "<" stands in the script, whatever the prompt is: it could end it.
-        given = json_text(props).replace("<", "\\u003c")
-        views.append(
-            f'<section style="flex: 1 1 20rem; min-width: 18rem"><h4>{escape(title)}</h4><div id="{name}"></div>'
-            "</section><script>(window.csHeadsCircuitsVis || Promise.reject(Error('the bundle is missing')))"
-            f'.then(() => CircuitsVis.render("{name}", CircuitsVis.AttentionHeads, {given}))</script>'
-        )
-    looks = head_looks(patterns.heads)
-    told = json_text({str(head): [look.color, style.letter_on(look.color)] for head, look in looks.items()})
-    ready = (
-        "<script>{const view = document.currentScript.previousElementSibling;"
-        "(window.csHeadsCircuitsVis || Promise.resolve()).then(() => window.csHeadsViews(view))}</script>"
-    )
+        runs.append((title, f"cs-heads-attention-{next(_NUMBERS)}-{abs(hash(one.ids)) % 10**6}", given))
+    looks = {str(head): [look.color, style.letter_on(look.color)] for head, look in head_looks(patterns.heads).items()}
     return AttentionView(
-        f'{_CSS}<div class="cs-attention" data-looks="{escape(told)}" style="display: flex; flex-wrap: wrap; '
-        f'gap: 1rem; padding: 0.5rem; background: white; color: black">{"".join(views)}</div>{ready}',
+        str(_macro("views")(looks, runs)),
         replace(patterns, prompts=(one,)),
         f"prompt {prompt + 1} of {len(patterns.prompts)}: {shorten(one.prompt, 100, placeholder=' …')}",
     )
@@ -145,15 +121,16 @@ def load_script() -> str:
     source = (files("circuitsvis") / "dist" / "cdn" / "iife.js").read_text(encoding="utf-8")
     together = files("cs_heads.plot").joinpath("attention.js").read_text(encoding="utf-8")
     packed = b64encode(gzip.compress(source.rsplit("//# sourceMappingURL", 1)[0].encode(), mtime=0)).decode()
-    return (
-        "<script>window.csHeadsCircuitsVis ||= (async () => {"
-        f"const packed = Uint8Array.from(atob('{packed}'), letter => letter.charCodeAt(0));"
-        "const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('gzip'));"
-        "const script = document.createElement('script');"
-        "script.textContent = await new Response(stream).text();"
-        "document.head.append(script);"
-        f"}})();{together}</script>"
-    )
+    return str(_macro("script")(packed, together))
+
+
+def _macro(name: str) -> Any:
+    """One of ``attention.html.j2``, which returns HTML."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(Path(__file__).parent)
+    html = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return getattr(html.get_template("attention.html.j2").module, name)
 
 
 @style.styled

@@ -10,7 +10,8 @@ import numpy as np
 from cs_heads.analysis.gating import GroupTest, Taxonomy, ToggleCurve, score_distribution
 from cs_heads.arguments import check_integer
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
-from cs_heads.plot import parts, style
+from cs_heads.plot import guides, style
+from cs_heads.plot.curves import draw_sets
 from cs_heads.units import Head, HeadLike
 
 if TYPE_CHECKING:
@@ -26,16 +27,13 @@ def _line(kind: str) -> dict[str, Any]:
 
 
 @style.styled
-def trajectories(
-    gates: HeadGates, seed: int = 0, heads: Iterable[HeadLike] | None = None, axes: Sequence[Axes] | None = None
-) -> Sequence[Axes]:
+def trajectories(gates: HeadGates, seed: int = 0, heads: Iterable[HeadLike] | None = None) -> Sequence[Axes]:
     """Draw the gates of one seed over the steps of each phase, colored by the kind of head.
 
     Args:
         gates: as ``fit_gates`` and ``causal_head_gating`` fit them.
         seed: which of the fits, from 0.
         heads: those drawn, each with its name at the end of its last path; None: all.
-        axes: three to draw on; None: those of a new figure.
 
     Returns:
         The three axes.
@@ -44,8 +42,7 @@ def trajectories(
         ValueError: for a seed that the gates were not fitted with.
     """
     check_integer("seed", seed, 0, gates.trajectory.shape[1] - 1, "those that gates were fitted with")
-    own = axes is None
-    axes = style.new_figure(style.PAGE, 2.3).subplots(1, 3, sharey=True) if axes is None else axes
+    axes: Sequence[Axes] = style.new_figure(style.PAGE, 2.3).subplots(1, 3, sharey=True)
     kinds = gates.kind
     shown = np.ones(kinds.shape, bool) if heads is None else gates.ranking().grid.mask(heads)
     for phase, ax in enumerate(axes):
@@ -66,10 +63,7 @@ def trajectories(
     # One handle per kind: proxies that draw nothing.
     for kind in style.ROLES:
         axes[1].plot([], [], label=kind, **_line(kind))
-    if own:
-        axes[0].figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    else:
-        parts.add_legend(axes[1])
+    style.figure_of(axes).legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return axes
 
 
@@ -93,9 +87,9 @@ def taxonomy(found: Taxonomy, ax: Axes | None = None) -> Axes:
         low, mean, high = np.array([[found.shares[name][part, score] for name in names] for part in kinds])
         ax.bar(places, high - low, 0.16, bottom=low, color=color, alpha=0.3, linewidth=0)
         ax.plot(places, mean, linestyle="", marker=marker, color=color, label=score)
-    parts.turned_names(ax, map(style.safe_text, names))
+    guides.turned_names(ax, map(style.safe_text, names))
     ax.set(ylim=(-0.02, 1.02), ylabel="share of heads\n(always to any seed)")
-    return parts.add_legend(ax)
+    return guides.add_legend(ax)
 
 
 @style.styled
@@ -114,7 +108,7 @@ def score_ecdf(gates: HeadGates, ax: Axes | None = None) -> Axes:
     for score in SCORES:
         ax.plot(reached.index, reached[score], label=score, **_line(score))
     ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="score", ylabel="cumulative share of heads")
-    return parts.add_legend(ax)
+    return guides.add_legend(ax)
 
 
 @style.styled
@@ -131,12 +125,11 @@ def toggle_curves(curves: Sequence[ToggleCurve], ax: Axes | None = None) -> Axes
     ax = style.new_axes(height=2.6) if ax is None else ax
     ax.axhline(0, color="0.6", linewidth=0.8, linestyle=":")
     for curve in curves:
-        of_seeds = curve.difference
         look = {**_line(curve.by), "marker": style.ROLES[curve.by][1], "label": f"by {curve.by}"}
-        parts.band(ax, curve.n_heads, of_seeds.mean(axis=0), of_seeds.min(axis=0), of_seeds.max(axis=0), **look)
+        draw_sets(ax, curve.n_heads, curve.difference, **look)
     ax.locator_params(axis="y", nbins=5)  # as many at any height: their width moves the label
     ax.set(xlabel="heads shut or open, the rest at G⁺", ylabel="difference of log-probability\n(nats per token)")
-    return parts.add_legend(ax)
+    return guides.add_legend(ax)
 
 
 @style.styled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from functools import partial
 
 from matplotlib.figure import Figure
 
@@ -17,19 +17,8 @@ def shown_sharply() -> type[Figure]:
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is not None and getattr(shell, "display_formatter", None) is not None:
-        png = shell.display_formatter.formatters["image/png"]
-        png.for_type(SharpFigure, lambda figure: _sharp(figure, png))
+        from IPython.core.pylabtools import retina_figure
+
+        sharp = partial(retina_figure, base64=True, bbox_inches=None)
+        shell.display_formatter.formatters["image/png"].for_type(SharpFigure, sharp)
     return SharpFigure
-
-
-def _sharp(figure: Figure, png: Any) -> tuple[Any, dict[str, Any]] | None:
-    """The picture and its size in pixels of the screen, with the user's options; None where figures are no PNG."""
-    from IPython.core.pylabtools import retina_figure
-
-    try:
-        usual = png.lookup_by_type(Figure)
-    except KeyError:
-        return None
-    given = {name: value for name, value in getattr(usual, "keywords", {}).items() if name not in ("fmt", "base64")}
-    found: tuple[Any, dict[str, Any]] | None = retina_figure(figure, base64=True, **given)
-    return found

@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads.arguments import check_path
-from cs_heads.plot.looks import is_letter, marker_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +37,10 @@ COLORS = ("#AA4499", "#999933", "#44AA99", "#CC6677", "#332288", "#117733", "#88
 """Colors of lines and bars (methods, tasks, models, sets of heads); black is seen best on the first ones."""
 LINES = ("-", "--", "-.", ":")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
+MARKERS = "osD^vP*X<>dph"
+"""The shapes of markers, in order. Beyond the last, markers are letters."""
+# Without those that look like a shape or have a meaning on maps.
+_LETTERS = "ABCDEFGHJKLMNPQRTWYZ"
 RANDOM = "0.45"
 """The gray of random heads, in every picture."""
 ROLES = {
@@ -47,41 +50,44 @@ ROLES = {
 }
 """Color, marker and line of what heads do: in every picture blue facilitates and orange interferes; legible in gray."""
 
-STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
-    "legend.fontsize": SMALL,
-    "legend.title_fontsize": SMALL,
-    "legend.frameon": False,
-    "legend.handlelength": 1.6,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 4.5,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "figure.dpi": 130,
-    "savefig.dpi": 300,
-    "pdf.fonttype": 42,  # letters stay letters, embedded as TrueType: journals refuse type 3
-    "svg.fonttype": "path",  # no font is needed to show it
-    "svg.hashsalt": "cs-heads",  # the same picture is the same file
-}
+
+def marker_at(place: int) -> str:
+    r"""The marker of the first, second, ... line of a picture: a shape, then a letter, then twice a letter, ...
+
+    Args:
+        place: from 0.
+
+    >>> [marker_at(place) for place in (0, 12, 13, 33)]
+    ['o', 'h', '$\\mathbf{A}$', '$\\mathbf{AA}$']
+    """
+    if place < len(MARKERS):
+        return MARKERS[place]
+    times, letter = divmod(place - len(MARKERS), len(_LETTERS))
+    return rf"$\mathbf{{{_LETTERS[letter] * (times + 1)}}}$"
+
+
+def is_letter(marker: str) -> bool:
+    """Whether a marker is a letter, of which an edge would leave little."""
+    return marker.startswith("$")
 
 
 def line_look(number: int) -> dict[str, Any]:
     """Color, marker and line style of the first, second, ... line of a picture; they differ without colors too."""
     marker = marker_at(number)
-    return {
-        "color": COLORS[number % len(COLORS)],
-        "marker": marker,
-        "linestyle": LINES[number % len(LINES)],
-        **({"markeredgewidth": 0.2} if is_letter(marker) else {}),
-    }
+    look = {"color": COLORS[number % len(COLORS)], "marker": marker, "linestyle": LINES[number % len(LINES)]}
+    return look | ({"markeredgewidth": 0.2} if is_letter(marker) else {})
+
+
+def edged(width: float) -> list[Any]:
+    """Path effects: a white edge, with which what is drawn is seen on any color."""
+    from matplotlib.patheffects import withStroke
+
+    return [withStroke(linewidth=width, foreground="white")]
+
+
+def random_look() -> dict[str, Any]:
+    """The look of the line of random heads in every picture: dashed, and seen where it lies on another line."""
+    return {"color": RANDOM, "linestyle": "--", "linewidth": 1.5, "path_effects": edged(3.5), "zorder": 2.5}
 
 
 @cache
@@ -137,7 +143,7 @@ def safe_text(text: str, max_letters: int = 40) -> str:
 def _characters() -> frozenset[int]:
     from matplotlib.font_manager import findfont, get_font
 
-    return frozenset(get_font(findfont(STYLE["font.family"])).get_charmap())
+    return frozenset(get_font(findfont(settings()["font.family"][0])).get_charmap())
 
 
 # Figures
@@ -156,8 +162,16 @@ def offscreen() -> Iterator[None]:
         _OFFSCREEN.reset(token)
 
 
+@cache
+def settings() -> dict[Any, Any]:
+    """The letters, lines and sizes of all pictures, for ``matplotlib.rc_context``."""
+    from matplotlib import rc_params_from_file
+
+    return dict(rc_params_from_file(Path(__file__).with_name("cs-heads.mplstyle"), use_default_template=False))
+
+
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Run a drawing function with the letters, lines and sizes of ``STYLE``; the caller's settings stay."""
+    """Run a drawing function with the letters, lines and sizes of ``settings``; the caller's stay."""
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -169,7 +183,7 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
             # Jupyter's backend turns interactive when it is first loaded: in the context that would be undone at its
             # end, and all pictures after the first would stay hidden.
             plt.draw_if_interactive()
-        with mpl.rc_context(STYLE):
+        with mpl.rc_context(settings()):
             return draw(*args, **kwargs)
 
     return drawn

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from cs_heads import plot
 from cs_heads.analysis.atlas_result import Atlas
-from cs_heads.plot.atlas import SPLITS
+from cs_heads.plot.atlas import SPLITS, grid_of
 from cs_heads.plot.skills import UNIVERSAL, SkillLook, skill_looks
 from cs_heads.plot.style import letter_on
+from cs_heads.report import html
 from cs_heads.report.heads import interfering_note
-from cs_heads.report.parts import COST, Part, cells_of, facts_of, note_of, picture_of, render, section_of, table_of
 from cs_heads.units import Unit
+
+_ALONE = "In brackets: what the {} takes among others that are off, as a share of the score above chance."
+_LARGEST = 4
+"""Losses that are told of a head that is pointed at."""
+_NAMED = 3
+"""Skills that are named beside a note."""
+_NUMBER = re.compile(r"\d[\d,.]*\d|\d")
 
 
 def atlas_page(found: Atlas) -> str:
@@ -25,30 +33,36 @@ def atlas_page(found: Atlas) -> str:
     Args:
         found: the atlas.
     """
-    word = next(iter(found.rankings.values())).grid.word
-    model = found.provenance.get("model", {}).get("name", "a model")
-    return render(
-        f"Which {word}s of {model} serve which skill?",
-        f"Atlas of {model}",
-        word,
-        atlas=_answer(found, word),
-        notes=notes_of(found),
-        sections=[
-            _map(found, word),
-            _matrix(found, word),
-            _skills(found, word),
-            _universal(found, word),
-            _shared(found, word),
-            _tree(found, word),
-            *_left_out(found),
-        ],
-        cost=table_of(COST, [], _cost(found), 2),
-        provenance=_provenance(found),
-        command=found.command,
+    word, model = grid_of(found).word, found.provenance.get("model", {}).get("name", "a model")
+    left_out = list(found.left_out.items())
+    sections = [
+        ("Before you trust it", html.note_list(notes_of(found))),
+        ("Map", _map(found, word)),
+        ("What each skill loses", _matrix(found, word)),
+        ("Skills", _skills(found, word)),
+        (f"Universal {word}s", _universal(found, word)),
+        (f"Shared {word}s", _shared(found, word)),
+        ("Tree of skills", _tree(found, word)),
+        ("Left out", html.table("", ["skill", "why"], left_out, 2) if left_out else None),
+        ("Cost", html.cost(_cost(found))),
+        ("How to reproduce", html.reproduction(found.command)),
+        ("Provenance", _provenance(found)),
+    ]
+    verdicts = {proof.verdict for proof in found.proofs.values()}
+    kind = "localized" if any(proof.localized for proof in found.proofs.values()) else "not"
+    return html.render(
+        sections,
+        question=f"Which {word}s of {model} serve which skill?",
+        title=f"Atlas of {model}",
+        word=word,
+        about="",
+        kind="specific" if verdicts == {"specific"} else kind,
+        verdict=verdicts_of(found),
+        answer=_answer(found, word, verdicts),
     )
 
 
-def notes_of(found: Atlas) -> list[Part]:
+def notes_of(found: Atlas) -> dict[str, Sequence[str]]:
     """What a reader should know before trusting an atlas; what is said of several skills stands once.
 
     Notes that differ in their numbers alone are one, with those of each skill to be unfolded.
@@ -62,20 +76,15 @@ def notes_of(found: Atlas) -> list[Part]:
         for note in dict.fromkeys((*found.proofs[name].notes, *ranking.notes, *interfering_note(ranking))):
             if note not in found.notes:
                 said.setdefault(_NUMBER.sub("…", note), {})[name] = note
-    notes: list[Part] = list(map(note_of, found.notes))
+    notes: dict[str, Sequence[str]] = dict.fromkeys(found.notes, ())
     for alike, of_skills in said.items():
         n, different = len(of_skills), len({*of_skills.values()}) > 1
         every = n == len(found.skills)
         names = "every skill" if every else ", ".join(of_skills) if n <= _NAMED else f"{n} skills"
-        text = f"{names}: {alike if different else next(iter(of_skills.values()))}"
         folded = different or (n > _NAMED and not every)
-        notes.append(note_of(text, [f"{name}: {note}" for name, note in of_skills.items()] if folded else ()))
+        each = [f"{name}: {note}" for name, note in of_skills.items()] if folded else []
+        notes[f"{names}: {alike if different else next(iter(of_skills.values()))}"] = each
     return notes
-
-
-_NUMBER = re.compile(r"\d[\d,.]*\d|\d")
-_NAMED = 3
-"""Skills that are named beside a note."""
 
 
 def verdicts_of(found: Atlas) -> str:
@@ -99,66 +108,46 @@ def clusters_of(found: Atlas) -> str:
     return "; ".join(groups) or "none, each skill is alone"
 
 
-def _answer(found: Atlas, word: str) -> Part:
-    verdicts = {proof.verdict for proof in found.proofs.values()}
-    kind = "localized" if any(proof.localized for proof in found.proofs.values()) else "not"
+def _answer(found: Atlas, word: str, verdicts: Collection[str]) -> Markup:
     own, others = found.means()
-    return {
-        "verdict": verdicts_of(found),
-        "kind": "specific" if verdicts == {"specific"} else kind,
-        "meaning": f"With the {word}s of a skill off, on unseen examples the skill loses {own:.2f} of "
-        f"its score above chance on average, and the other skills {others:.2f}.",
-        "universal": list(map(_universal_mark, found.universal)),
-        "terms": {verdict: meaning for verdict, meaning in _VERDICTS.items() if verdict in verdicts},
-    }
+    meaning = (
+        f"With the {word}s of a skill off, on unseen examples the skill loses {own:.2f} of its score above chance on "
+        f"average, and the other skills {others:.2f}."
+    )
+    universal = f"Universal {word}s, which most skills need{'' if found.universal else ': none.'}"
+    marks = list(map(_universal_mark, found.universal))
+    return html.joined(
+        html.paragraphs(meaning, universal),
+        html.macro("chips", marks, f"universal {word}s") if marks else None,
+        html.macro("verdicts", verdicts),
+    )
 
 
-_VERDICTS = {
-    "specific": "the heads of the skill do more harm to it than random heads, and other skills lose little",
-    "template-bound": "as much harm, but the same skill in other words loses less than half",
-    "shared": "as much harm, but other skills lose more than a third of that on average, or one more than half",
-    "localized": "as much harm; whether other skills lose too is not certain",
-    "not localized": "no more harm than random heads for certain",
-    "baseline too low": "the intact model does not do the skill well enough to tell",
-}
-
-
-def _universal_mark(head: Unit) -> Part:
+def _universal_mark(head: Unit) -> html.Mark:
     """A universal head as on the map: a dark disc with a U."""
     from matplotlib.colors import to_hex
 
     return {"head": str(head), "letter": "U", "color": to_hex(UNIVERSAL), "ink": "white", "round": True}
 
 
-def _skill_mark(name: str, look: SkillLook) -> Part:
-    """A skill with the letter and the color that it has on the map."""
-    return {"head": name, "letter": look.letter, "color": look.color, "ink": letter_on(look.color)}
-
-
-def _shared_mark(head: Unit, looks: Sequence[SkillLook], n: int) -> Part:
+def _shared_mark(head: Unit, looks: Sequence[SkillLook], n: int) -> html.Mark:
     """A shared head as on the map: in the colors of its skills, with their number."""
     width = 100 / len(looks)
     bands = ", ".join(
         f"{look.color} {width * place:.0f}% {width * (place + 1):.0f}%" for place, look in enumerate(looks)
     )
-    return {
-        "head": str(head),
-        "letter": str(n),
-        "color": f"linear-gradient(90deg, {bands})",
-        "ink": "black",
-        "edged": True,
-    }
+    color = f"linear-gradient(90deg, {bands})"
+    return {"head": str(head), "letter": str(n), "color": color, "ink": "black", "edged": True}
 
 
 def _told(found: Atlas) -> dict[str, str]:
     """What is told of each head that a reader points at: what it takes from skills, the largest first."""
-    grid = next(iter(found.rankings.values())).grid
     first: dict[Unit, list[str]] = {}
     for name, heads in found.heads.items():
         for rank, head in enumerate(heads, start=1):
             first.setdefault(head, []).append(f"number {rank} of {name}")
     universal, told = set(found.universal), {}
-    for head in grid:
+    for head in grid_of(found):
         losses = found.losses[:, head.layer, head.index]
         largest = [place for place in np.argsort(-losses, kind="stable")[:_LARGEST] if losses[place] > 0]
         lines = [*first.get(head, []), *(["universal"] if head in universal else [])]
@@ -167,23 +156,18 @@ def _told(found: Atlas) -> dict[str, str]:
     return told
 
 
-_LARGEST = 4
-"""Losses that are told of a head that is pointed at."""
-
-
-def _map(found: Atlas, word: str) -> Part:
+def _map(found: Atlas, word: str) -> Markup:
     told = "; ".join(f"{name}: {' '.join(map(str, heads))}" for name, heads in found.heads.items())
     caption = (
         f"Color: the skill that loses most to a {word}, among others that are off, beyond the mean of the skills. With "
         f"a letter: the {word}s of each skill, which are proved below. U: universal"
         f"{'; some are among these' if _kept(found) else ''}."
     )
-    grid = next(iter(found.rankings.values())).grid
-    alt, cells = f"The {word}s of each skill: {told}.", cells_of(grid, _told(found))
-    return section_of("Map", picture=picture_of(plot.atlas(found), alt, caption, cells))
+    alt = f"The {word}s of each skill: {told}."
+    return html.pictures(html.picture(plot.atlas(found), alt, caption, grid_of(found), _told(found)))
 
 
-def _matrix(found: Atlas, word: str) -> Part:
+def _matrix(found: Atlas, word: str) -> Markup:
     matrix = found.matrix()
     told = "; ".join(f"{name}: {_share(matrix.loc[name, name])}" for name in found.skills)
     caption = (
@@ -192,54 +176,36 @@ def _matrix(found: Atlas, word: str) -> Part:
     )
     if matrix.isna().to_numpy().any():
         caption += " White: nothing is above chance for certain that could be lost."
-    drawn = plot.skill_matrix(found)
-    return section_of("What each skill loses", picture=picture_of(drawn, f"Own losses: {told}.", caption))
+    return html.pictures(html.picture(plot.skill_matrix(found), f"Own losses: {told}.", caption))
 
 
-_COLUMNS = {
-    "frequency": "in how many of the resamples of the search these are, on average",
-    "own loss": "share of its score above guessing that the skill loses: 1 is all of it",
-    "others' mean": "what the other skills lose, on average",
-}
-
-
-def _skills(found: Atlas, word: str) -> Part:
+def _skills(found: Atlas, word: str) -> Markup:
     rows: list[list[Any]] = []
     looks = skill_looks(found.skills, found.linkage())
     for row in found.to_frame().to_dict("records"):
-        worst = row["loses most"] if row["loss of that"] > 0 else None
+        name, look = row["skill"], looks[row["skill"]]
+        mark = {"head": name, "letter": look.letter, "color": look.color, "ink": letter_on(look.color)}
+        worst = f"{row['loses most']} ({_share(row['loss of that'])})" if row["loss of that"] > 0 else "–"
         numbers = (row["own loss"], row["others' mean loss"], row["random"], row["frequency"])
-        rows.append(
-            [
-                _skill_mark(row["skill"], looks[row["skill"]]),
-                row["heads"],
-                row["verdict"],
-                "–" if worst is None else f"{worst} ({_share(row['loss of that'])})",
-                *map(_share, numbers),
-            ]
-        )
-    columns = ["skill", f"{word}s", "verdict", "other that loses most", "own loss", "others' mean"]
-    columns += [f"random {word}s", "frequency"]
+        rows.append([mark, row["heads"], row["verdict"], worst, *map(_share, numbers)])
+    columns = ["skill", f"{word}s", "verdict", "other that loses most"]
+    columns += ["own loss", "others' mean", f"random {word}s", "frequency"]
     caption = (
         f"Losses on unseen examples with the {word}s of each skill off, as shares of the score above chance; random "
         f"{word}s are of the same layers."
     )
-    return section_of(
-        "Skills",
-        table=table_of(
-            caption,
-            columns,
-            rows,
-            4,
-            _COLUMNS | {f"random {word}s": f"loss of the skill with {found.k} random {word}s of the same layers off"},
-        ),
-    )
+    terms = {
+        "frequency": "in how many of the resamples of the search these are, on average",
+        "own loss": "share of its score above guessing that the skill loses: 1 is all of it",
+        "others' mean": "what the other skills lose, on average",
+        f"random {word}s": f"loss of the skill with {found.k} random {word}s of the same layers off",
+    }
+    return html.table(caption, columns, rows, 4, terms)
 
 
-def _universal(found: Atlas, word: str) -> Part:
-    title = f"Universal {word}s"
+def _universal(found: Atlas, word: str) -> Markup:
     if not found.universal:
-        return section_of(title, f"No {word} is one that most skills need.")
+        return html.paragraphs(f"No {word} is one that most skills need.")
     rows = []
     for head in found.universal:
         losses = found.losses[:, head.layer, head.index]
@@ -251,7 +217,7 @@ def _universal(found: Atlas, word: str) -> Part:
         f"{_kept(found) or 'They are of no skill in particular.'}"
     )
     columns = [word, "skill that loses least", "skill that loses most", "mean loss"]
-    return section_of(title, text, table=table_of(_ALONE.format(word), columns, rows, 3))
+    return html.joined(html.paragraphs(text), html.table(_ALONE.format(word), columns, rows, 3))
 
 
 def _kept(found: Atlas) -> str:
@@ -261,32 +227,21 @@ def _kept(found: Atlas) -> str:
     return f"Among those of a skill are {told}." if told else ""
 
 
-def _shared(found: Atlas, word: str) -> Part:
-    title = f"Shared {word}s"
+def _shared(found: Atlas, word: str) -> Markup:
     if not found.shared:
-        return section_of(title, f"No {word} serves several skills and not most.")
-    places = {name: place for place, name in enumerate(found.skills)}
-    looks = skill_looks(found.skills, found.linkage())
-    rows = []
+        return html.paragraphs(f"No {word} serves several skills and not most.")
+    looks, rows = skill_looks(found.skills, found.linkage()), []
     for head, names in found.shared.items():
-        losses = {name: found.losses[places[name], head.layer, head.index] for name in names}
+        losses = {name: found.losses[found.skills.index(name), head.layer, head.index] for name in names}
         order = sorted(names, key=lambda name: -losses[name])
         kept = [looks[name] for name in looks if name in order[:SPLITS]]
-        rows.append(
-            [
-                _shared_mark(head, kept, len(names)),
-                ", ".join(f"{name} ({_share(losses[name])})" for name in order),
-                len(names),
-            ]
-        )
+        told = ", ".join(f"{name} ({_share(losses[name])})" for name in order)
+        rows.append([_shared_mark(head, kept, len(names)), told, len(names)])
     text = f"These {word}s serve two skills or more, but not most."
-    return section_of(title, text, table=table_of(_ALONE.format(word), [word, "skills", "number"], rows, 2))
+    return html.joined(html.paragraphs(text), html.table(_ALONE.format(word), [word, "skills", "number"], rows, 2))
 
 
-_ALONE = "In brackets: what the {} takes among others that are off, as a share of the score above chance."
-
-
-def _tree(found: Atlas, word: str) -> Part:
+def _tree(found: Atlas, word: str) -> Markup:
     kin = {frozenset((name, other)) for name, others in found.kin.items() for other in others}
     told = ", ".join(" and ".join(sorted(pair)) for pair in sorted(kin, key=sorted))
     text = f"Skills that need the same {word}s join early. Clusters: {clusters_of(found)}."
@@ -296,13 +251,8 @@ def _tree(found: Atlas, word: str) -> Part:
         f"Distance: 1 less the cosine of what the {word}s of any skill take from each beyond the mean; 1: apart. "
         f"A {word} that most skills need brings none together."
     )
-    picture = picture_of(plot.skill_tree(found), f"Tree of skills. Clusters: {clusters_of(found)}.", caption)
-    return section_of("Tree of skills", text, picture)
-
-
-def _left_out(found: Atlas) -> Iterable[Part]:
-    if found.left_out:
-        yield section_of("Left out", table=table_of("", ["skill", "why"], map(list, found.left_out.items()), 2))
+    picture = html.picture(plot.skill_tree(found), f"Tree of skills. Clusters: {clusters_of(found)}.", caption)
+    return html.joined(html.paragraphs(text), html.pictures(picture))
 
 
 def _cost(found: Atlas) -> list[tuple[str, str]]:
@@ -313,15 +263,15 @@ def _cost(found: Atlas) -> list[tuple[str, str]]:
     return [*lines, ("in all", f"{spent(found.spent)}{took}")]
 
 
-def _provenance(found: Atlas) -> list[tuple[str, list[tuple[str, str]]]]:
+def _provenance(found: Atlas) -> Markup:
     """Of the atlas, and a line of each skill."""
     # The task is that of the first experiment, and skills have lines of their own.
     known = {key: value for key, value in found.provenance.items() if key not in ("task", "tasks", "kin")}
-    skills = [
-        (name, f"{task['kind']}, {task['n_examples']} finding examples, identity {task['identity']}")
+    skills = {
+        name: f"{task['kind']}, {task['n_examples']} finding examples, identity {task['identity']}"
         for name, task in found.provenance.get("tasks", {}).items()
-    ]
-    return [("the atlas", facts_of(known)), *([("the skills", skills)] if skills else [])]
+    }
+    return html.provenance({"the atlas": known, "the skills": skills})
 
 
 def _share(value: Any) -> str:

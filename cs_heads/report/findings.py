@@ -18,12 +18,10 @@ from cs_heads.files import read_json
 from cs_heads.lens import check_weights
 from cs_heads.lens.model import without_place
 from cs_heads.ranking import HeadRanking
-from cs_heads.record import Proportion, read_as
+from cs_heads.record import read_as
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    pass
 
 ATLAS = "atlas.json"
 ATTENTION = "attention.json"
@@ -31,35 +29,8 @@ RESULT = "result.json"
 COMPARISON = "comparison.json"
 CURVE = "curve.json"
 
-# Of a result, beside its proof.
-_TOLD = {
-    **dict.fromkeys(("model", "task", "method", "command"), str),
-    **dict.fromkeys(("heads", "passengers", "shared", "interfering"), tuple[Any, ...]),
-    "notes": tuple[str, ...],
-    "prepend_bos": bool,
-    "baseline": Proportion,
-    "spent": int,
-}
-
 BROKEN = (KeyError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError, OSError)
 """Errors of reading a file that does not hold what was written there."""
-
-
-@dataclass(frozen=True, eq=False)
-class Section:
-    """A further part of a report.
-
-    Attributes:
-        title: its heading.
-        text: a sentence or two.
-        picture: axes or a figure.
-        frame: a table.
-    """
-
-    title: str
-    text: str = ""
-    picture: Axes | Figure | None = None
-    frame: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,57 +39,62 @@ class Findings:
 
     Attributes:
         ranking: the heads.
-        proof: of a confirmation, ``Confirmation.to_dict()``.
+        proof: what ``cs.confirm`` said of them.
         comparison: of methods.
         attention: of the heads on a few prompts.
         curve: the score by number of heads off.
         seconds: what finding (``find``) and confirming (``confirm``) took.
-        sections: further parts of the report.
         command: the shell line that made it, or several, each on a line.
         k: number of heads shown.
-        notes: what a reader should know before trusting it.
 
     Raises:
         ValueError: where parts are of different models or tasks, as far as they say, or both are missing.
     """
 
     ranking: HeadRanking | None = None
-    proof: dict[str, Any] | None = None
+    proof: Confirmation | None = None
     comparison: Comparison | None = None
     attention: HeadAttention | None = None
     curve: SparsityCurve | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
-    sections: tuple[Section, ...] = ()
     command: str = ""
     k: int = 5
-    notes: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
         if self.ranking is None and self.comparison is None:
             raise ValueError("ranking or comparison must be given: a report needs one of them")
-        parts = [None if self.ranking is None else self.ranking.provenance, (self.proof or {}).get("provenance")]
-        parts += [None if part is None else part.provenance for part in (self.curve, self.comparison, self.attention)]
-        check_same(*(part for part in parts if part))
-        if self.ranking is not None:
-            for head in (self.proof or {}).get("heads", ()):
+        parts = (self.ranking, self.proof, self.curve, self.comparison, self.attention)
+        check_same(*(part.provenance for part in parts if part is not None and part.provenance))
+        if self.ranking is not None and self.proof is not None:
+            for head in self.proof.heads:
                 self.ranking.grid.resolve(head)
 
     @property
-    def provenance(self) -> dict[str, Any]:
-        """Of the ranking, else of the comparison."""
-        if self.ranking is not None:
-            return self.ranking.provenance
-        return self.comparison.provenance if self.comparison is not None else {}
+    def origins(self) -> dict[str, dict[str, Any]]:
+        """The provenance of each part that a report names, by its name there."""
+        parts = {"the ranking": self.ranking, "the proof": self.proof, "the comparison": self.comparison}
+        return {name: part.provenance for name, part in parts.items() if part is not None}
 
     @property
     def task(self) -> str:
         """The task's name, as far as it is known."""
-        return str(self.provenance.get("task", {}).get("name", "a task"))
+        return self._name("task")
 
     @property
     def model(self) -> str:
         """The model's name, as far as it is known."""
-        return str(self.provenance.get("model", {}).get("name", "a model"))
+        return self._name("model")
+
+    @property
+    def word(self) -> str:
+        """What the units are called."""
+        compared = () if self.comparison is None else self.comparison.methods.values()
+        return next(one.grid.word for one in (self.ranking, *(one.ranking for one in compared)) if one is not None)
+
+    def _name(self, what: str) -> str:
+        origins = self.origins
+        known = origins.get("the ranking", origins.get("the comparison", {}))
+        return str(known.get(what, {}).get("name", f"a {what}"))
 
     @classmethod
     def load(cls, folder: str | Path) -> Findings:
@@ -126,24 +102,27 @@ class Findings:
         folder = check_path("folder", folder)
         result, compared, curve = (_read(folder / name) for name in (RESULT, COMPARISON, CURVE))
         if result is None and compared is None:
-            raise ValueError(_no_findings(folder))
+            missing = f"folder {str(folder)!r} has no {RESULT} or {COMPARISON}, and no {ATLAS}"
+            raise ValueError(f"{missing}: give what find, compare or atlas wrote with --out, or a study of reproduce")
+        told = result or {}
+
+        def of_result(name: str, hint: Any) -> Any:
+            return read_as(f"{name} of {str(folder / RESULT)!r}", told.get(name), hint)
+
         try:
             comparison = None if compared is None else _comparison(folder, compared)
-            told = result or {}
-            for name, hint in _TOLD.items():
-                if told.get(name) is not None:
-                    read_as(f"{name} of {str(folder / RESULT)!r}", told[name], hint)
-            proof = read_as(f"confirm of {str(folder / RESULT)!r}", told.get("confirm"), Confirmation | None)
+            proof, heads = of_result("confirm", Confirmation | None), of_result("heads", tuple[Any, ...] | None)
+            commands = (of_result("command", str | None), (compared or {}).get("command"))
             attention = folder / ATTENTION
             return cls(
                 ranking=None if result is None else HeadRanking.load(folder / "ranking.json"),
-                proof=None if proof is None else proof.to_dict(),
+                proof=proof,
                 comparison=comparison,
                 attention=HeadAttention.load(attention) if attention.is_file() else None,
                 curve=read_as(f"path {str(folder / CURVE)!r}", curve, SparsityCurve | None),
-                seconds=read_as(f"seconds of {str(folder / RESULT)!r}", told.get("seconds") or {}, dict[str, float]),
-                command="\n".join(each["command"] for each in (result, compared) if each and each.get("command")),
-                k=len((told if "heads" in told else told["confirm"])["heads"]) if comparison is None else comparison.k,
+                seconds=of_result("seconds", dict[str, float] | None) or {},
+                command="\n".join(filter(None, commands)),
+                k=comparison.k if comparison is not None else len(told["confirm"]["heads"] if heads is None else heads),
             )
         except BROKEN as error:
             raise broken_folder(folder, error) from error
@@ -225,17 +204,6 @@ def check_folder(folder: Path, name: str, origin: Mapping[str, Any]) -> None:
         raise broken_folder(folder, error) from error
     except ValueError as error:
         raise ValueError(f"out {str(folder)!r} has a {name} already: {error}") from error
-
-
-def _no_findings(folder: Path) -> str:
-    studies, index = sorted(path.parent for path in folder.glob(f"study/*/{RESULT}")), folder / "index.md"
-    if studies or index.is_file():
-        several = f"; a report is of one set of heads: {', '.join(map(str, studies))}" if studies else ""
-        return f"folder {str(folder)!r} is that of cs-heads reproduce, whose page is {index}{several}"
-    return (
-        f"folder {str(folder)!r} has no {RESULT} or {COMPARISON}, and no {ATLAS}: give the folder that cs-heads "
-        "find --out, compare --out or atlas --out wrote"
-    )
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from markupsafe import Markup
 
+from cs_heads import plot
+from cs_heads.plot.head_map import heads_caption
 from cs_heads.ranking import TERMS, HeadRanking
-from cs_heads.report.parts import Part, interval_of, mark_of, table_of
+from cs_heads.report import html
 from cs_heads.units import Unit
+
+_COLUMNS = ("rank", "importance", "interval", "z", "claimed", "frequency", "controls")
 
 
 def shown_heads(ranking: HeadRanking, k: int) -> list[Unit]:
@@ -14,10 +18,14 @@ def shown_heads(ranking: HeadRanking, k: int) -> list[Unit]:
     return [*ranking.order[:k], *ranking.claimed_beyond(k)]
 
 
-def chip_of(ranking: HeadRanking, head: Unit) -> Part:
-    """A head with its mark, what it takes, and whether it is claimed."""
-    more = {"importance": ranking.importance[head.layer, head.index], "claimed": head in ranking.claims}
-    return {**mark_of(head), **more}
+def head_chips(ranking: HeadRanking, k: int) -> Markup:
+    """The heads with their marks, what each takes, and whether it is claimed."""
+    heads = [
+        html.mark(head) | {"importance": ranking.importance[head.layer, head.index], "claimed": head in ranking.claims}
+        for head in shown_heads(ranking, k)
+    ]
+    terms = {"number": f"importance ({_loss_of(ranking)})"} | ({"✓": TERMS["claimed"]} if ranking.claims else {})
+    return html.joined(html.macro("chips", heads, "the heads found, in order"), html.macro("defined", terms))
 
 
 def interfering_note(ranking: HeadRanking) -> tuple[str, ...]:
@@ -28,14 +36,28 @@ def interfering_note(ranking: HeadRanking) -> tuple[str, ...]:
     return (f"interfering: the task gains without {gains}, as the search saw it; how much, unseen examples must say",)
 
 
-def _terms(ranking: HeadRanking) -> dict[str, str]:
-    """What is told of a head, each by its name: what the words mean for this ranking."""
-    return {
-        "importance": f"{_loss_of(ranking)}; positive: the task does worse without the head",
-        **{name: TERMS[name] for name in ("interval", "z", "controls")},
-        "claimed": f"✓ {TERMS['claimed']}",
-        "frequency": TERMS["frequency"],
-    }
+def heads_table(ranking: HeadRanking, k: int) -> Markup:
+    """The first heads, and others that are claimed, with what else is known of each."""
+    facts = _facts(ranking)
+    rows = [[html.mark(head), *facts[str(head)].values()] for head in shown_heads(ranking, k)]
+    terms = {**TERMS, "claimed": f"✓ {TERMS['claimed']}"}
+    terms["importance"] = f"{_loss_of(ranking)}; positive: the task does worse without the head"
+    others = ", and others that are claimed" if ranking.claimed_beyond(k) else ""
+    return html.table(f"The first heads{others}.", ["head", *next(iter(facts.values()))], rows, 1, terms)
+
+
+def head_map(ranking: HeadRanking, k: int, alt: str, caption: str = "", verdict: str | None = None) -> Markup:
+    """The map of all heads, whose squares tell a reader who points at them what is known of each."""
+    shared, told = set(map(str, ranking.shared)), {}
+    interfering = set(map(str, ranking.interfering))
+    for name, facts in _facts(ranking).items():
+        known = {key: "yes" if value == "✓" else value for key, value in facts.items() if value not in ("", "–")}
+        lines = [name, *(f"{key} {value}" for key, value in known.items())]
+        lines += ["shared: controls need it too"] if name in shared else []
+        lines += ["interfering: the task gains without it"] if name in interfering else []
+        told[name] = "\n".join(lines)
+    drawn = plot.heads(ranking, k, verdict=verdict)
+    return html.picture(drawn, alt, caption or heads_caption(ranking, k), ranking.grid, told)
 
 
 def _loss_of(ranking: HeadRanking) -> str:
@@ -44,45 +66,13 @@ def _loss_of(ranking: HeadRanking) -> str:
     return f"{ranking.unit} with the head off, of 1 at most" if lost else f"in {ranking.unit}"
 
 
-def chip_terms(ranking: HeadRanking) -> dict[str, str]:
-    """What stands beside the name of a head at the top of the page."""
-    terms = {"number": f"importance ({_loss_of(ranking)})"}
-    return terms | ({"✓": _terms(ranking)["claimed"].removeprefix("✓ ")} if ranking.claims else {})
-
-
 def _facts(ranking: HeadRanking) -> dict[str, dict[str, str]]:
     """What is known of each head by its name, in order, as texts."""
+    forms = {"rank": "{}", "importance": "{:+.3f}", "z": "{:.1f}", "frequency": "{:.2f}", "controls": "{:+.3f}"}
     facts: dict[str, dict[str, str]] = {}
-    frame: Any = ranking.to_frame()
-    for row in frame.itertuples():
-        known = {"rank": str(row.rank), "importance": f"{row.importance:+.3f}"}
-        known |= {"interval": interval_of(row.low, row.high)} if hasattr(row, "low") else {}
-        known |= {"z": f"{row.z:.1f}", "claimed": "✓" if row.claimed else ""} if hasattr(row, "z") else {}
-        known |= {"frequency": f"{row.frequency:.2f}"} if hasattr(row, "frequency") else {}
-        known |= {"controls": f"{row.controls:+.3f}"} if hasattr(row, "controls") else {}
-        facts[row.head] = known
+    for row in ranking.to_frame().to_dict("records"):
+        known = {name: form.format(row[name]) for name, form in forms.items() if name in row}
+        known |= {"interval": html.interval(row["low"], row["high"])} if "low" in row else {}
+        known |= {"claimed": "✓" if row["claimed"] else ""} if "z" in row else {}
+        facts[row["head"]] = {name: known[name] for name in _COLUMNS if name in known}
     return facts
-
-
-def heads_table(ranking: HeadRanking, k: int) -> Part:
-    """The first heads, and others that are claimed, with what else is known of each."""
-    facts = _facts(ranking)
-    rows = []
-    for head in shown_heads(ranking, k):
-        rows.append([mark_of(head), *facts[str(head)].values()])
-    others = ", and others that are claimed" if ranking.claimed_beyond(k) else ""
-    columns = ["head", *next(iter(facts.values()))]
-    return table_of(f"The first heads{others}.", columns, rows, 1, _terms(ranking))
-
-
-def told_of(ranking: HeadRanking) -> dict[str, str]:
-    """What is told of each head of a map that a reader points at."""
-    shared = set(ranking.shared)
-    told = {}
-    for name, facts in _facts(ranking).items():
-        known = {key: value for key, value in facts.items() if value not in ("", "–")}
-        lines = [f"{key} {'yes' if value == '✓' else value}" for key, value in known.items()]
-        lines += ["shared: controls need it too"] if Unit.parse(name) in shared else []
-        lines += ["interfering: the task gains without it"] if Unit.parse(name) in ranking.interfering else []
-        told[name] = "\n".join([name, *lines])
-    return told

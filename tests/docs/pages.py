@@ -9,21 +9,8 @@ SITE = sorted((ROOT / "docs").rglob("*.md"))
 HISTORY = ROOT / "CHANGELOG.md"
 """Names that were are written there."""
 
-PAGES = [
-    README,
-    *SITE,
-    *(
-        ROOT / name
-        for name in (
-            "benchmarks/README.md",
-            "benchmarks/real/README.md",
-            "CONTRIBUTING.md",
-            "SECURITY.md",
-            "cs_heads/demo/MODEL_CARD.md",
-        )
-    ),
-    HISTORY,
-]
+_OTHERS = ("benchmarks/README.md", "benchmarks/real/README.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = [README, *SITE, *(ROOT / name for name in _OTHERS), ROOT / "cs_heads" / "demo" / "MODEL_CARD.md", HISTORY]
 
 
 def named(page: Path) -> str:
@@ -47,12 +34,6 @@ def commands(text: str) -> list[str]:
 def programs(text: str) -> list[str]:
     """Commands that run a script of the benchmarks, each on one line, wherever they stand."""
     return re.findall(r"python (benchmarks/[^`\n]*)", re.sub(r"\\\n\s*", "", text))
-
-
-def sections(text: str) -> dict[str, str]:
-    """What stands under each heading of the second level, by the anchor of it; what comes before has none."""
-    before, *others = re.split(r"^## ", text, flags=re.MULTILINE)
-    return {"": before, **{anchor_of(part.partition("\n")[0]): part for part in others}}
 
 
 def anchor_of(title: str) -> str:

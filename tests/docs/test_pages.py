@@ -4,7 +4,6 @@ import ast
 import re
 import shlex
 from fnmatch import fnmatch
-from importlib import util
 
 import pytest
 from sybil import Document
@@ -24,11 +23,9 @@ from tests.docs.pages import (
     named,
     programs,
     prose,
-    sections,
     text_of,
     words,
 )
-from tests.waiting import run_program
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 START = ROOT / "docs" / "start.md"
@@ -41,37 +38,6 @@ def anchors(page):
     """What a link to a heading of this page may say."""
     titles = re.findall(r"^#+ (.*)$", text_of(page), flags=re.MULTILINE)
     return {anchor_of(title) for title in titles}
-
-
-def test_sentences_are_told_apart():
-    text = """
-# A title
-
-One. `two` follows (*three.*) Four:
-
-- five, which
-  goes on
-
-1. Six ([seven](there.md)). 8 nine? No.
-
-    code here.
-
-| a. | B. |
-
-```bash
-nothing.
-```
-"""
-    assert prose(text) == [
-        "One.",
-        "two follows (three.",
-        "Four:",
-        "five, which goes on",
-        "Six (seven).",
-        "8 nine?",
-        "No.",
-    ]
-    assert words("a · b, c — d") == 4
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != HISTORY], ids=named)
@@ -100,20 +66,6 @@ def test_there_are_commands_and_each_is_understood():
         assert callable(options.run), command
 
 
-def test_commands_of_two_kinds_write_to_folders_of_their_own():
-    given = "\n".join(command for page in PAGES for command in commands(text_of(page)))
-    folders = set(re.findall(r"cs-heads (\w+) .*--out (\S+)", given))
-    assert {"find", "compare", "atlas", "reproduce"} <= {kind for kind, _ in folders}
-    assert len({folder for _, folder in folders}) == len(folders)
-
-
-def test_programs_that_pages_name_are_there():
-    given = {name for page in PAGES for name in re.findall(r"python (\w+/\w+\.py)", text_of(page))}
-    assert len(given) >= 10
-    for name in sorted(given):
-        assert (ROOT / name).is_file(), name
-
-
 def options_of(script):
     """Every option that a program declares."""
     calls = [node for node in ast.walk(ast.parse(text_of(script))) if isinstance(node, ast.Call)]
@@ -130,28 +82,6 @@ def test_options_of_programs_that_pages_give_are_theirs():
     ]
     assert len({script for _, script, _ in asked}) >= 8
     assert [(page, script, o) for page, script, o in sorted(asked) if o not in options_of(ROOT / script)] == []
-
-
-MEASURED = [page for page in SITE if page.parent.name == "benchmarks" and page.name != "index.md"]
-RUNS = re.compile(r"^ {4}(?:python benchmarks/|cs-heads )", flags=re.MULTILINE)
-
-
-def has_command(page, anchor):
-    """Whether a command to run stands in a section of a page."""
-    return bool(RUNS.search(sections(text_of(page)).get(anchor, "")))
-
-
-@pytest.mark.parametrize("page", MEASURED, ids=named)
-def test_every_section_with_a_table_has_its_command_or_a_link_to_it(page):
-    without = []
-    for anchor, text in sections(text_of(page)).items():
-        links = [link.partition("#") for link in re.findall(r"\]\(([\w./-]*#[\w-]+)\)", text)]
-        there = [(page.parent / file if file else page, to) for file, _, to in links]
-        if re.search(r"^\|", text, flags=re.MULTILINE) and not any(
-            has_command(*each) for each in [(page, anchor), *there] if each[0] in MEASURED
-        ):
-            without.append(anchor or "the first section")
-    assert without == [], "tables without the command that makes them"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != HISTORY], ids=named)
@@ -214,26 +144,6 @@ def test_every_file_measured_on_a_real_model_has_the_script_that_makes_it():
     files = {each.relative_to(folder).as_posix() for each in folder.rglob("*.*") if each.is_file()} - {"README.md"}
     assert {name for name in files if not any(fnmatch(name, pattern) for pattern in made)} == set()
     assert {pattern for pattern in made if not any(fnmatch(name, pattern) for name in files)} == set()
-
-
-def test_the_site_takes_files_alone_from_outside_its_folder(tmp_path, monkeypatch):
-    """A folder may be named as a file is, with a dot."""
-    spec = util.spec_from_file_location("files", ROOT / "docs" / "_hooks" / "files.py")
-    files = util.module_from_spec(spec)
-    spec.loader.exec_module(files)
-    (tmp_path / "benchmarks" / "real" / "model-2.5").mkdir(parents=True)
-    (tmp_path / "benchmarks" / "real" / "model-2.5" / "heads.csv").touch()
-    monkeypatch.setattr(files, "ROOT", tmp_path)
-    found = {file for file in files.outside() if file not in files.PAGES}
-    assert found == {"benchmarks/real/model-2.5/heads.csv"}
-
-
-def test_what_every_change_must_pass_builds_the_site_once():
-    planned = run_program(["make", "--dry-run", "--always-make", "test"], cwd=ROOT).stdout.splitlines()
-    built = [i for i, line in enumerate(planned) if "-m mkdocs build --strict" in line]
-    installed = [i for i, line in enumerate(planned) if re.search(r"-e '\.\[.*docs.*\]'", line)]
-    assert len(built) == len(installed) == 1
-    assert installed < built
 
 
 def test_what_is_cited_is_this_version():

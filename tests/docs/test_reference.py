@@ -75,13 +75,6 @@ def test_every_public_name_of_a_package_has_an_entry(package):
     assert set(getattr(module, "__all__", exported)) == set(exported)
 
 
-def test_names_of_a_stub_are_read_without_importing():
-    names = reference.exported("cs_heads")
-    assert names["find_heads"] == "cs_heads.methods.find.find_heads"
-    assert set(names) == set(cs.__all__)
-    assert reference.exported("cs_heads.simulate")["World"] == "cs_heads.simulate.world.World"
-
-
 def test_the_page_of_the_command_line_has_every_command_and_every_option():
     page = reference.on_page_markdown(text_of(ROOT / "docs" / "command-line.md"))
     commands = re.findall(r"^## cs-heads (\w+)$", page, flags=re.MULTILINE)

@@ -56,3 +56,17 @@ def overlapping(figure: Figure) -> list[tuple[str, str]]:
             if wide > 0 and high > 0 and wide * high > 0.2 * min(box.width * box.height, second.width * second.height):
                 pairs.append((name, other))
     return pairs
+
+
+def unread(figure: Figure) -> dict[str, list]:
+    """What a reader would stumble over, by kind; nothing where all is well."""
+    turned = {text.get_text() for text in figure.findobj(Text) if text.get_rotation() % 90}
+    found = {
+        "clipped": clipped(figure),
+        "without letters": without_letters(figure),
+        # The boxes of labels that are turned overlap where the letters do not.
+        "overlapping": [pair for pair in overlapping(figure) if not {*pair} <= turned],
+        "small": [smallest(figure)] if smallest(figure) < 7 else [],
+        "high": [figure.get_size_inches()[1]] if figure.get_size_inches()[1] > 9.2 else [],
+    }
+    return {kind: texts for kind, texts in found.items() if texts}

@@ -50,13 +50,13 @@ def made_ranking(task="capitals", model="tiny") -> HeadRanking:
     )
 
 
-def made_proof(verdict="localized", control="code") -> dict:
+def made_proof(verdict="localized", control="code") -> Confirmation:
     own = TaskDrop("capitals", 100, 0.0, 1.0, 0.04, (0.92, 0.99))
     other = TaskDrop(control, 100, 0.0, 0.97, 0.9, (0.01, 0.13), too_low="it guesses")
     reasons = ("on 100 unseen examples the score falls from 1.000 to 0.040", "p = 0.0001 (below 0.01)")
     heads = (Head(0, 1), Head(1, 2))
     beside = 0.01, (0.0, 0.02), 0.004, 0.0001, 0
-    return Confirmation(heads, own, *beside, verdict, reasons, (other,), spent=1200).to_dict()
+    return Confirmation(heads, own, *beside, verdict, reasons, (other,), spent=1200)
 
 
 def made_drops(drops) -> tuple[TaskDrop, ...]:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from cs_heads import plot
 from cs_heads.analysis.columns import Column
@@ -22,13 +21,13 @@ from cs_heads.analysis.overlap import head_overlap
 from cs_heads.analysis.scale_study import Study, scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import universal_heads
-from cs_heads.plot.looks import head_look
+from cs_heads.plot.head_markers import head_look
 from cs_heads.plot.style import COLUMN, PAGE
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
 from tests.analysis.test_gating import made_gates
 from tests.methods.planted import Planted
-from tests.plot.looking import clipped, overlapping, smallest, without_letters
+from tests.plot.looking import clipped, overlapping, unread
 
 GRID = HeadGrid(4, 4)
 A, B = Head(0, 1), Head(2, 2)
@@ -45,11 +44,6 @@ def columns():
 def drops():
     sets = {"sums": [A], "a task of a rather long name": [B, A]}
     return measure_drops(columns(), sets, {name: name for name in sets})
-
-
-@pytest.fixture(scope="module")
-def curve():
-    return measure_sparsity(columns(), [A, B])
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +157,8 @@ ALL = [
     (plot.specificity, "drops", {}),
     (plot.radar, "drops", {}),
     (plot.drop_matrix, "drops", {}),
-    (plot.sparsity, "curve", {}),
+    (plot.sparsity, lambda: measure_sparsity(columns(), [A, B]), {}),
+    (plot.faithfulness, "faithful", {}),
     (plot.overlap, "overlap", {}),
     (plot.overlap, "overlap", {"value": "groups"}),
     (plot.universal, "universal", {}),
@@ -176,19 +171,6 @@ ALL = [
     (plot.toggle_curves, "toggles", {}),
     (plot.contrasts, "contrasts", {}),
 ]
-
-
-def unread(figure: Figure) -> dict[str, list]:
-    """What a reader would stumble over, by kind."""
-    turned = {text.get_text() for text in figure.findobj(Text) if text.get_rotation() % 90}
-    found = {
-        "clipped": clipped(figure),
-        "without letters": without_letters(figure),
-        # The boxes of labels that are turned overlap where the letters do not.
-        "overlapping": [pair for pair in overlapping(figure) if not {*pair} <= turned],
-        "small": [smallest(figure)] if smallest(figure) < 7 else [],
-    }
-    return {kind: texts for kind, texts in found.items() if texts}
 
 
 @pytest.mark.parametrize("picture", ALL, indirect=True, ids=lambda one: one[0].__name__)
@@ -242,16 +224,6 @@ def test_rings_go_through_the_scores(drops):
     assert sums.get_ydata()[:-1] == pytest.approx([d.score for d in drops.drops["sums"].values()])
 
 
-def test_names_stand_outside_the_circle(long_names):
-    polar = plot.radar(long_names)
-    polar.figure.draw_without_rendering()
-    middle, top = polar.transData.transform([(0, 0), (0, 1)])
-    boxes = [label.get_window_extent() for label in polar.get_xticklabels()]
-    nearest = [np.clip(middle, box.min, box.max) for box in boxes]
-    assert min(np.linalg.norm(point - middle) for point in nearest) > np.linalg.norm(top - middle)
-    plt.close(polar.figure)
-
-
 def test_the_matrix_frames_the_own_task(drops):
     ax = plot.drop_matrix(drops, Figure().subplots())
     assert np.asarray(ax.images[0].get_array()) == pytest.approx(drops.matrix().to_numpy())
@@ -271,23 +243,6 @@ def test_numbers_are_written_where_squares_have_room_for_them(drops, inches, wri
 
 def labels(axis) -> list[str]:
     return [label.get_text() for label in axis.get_ticklabels()]
-
-
-def test_the_matrix_gives_the_folder_that_all_names_share_once():
-    columns = [Column(f"everyday/{name}", "own", (Planted(GRID, {A: 0.5}),)) for name in ("sums", "past")]
-    sets = {column.name: [A] for column in columns}
-    drops = measure_drops(columns, sets, {name: name for name in sets})
-    ax = plot.drop_matrix(drops, Figure().subplots())
-    assert labels(ax.xaxis) == labels(ax.yaxis) == ["sums", "past"]
-    assert ax.get_xlabel() == "measured on everyday/ (framed: their own)"
-    assert [round(frame.get_x() + 0.48) for frame in ax.patches] == [0, 1]
-
-
-def test_names_of_several_folders_are_written_out(long_names):
-    ax = plot.drop_matrix(long_names, Figure(figsize=(9, 4)).subplots())
-    assert labels(ax.yaxis) == ["math"]
-    assert labels(ax.xaxis) == LONG
-    assert ax.get_xlabel() == "measured on (framed: their own)"
 
 
 def test_rows_and_columns_of_the_matrix_are_in_the_order_given(drops):
@@ -316,12 +271,6 @@ def test_the_bar_says_where_a_loss_is_beyond_its_end(chance, last):
     plt.close(ax.figure)
 
 
-def test_lines_go_through_the_scores(curve):
-    ax = plot.sparsity(curve, Figure().subplots())
-    for line, drops in zip(ax.get_lines(), curve.drops.values(), strict=True):
-        assert line.get_ydata() == pytest.approx([drop.score for drop in drops])
-
-
 def test_what_chance_does_not_explain_carries_an_asterisk():
     grid = HeadGrid(16, 16)
     same = [grid.unit(i) for i in (3, 40, 77, 140)]
@@ -329,12 +278,6 @@ def test_what_chance_does_not_explain_carries_an_asterisk():
     ax = plot.overlap(found, Figure().subplots())
     assert [text.get_text() for text in ax.texts] == ["4", "4*", "0", "4*", "4", "0", "0", "0", "1"]
     assert ax.get_xlabel() == "* more than chance explains (q < 0.05)"
-
-
-def test_universal_heads_are_marked(universal):
-    ax = plot.universal(universal, Figure().subplots())
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["L0H1 U", "L2H2"]
-    assert ax.get_xlabel() == "U universal"
 
 
 @pytest.mark.parametrize(("draw", "name"), [(plot.universal, "universal"), (plot.format_heads, "formats")])
@@ -413,12 +356,4 @@ def test_faithfulness_can_be_read_at_any_shares(shares):
     assert clipped(figure) == []
     assert overlapping(figure) == []
     assert figure.axes[0].get_xticks()[[0, -1]].tolist() == [0, 1]
-    plt.close(figure)
-
-
-def test_faithfulness_can_be_read(faithful):
-    figure = faithful.plot().figure
-    assert clipped(figure) == []
-    assert overlapping(figure) == []
-    assert smallest(figure) >= 7
     plt.close(figure)

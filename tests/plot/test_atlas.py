@@ -11,12 +11,10 @@ from matplotlib.patches import Circle, Rectangle
 from matplotlib.text import Text
 
 from cs_heads import plot
-from cs_heads.plot.skills import FEW_SKILLS, MANY_SKILLS, NOTHING, UNIVERSAL, common_folder, skill_looks, tinted
-from cs_heads.plot.style import COLUMN, PAGE
+from cs_heads.plot.skills import NOTHING, UNIVERSAL, common_folder, skill_looks, tinted
 from cs_heads.units import Head
-from tests.plot.looking import clipped, overlapping, smallest, without_letters
-from tests.plot.studies import SKILLS, made_atlas
-from tests.plot.test_style import SEEN_BY
+from tests.plot.looking import clipped
+from tests.plot.studies import made_atlas
 
 ATLAS = made_atlas()
 ATLAS_GRID = next(iter(ATLAS.rankings.values())).grid
@@ -96,15 +94,6 @@ def test_a_head_has_the_color_of_its_skill_the_fuller_the_more_it_takes(ax):
     assert color_of(ax, weak) == pytest.approx(tinted(look.color, 0.5))
 
 
-def test_other_heads_are_near_white(ax):
-    plot.atlas(ATLAS, ax)
-    marked = {head for heads in ATLAS.heads.values() for head in heads} | {*ATLAS.universal} | {*ATLAS.shared}
-    rest = [head for head in ATLAS_GRID if head not in marked]
-    assert len(rest) > 100
-    assert all(color_of(ax, head) == NEAR_WHITE for head in rest)
-    assert not rest & letters(ax).keys()
-
-
 @pytest.mark.parametrize(("loss", "seen"), [(0.03, False), (0.1, True)])
 def test_a_head_beyond_the_first_has_a_color_where_its_loss_is_clear(ax, loss, seen):
     losses = ATLAS.losses.copy()
@@ -117,31 +106,6 @@ def test_a_head_beyond_the_first_has_a_color_where_its_loss_is_clear(ax, loss, s
     assert (LOOKS[ATLAS.skills[2]].letter in thin) == seen
     title = ax.get_legend().get_title().get_text() if ax.get_legend() else ax.figure.legends[0].get_title().get_text()
     assert ("thin letter: others" in title) == seen
-
-
-def test_a_first_head_is_seen_where_its_loss_is_small(ax):
-    losses = ATLAS.losses.copy()
-    losses[2, 3] = 0
-    found = replace(ATLAS, losses=losses)
-    plot.atlas(found, ax)
-    name = found.skills[2]
-    look = skill_looks(found.skills, found.linkage())[name]
-    for head in found.heads[name]:
-        assert color_of(ax, head) == pytest.approx(tinted(look.color, 0.35))
-
-
-def test_one_steep_skill_leaves_the_others_their_colors(ax):
-    losses = ATLAS.losses.copy()
-    losses[3, 4, 0] = 50.0
-    plot.atlas(replace(ATLAS, losses=losses), ax)
-    assert color_of(ax, Head(3, 0)) == pytest.approx(to_rgb(LOOKS[ATLAS.skills[2]].color))
-    assert ax.images[0].get_array().shape == (8, 16, 3)
-    assert bar_labels(ax) == ["0", "0.32", "≥ 0.64"]
-
-
-def bar_labels(ax) -> list[str]:
-    [bar] = [each for each in ax.figure.axes if each.get_label() == "<colorbar>"]
-    return [label.get_text() for label in bar.get_yticklabels()]
 
 
 def test_the_bar_shows_the_colors_of_all_skills(ax):
@@ -171,22 +135,6 @@ def test_a_shared_head_is_split_in_the_colors_of_its_skills_and_carries_their_nu
     assert letters(ax)[Head(0, 1)] == "2"
 
 
-def test_a_head_of_many_skills_is_split_among_four(ax):
-    found = made_atlas(20, 16, 15)
-    losses = found.losses.copy()
-    losses[:5, 19, 15] = [0.5, 0.4, 0.15, 0.3, 0.2]
-    found = replace(found, losses=losses)
-    plot.atlas(found, ax)
-    looks = skill_looks(found.skills, found.linkage())
-    kept = {found.skills[place] for place in (0, 1, 3, 4)}
-    faintest = [name for name in looks if name in kept]
-    assert len(halves(ax, Head(19, 15))) == 4
-    full = 0.5 / (0.8 * 14 / 15)
-    first = faintest.index(found.skills[0])
-    assert halves(ax, Head(19, 15))[first] == pytest.approx(tuple(tinted(looks[found.skills[0]].color, full)))
-    assert letters(ax)[Head(19, 15)] == "5"
-
-
 def test_the_legend_gives_each_skill_its_letter_without_the_common_folder():
     ax = plot.atlas(ATLAS)
     expected = {name.removeprefix("everyday/"): [look.letter] for name, look in LOOKS.items()}
@@ -196,42 +144,10 @@ def test_the_legend_gives_each_skill_its_letter_without_the_common_folder():
     plt.close(ax.figure)
 
 
-def test_marks_that_are_not_there_are_not_explained():
-    found = made_atlas(shared=False)
-    found = replace(found, losses=np.where(found.losses == 0.3, 0, found.losses))
-    ax = plot.atlas(found)
-    assert len(legend_of(ax)) == 5
-    assert not rings(ax)
-    plt.close(ax.figure)
-
-
 @pytest.mark.parametrize("name", ["tiny", "models/tiny", "/somewhere/models/tiny/"])
 def test_the_title_names_the_model_and_not_where_it_lies(ax, name):
     found = replace(ATLAS, provenance={"model": {"name": name}})
     assert plot.atlas(found, ax).get_title() == "tiny: heads of 5 skills"
-
-
-def test_an_atlas_of_an_unnamed_model_has_a_title():
-    assert plot.atlas(replace(ATLAS, provenance={}), Figure().subplots()).get_title() == "heads of 5 skills"
-
-
-SHAPES = [(8, 16, 2, COLUMN), (8, 16, 4, COLUMN), (30, 9, 15, COLUMN), (32, 32, 8, PAGE), (32, 32, 15, PAGE)]
-SHAPES += [(3, 4, 2, COLUMN), (12, 12, 6, COLUMN), (90, 2, 15, COLUMN)]
-
-
-@pytest.mark.parametrize("draw", [plot.atlas, plot.skill_tree, plot.skill_matrix], ids=lambda draw: draw.__name__)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_everything_written_can_be_read(draw, shape):
-    figure = draw(made_atlas(*shape[:3])).figure
-    turned = {text.get_text() for text in figure.findobj(Text) if text.get_rotation() % 90}
-    assert clipped(figure) == []
-    assert without_letters(figure) == []
-    assert [pair for pair in overlapping(figure) if not {*pair} <= turned] == []
-    assert smallest(figure) >= 7
-    if draw is plot.atlas:
-        assert figure.get_size_inches()[0] == pytest.approx(shape[3])
-        assert figure.get_size_inches()[1] <= 9.2
-    plt.close(figure)
 
 
 def test_small_squares_have_frames_and_no_letters():
@@ -245,21 +161,6 @@ def test_small_squares_have_frames_and_no_letters():
     plt.close(ax.figure)
 
 
-def test_a_map_among_others_has_no_letters_that_its_squares_do_not_hold():
-    figure = Figure(figsize=(6.9, 4), layout="constrained")
-    alone, among = Figure(figsize=(6.9, 4), layout="constrained").subplots(), figure.subplots(1, 4)[0]
-    for ax in (alone, among):
-        plot.atlas(ATLAS, ax)
-    assert alone.texts
-    assert not among.texts
-    assert rings(among) == rings(alone)
-
-
-def test_an_atlas_draws_itself(ax):
-    assert ATLAS.plot(ax=ax) is ax
-    assert framed(ax)
-
-
 # The looks of skills
 
 
@@ -270,29 +171,6 @@ def test_up_to_fifteen_skills_have_colors_of_their_own(n):
     assert looks.keys() == {*found.skills}
     assert len({look.color for look in looks.values()}) == n
     assert [look.letter for look in looks.values()] == list("ABCDEFGHIJKLMNO"[:n])
-
-
-def test_no_skill_has_the_letter_of_universal_heads():
-    skills = [f"skill {place}" for place in range(30)]
-    chain = [[0 if place == 0 else 29 + place, place + 1, 1.0, place + 2] for place in range(29)]
-    letters = [look.letter for look in skill_looks(skills, np.array(chain, dtype=float)).values()]
-    assert len({*letters}) == 30
-    assert "U" not in letters
-
-
-def test_skills_that_share_heads_stand_side_by_side():
-    order = list(skill_looks(ATLAS.skills, ATLAS.linkage()))
-    places = [order.index(name) for name in ATLAS.skills[:2]]
-    assert abs(places[0] - places[1]) == 1
-
-
-@pytest.mark.parametrize("kind", SEEN_BY)
-@pytest.mark.parametrize("colors", [FEW_SKILLS, MANY_SKILLS], ids=["few", "many"])
-def test_skills_are_told_apart_by_the_color_blind(colors, kind):
-    linear = np.array([to_rgb(color) for color in colors]) ** 2.2
-    seen = np.clip(linear @ np.array(SEEN_BY[kind]).T, 0, 1) ** (1 / 2.2)
-    apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1)
-    assert apart[~np.eye(len(colors), dtype=bool)].min() > 0.1
 
 
 @pytest.mark.parametrize(
@@ -325,16 +203,6 @@ def test_the_tree_joins_the_skills_where_they_are_as_far_apart_as_it_says(ax):
     assert tree[0, 2] < 0.9 < tree[1, 2]
 
 
-def test_the_leaves_of_the_tree_look_as_on_the_map(ax):
-    plot.skill_tree(ATLAS, ax)
-    assert [label.get_text() for label in ax.get_yticklabels()] == [name.removeprefix("everyday/") for name in LOOKS]
-    assert [line.get_color() for line in ax.get_lines()] == [look.color for look in LOOKS.values()]
-    lines, drawn = ax.collections[0].get_segments(), ax.collections[0].get_colors()
-    leaves = {line[0][1]: tuple(color[:3]) for line, color in zip(lines, drawn, strict=True) if line[0][0] == 0}
-    assert leaves == {row: pytest.approx(to_rgb(look.color)) for row, look in enumerate(LOOKS.values())}
-    assert ax.get_xlabel() == "distance: 0 need the same heads,\n1 need none in common"
-
-
 def test_the_matrix_of_skills_is_in_the_order_of_the_tree(ax):
     plot.skill_matrix(ATLAS, ax)
     order = list(LOOKS)
@@ -352,15 +220,3 @@ def test_the_matrix_frames_skills_that_are_kin_with_dashes(ax):
     first, second = (list(LOOKS).index(name) for name in ATLAS.skills[:2])
     assert at == {(first, second), (second, first)}
     assert ax.get_xlabel() == "measured on everyday/\n(framed: their own; dashed: kin)"
-
-
-def test_skills_of_long_names_that_are_alike_are_all_written():
-    names = {name: f"{name} $x_1$ of a name that is far too long for a legend" for name in SKILLS[:5]}
-    names[SKILLS[0]] = names[SKILLS[1]].replace("far", "all")  # the same when shortened
-    found = made_atlas(folder="")
-    found = replace(found, rankings={names[name]: ranking for name, ranking in found.rankings.items()})
-    ax, tree = plot.atlas(found), plot.skill_tree(found)
-    assert len(ax.figure.legends[0].get_texts()) == len(tree.get_yticklabels()) + 2 == 7
-    for figure in (ax.figure, tree.figure):
-        assert clipped(figure) == []
-        plt.close(figure)

@@ -2,21 +2,17 @@ import base64
 import gzip
 import json
 import re
-from dataclasses import replace
-from io import BytesIO
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
 from cs_heads import plot
-from cs_heads.analysis.attention import HABITS, HeadAttention, PromptAttention
+from cs_heads.analysis.attention import HeadAttention, PromptAttention
 from cs_heads.plot.attention_patterns import load_script, show_attention
-from cs_heads.plot.looks import head_look
-from cs_heads.plot.style import COLUMN, PAGE
+from cs_heads.plot.head_markers import head_look
 from cs_heads.units import Head
-from tests.plot.looking import clipped, overlapping, smallest
+from tests.plot.looking import clipped, smallest
 
 HEADS = (Head(2, 6), Head(6, 0), Head(3, 4))
 
@@ -48,28 +44,6 @@ def test_circuitsvis_is_given_the_patterns_intact_and_beside_them_with_the_heads
     assert "with L2H6, L6H0, L3H4 off" in show_attention(attention).html
 
 
-def test_a_view_says_which_prompt_it_shows_of_how_many():
-    two = replace(made(), prompts=(made().prompts[0], made("One <two>", ("<s>", " One", " <two>")).prompts[0]))
-    assert "<p>prompt 2 of 2: One &lt;two&gt;</p>" in show_attention(two, 1)._repr_html_()
-
-
-def test_without_heads_off_the_intact_run_stands_alone():
-    assert len(given(show_attention(made(off=())).html)) == 1
-
-
-def test_where_scripts_do_not_run_the_view_is_the_picture_of_its_patterns_with_two_dots_for_one():
-    two = replace(made(), prompts=(made().prompts[0], made("One two", ("<s>", " One", " two")).prompts[0]))
-    png, size = show_attention(two, 1)._repr_png_()
-    drawn = plt.imread(BytesIO(png), format="png")
-    assert drawn.shape[:2] == pytest.approx((2 * size["height"], 2 * size["width"]), abs=2)
-    with plot.style.offscreen():
-        figure = plot.style.figure_of(plot.attention(two, 1).flat[0])
-    expected = BytesIO()
-    figure.savefig(expected, format="png", dpi=260)
-    assert png == expected.getvalue()
-    assert not plt.get_fignums()
-
-
 def test_the_script_of_circuitsvis_comes_along_and_nothing_from_the_web():
     html = show_attention(made())._repr_html_()
     assert not re.search(r"""(src|href)=|https?://|unpkg""", html)
@@ -83,19 +57,6 @@ def test_a_prompt_cannot_end_the_script():
     html = show_attention(attention).html
     assert "alert(1)</script>" not in html
     assert given(html)[0]["tokens"][1:] == ["</script><script>alert(1)</script>", "<!--"]
-
-
-def test_views_on_one_page_have_places_of_their_own():
-    attention = made()
-    places = re.findall(r'id="([^"]+)"', show_attention(attention).html + show_attention(attention).html)
-    assert len(set(places)) == 4
-
-
-def test_a_view_is_saved_as_a_page(tmp_path):
-    show_attention(made()).save(tmp_path / "attention.html")
-    page = (tmp_path / "attention.html").read_text(encoding="utf-8")
-    assert page.startswith('<!doctype html><html lang="en">')
-    assert page.rstrip().endswith("</html>")
 
 
 @pytest.mark.parametrize("show", [show_attention, plot.attention, plot.last_token])
@@ -118,39 +79,6 @@ def test_every_pattern_is_drawn_above_intact_below_with_the_heads_off():
     assert clipped(axes[0, 0].figure) == []
     assert smallest(axes[0, 0].figure) >= 7
     plt.close(axes[0, 0].figure)
-
-
-@pytest.mark.parametrize(("n_heads", "n_tokens"), [(1, 5), (2, 5), (5, 13), (5, 40), (8, 10), (1, 60)])
-def test_patterns_are_legible_at_the_width_of_a_column_or_a_page(n_heads, n_tokens):
-    heads = tuple(Head(number, number) for number in range(n_heads))
-    tokens = tuple(f" word{number}" for number in range(n_tokens))
-    one = PromptAttention("", tokens, tuple(range(n_tokens)), *(patterns(n_heads, n_tokens, seed) for seed in (0, 1)))
-    axes = plot.attention(HeadAttention(heads, heads, (one,)))
-    figure = axes[0, 0].figure
-    assert axes.shape == (2, n_heads)
-    assert [ax.get_title() for ax in axes[0]] == [str(head) for head in heads]
-    width, height = figure.get_size_inches()
-    assert width == pytest.approx(COLUMN if n_heads < 3 else PAGE)
-    assert height <= 9
-    assert (clipped(figure), overlapping(figure)) == ([], [])
-    plt.close(figure)
-
-
-def test_habits_are_a_row_a_head():
-    shares = np.random.default_rng(0).random((3, 4))
-    ax = plot.habits(pd.DataFrame({"head": [str(head) for head in HEADS], **dict(zip(HABITS, shares.T, strict=True))}))
-    np.testing.assert_array_equal(ax.images[0].get_array(), shares)
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["L2H6", "L6H0", "L3H4"]
-    assert [label.get_text() for label in ax.get_xticklabels()] == list(HABITS)
-    assert [line.get_marker() for line in ax.get_lines()] == [head_look(head).marker for head in HEADS]
-    assert ax.figure.get_size_inches()[0] == pytest.approx(COLUMN)
-    assert clipped(ax.figure) == []
-    plt.close(ax.figure)
-
-
-def test_habits_of_no_head_are_refused():
-    with pytest.raises(ValueError, match="table must have one row per head"):
-        plot.habits(pd.DataFrame({"head": []}))
 
 
 def test_the_last_token_is_drawn_head_by_head_intact_beside_off():
@@ -191,14 +119,4 @@ def test_of_a_long_prompt_the_tokens_are_drawn_that_the_last_one_looks_at_most()
     np.testing.assert_allclose(shown.sum(axis=0), 1)
     assert clipped(ax.figure) == []
     assert ax.figure.get_size_inches()[1] <= 9
-    plt.close(ax.figure)
-
-
-@pytest.mark.parametrize("n_tokens", [1, 8, 40])
-def test_the_last_token_is_legible_whatever_the_tokens(n_tokens):
-    tokens = ["a $5 b $6", "↵\n", "日本", "x" * 12, ""][:n_tokens] + ["word"] * (n_tokens - 5)
-    ax = plot.last_token(made(tokens=tokens))
-    assert clipped(ax.figure) == []
-    assert overlapping(ax.figure) == []
-    assert smallest(ax.figure) >= 7
     plt.close(ax.figure)

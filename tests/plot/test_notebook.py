@@ -8,7 +8,6 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cs_heads import plot
-from cs_heads.plot.notebook import SharpFigure
 from tests.plot.studies import made_ranking
 
 
@@ -45,14 +44,3 @@ def test_figures_of_the_user_are_shown_as_before(shell):
     data, told = shown(shell, figure)
     assert size(data["image/png"]) == (300, 200)
     assert not told.get("image/png")
-
-
-def test_a_notebook_that_shows_no_png_gets_none(shell):
-    select_figure_formats(shell, {"svg"})
-    data, _ = shown(shell, made_ranking().plot().figure)
-    assert "image/svg+xml" in data
-    assert "image/png" not in data
-
-
-def test_outside_a_notebook_a_figure_is_a_figure():
-    assert isinstance(made_ranking().plot().figure, SharpFigure)

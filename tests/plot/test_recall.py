@@ -1,10 +1,8 @@
 import pandas as pd
 import pytest
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from cs_heads import plot
-from tests.plot.looking import clipped, overlapping, smallest
 
 # Method, size asked for, evaluations spent, recall of each world.
 MEASURED = [
@@ -35,23 +33,6 @@ def test_bars_are_standard_errors_over_worlds_and_none_where_there_is_one():
     ends = {bars.get_label(): bars.lines[2][0].get_segments()[0][:, 1].tolist() for bars in ax.containers}
     assert ends["css"] == pytest.approx([0.6, 0.8])  # sd .141 / sqrt 2 = .1
     assert ends["one-shot"] == pytest.approx([0.9, 0.9])
-
-
-def test_a_panel_a_number_of_heads():
-    axes = plot.recalls(WORLDS)
-    assert [ax.get_title() for ax in axes] == ["512 heads", "1,024 heads", "16,384 heads"]
-    figure = axes[0].figure
-    assert figure.get_size_inches()[0] == pytest.approx(6.9)
-    assert (clipped(figure), overlapping(figure)) == ([], [])
-    assert smallest(figure) >= 7
-    plt.close(figure)
-
-
-def test_recall_is_legible_at_the_width_of_a_column():
-    figure = plot.recall(WORLDS[WORLDS.n_heads == 512]).figure
-    assert figure.get_size_inches()[0] == pytest.approx(3.3)
-    assert (clipped(figure), overlapping(figure)) == ([], [])
-    plt.close(figure)
 
 
 def test_what_has_no_recall_is_refused():

@@ -2,17 +2,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from cs_heads import plot
 from cs_heads.experiment.cost import Cost
 from cs_heads.methods.gating.result import HeadGates
-from cs_heads.plot.looks import head_look
+from cs_heads.plot.head_markers import head_look
 from cs_heads.plot.style import ROLES
 from cs_heads.units import Head
-from tests.plot.looking import clipped, overlapping, smallest
 
 
 def made(plus, minus) -> HeadGates:
@@ -53,23 +51,10 @@ def test_blue_facilitates_orange_interferes_and_white_does_neither(ax):
     assert blue[0] < pale[0] < 1
 
 
-def test_roles_have_the_colors_of_the_head_map(ax):
-    ranking = GATES.ranking()
-    other = plot.heads(ranking, ax=Figure().subplots()).images[0]
-    values = ranking.importance
-    assert np.allclose(other.to_rgba(values), ax.images[0].to_rgba(values), atol=0.01)
-
-
-def test_the_bar_counts_up_on_both_sides(ax):
-    bar = ax.images[0].colorbar
-    assert [label.get_text() for label in bar.ax.get_yticklabels()] == ["1", "0.5", "0", "0.5", "1"]
-    assert bar.ax.get_ylabel() == "interferes ← score → facilitates"
-
-
 def test_clear_roles_carry_signs_so_that_nobody_needs_the_colors():
     ax = plot.roles(GATES, Figure().subplots(), k=0)
     assert signs_of(ax) == {"facilitation of 0.5 or more": [[0, 0]], "interference of 0.5 or more": [[1, 0]]}
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(signs_of(ax))
+    assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == list(signs_of(ax))
 
 
 def test_a_head_that_does_one_in_some_seed_and_the_other_in_another_has_both_signs():
@@ -84,19 +69,4 @@ def test_the_first_heads_look_as_in_the_head_map(ax):
     looks = [(line.get_marker(), line.get_color()) for line in ax.get_lines() if line.get_label().startswith("_")]
     expected = [head_look(head) for head in (Head(0, 0), Head(1, 1))]
     assert looks == [(look.marker, look.color) for look in expected]
-    assert [text.get_text() for text in ax.get_legend().get_texts()][:2] == ["1  L0H0  1.00", "2  L1H1  0.30"]
-
-
-def test_the_threshold_of_signs_can_be_moved():
-    ax = plot.roles(GATES, Figure().subplots(), threshold=0.25, k=0)
-    assert signs_of(ax)["facilitation of 0.25 or more"] == [[0, 0], [1, 1]]
-
-
-@pytest.mark.parametrize("shape", [(2, 2), (8, 16), (32, 32), (80, 64)])
-def test_a_map_of_roles_is_legible_at_the_width_of_a_column(shape):
-    rng = np.random.default_rng(0)
-    figure = plot.roles(made(rng.random(shape), rng.random(shape) / 2)).figure
-    assert figure.get_size_inches()[0] == pytest.approx(3.3)
-    assert (clipped(figure), overlapping(figure)) == ([], [])
-    assert smallest(figure) >= 7
-    plt.close(figure)
+    assert [text.get_text() for text in ax.figure.legends[0].get_texts()][:2] == ["1  L0H0  1.00", "2  L1H1  0.30"]

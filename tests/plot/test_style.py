@@ -5,8 +5,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.markers import MarkerStyle
 
 from cs_heads.methods import METHODS
-from cs_heads.plot.looks import HEAD_COLORS, MARKERS, head_look, head_looks, is_letter, same_looks
-from cs_heads.plot.style import COLORS, ROLES, line_look, new_axes, new_figure, save, styled
+from cs_heads.plot.head_markers import HEAD_COLORS, head_look, head_looks, same_looks
+from cs_heads.plot.skills import FEW_SKILLS, MANY_SKILLS
+from cs_heads.plot.style import COLORS, ROLES, line_look, new_figure, save
 from cs_heads.units import Head, HeadGrid
 
 # How the cones of the two common kinds of color-blind people see linear RGB (Viénot, Brettel and Mollon, 1999).
@@ -21,10 +22,6 @@ def outline_of(marker: str) -> bytes:
     return style.get_transform().transform_path(style.get_path()).vertices.round(6).tobytes()
 
 
-def test_a_head_looks_the_same_wherever_it_is_asked_for():
-    assert head_look(Head(2, 6)) == head_look(Head.parse("L2H6"))
-
-
 def test_heads_near_each_other_look_different():
     grid = HeadGrid(4, 4)
     looks = [(head_look(head).color, head_look(head).marker) for head in grid]
@@ -33,14 +30,6 @@ def test_heads_near_each_other_look_different():
         for near in (Head(head.layer + 1, head.head), Head(head.layer, head.head + 1)):
             assert head_look(head).color != head_look(near).color
             assert head_look(head).marker != head_look(near).marker
-
-
-def test_no_marker_stands_twice_in_a_picture_of_ten_heads():
-    heads = [Head(number // 3, number % 3) for number in range(10)]
-    assert len({head_look(head).marker for head in heads}) < 10
-    looks = head_looks(heads)
-    assert len({look.marker for look in looks.values()}) == 10
-    assert looks[heads[0]] == head_look(heads[0])
 
 
 def test_the_first_heads_look_the_same_however_many_are_drawn():
@@ -55,16 +44,6 @@ def test_no_marker_stands_twice_however_many_heads_are_drawn(grid):
     with same_looks(heads[::-1], heads[::2]):
         assert len({look.marker for look in head_looks(heads).values()}) == grid.size
     assert len({outline_of(look.marker) for look in head_looks(heads).values()}) == grid.size
-
-
-def test_a_head_whose_marker_is_a_letter_keeps_it_on_a_page():
-    heads = list(HeadGrid(4, 5))
-    with same_looks(heads):
-        looks = head_looks(heads)
-        letters = [head for head, look in looks.items() if is_letter(look.marker)]
-        assert len(letters) == 20 - len(MARKERS)
-        assert head_looks(letters) == {head: looks[head] for head in letters}
-    assert not any(is_letter(look.marker) for look in head_looks(letters).values())
 
 
 def test_a_head_looks_the_same_in_all_pictures_of_a_page():
@@ -85,8 +64,8 @@ def test_the_looks_of_lines_differ_without_colors(number):
 @pytest.mark.parametrize("kind", SEEN_BY)
 @pytest.mark.parametrize(
     "colors",
-    [HEAD_COLORS, COLORS, [color for color, *_ in ROLES.values()]],
-    ids=["heads", "lines", "roles"],
+    [HEAD_COLORS, COLORS, [color for color, *_ in ROLES.values()], FEW_SKILLS, MANY_SKILLS],
+    ids=["heads", "lines", "roles", "few skills", "many skills"],
 )
 def test_colors_are_told_apart_by_the_color_blind(colors, kind):
     linear = np.array([to_rgb(color) for color in colors]) ** 2.2
@@ -100,18 +79,6 @@ def test_no_line_or_bar_has_the_color_of_a_head():
     assert np.linalg.norm(heads[:, None] - lines[None], axis=-1).min() > 0.2
     assert {line_look(number)["color"] for number in range(9)} == set(COLORS)
     assert {head_look(head).color for head in HeadGrid(8, 8)} == set(HEAD_COLORS)
-
-
-def test_roles_are_told_apart_in_gray():
-    luminance = np.array([to_rgb(color) for color, *_ in ROLES.values()]) ** 2.2 @ [0.2126, 0.7152, 0.0722]
-    lightness = np.sort(116 * luminance ** (1 / 3) - 16)  # CIE 1976 L*
-    assert np.diff(lightness).min() > 10
-
-
-def test_the_settings_of_the_caller_stay():
-    size = plt.rcParams["font.size"]
-    assert styled(lambda: plt.rcParams["font.size"])() == 8
-    assert plt.rcParams["font.size"] == size
 
 
 @pytest.fixture
@@ -131,11 +98,6 @@ def test_a_picture_is_written_in_every_format(picture, tmp_path):
     assert b"/FontFile2" in written[2].read_bytes()
 
 
-def test_a_suffix_chooses_the_format(picture, tmp_path):
-    assert save(picture.figure, tmp_path / "a.pdf") == [tmp_path / "a.pdf"]
-    assert [path.name for path in tmp_path.iterdir()] == ["a.pdf"]
-
-
 @pytest.mark.parametrize("name", ["png", "svg", "pdf"])
 def test_the_same_picture_is_the_same_file(picture, tmp_path, name):
     first, second = (save(picture, tmp_path / f"{number}.{name}")[0] for number in (1, 2))
@@ -147,10 +109,3 @@ def test_an_unknown_format_is_refused_before_anything_is_written(picture, tmp_pa
     with pytest.raises(ValueError, match="formats must be of png, svg, pdf, got"):
         save(picture, tmp_path / "a", formats)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_new_axes_are_as_wide_as_a_column():
-    ax = new_axes()
-    assert ax.figure.get_size_inches().tolist() == [3.3, 2.2]
-    assert plt.get_fignums() == [ax.figure.number]
-    plt.close(ax.figure)

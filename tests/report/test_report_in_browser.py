@@ -10,7 +10,7 @@ from cs_heads.analysis.attention import attention
 from cs_heads.analysis.columns import Column
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.plot import show_attention
-from cs_heads.plot.looks import head_looks
+from cs_heads.plot.head_markers import head_looks
 from cs_heads.report import Findings, write_report
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
@@ -87,28 +87,6 @@ def test_the_report_shows_its_pictures_and_says_nothing_to_the_console_or_the_ne
     assert (said, asked) == ([], [])
 
 
-def test_a_page_that_complains_or_asks_the_network_would_be_seen(look, tmp_path):
-    path = tmp_path / "bad.html"
-    path.write_text('<img src="http://127.0.0.1:9/picture.png"><script>nothing()</script>')
-    _, said, asked = look(path)
-    assert asked == ["http://127.0.0.1:9/picture.png"]
-    assert any("nothing is not defined" in text for text in said)
-
-
-def test_the_patterns_are_painted(look, report):
-    page, _, _ = look(report)
-    until(page, "document.querySelectorAll('.cs-attention canvas').length >= 6")
-    until(
-        page,
-        """[...document.querySelectorAll('.cs-attention canvas')].every(canvas => {
-            const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-            const seen = new Set();
-            for (let i = 0; i < pixels.length; i += 4) seen.add(pixels.slice(i, i + 4).join());
-            return seen.size > 3;
-        })""",
-    )
-
-
 # Texts that stand out of their place, and words of a first column that are broken into letters.
 FAULTS = """() => {
     const faults = [], page = document.documentElement.clientWidth;
@@ -140,13 +118,6 @@ FAULTS = """() => {
 LONG = "everyday/a_control_with_a_rather_long_name"
 
 
-def study():
-    """With a control, a model and a command of long names."""
-    ranking = replace(made_ranking(), frequency=np.ones((3, 4)), control_importance=np.zeros((3, 4)))
-    command = f"cs-heads find --model /models/{'deep/' * 12}tiny --task capitals --control {LONG} --out somewhere"
-    return made_study(ranking=ranking, proof=made_proof(control=LONG), command=command, comparison=None)
-
-
 def whole():
     """With all that a search writes, heads that are claimed beyond the first and one that is in the way, and beside it
     a comparison."""
@@ -154,14 +125,21 @@ def whole():
     importance = made_ranking().importance.copy()
     importance[2, 0] = -0.2
     ranking = replace(made_ranking(), importance=importance, claims=claimed, interfering=(Head(2, 0),))
+    ranking = replace(ranking, frequency=np.ones((3, 4)), control_importance=np.zeros((3, 4)))
     tasks = [Planted(grid, {Head(0, 1): 0.3, Head(1, 2): 0.3}, baseline=0.9), Planted(grid, {}, baseline=0.9)]
     columns = [Column("capitals", "own", (tasks[0],)), Column(LONG, "control", (tasks[1],))]
     curve = measure_sparsity(columns, [Head(0, 1), Head(1, 2), Head(2, 3)], n_random=2)
-    return made_study(ranking=ranking, curve=curve, seconds={"find": 3.25, "confirm": 1.0})
+    command = f"cs-heads find --model /models/{'deep/' * 12}tiny --task capitals --control {LONG} --out somewhere"
+    return made_study(
+        ranking=ranking,
+        proof=made_proof(control=LONG),
+        command=command,
+        curve=curve,
+        seconds={"find": 3.25, "confirm": 1.0},
+    )
 
 
 PAGES = {
-    "findings": study,
     "whole": whole,
     "comparison": lambda: Findings(comparison=made_comparison()),
     "atlas": made_atlas,
@@ -187,14 +165,6 @@ def test_no_text_overflows_on_any_screen_in_light_and_in_dark(look, tmp_path, ma
             assert (luminance(colors[0][2]) < 0.2) == (scheme == "dark")
     assert min(page.evaluate("[...document.images].map(image => image.naturalWidth)")) > 0
     assert (said, asked) == ([], [])
-
-
-def test_a_text_that_overflows_would_be_seen(look, tmp_path):
-    path = tmp_path / "bad.html"
-    table = '<table><tbody><tr><th><div style="width: 1rem; overflow-wrap: anywhere">letters</div></th></tr></table>'
-    path.write_text(f'<!doctype html>{table}<p style="width: 3rem; white-space: nowrap">far too long</p>')
-    page, _, _ = look(path)
-    assert page.evaluate(FAULTS) == ["broken: letters", "outside its place: far too long"]
 
 
 def luminance(color: str) -> float:
@@ -247,14 +217,6 @@ def test_a_reader_copies_points_and_compares(look, report):
     look_of = {str(head): look for head, look in head_looks([Head(0, 1), Head(1, 2)]).items()}
     painted = small.first.evaluate("name => getComputedStyle(name).backgroundColor")
     assert painted == "rgb({}, {}, {})".format(*(int(look_of["L1H2"].color[at : at + 2], 16) for at in (1, 3, 5)))
-
-
-def test_the_report_prints(look, report):
-    page, _, _ = look(report)
-    pdf = page.pdf()
-    assert pdf.startswith(b"%PDF")
-    page.emulate_media(media="print")
-    assert not page.locator(".interactive").first.is_visible()
 
 
 def test_attention_of_a_model_shows_itself_as_in_a_notebook(look, load, tmp_path):

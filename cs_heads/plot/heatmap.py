@@ -1,4 +1,4 @@
-"""Tables as pictures, one square per number: what sets of heads take from tasks, and what sets have in common."""
+"""Heatmaps, one square per number: what sets of heads take from tasks, and what sets have in common."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.formats import FormatHeads
 from cs_heads.analysis.overlap import Overlap
 from cs_heads.analysis.universal import UniversalHeads
-from cs_heads.plot import parts, style
-from cs_heads.plot.marks import name_heads
+from cs_heads.plot import guides, style
+from cs_heads.plot.head_markers import name_heads
 from cs_heads.plot.skills import common_folder
 from cs_heads.units import Unit
 
@@ -30,7 +30,7 @@ _NUMBER = 0.22
 """Inches that a number needs."""
 
 
-def draw_squares(
+def draw_table(
     ax: Axes | None,
     table: pd.DataFrame,
     label: str,
@@ -59,7 +59,7 @@ def draw_squares(
         height = 0.6 + 0.75 * letters + max(1.1, _SIDE * len(rows))
         ax = style.new_axes(style.width_for(0.9 + letters + _SIDE * len(columns)), height)
     image = ax.imshow(values, cmap=colors, vmin=0, vmax=limit, aspect="auto")
-    bar = parts.color_bar(ax, image, label, shrink=0.9)
+    bar = guides.color_bar(ax, image, label, shrink=0.9)
     if (values > limit).any():
         ticks = np.linspace(0, limit, 6).tolist()
         bar.set_ticks(ticks, labels=[f"{tick:.1f}" for tick in ticks[:-1]] + [f"≥ {limit:.1f}"])
@@ -71,7 +71,7 @@ def draw_squares(
             color = style.letter_color(image, value)
             ax.text(column, row, text, ha="center", va="center", color=color, fontsize=style.SMALL)
     max_letters = _LETTERS if style.figure_of(ax).get_size_inches()[0] <= style.COLUMN else 2 * _LETTERS
-    parts.turned_names(ax, [style.safe_text(name, max_letters) for name in columns])
+    guides.turned_names(ax, [style.safe_text(name, max_letters) for name in columns])
     ax.set_yticks(range(len(rows)), [style.safe_text(name, max_letters) for name in rows])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
@@ -94,7 +94,7 @@ def agreement(compared: Comparison, ax: Axes | None = None) -> Axes:
     for row in compared.agreement().to_dict("records"):
         first, second = names.index(row["first"]), names.index(row["second"])
         share[first, second] = share[second, first] = row[f"overlap@{compared.k}"]
-    return draw_squares(ax, pd.DataFrame(share, names, names), f"share of top {compared.k}")
+    return draw_table(ax, pd.DataFrame(share, names, names), f"share of top {compared.k}")
 
 
 @style.styled
@@ -120,7 +120,7 @@ def overlap(found: Overlap, ax: Axes | None = None, value: str = "heads") -> Axe
         raise ValueError(f"value must be 'heads', or 'groups' where heads share keys and values; got {value!r}")
     table = found.matrix(value)
     limit = max(1.0, float(np.nanmax(table.to_numpy(dtype=float))))
-    ax = draw_squares(ax, table, f"{value} in common", limit=limit, form="{:.0f}")
+    ax = draw_table(ax, table, f"{value} in common", limit=limit, form="{:.0f}")
     bar = ax.images[-1].colorbar
     if bar is not None:
         bar.locator = MaxNLocator(integer=True, nbins=5)
@@ -147,7 +147,7 @@ def universal(found: UniversalHeads, ax: Axes | None = None) -> Axes:
     """
     rows = [f"{head} U" if head in found.heads else str(head) for head in found.candidates]
     left = pd.DataFrame(found.left, rows, found.tasks)
-    ax = draw_squares(ax, left, "share of the score left", colors="Blues_r")
+    ax = draw_table(ax, left, "share of the score left", colors="Blues_r")
     name_heads(ax, found.candidates)
     ax.set(ylabel="head ablated", xlabel="U universal" if found.heads else "")
     return ax
@@ -172,19 +172,17 @@ def drop_matrix(
         The axes.
     """
     table = drops.matrix(value)
-    ordered = [
-        [*(name for name in order or () if name in names), *(name for name in names if name not in (order or ()))]
+    first = list(order or ())
+    rows, columns = (
+        sorted(names, key=lambda name: first.index(name) if name in first else len(first))
         for names in (table.index, table.columns)
-    ]
-    table = table.loc[ordered[0], ordered[1]]
-    rows, columns = [str(name) for name in table.index], [str(name) for name in table.columns]
+    )
     folder = common_folder([*rows, *columns])
-    table = table.set_axis([name[len(folder) :] for name in rows], axis=0)
-    table = table.set_axis([name[len(folder) :] for name in columns], axis=1)
-    ax = draw_squares(ax, table, value.replace("_", " "))
+    shown = table.loc[rows, columns].rename(lambda name: name[len(folder) :]).rename(columns=lambda c: c[len(folder) :])
+    ax = draw_table(ax, shown, value.replace("_", " "))
     for place, name in enumerate(rows):
         if name in drops.own:
-            parts.frame_square(ax, place, columns.index(drops.own[name]))
+            guides.frame_square(ax, place, columns.index(drops.own[name]))
     measured = f"measured on {folder}".rstrip()
     ax.set(ylabel="heads found on", xlabel=f"{measured} (framed: their own)" if drops.own else measured)
     return ax
@@ -204,7 +202,7 @@ def format_heads(formats: FormatHeads, ax: Axes | None = None) -> Axes:
         The axes.
     """
     table = formats.drops.matrix("loss")
-    ax = draw_squares(ax, table.rename(lambda name: f"{name}: {formats.kind(name)}"), "loss")
+    ax = draw_table(ax, table.rename(lambda name: f"{name}: {formats.kind(name)}"), "loss")
     sets = [formats.drops.heads[name] for name in table.index]
     name_heads(ax, [heads[0] if len(heads) == 1 else None for heads in sets])
     forms = [formats.forms[name] for name in table.columns]
@@ -234,6 +232,6 @@ def habits(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     if "head" not in table or not len(table):
         raise ValueError("table must have one row per head and a column head, as cs_heads.habits gives them")
-    ax = draw_squares(ax, table.set_index("head"), "share of attention")
+    ax = draw_table(ax, table.set_index("head"), "share of attention")
     name_heads(ax, [Unit.parse(str(head)) for head in table["head"]])
     return ax

@@ -10,9 +10,8 @@ from jaxtyping import Bool, Float
 
 from cs_heads.arguments import check_integer
 from cs_heads.methods.gating.result import HeadGates
-from cs_heads.plot import parts, style
-from cs_heads.plot.looks import head_looks
-from cs_heads.plot.marks import head_handle, mark_heads, points_per_square, write_on
+from cs_heads.plot import guides, style
+from cs_heads.plot.head_markers import head_handle, head_looks, mark_heads, points_per_square, write_on
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid, Unit
 
@@ -73,34 +72,31 @@ def heads(
     if key_value_heads is not None and (key_value_heads < 1 or grid.n_units % key_value_heads):
         raise ValueError(f"key_value_heads must divide the {grid.n_units} heads of a layer, got {key_value_heads}")
     limit, top = _limit(ranking), _shown(ranking, k)
-    ax, image, _ = _draw_map(
-        ax, grid, ranking.importance, limit, label=parts.importance_label(ranking.unit, 26), n_lines=len(top)
-    )
+    label = guides.importance_label(ranking.unit, 26)
+    ax, image, _ = _draw_map(ax, grid, ranking.importance, limit, label=label, n_lines=len(top))
     if key_value_heads not in (None, 1, grid.n_units):
         _draw_groups(ax, grid, key_value_heads)
-    square = points_per_square(ax, grid)
     opposed = np.argwhere(ranking.importance < -CLEARLY * limit)
     ax.scatter(
         opposed[:, 1],
         opposed[:, 0],
         marker="_",
-        s=min(square * 0.7, 5) ** 2,
+        s=min(points_per_square(ax, grid) * 0.7, 5) ** 2,
         linewidths=0.7,
         color=[style.letter_color(image, ranking.importance[tuple(at)]) for at in opposed],
     )
     hollow = _not_claimed(ranking, top)
     mark_heads(ax, grid, top, hollow=hollow, avoid=ranking.shared)
     for head in ranking.shared:
-        write_on(ax, (head.index, head.layer), "S", _inwards(head, grid, square))
+        write_on(ax, (head.index, head.layer), "S")
     title = _title(ranking.provenance, ranking.method)
     ax.set_title(style.safe_text(title if verdict is None else f"{title}: {verdict}"))
 
     def told(head: Unit) -> str:
-        at = (head.layer, head.index)
-        label = f"{head}{' ✓' if head in ranking.claims else ''}  {ranking.importance[at]:+.2f}"
-        if ranking.interval is not None and not np.isnan(ranking.interval[at]).any():
-            label += " ({:+.2f} to {:+.2f})".format(*ranking.interval[at])
-        return label
+        known = _interval(ranking, head)
+        bounds = "" if known is None else " ({:+.2f} to {:+.2f})".format(*known)
+        claimed = " ✓" if head in ranking.claims else ""
+        return f"{head}{claimed}  {ranking.importance[head.layer, head.index]:+.2f}{bounds}"
 
     columns, meaning = 2 if ranking.interval is None else 1, [*_marks(ranking, top), *_unknown(ranking, top)]
     _draw_legend(ax, top, told, hollow, ncols=columns, title="; ".join(meaning) or None)
@@ -156,13 +152,13 @@ def importance(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes
     top = ranking.top(min(k, ranking.grid.size))
     ax = style.new_axes(height=0.7 + 0.2 * len(top)) if ax is None else ax
     for row, (head, look) in enumerate(head_looks(top).items()):
-        at = (head.layer, head.index)
-        if ranking.interval is not None and not np.isnan(ranking.interval[at]).any():
-            ax.hlines(row, *ranking.interval[at], color=look.color, linewidth=1.4)
-        ax.plot(ranking.importance[at], row, marker=look.marker, color=look.color, markersize=6)
+        interval = _interval(ranking, head)
+        if interval is not None:
+            ax.hlines(row, *interval, color=look.color, linewidth=1.4)
+        ax.plot(ranking.importance[head.layer, head.index], row, marker=look.marker, color=look.color, markersize=6)
     ax.axvline(0, color=style.RANDOM, linewidth=0.6)
-    parts.names_down(ax, map(str, top))
-    ax.set_xlabel("\n".join([parts.importance_label(ranking.unit), *_unknown(ranking, top)]))
+    guides.names_down(ax, map(str, top))
+    ax.set_xlabel("\n".join([guides.importance_label(ranking.unit), *_unknown(ranking, top)]))
     return ax
 
 
@@ -198,8 +194,8 @@ def _draw_map(
         ax = style.new_axes(width, min(9.0, max(1.1, square * n_layers) + 1.34 + 0.14 * n_lines))
     drawn: dict[str, Any] = {"aspect": "auto", "interpolation": "none"} if wide else {"aspect": "equal"}
     image = ax.imshow(values, cmap=style.signed_colors(), vmin=-limit, vmax=limit, **drawn)
-    bar = parts.color_bar(ax, image, label)
-    ax.set(xticks=_ticks(n_units, 12), yticks=_ticks(n_layers, 16), xlabel=grid.word, ylabel="layer")
+    bar = guides.color_bar(ax, image, label)
+    ax.set(xticks=guides.some_of(n_units, 12), yticks=guides.some_of(n_layers, 16), xlabel=grid.word, ylabel="layer")
     return ax, image, bar
 
 
@@ -216,16 +212,12 @@ def _draw_legend(
         head_handle(look, f"{rank}  {told(head)}", hollow=head in hollow)
         for rank, (head, look) in enumerate(head_looks(top).items(), 1)
     ]
-    parts.add_legend(ax, handles=[*handles, *(others or [])], handletextpad=0.3, **options)
+    guides.add_legend(ax, handles=[*handles, *(others or [])], handletextpad=0.3, **options)
 
 
 def _title(provenance: dict[str, Any], method: str) -> str:
     task = provenance.get("task", {}).get("name")
     return method if task is None else f"{task} ({method})"
-
-
-def _ticks(n: int, most: int) -> range:
-    return range(0, n, max(1, -(-n // most)))
 
 
 def _limit(ranking: HeadRanking) -> float:
@@ -251,17 +243,15 @@ def _marks(ranking: HeadRanking, top: list[Unit]) -> list[str]:
     return marks + (["S shared"] if ranking.shared else [])
 
 
+def _interval(ranking: HeadRanking, head: Unit) -> tuple[float, float] | None:
+    """The interval of a head, where the method gives one."""
+    known = None if ranking.interval is None else ranking.interval[head.layer, head.index]
+    return None if known is None or np.isnan(known).any() else (float(known[0]), float(known[1]))
+
+
 def _unknown(ranking: HeadRanking, top: list[Unit]) -> list[str]:
     """What the picture of these heads would show, if the method gave it."""
-    known = ranking.interval is not None and not np.isnan(ranking.interval[ranking.grid.mask(top)]).all()
-    return [] if known or not top else ["no intervals"]
-
-
-def _inwards(head: Unit, grid: Grid, square: float) -> tuple[float, float]:
-    """Points by which a letter on a small square is moved, so that it does not reach over the border of the map."""
-    over = max(0.0, 4.0 - square / 2)
-    right = over * ((head.index == 0) - (head.index == grid.n_units - 1))
-    return right, over * ((head.layer == grid.n_layers - 1) - (head.layer == 0))
+    return ["no intervals"] if top and all(_interval(ranking, head) is None for head in top) else []
 
 
 def _draw_groups(ax: Axes, grid: Grid, n_groups: int) -> None:
@@ -270,32 +260,30 @@ def _draw_groups(ax: Axes, grid: Grid, n_groups: int) -> None:
     for group in range(1, n_groups):
         ax.axvline(group * size - 0.5, color="0.55", linewidth=0.4)
     above = ax.secondary_xaxis("top")
-    shown = _ticks(n_groups, 8)
+    shown = guides.some_of(n_groups, 8)
     above.set_xticks([(group + 0.5) * size - 0.5 for group in shown], list(map(str, shown)))
     above.tick_params(length=0, pad=1)
     above.set_xlabel("key/value head", labelpad=2)
 
 
-def _draw_signs(ax: Axes, gates: HeadGates, threshold: float, without: Bool[np.ndarray, "layer head"]) -> list[Line2D]:
-    """Signs of clear roles on all heads but some; returns one line per sign that was drawn."""
+def _draw_signs(ax: Axes, gates: HeadGates, threshold: float, marked: Bool[np.ndarray, "layer head"]) -> list[Line2D]:
+    """Signs of clear roles on all heads but those marked; returns one line per sign that was drawn."""
     square = points_per_square(ax, gates.ranking().grid)
     if square < SIGNS:
         return []
     facilitates, interferes = (gates.any(name) >= threshold for name in ("facilitation", "interference"))
-    mixed = facilitates & interferes
-    signs: dict[str, tuple[Any, Bool[np.ndarray, "layer head"]]] = {
-        f"{name} of {threshold:g} or more": (sign, (gates.score(name).mean(axis=0) >= threshold) & ~mixed)
-        for name, sign in (("facilitation", "+"), ("interference", "x"))
-    }
+    means = {name: gates.score(name).mean(axis=0) >= threshold for name in ("facilitation", "interference")}
+    mixed, both = facilitates & interferes, (8, 2, 0)
+    signs: list[tuple[str, Any, Bool[np.ndarray, "layer head"]]] = [
+        (f"facilitation of {threshold:g} or more", "+", means["facilitation"] & ~mixed),
+        (f"interference of {threshold:g} or more", "x", means["interference"] & ~mixed),
+        ("each in some seed", both, mixed),
+    ]
     drawn = []
-    for label, (marker, where) in {**signs, "each in some seed": ((8, 2, 0), mixed)}.items():
-        at = np.argwhere(where & ~without)
+    for label, marker, where in signs:
+        at = np.argwhere(where & ~marked)
         if len(at):
-            look: dict[str, Any] = {
-                "color": "black",
-                "linestyle": "none",
-                "markeredgewidth": 0.5 if where is mixed else 0.9,
-            }
-            size = min(5.0, 0.8 * square)
-            drawn += ax.plot(at[:, 1], at[:, 0], marker=marker, markersize=size, label=label, **look)
+            look: dict[str, Any] = {"color": "black", "linestyle": "none", "markersize": min(5.0, 0.8 * square)}
+            look["markeredgewidth"] = 0.5 if marker == both else 0.9
+            drawn += ax.plot(at[:, 1], at[:, 0], marker=marker, label=label, **look)
     return drawn

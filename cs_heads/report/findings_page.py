@@ -1,0 +1,225 @@
+"""The page of findings: the answer first, then what bears it out."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from cs_heads import plot
+from cs_heads.analysis.attention import HeadAttention
+from cs_heads.analysis.confirm import Confirmation
+from cs_heads.analysis.losses import Loss, shared_line
+from cs_heads.analysis.sparsity import SparsityCurve
+from cs_heads.plot.attention_patterns import load_script
+from cs_heads.plot.head_markers import same_looks
+from cs_heads.report import html
+from cs_heads.report.comparison import comparison_answer, comparison_part
+from cs_heads.report.findings import Findings
+from cs_heads.report.heads import head_chips, head_map, heads_table, interfering_note, shown_heads
+from cs_heads.units import Unit
+
+_SCORES = {
+    "intact": "score with no head off, from 0 to 1",
+    "heads off": f"score with the heads ablated; a control is {html.CONTROL}",
+    "drop": "the first less the second",
+    "95 % interval": "of the drop",
+}
+_LOSSES = {
+    "loss": "(intact - heads off) / (intact - guessing), the share of the score above guessing that is lost; 1: all",
+    "95 % interval": "of the loss; below zero where the task may do better",
+}
+
+
+def findings_page(findings: Findings) -> str:
+    """The page of a search, a comparison, or both.
+
+    Args:
+        findings: what was found.
+    """
+    ranking, proof, compared = findings.ranking, findings.proof, findings.comparison
+    title, about = f"{findings.task} on {findings.model}", ""
+    if ranking is not None:
+        confirmed = "" if proof is None else ", confirmed on unseen examples"
+        about = f"Found by the method {ranking.method}{confirmed}."
+    with same_looks(*_head_lists(findings)):
+        sections = [
+            ("Before you trust it", _notes(findings)),
+            ("What broke, and what did not", None if proof is None else _proof_tables(proof)),
+            ("Maps", _maps(findings)),
+            ("Curves: how few heads it takes", _curve(findings.curve)),
+            ("Curves: methods side by side", None if compared is None else comparison_part(compared)),
+            ("What the heads look at", _attention(findings.attention)),
+            ("Cost", html.cost(_cost(findings))),
+            ("How to reproduce", html.reproduction(findings.command)),
+            ("Provenance", html.provenance(findings.origins)),
+        ]
+        kind, verdict, answer = _answer(findings)
+    word = findings.word
+    question = f"Which {word}s does {title} rest on?"
+    parts = {"kind": kind, "verdict": verdict, "answer": answer, "about": about}
+    return html.render(sections, question=question, title=title, word=word, **parts)
+
+
+def _head_lists(findings: Findings) -> list[list[Unit]]:
+    """The heads of each picture, the ranking's first: so they look the same in all of them."""
+    ranking, compared, attention = findings.ranking, findings.comparison, findings.attention
+    return [
+        *([] if ranking is None else [shown_heads(ranking, findings.k)]),
+        *([] if attention is None else [list(attention.heads)]),
+        *([] if compared is None else [shown_heads(one.ranking, compared.k) for one in compared.methods.values()]),
+    ]
+
+
+def _answer(findings: Findings) -> tuple[str, str, Markup]:
+    """The color, the headline and the text of the box at the top."""
+    ranking, proof = findings.ranking, findings.proof
+    if ranking is None:
+        assert findings.comparison is not None  # as Findings checks
+        return "", *comparison_answer(findings.comparison)
+    kind = verdict = ""
+    parts: list[str] = [head_chips(ranking, findings.k)]
+    if ranking.off:
+        off = ", ".join(map(str, ranking.off))
+        parts.append(html.paragraphs(f"Off throughout: {off}. What is called intact is the model without them."))
+    if proof is None:
+        said = "These heads have not been confirmed on unseen examples: a ranking alone is no proof."
+        parts.append(html.paragraphs(said))
+    else:
+        kinds = {"template-bound": "localized", "not localized": "not", "baseline too low": "not"}
+        kind, verdict = kinds.get(proof.verdict, proof.verdict), f"{proof.headline}{' (close)' if proof.close else ''}"
+        reasons = [*proof.reasons]
+        if proof.close:
+            reasons.append(f"close, since another verdict is compatible with the intervals: {proof.close_because}")
+        parts.append(html.macro("meaning", proof.verdict, proof.but_for, bool(proof.kin)))
+        parts.append(html.macro("listed", dict.fromkeys(reasons, ())))
+    if ranking.shared_effects:
+        shared = "; ".join(map(shared_line, ranking.shared_effects))
+        parts.append(html.paragraphs(f"Left out, because the controls need them too (shared): {shared}."))
+    return kind, verdict, html.joined(*parts)
+
+
+def _notes(findings: Findings) -> Markup | None:
+    notes = [] if findings.proof is None else [*findings.proof.notes]
+    if findings.ranking is not None:
+        notes += [*findings.ranking.notes, *interfering_note(findings.ranking)]
+    return html.note_list(dict.fromkeys(notes, ()))
+
+
+def _proof_tables(proof: Confirmation) -> Markup:
+    """What the heads take from the task and its controls, and the losses that a verdict rests on."""
+    task = proof.result.task
+    rows = [
+        [
+            f"{one.task}{role}",
+            f"{one.baseline:.3f}",
+            f"{one.score:.3f}",
+            f"{one.drop:+.3f}",
+            html.interval(*one.interval),
+        ]
+        for role, group in (("", [proof.result]), (" (kin)", proof.kin), (" (control)", proof.controls))
+        for one in group
+    ]
+    baseline, drop = proof.result.baseline, proof.random_drop
+    name = f"{task}, random heads of the same layers ({len(proof.random_drops)} sets)"
+    rows.append([name, f"{baseline:.3f}", f"{baseline - drop:.3f}", f"{drop:+.3f}", "–"])
+    caption = f"Score on unseen examples, intact and with {', '.join(map(str, proof.heads))} off."
+    tables = [html.table(caption, ["task", "intact", "heads off", "drop", "95 % interval"], rows, 1, _SCORES)]
+    found = proof.specificity
+    if found is not None:
+        losses: dict[str, Loss] = {task: found.own}
+        losses |= {f"{name} (control)": loss for name, loss in found.controls.items()}
+        if len(found.controls) > 1:
+            losses["mean of the controls"] = found.mean
+            losses[f"largest of the controls ({found.worst_control})"] = found.worst
+        losses["own minus mean of the controls"] = found.difference
+        rows = [[name, f"{one.loss:+.3f}", html.interval(one.low, one.high)] for name, one in losses.items()]
+        columns = ["task", "loss", "95 % interval"]
+        tables.append(html.table("What each task loses with the heads off.", columns, rows, 1, _LOSSES))
+    return html.joined(*tables)
+
+
+def _maps(findings: Findings) -> Markup | None:
+    ranking, proof, k = findings.ranking, findings.proof, findings.k
+    if ranking is None:
+        return None
+    names = ", ".join(map(str, ranking.top(min(k, ranking.grid.size))))
+    layers, heads = ranking.grid.shape
+    about = f"Importance of each of the {layers} × {heads} {ranking.grid.word}s; the first are {names}."
+    shown = [
+        head_map(ranking, k, about, verdict=None if proof is None else proof.verdict),
+        html.picture(
+            plot.importance(ranking, k),
+            f"Importance of the first heads with their intervals: {names}.",
+            "The first heads with their intervals, where the method gives them.",
+        ),
+    ]
+    if proof is not None:
+        drops = [drop for drop in (proof.result, *proof.kin, *proof.controls) if drop.baseline]
+        told = "; ".join(f"{drop.task}: {drop.drop / drop.baseline:+.2f}" for drop in drops)
+        shown.append(
+            html.picture(
+                plot.confirmation(proof),
+                f"Share of the score lost with the heads off: {told}.",
+                "What breaks with the heads off, on unseen examples, and what stays: score lost as a share of the "
+                "intact score. Black lines: 95 % intervals. Gray: random heads.",
+            )
+        )
+    return html.joined(html.pictures(*shown, kind="pictures maps"), heads_table(ranking, k))
+
+
+def _curve(curve: SparsityCurve | None) -> Markup | None:
+    """The score by number of heads off, and how many heads take half of what lies above chance."""
+    if curve is None:
+        return None
+    own, half = curve.drops[curve.own], curve.heads_for(0.5)
+    most = len(own) - 1
+    if half is None:
+        said = f"The first {most} heads take less than half of what the score has above chance."
+    else:
+        said = f"{half} head{'s take' if half != 1 else ' takes'} half of what the score has above chance."
+    random = "" if curve.random_drops is None else " Gray: random heads of the same layers."
+    picture = html.picture(
+        plot.sparsity(curve),
+        f"Score with 0 to {most} heads off: {', '.join(f'{drop.score:.2f}' for drop in own)}.",
+        f"Score on unseen examples with the first k heads off. Band: 95 % interval of the drop.{random}",
+    )
+    return html.joined(html.paragraphs(said, *curve.notes), html.pictures(picture))
+
+
+def _attention(attention: HeadAttention | None) -> Markup | None:
+    if attention is None:
+        return None
+    prompts = []
+    for number, one in enumerate(attention.prompts):
+        looked = [(str(head), one.looks_at(row)) for row, head in enumerate(attention.heads)]
+        told = "; ".join(f"{head} at {seen[0][0].strip()!r}, {100 * seen[0][1]:.0f} %" for head, seen in looked)
+        picture = html.picture(plot.last_token(attention, number), f"What the last token looks at: {told}.")
+        view = plot.show_attention(attention, number).html
+        prompts.append({"prompt": one.prompt, "picture": html.pictures(picture), "view": view})
+    off = ", ".join(map(str, attention.off))
+    said = (
+        f"Attention of the last token, where the answer is read, in percent: intact, and with {off or 'no heads'} off. "
+        "A head's own ablation leaves its attention as it is; what changes is that of heads in later layers."
+    )
+    return html.joined(html.paragraphs(said), Markup(load_script()), html.macro("prompts", prompts, off))
+
+
+def _cost(findings: Findings) -> list[tuple[str, str]]:
+    spent, took = "{:,} example-evaluations".format, {name: f", {s:.1f} s" for name, s in findings.seconds.items()}
+    lines = []
+    if findings.ranking is not None:
+        lines.append((f"to find ({findings.ranking.method})", spent(findings.ranking.spent) + took.get("find", "")))
+        backwards = findings.ranking.provenance.get("cost", {}).get("backwards")
+        if backwards:
+            lines.append(("of these backward passes", f"{backwards:,}"))
+    if findings.proof is not None:
+        lines.append(("to confirm", spent(findings.proof.spent) + took.get("confirm", "")))
+    if findings.curve is not None:
+        lines.append(("curve of 0, 1, ... heads off", spent(findings.curve.spent)))
+    if findings.comparison is not None:
+        for name, one in findings.comparison.methods.items():
+            lines.append((f"to find ({name})", f"{spent(one.ranking.spent)}, {one.seconds:.1f} s"))
+        lines.append(("to judge all methods", spent(findings.comparison.spent)))
+    if findings.attention is not None:
+        runs = 2 if findings.attention.off else 1
+        lines.append(("attention patterns", f"{runs * len(findings.attention.prompts)} forward passes of one prompt"))
+    return lines
