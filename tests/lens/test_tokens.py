@@ -107,9 +107,6 @@ ENDS = {
     "sentencepiece": [
         ("Lily. ", "She", (".", "▁She", True)),
         ("Lily.\n ", "She", ("<0x0A>", "▁She", True)),
-        ("x\n\n\n ", "y", ("<0x0A>", "▁y", True)),
-        ("A:\r\n ", "b", ("<0x0A>", "▁b", True)),
-        ("A:\t ", "She", ("<0x09>", "▁She", True)),
         ("A:\n\t", "x", ("<0x09>", "x", False)),
         ("A:\n\n ", "Paris", ("▁", "P", False)),
         ("Lily.\n", "She", ("<0x0A>", "S", False)),
@@ -117,10 +114,7 @@ ENDS = {
     "byte-level BPE": [
         ("Lily. ", "She", (".", "ĠShe", True)),
         ("Lily.\n ", "She", ("Ċ", "ĠShe", True)),
-        ("A:\n\n ", "Paris", ("ĊĊ", "ĠParis", True)),
         ("A:\n    ", "x = 1", ("ĊĠĠĠ", "Ġx", True)),
-        ("x\n\n\n ", "y", ("ĊĊĊ", "Ġy", True)),
-        ("A:\r\n ", "b", ("čĊ", "Ġb", True)),
         ("A:\t ", "Paris", ("ĉ", "ĠParis", True)),
         ("A:\n\t", "x", ("ĉ", "x", False)),
         ("A:\n", "Paris", ("Ċ", "Paris", False)),
