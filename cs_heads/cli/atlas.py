@@ -133,7 +133,7 @@ def _print_cost(options: AtlasFlags, model: Any, tasks: list[Task] | None, setti
     settings = {**settings, "store": None, "progress": False}
     with Experiment(model, finding_side(tasks[0]), **settings) as experiment:
         k, _ = fitting_k(options.k, experiment.grid)
-        more = {"budget": options.budget, "n_random": options.n_random}
+        more: dict[str, Any] = {"budget": options.budget, "n_random": options.n_random}
         print_cost(options, most_of_atlas(experiment.grid.size, k, sizes, unseen, **more), experiment)
 
 
@@ -148,7 +148,7 @@ def _tasks(options: AtlasFlags) -> list[Task] | None:
         return None
     names = [name.strip() for name in options.tasks.split(",") if name.strip()]
     more = options_by_task(options, "--tasks", names, "--task-option", options.task_option)
-    loading = {"chat": options.chat, "too_long": options.too_long}
+    loading: dict[str, Any] = {"chat": options.chat, "too_long": options.too_long}
     return [cs.load_task(name, options.n, options.seed, **loading, **more[name]) for name in names]
 
 
@@ -179,11 +179,13 @@ def _print_atlas(model: str, found: Atlas) -> None:
 
 
 def _write(options: AtlasFlags, found: Atlas) -> None:
+    folder = options.out
+    assert folder is not None
     from cs_heads.plot.style import draw_to
     from cs_heads.report import write_report
     from cs_heads.report.findings import ATLAS
 
-    folder, tables = options.out, ("atlas.csv", "matrix.csv", "skills.csv")
+    tables = ("atlas.csv", "matrix.csv", "skills.csv")
     found.save(folder / ATLAS)
     write_csv(folder / tables[0], found.heads_frame(), index=False)
     write_csv(folder / tables[1], found.matrix(), index_label="heads of")

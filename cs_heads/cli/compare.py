@@ -211,6 +211,7 @@ def _write_comparison(options: CompareFlags, result: Comparison, own: Mapping[st
     from cs_heads.report.findings import COMPARISON
 
     folder = options.out
+    assert folder is not None
     written = [write_config(options, own)]
     written.append(write_json(folder / COMPARISON, {**result.to_dict(), "command": options.command}))
     for name, one in result.methods.items():

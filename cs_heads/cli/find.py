@@ -152,6 +152,7 @@ def find(
             _print_result(options, result, found, proof)
             return
         # Results are told and lie on disk before the model runs once more, for what is looked at.
+        assert options.out is not None
         written = [write_config(options, own)]
         written += _write(options.out, result, found)
         if not options.json:

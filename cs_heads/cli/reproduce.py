@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from cyclopts import Parameter
 
@@ -147,12 +147,12 @@ def _reproduction(options: ReproduceFlags) -> Reproduction:
             raise ValueError(f"--beside must be MODEL=DIR with the --out folder of another model, got {each!r}")
         beside[name] = Path(folder)
     names = _parts(options.tasks)
-    more = {"n": settings.n, "seed": options.seed, "allow_code": options.allow_code}
+    more: dict[str, Any] = {"n": settings.n, "seed": options.seed, "allow_code": options.allow_code}
     tasks = load_tasks(paper, options.model, names, data=options.data, **more)
     model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
     left_out = lacking(paper, tasks, names)
-    names = ("prepend_bos", "batch_tokens", "progress")
-    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    measured = ("prepend_bos", "batch_tokens", "progress")
+    given = {name: value for name in measured if (value := getattr(options, name)) is not None}
     Settings.of(given)
     measuring = cast(SettingsArguments, given)
     return Reproduction(model, paper, tasks, settings, options.out, options.seed, measuring, beside, left_out)
@@ -170,8 +170,8 @@ def _print_estimate(repro: Reproduction, found: pd.DataFrame) -> None:
     for name, reason in repro.left_out.items():
         print(f"{name:<34}left out: {reason}")
     print()
-    made = found[found["missing"] == ""].set_index("step")
-    print_steps(made["example-evaluations"].to_dict(), made["seconds"].to_dict())
+    made = found[found["missing"] == ""]
+    print_steps(*(dict(zip(made["step"], made[each], strict=True)) for each in ("example-evaluations", "seconds")))
     for step, reason in found.loc[found["missing"] != "", ["step", "missing"]].to_numpy().tolist():
         print(f"{step} cannot be made: {reason}")
     print(flush=True)
