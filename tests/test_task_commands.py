@@ -7,10 +7,8 @@ import sys
 import pytest
 
 from cs_heads import Experiment, Task, load_task
-from cs_heads.cli import main
+from cs_heads.cli import app, main
 from cs_heads.cli.loading import loaded
-from cs_heads.cli.options import add_common
-from cs_heads.cli.parser import Parser
 from cs_heads.lens import load_model
 from cs_heads.tasks import builtin_tasks
 from tests.tiny import save_byte_model
@@ -18,10 +16,9 @@ from tests.tiny import save_byte_model
 
 def read(*arguments):
     """The task that a command would measure, on the demo model."""
-    parser = Parser()
-    add_common(parser)
-    options = parser.parse_args(["--model", "demo", "--device", "cpu", *arguments])
-    options.out = None
+    given = ["find", "--model", "demo", "--device", "cpu", *arguments]
+    _, bound, _ = app().parse_args(given, exit_on_error=False, print_error=False)
+    options = bound.arguments["options"]
     with loaded(options, {}) as (_, task, controls):
         return task, controls
 

@@ -23,26 +23,31 @@ has DIR/run.toml in it: --config DIR/run.toml repeats the run. Each command has 
 cost is said in example-evaluations: one mask, one example. --dry-run says it beforehand.
 
 The shell completes commands, flags, and names of tasks and methods, after
-  pip install 'cs-heads[completion]'
-  eval "$(register-python-argcomplete cs-heads)"    # bash and zsh; fish: register-python-argcomplete -s fish
+  cs-heads --install-completion
 """
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import gc
+import inspect
 import os
 import shlex
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
+from pathlib import Path
 from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
 def _interrupted(kept: str = "", by: int = signal.SIGINT) -> int:
@@ -52,23 +57,31 @@ def _interrupted(kept: str = "", by: int = signal.SIGINT) -> int:
 
 
 try:
-    from cs_heads.cli import atlas, compare, find, others, reproduce
-    from cs_heads.cli.completion import autocomplete
-    from cs_heads.cli.parser import Help, Parser
+    from cyclopts import App, CycloptsError, Parameter
+    from cyclopts.config import Dict
+
+    from cs_heads.cli import others
+    from cs_heads.cli.atlas import atlas
+    from cs_heads.cli.compare import compare
+    from cs_heads.cli.find import find
     from cs_heads.cli.printing import colored
+    from cs_heads.cli.reproduce import reproduce
 except KeyboardInterrupt:
     raise SystemExit(_interrupted()) from None
 
-# In the order of the help.
-_COMMANDS = (
-    others.add_doctor,
-    find.add,
-    compare.add,
-    atlas.add,
-    others.add_report,
-    reproduce.add,
-    others.add_store,
-    others.add_tasks,
+WIDTH = 118
+"""Columns of help."""
+
+COMMANDS: tuple[Callable[..., Any], ...] = (
+    others.doctor,
+    find,
+    compare,
+    atlas,
+    others.report,
+    reproduce,
+    others.store,
+    others.tasks,
+    others.methods,
 )
 
 
@@ -79,18 +92,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     terminated (SIGTERM), 141 where nobody reads on.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = argparse.Namespace()
+    options: Any = None
     with _ending_soon(own=arguments is None), _collecting_seldom(), _noticing_signals() as noticed:
         try:
-            parser = _parser()
-            autocomplete(parser)
-            parser.parse_args(given, options)
-            # What the file of --config says stands in the command that results name.
-            said = getattr(options, "arguments", given[1:])
-            options.command = shlex.join(["cs-heads", *given[:1], *said])
+            made, told = app(wide=not given or bool({"--help", "-h"} & {*given})), given
+            if (
+                place := next((place for place, each in enumerate(given) if each.startswith("--config")), None)
+            ) is not None:
+                made.config, told = _config(given, place)
+            run, bound, _ = made.parse_args(told, exit_on_error=False, print_error=False)
+            options = next(iter(bound.arguments.values()), None)
+            if hasattr(options, "command"):
+                options.command = shlex.join(["cs-heads", *given])
             with warnings.catch_warnings():
                 warnings.showwarning = _print_warning
-                status: int | None = options.run(options)
+                status: int | None = run(*bound.args, **bound.kwargs)
             if sys.stdout is not None:
                 sys.stdout.flush()
         except BrokenPipeError:
@@ -103,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # A library that is interrupted while it is imported may say so in an exception of its own.
             if noticed:
                 return _interrupted(_kept(options), noticed[0])
-            if not isinstance(error, ValueError | OSError | MemoryError | ImportError):
+            if not isinstance(error, ValueError | OSError | MemoryError | ImportError | CycloptsError):
                 raise
             said = " ".join(str(error).split()) or type(error).__name__
             print(f"cs-heads: {colored('error:', 'red', sys.stderr)} {said}", file=sys.stderr)
@@ -111,9 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status or 0
 
 
-def _kept(options: argparse.Namespace) -> str:
+def _kept(options: Any) -> str:
     """What to say of the store of a command that was interrupted; nothing where it has none yet."""
-    path = getattr(options, "store", None)
+    path = getattr(options, "settings", {}).get("store") or getattr(options, "store", None)
     try:
         from cs_heads.store.store import Store
 
@@ -172,17 +188,42 @@ def _noticing_signals() -> Iterator[list[int]]:
             signal.signal(number, was)
 
 
-def _parser() -> Parser:
-    # The help is the docstring of the module, as that of each command.
-    about, usual, epilog = __doc__.partition("the usual way:")
-    description = about.partition("\n\n")[2]
-    parser = Parser(prog="cs-heads", description=description, epilog=usual + epilog, formatter_class=Help)
-    parser.add_argument("--version", action="version", version=f"cs-heads {version('cs-heads')}")
-    parser.set_defaults(run=lambda _: parser.print_help())
-    commands = parser.add_subparsers(metavar="COMMAND")
-    for add in _COMMANDS:
-        add(commands)
-    return parser
+def app(*, wide: bool = False) -> App:
+    """The commands, their help the docstrings; ``wide`` where help is shown, whose texts are laid out."""
+    made = App(
+        name="cs-heads",
+        help=__doc__.partition("\n\n")[2],
+        version=f"cs-heads {version('cs-heads')}",
+        help_format="plaintext",
+        help_formatter="plain",
+        default_parameter=Parameter(negative_iterable=(), negative_none=()),
+    )
+    for command in COMMANDS:
+        made.command(command, help=described(command))
+    made.register_install_completion_command()
+    if wide:
+        from rich.console import Console
+
+        made.console = Console(width=WIDTH)
+    return made
+
+
+def described(command: Callable[..., Any]) -> str:
+    """The help of a command: its docstring, but for what it says of arguments."""
+    return (inspect.getdoc(command) or "").partition("\nArgs:")[0].replace("\nExamples:\n", "\nexamples:\n").strip()
+
+
+def _config(given: list[str], place: int) -> tuple[Dict, list[str]]:
+    """What the file of ``--config`` says, and the arguments without it."""
+    _, equals, path = given[place].partition("=")
+    used = 1 if equals else 2
+    path = path if equals else "".join(given[place + 1 : place + 2])
+    try:
+        said = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"--config {path}: no TOML: {error}") from None
+    said = {key.replace("_", "-"): value for key, value in said.items()}
+    return Dict(said, source=path, use_commands_as_keys=False), given[:place] + given[place + used :]
 
 
 def _print_warning(message: Any, *_: Any, **__: Any) -> None:

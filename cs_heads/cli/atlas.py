@@ -2,77 +2,50 @@
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from cs_heads import plot
-from cs_heads.arguments import WEIGHT_BY_GRADIENTS, WEIGHT_BY_MASKS, check_integer, check_weight
-from cs_heads.cli.completion import completes
-from cs_heads.cli.config import write_config
-from cs_heads.cli.cost import DRY_RUN, print_cost
-from cs_heads.cli.loading import check_numbers, make_folder, model_of, options_by_task
-from cs_heads.cli.options import ALLOW_CODE, REPEATED, add_loading, add_settings, names_of_tasks, settings_of
-from cs_heads.cli.parser import add_command, add_config
+from cs_heads.arguments import check_integer, check_weight
+from cs_heads.cli.cost import print_cost
+from cs_heads.cli.flags import Run, one_line_each, settings_of, write_config
+from cs_heads.cli.loading import N_UNSEEN, check_numbers, make_folder, model_of, options_by_task
 from cs_heads.cli.printing import headed, verdict_colored
 from cs_heads.files import write_csv
 
 if TYPE_CHECKING:
     from cs_heads.analysis.atlas_result import Atlas
-    from cs_heads.cli.parser import Commands
     from cs_heads.tasks import Task
 
-N_UNSEEN = 100
-"""Unseen examples of each skill, where nothing else is asked for."""
+
+@one_line_each
+@dataclass(kw_only=True)
+class AtlasFlags(Run):
+    """The flags of ``atlas``.
+
+    Attributes:
+        tasks: two skills or more: built-in tasks, .jsonl or .csv files, commas between (default: the everyday skills
+            that come with the library, of the demo model its own)
+        n_unseen: unseen examples of each skill at most
+        n_random: random sets of heads that those of each skill are compared with
+        screen: what all heads are screened by: masks, gradients, or auto, which takes gradients on 200 heads or more
+            where the model has them
+        control_weight: what the mean loss of other skills counts beside that of the own one (default: 1.5 after a
+            screen by gradients, 3 by masks); below 1 skills keep universal heads that take much more from them
+    """
+
+    tasks: str | None = None
+    n_unseen: int = N_UNSEEN
+    n_random: int = 250
+    screen: str = "auto"
+    control_weight: float | None = None
 
 
-def add(commands: Commands) -> None:
-    """The sub-command ``atlas``."""
-    parser = add_command(commands, atlas)
-    parser.complete = lambda parser, _: add_settings(parser)
-    add_config(parser)
-    add = parser.add_argument
-    text = "Hugging Face name, local folder or GGUF file, or demo: the model that comes with the library"
-    add("--model", required=True, help=text)
-    text = (
-        "two skills or more: built-in tasks, .jsonl or .csv files, commas between (default: the everyday skills "
-        "that come with the library, of the demo model its own)"
-    )
-    completes(add("--tasks", metavar="TASK,...", help=text), names_of_tasks, lists=True)
-    text = "an option of the --tasks that have it, or of one, as boolq:data_files=dev.jsonl; may be repeated"
-    add("--task-option", **REPEATED, metavar="[TASK:]NAME=VALUE", help=text)
-    add("--n", type=int, help="examples to find heads with, of each of --tasks (default: 100, or half of a small task)")
-    add("--n-unseen", type=int, default=N_UNSEEN, help="unseen examples of each skill at most")
-    add("--n-random", type=int, default=250, help="random sets of heads that those of each skill are compared with")
-    add("--allow-code", action="store_true", help=ALLOW_CODE)
-    add("--unsafe-code", action="store_true", help="... and, where this machine has no sandbox, without any protection")
-    add("--chat", help="show prompts of --tasks in the model's chat template: on, off, auto (default: as a task says)")
-    add("--too-long", help="prompts of --tasks that do not fit into the model's context: refuse, or truncate")
-    text = "example-evaluations of the search, all skills together (default: half of find's for each)"
-    add("--budget", type=int, help=text)
-    text = (
-        "what all heads are screened by: masks, gradients, or auto (the default), which takes gradients on 200 heads "
-        "or more where the model has them"
-    )
-    add("--screen", default="auto", help=text)
-    text = (
-        f"what the mean loss of other skills counts beside that of the own one (default: {WEIGHT_BY_GRADIENTS:g} after "
-        f"a screen by gradients, {WEIGHT_BY_MASKS:g} by masks); below 1 skills keep universal heads that take much "
-        "more from them"
-    )
-    add("--control-weight", type=float, help=text)
-    add("--k", type=int, help="heads of each skill to report and prove (default: 5, or half of a smaller grid)")
-    add("--seed", type=int, default=0, help="seed of the split, the masks and the tests")
-    add_loading(parser)
-    add("--json", action="store_true", help="print one JSON object")
-    add("--dry-run", action="store_true", help=DRY_RUN)
-    add("--out", type=Path, metavar="DIR", help="write report.html, the atlas, tables and pictures there")
-
-
-def atlas(options: argparse.Namespace) -> None:
+def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
     """Find the heads of many skills at once, each against all others.
 
     Find which heads of a model serve which of many skills, and which serve all, from one set of
@@ -148,7 +121,7 @@ def atlas(options: argparse.Namespace) -> None:
         _write(options, found)
 
 
-def _print_cost(options: argparse.Namespace, model: Any, tasks: list[Task] | None, settings: dict[str, Any]) -> None:
+def _print_cost(options: AtlasFlags, model: Any, tasks: list[Task] | None, settings: dict[str, Any]) -> None:
     from cs_heads.analysis.atlas import default_skills, most_of_atlas
     from cs_heads.experiment.baseline import fitting_k
     from cs_heads.experiment.experiment import Experiment
@@ -160,11 +133,11 @@ def _print_cost(options: argparse.Namespace, model: Any, tasks: list[Task] | Non
     settings = {**settings, "store": None, "progress": False}
     with Experiment(model, finding_side(tasks[0]), **settings) as experiment:
         k, _ = fitting_k(options.k, experiment.grid)
-        more = {"budget": options.budget, "n_random": options.n_random}
+        more: dict[str, Any] = {"budget": options.budget, "n_random": options.n_random}
         print_cost(options, most_of_atlas(experiment.grid.size, k, sizes, unseen, **more), experiment)
 
 
-def _tasks(options: argparse.Namespace) -> list[Task] | None:
+def _tasks(options: AtlasFlags) -> list[Task] | None:
     """The tasks of ``--tasks``; None where those by default are meant."""
     import cs_heads as cs
 
@@ -175,7 +148,7 @@ def _tasks(options: argparse.Namespace) -> list[Task] | None:
         return None
     names = [name.strip() for name in options.tasks.split(",") if name.strip()]
     more = options_by_task(options, "--tasks", names, "--task-option", options.task_option)
-    loading = {"chat": options.chat, "too_long": options.too_long}
+    loading: dict[str, Any] = {"chat": options.chat, "too_long": options.too_long}
     return [cs.load_task(name, options.n, options.seed, **loading, **more[name]) for name in names]
 
 
@@ -205,17 +178,19 @@ def _print_atlas(model: str, found: Atlas) -> None:
     print(headed(f"cost: {search:,} example-evaluations to find, {found.spent - search:,} to prove"))
 
 
-def _write(options: argparse.Namespace, found: Atlas) -> None:
+def _write(options: AtlasFlags, found: Atlas) -> None:
+    folder = options.out
+    assert folder is not None
     from cs_heads.plot.style import draw_to
     from cs_heads.report import write_report
     from cs_heads.report.findings import ATLAS
 
-    folder, tables = options.out, ("atlas.csv", "matrix.csv", "skills.csv")
+    tables = ("atlas.csv", "matrix.csv", "skills.csv")
     found.save(folder / ATLAS)
     write_csv(folder / tables[0], found.heads_frame(), index=False)
     write_csv(folder / tables[1], found.matrix(), index_label="heads of")
     write_csv(folder / tables[2], found.to_frame(), index=False)
-    written = [write_config(options.parser, options, options.arguments)]
+    written = [write_config(options)]
     written += [folder / name for name in (ATLAS, *tables)]
     written += draw_to(folder / "atlas.png", plot.atlas, found)
     written += draw_to(folder / "matrix.png", plot.skill_matrix, found)

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from cs_heads import plot
-from cs_heads.cli.completion import completes, is_completing
-from cs_heads.cli.config import write_config
 from cs_heads.cli.cost import judged_with, print_cost
-from cs_heads.cli.loading import N_UNSEEN, loaded, unseen_of
-from cs_heads.cli.options import (
-    REPEATED,
-    ListMethods,
-    add_common,
-    add_measuring,
+from cs_heads.cli.flags import (
+    OneTask,
+    Several,
+    Switch,
     method_options,
-    names_of_methods,
+    one_line_each,
     settings_of,
+    write_config,
 )
-from cs_heads.cli.parser import add_command
+from cs_heads.cli.loading import N_UNSEEN, loaded, unseen_of
 from cs_heads.cli.printing import headed, losses_line
 
 if TYPE_CHECKING:
     from cs_heads.analysis.compare import Comparison
-    from cs_heads.cli.parser import Commands, Parser
     from cs_heads.tasks import Task
 
 
@@ -36,45 +33,32 @@ WIDTH = 120
 """Columns of what is printed."""
 
 
-def add(commands: Commands) -> None:
-    """The sub-command ``compare``."""
-    parser = add_command(commands, compare)
-    add_common(parser)
-    add = parser.add_argument
-    parser.complete = _complete
-    text = "names, commas between (default: those named below); without NAME they are listed"
-    methods = add("--methods", nargs="?", action=ListMethods, metavar="NAME,...", help=text)
-    completes(methods, names_of_methods, lists=True)
-    text = (
-        "an option of one method, as css.n_masks=200; may be repeated (cs-heads find --method css --help lists those "
-        "of css)"
-    )
-    add("--option", **REPEATED, metavar="METHOD.NAME=VALUE", help=text)
-    text = "controls serve the search of every method that takes them (else of those named below, which have some)"
-    add("--contrast", action="store_true", help=text)
-    text = "heads to ablate at the end of the drop curve (default: 10, or half of a smaller grid)"
-    add("--max-heads", type=int, help=text)
-    text = (
-        "shares of the units kept, all others ablated, as 0,0.01,0.1,1: adds how faithful what is left is to the model"
-    )
-    add("--shares", metavar="SHARE,...", help=text)
-    add("--out", type=Path, metavar="DIR", help="write report.html, results and pictures there")
+@one_line_each
+@dataclass(kw_only=True)
+class CompareFlags(OneTask):
+    """The flags of ``compare``.
+
+    Attributes:
+        methods: names, commas between (default: annealed, css, csb, one-shot, greedy, chg, gradient); cs-heads methods
+            lists all, and the options of one, of which those that it needs are flags
+        option: an option of one method, as css.n_masks=200; may be repeated
+        contrast: controls serve the search of every method that takes them (else of annealed and group-testing)
+        max_heads: heads to ablate at the end of the drop curve (default: 10, or half of a smaller grid)
+        shares: shares of the units kept, all others ablated, as 0,0.01,0.1,1: adds how faithful what is left is to
+            the model
+    """
+
+    methods: str | None = None
+    option: Several = field(default_factory=list)
+    contrast: Switch = False
+    max_heads: int | None = None
+    shares: str | None = None
 
 
-def _complete(parser: Parser, arguments: Sequence[str]) -> None:
-    """Add settings and options, and name the default methods; as late as this, since it loads the library."""
-    add_measuring(parser, arguments)
-    if is_completing():
-        return
-    from cs_heads.analysis.compare import METHODS as DEFAULT
-    from cs_heads.methods.registry import METHODS
-
-    by_default = [name for name, method in METHODS.items() if method.default_controls]
-    lines = [f"methods by default: {', '.join(DEFAULT)}", f"with default controls: {', '.join(by_default)}"]
-    parser.epilog = "\n".join([*lines, "", parser.epilog or ""])
-
-
-def compare(options: argparse.Namespace) -> None:
+def compare(
+    options: Annotated[CompareFlags, Parameter(name="*")],
+    **own: Annotated[str, Parameter(help="an option of the method")],
+) -> None:
     """Rank heads by several methods, and judge them on unseen examples.
 
     Rank heads by several methods on the same finding examples, and judge all rankings on the
@@ -99,7 +83,8 @@ def compare(options: argparse.Namespace) -> None:
     from cs_heads.report.findings import RESULT
 
     names = DEFAULT if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
-    given, settings = method_options(options, names), settings_of(options)
+    settings = settings_of(options)
+    given = method_options(options, names, own, options.option)
     shares = None if options.shares is None else check_shares([_number(share) for share in options.shares.split(",")])
     with loaded(options, settings) as (model, task, controls):
         call = partial(
@@ -121,8 +106,6 @@ def compare(options: argparse.Namespace) -> None:
             return
         unseen_of(options, model, task, RESULT, settings)
         result = call(**settings)
-    # By default what fits the grid.
-    options.k, options.max_heads = result.k, result.random_drops.shape[1]
     if options.json:
         from cs_heads.record import json_text
 
@@ -130,11 +113,11 @@ def compare(options: argparse.Namespace) -> None:
     else:
         _print_comparison(options, result)
     if options.out is not None:
-        _write_comparison(options, result)
+        _write_comparison(options, result, own)
 
 
 def _print_cost(
-    options: argparse.Namespace,
+    options: CompareFlags,
     model: Any,
     task: Task,
     controls: list[Task] | str | None,
@@ -181,18 +164,19 @@ def _number(text: str) -> float | str:
         return text
 
 
-def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
+def _print_comparison(options: CompareFlags, result: Comparison) -> None:
     from cs_heads.report.comparison import answer_of
 
-    at, weighed = sorted({1, options.k, options.max_heads}), bool(result.most_specific())
+    k, max_heads = result.k, result.random_drops.shape[1]
+    at, weighed = sorted({1, k, max_heads}), bool(result.most_specific())
     print(f"model {options.model}, task {options.task}, baseline {result.baseline:.3f} on unseen examples\n")
     print(*(fill(line, WIDTH) for line in answer_of(result)), "", sep="\n")
     columns = f"{'own loss':>9}{'controls':>10}" if weighed else ""
     drops = "".join(f"{f'drop@{k}':>9}" for k in at)
-    print(f"{'method':<14}{'evaluations':>12}{'backward':>10}{'seconds':>9}{columns}{drops}  top {options.k}")
+    print(f"{'method':<14}{'evaluations':>12}{'backward':>10}{'seconds':>9}{columns}{drops}  top {k}")
     for name, one in result.methods.items():
         drops = "".join(f"{one.drops[k - 1]:>+9.3f}" for k in at)
-        heads = " ".join(map(str, one.ranking.top(options.k)))
+        heads = " ".join(map(str, one.ranking.top(k)))
         cost = f"{one.ranking.spent:>12,}{one.cost['backwards']:>10,}{one.seconds:>9.1f}"
         found = result.specificity(name)
         told = "–", "–"
@@ -210,7 +194,7 @@ def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
     for name, one in result.methods.items():
         found = result.specificity(name)
         if found is not None:
-            print(f"with the top {options.k} of {name} off: {losses_line(found)}")
+            print(f"with the top {k} of {name} off: {losses_line(found)}")
         for note in one.ranking.notes:
             print(f"note on {name}: {note}")
     for note in result.notes:
@@ -220,14 +204,15 @@ def _print_comparison(options: argparse.Namespace, result: Comparison) -> None:
     print(headed(f"cost: {result.spent:,} example-evaluations to judge"))
 
 
-def _write_comparison(options: argparse.Namespace, result: Comparison) -> None:
+def _write_comparison(options: CompareFlags, result: Comparison, own: Mapping[str, str]) -> None:
     from cs_heads.plot.style import draw_to
     from cs_heads.record import write_json
     from cs_heads.report import write_report
     from cs_heads.report.findings import COMPARISON
 
     folder = options.out
-    written = [write_config(options.parser, options, options.arguments)]
+    assert folder is not None
+    written = [write_config(options, own)]
     written.append(write_json(folder / COMPARISON, {**result.to_dict(), "command": options.command}))
     for name, one in result.methods.items():
         written.append(folder / f"ranking-{name}.json")

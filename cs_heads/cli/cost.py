@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cs_heads.cli.loading import N_UNSEEN
 
 if TYPE_CHECKING:
+    from cs_heads.cli.flags import Run
     from cs_heads.experiment.experiment import Experiment
     from cs_heads.tasks import Task
 
-DRY_RUN = "say what it would cost at most (example-evaluations, seconds, memory), and stop"
 WIDTH = 20
 """Columns of the name of a step."""
 
@@ -27,7 +26,7 @@ def judged_with(experiment: Experiment, task: Task, controls: Sequence[Task] | s
     return [len(control_side(control, n=N_UNSEEN, seed=seed)) for control in controls or ()]
 
 
-def print_cost(options: argparse.Namespace, steps: Mapping[str, int], experiment: Experiment) -> None:
+def print_cost(options: Run, steps: Mapping[str, int], experiment: Experiment) -> None:
     """Print what the steps of a command cost; ``experiment`` is on the task whose example-evaluations are timed."""
     from cs_heads.cluster import Cluster
     from cs_heads.engine.plan import peak_memory

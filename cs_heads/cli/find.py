@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from cs_heads import plot
-from cs_heads.cli.completion import completes
-from cs_heads.cli.config import write_config
 from cs_heads.cli.cost import judged_with, print_cost
+from cs_heads.cli.flags import (
+    OneTask,
+    method_options,
+    names_of_methods,
+    one_line_each,
+    settings_of,
+    write_config,
+)
 from cs_heads.cli.loading import N_UNSEEN, loaded, unseen_of
-from cs_heads.cli.options import ListMethods, add_common, method_options, names_of_methods, settings_of
-from cs_heads.cli.parser import add_command
 from cs_heads.cli.printing import headed, largest_losses, losses_line, verdict_colored
 
 if TYPE_CHECKING:
     from cs_heads.analysis.confirm import Confirmation
-    from cs_heads.cli.parser import Commands
     from cs_heads.experiment.experiment import Experiment
     from cs_heads.methods.find import PreparedSearch
     from cs_heads.ranking import HeadRanking
@@ -36,25 +41,29 @@ MOST, N_RANDOM = 10, 3
 """How many heads the curve of a report goes up to, and how many sets of random heads stand beside it."""
 
 
-def add(commands: Commands) -> None:
-    """The sub-command ``find``."""
-    parser = add_command(commands, find)
-    add_common(parser)
-    add = parser.add_argument
-    text = "name of the method; without NAME they are listed; its options are shown with --method NAME --help"
-    method = add("--method", default="annealed", nargs="?", action=ListMethods, metavar="NAME", help=text)
-    completes(method, names_of_methods)
-    add("--out", type=Path, metavar="DIR", help="write report.html, results and pictures there")
-    text = "heads that are off throughout, as L1H3 L1H4: what carries the task without them"
-    add("--off", nargs="+", default=[], metavar="HEAD", help=text)
-    text = (
-        "with --out: leave out the score with 0 to 10 heads off, beside random heads (as with --off) "
-        f"({(1 + N_RANDOM) * 10 + 1} example-evaluations an unseen example at most)"
-    )
-    add("--no-curve", dest="curve", action="store_false", help=text)
+@one_line_each
+@dataclass(kw_only=True)
+class FindFlags(OneTask):
+    """The flags of ``find``.
+
+    Attributes:
+        method: name of the method (cs-heads methods lists them; cs-heads methods NAME shows the options of one, each of
+            which is a flag)
+        off: heads that are off throughout, as L1H3 L1H4: what carries the task without them
+        curve: with --out: the score with 0 to 10 heads off, beside random heads (41 example-evaluations an unseen
+            example at most; none with --off)
+        repeats: search and prove again so often, with other seeds: how often heads and verdict come again
+    """
+
+    method: Annotated[str, Parameter(completer=names_of_methods)] = "annealed"
+    off: Annotated[list[str], Parameter(consume_multiple=True, show_default=False)] = field(default_factory=list)
+    curve: bool = True
+    repeats: int = 0
 
 
-def find(options: argparse.Namespace) -> None:
+def find(
+    options: Annotated[FindFlags, Parameter(name="*")], **own: Annotated[str, Parameter(help="an option of the method")]
+) -> None:
     """Rank heads for a task and prove the best on unseen examples.
 
     Rank the heads of a model by how much a task rests on them, and prove the first on examples
@@ -103,8 +112,8 @@ def find(options: argparse.Namespace) -> None:
     import cs_heads as cs
 
     # What needs no model to be refused is refused before one is loaded, and what loads and runs it is imported.
-    own = method_options(options, [options.method])[options.method]
     settings = settings_of(options)
+    chosen = method_options(options, [options.method], own)[options.method]
     with loaded(options, settings) as (model, task, controls):
         from cs_heads.methods.find import prepared_search
         from cs_heads.methods.registry import METHODS
@@ -118,7 +127,7 @@ def find(options: argparse.Namespace) -> None:
             "budget": options.budget,
             "seed": options.seed,
             "off": options.off,
-            **own,
+            **chosen,
         }
         judge = partial(cs.confirm, model, task, controls=controls, off=options.off, seed=options.seed)
         curve = options.out is not None and options.curve and not options.off
@@ -134,8 +143,8 @@ def find(options: argparse.Namespace) -> None:
         start = perf_counter()
         found = cs.find_heads(model, task, **search, **settings)
         between = perf_counter()
-        options.k = found.k  # by default what fits the grid
-        proof = judge(found, k=options.k, **settings)
+        k = found.k  # by default what fits the grid
+        proof = judge(found, k=k, repeats=options.repeats, **settings)
         seconds = {"find": between - start, "confirm": perf_counter() - between}
         found = found.proved(proof.heads)
         result = _result(options, task, found, proof, seconds)
@@ -143,7 +152,8 @@ def find(options: argparse.Namespace) -> None:
             _print_result(options, result, found, proof)
             return
         # Results are told and lie on disk before the model runs once more, for what is looked at.
-        written = [write_config(options.parser, options, options.arguments)]
+        assert options.out is not None
+        written = [write_config(options, own)]
         written += _write(options.out, result, found)
         if not options.json:
             _print_result(options, result, found, proof)
@@ -159,7 +169,7 @@ def find(options: argparse.Namespace) -> None:
 
 
 def _result(
-    options: argparse.Namespace, task: Task, found: HeadRanking, proof: Confirmation, seconds: dict[str, float]
+    options: FindFlags, task: Task, found: HeadRanking, proof: Confirmation, seconds: dict[str, float]
 ) -> dict[str, Any]:
     return {
         "model": options.model,
@@ -188,7 +198,7 @@ def _row(found: HeadRanking, head: Unit) -> dict[str, Any]:
     return row | {name: float(values[at]) for name, values in known.items() if values is not None}
 
 
-def _print_result(options: argparse.Namespace, result: dict[str, Any], found: HeadRanking, proof: Confirmation) -> None:
+def _print_result(options: FindFlags, result: dict[str, Any], found: HeadRanking, proof: Confirmation) -> None:
     from cs_heads.analysis.losses import shared_line
     from cs_heads.report.heads import interfering_note
 
@@ -207,7 +217,7 @@ def _print_result(options: argparse.Namespace, result: dict[str, Any], found: He
     how = f"{found.grid.word}s{where[found.provenance.get('positions', 'all')]}"
     if how != "heads":
         print(how)
-    asked, chat = getattr(options, "prepend_bos", None), found.provenance["task"]["chat_template"] is not None
+    asked, chat = options.settings.get("prepend_bos"), found.provenance["task"]["chat_template"] is not None
     print(f"{_prepended_line(result['prepend_bos'], asked, chat)}\n")
     unit = "" if found.unit == "score lost" else f" ({found.unit})"
     print(f"{'unit' if found.grid.kind != 'heads' else 'head':<8}{'importance':>10}{unit}")
@@ -271,7 +281,7 @@ def _heads_of_curve(size: int) -> int:
 
 
 def _steps(
-    options: argparse.Namespace,
+    options: FindFlags,
     task: Task,
     controls: Sequence[Task] | str | None,
     search: PreparedSearch,
@@ -286,6 +296,8 @@ def _steps(
     others = judged_with(experiment, task, controls, options.seed)
     prepared = 0 if experiment.settings.ablation == "zero" else n + sum(others)
     steps = {"search": search.most, "proof": prepared + most_of_proof(search.k, n, others)}
+    if options.repeats:
+        steps["repeats"] = options.repeats * sum(steps.values())
     if curve:
         # None off, the heads found, and the sets of random heads.
         steps["curve"] = (1 + (1 + N_RANDOM) * _heads_of_curve(experiment.grid.size)) * n

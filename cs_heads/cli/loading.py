@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import warnings
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cs_heads.cli.flags import OneTask, Run
     from cs_heads.experiment.experiment import Experiment
     from cs_heads.tasks import Task
 
@@ -24,7 +24,7 @@ N_UNSEEN = 100
 """Unseen examples to judge with, at most."""
 
 
-def check_numbers(options: argparse.Namespace) -> None:
+def check_numbers(options: Any) -> None:
     """Raise ``ValueError`` for a number, a name or a head that no model and no task takes, before one is loaded."""
     from cs_heads.arguments import MAX_BUDGET, MAX_HEADS, check_one_of, check_seed, check_within
     from cs_heads.settings import BACKENDS, COMPUTE_DTYPES, SCREENS
@@ -63,9 +63,7 @@ def make_folder(out: Path, dry: bool = False) -> None:
 
 
 @contextmanager
-def loaded(
-    options: argparse.Namespace, settings: dict[str, Any]
-) -> Iterator[tuple[Any, Task, list[Task] | str | None]]:
+def loaded(options: OneTask, settings: dict[str, Any]) -> Iterator[tuple[Any, Task, list[Task] | str | None]]:
     """The model or the cluster that holds it, the task and its controls, each read before anything is measured.
 
     Controls are as ``find_heads`` takes them: tasks, "auto" or None. They are read with the command's ``settings``.
@@ -74,6 +72,8 @@ def loaded(
     from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, read_task_file
 
     check_numbers(options)
+    if options.control and options.no_control:
+        raise ValueError("--control and --no-control do not go together")
     if options.out is not None:
         make_folder(options.out, dry=options.dry_run)
     task = _task(options)
@@ -99,19 +99,19 @@ def loaded(
 
 
 @contextmanager
-def model_of(options: argparse.Namespace) -> Iterator[Any]:
+def model_of(options: Run) -> Iterator[Any]:
     """The model of a command, or the cluster that holds it, which ends with the block."""
     import cs_heads as cs
     from cs_heads.cluster import placed
 
     load = partial(cs.load_model, options.model, device=options.device, dtype=options.dtype, backend=options.backend)
-    workers, address = getattr(options, "workers", None), getattr(options, "address", None)
+    workers, address = options.settings.get("workers"), options.settings.get("address")
     with placed(load() if workers is None and address is None else load, workers, address) as model:
         yield model
 
 
 def options_by_task(
-    options: argparse.Namespace, kind: str, names: Sequence[str], flag: str, texts: Sequence[str]
+    options: Run, kind: str, names: Sequence[str], flag: str, texts: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
     """The options of each of several tasks by its name.
 
@@ -145,9 +145,7 @@ def options_by_task(
     return given
 
 
-def unseen_of(
-    options: argparse.Namespace, model: Any, task: Task, beside: str, settings: dict[str, Any]
-) -> Experiment | None:
+def unseen_of(options: OneTask, model: Any, task: Task, beside: str, settings: dict[str, Any]) -> Experiment | None:
     """The unseen examples to judge with, where ``--out`` names a folder; None where it does not.
 
     Args:
@@ -177,7 +175,7 @@ def unseen_of(
     return unseen
 
 
-def permissions(task: str, options: argparse.Namespace) -> dict[str, Any]:
+def permissions(task: str, options: Run) -> dict[str, Any]:
     """Leave to run what the model writes, for a built-in task that asks for it."""
     from cs_heads.tasks import entry_of
 
@@ -186,7 +184,7 @@ def permissions(task: str, options: argparse.Namespace) -> dict[str, Any]:
     return {name: True for name in ("allow_code", "unsafe_code") if name in asked and getattr(options, name)}
 
 
-def _task(options: argparse.Namespace) -> Task:
+def _task(options: OneTask) -> Task:
     from cs_heads.tasks import entry_of
 
     named = dict(_option("--task-option", text, _TASK_FLAGS) for text in options.task_option)
@@ -202,12 +200,12 @@ def _task(options: argparse.Namespace) -> Task:
     return task.generated(options.generate, options.stop) if options.generate else task
 
 
-def load_named(options: argparse.Namespace, name: str, given: dict[str, Any]) -> Task:
+def load_named(options: Run, name: str, given: dict[str, Any]) -> Task:
     """A task of ``--n`` examples; ``given`` are its options."""
     import cs_heads as cs
 
     more = {"chat": options.chat, "too_long": options.too_long, **given}
-    return cs.load_task(name, options.n, options.seed, options.length_normalized, **more)
+    return cs.load_task(name, options.n, options.seed, getattr(options, "length_normalized", False), **more)
 
 
 def _option(flag: str, text: str, flags: Sequence[str]) -> tuple[str, Any]:

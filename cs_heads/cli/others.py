@@ -1,33 +1,26 @@
-"""The commands that search for no heads: doctor, report, store and tasks."""
+"""The commands that search for no heads: doctor, report, store, tasks and methods."""
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cs_heads.cli.options import add_loading
-from cs_heads.cli.parser import add_command
+from cyclopts import Parameter
+
+from cs_heads.cli.flags import Loading, ModelName, Switch, names_of_methods
 from cs_heads.cli.printing import status_colored
 
 if TYPE_CHECKING:
-    from cs_heads.cli.parser import Commands
     from cs_heads.store.store import Contents
 
 WIDTH = 120
 
 
-def add_doctor(commands: Commands) -> None:
-    """The sub-command ``doctor``."""
-    parser = add_command(commands, doctor)
-    parser.add_argument("model", metavar="MODEL", help="Hugging Face name or local folder, or demo")
-    add_loading(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def doctor(options: argparse.Namespace) -> int:
+def doctor(
+    model: ModelName, /, *, loading: Annotated[Loading | None, Parameter(name="*")] = None, json: Switch = False
+) -> int:
     """Check that a model loads as it is and can be measured.
 
     Load a model and check everything that a wrong number could come from, one line each: ok,
@@ -50,32 +43,22 @@ def doctor(options: argparse.Namespace) -> int:
     """
     import cs_heads as cs
 
-    loading = {"device": options.device, "dtype": options.dtype, "backend": options.backend}
-    checks = cs.check_model(options.model, **loading)
+    given = loading or Loading()
+    checks = cs.check_model(model, device=given.device, dtype=given.dtype, backend=given.backend)
     count = Counter(check.status for check in checks)
-    if options.json:
-        found = {"model": options.model, "ok": not count["fail"], "checks": [check.to_dict() for check in checks]}
+    if json:
+        found = {"model": model, "ok": not count["fail"], "checks": [check.to_dict() for check in checks]}
         from cs_heads.record import json_text
 
         print(json_text(found))
     else:
         for check in checks:
             print(status_colored(str(check)))
-        print(f"\nmodel {options.model}: {count['ok']} ok, {count['warn']} warn, {count['fail']} fail")
+        print(f"\nmodel {model}: {count['ok']} ok, {count['warn']} warn, {count['fail']} fail")
     return int(count["fail"] > 0)
 
 
-def add_report(commands: Commands) -> None:
-    """The sub-command ``report``."""
-    parser = add_command(commands, report)
-    parser.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="folder that find --out, compare --out or atlas --out wrote"
-    )
-    where = "where to write it (default: FOLDER/report.html)"
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=where)
-
-
-def report(options: argparse.Namespace) -> None:
+def report(folder: Path, /, *, out: Annotated[Path | None, Parameter(alias="-o")] = None) -> None:
     """Write the HTML report of what find, compare or atlas found.
 
     Write one HTML file that opens without a network: the heads and the verdict, what broke, maps,
@@ -88,18 +71,10 @@ def report(options: argparse.Namespace) -> None:
     """
     from cs_heads.report import write_report
 
-    print(f"written: {write_report(options.folder, options.out or options.folder / 'report.html')}")
+    print(f"written: {write_report(folder, out or folder / 'report.html')}")
 
 
-def add_store(commands: Commands) -> None:
-    """The sub-command ``store``."""
-    parser = add_command(commands, store)
-    parser.add_argument("file", type=Path, metavar="FILE", help="a file made with --store")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--parquet", type=Path, metavar="FILE", help="write every result there (needs pyarrow)")
-
-
-def store(options: argparse.Namespace) -> None:
+def store(file: Path, /, *, json: Switch = False, parquet: Path | None = None) -> None:
     """Say what is in a file made with --store, or export it.
 
     Say what a file made with --store holds: the model, the tasks and how many results of each.
@@ -107,11 +82,11 @@ def store(options: argparse.Namespace) -> None:
     """
     from cs_heads.store.store import Store
 
-    store = Store.open(options.file)
-    contents = store.contents()
-    if options.parquet is not None:
-        store.to_parquet(options.parquet)
-    if options.json:
+    opened = Store.open(file)
+    contents = opened.contents()
+    if parquet is not None:
+        opened.to_parquet(parquet)
+    if json:
         from cs_heads.record import json_text
 
         print(json_text(contents.to_dict()))
@@ -134,13 +109,7 @@ def _print_contents(contents: Contents) -> None:
     print(f"\n{contents.masks:,} different masks, {contents.bytes:,} bytes, last written {contents.written or 'never'}")
 
 
-def add_tasks(commands: Commands) -> None:
-    """The sub-command ``tasks``."""
-    parser = add_command(commands, tasks)
-    parser.add_argument("--json", action="store_true", help="print one JSON object, with each task's options")
-
-
-def tasks(options: argparse.Namespace) -> None:
+def tasks(*, json: Switch = False) -> None:
     """List the built-in tasks, what each is and what it needs.
 
     List the tasks that --task and --control know by name, what each is and what it needs: an extra
@@ -150,7 +119,7 @@ def tasks(options: argparse.Namespace) -> None:
     from cs_heads.tasks import builtin_tasks
 
     listed = builtin_tasks()
-    if options.json:
+    if json:
         told = ("about", "needs", "leaves_out", "options")
         from cs_heads.record import json_text
 
@@ -168,3 +137,27 @@ def tasks(options: argparse.Namespace) -> None:
                 print(fill(f"leaves out {entry.leaves_out}", WIDTH, initial_indent=margin, subsequent_indent=margin))
         print()
     print("more of each: cs-heads tasks --json; a .jsonl or .csv file of your own is a task, too: --task my_task.jsonl")
+
+
+def methods(name: Annotated[str | None, Parameter(completer=names_of_methods)] = None, /) -> None:
+    """List the methods, or the options of one.
+
+    Each option is a flag of find (--method NAME --option-name VALUE), and of compare as
+    --option NAME.option_name=VALUE.
+
+    Args:
+        name: name of the method whose options are listed
+    """
+    from cs_heads.methods.registry import METHODS, method_named
+
+    if name is None:
+        width = max(map(len, METHODS))
+        for each, method in METHODS.items():
+            print(f"{each:<{width}}  {method.about}")
+        return
+    method = method_named(name)
+    print(f"{name}: {method.about}\n")
+    for option in method.options.values():
+        default = "required" if option.required else f"default: {option.default}"
+        told = f"--{option.name.replace('_', '-')}: {option.help.rstrip('.')} ({default})"
+        print(fill(told, WIDTH, subsequent_indent="    "))

@@ -2,73 +2,90 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from cs_heads.cli.completion import is_completing
-from cs_heads.cli.config import write_config
+from cyclopts import Parameter
+
 from cs_heads.cli.cost import print_steps
+from cs_heads.cli.flags import Loading, ModelName, Several, Switch, one_line_each, write_config
 from cs_heads.cli.loading import check_numbers, make_folder
-from cs_heads.cli.options import ALLOW_CODE, REPEATED, add_loading, add_settings, settings_of
-from cs_heads.cli.parser import add_command, add_config
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cs_heads.cli.parser import Commands, Parser
     from cs_heads.reproduce import Reproduction
 
 
-def add(commands: Commands) -> None:
-    """The sub-command ``reproduce``."""
-    parser = add_command(commands, reproduce)
-    parser.complete = _add_steps_and_settings
-    add_config(parser)
-    add = parser.add_argument
-    add("--paper", required=True, choices=("cs", "chg"), help="paper whose protocol is run")
-    text = "Hugging Face name, local folder or GGUF file, or demo, which has its own tasks in the paper's roles"
-    add("--model", required=True, help=text)
-    add("--out", required=True, type=Path, metavar="DIR", help="folder of tables, figures and the store")
-    text = (
-        "some of the paper's tasks, and what to measure in their place: a built-in task, a .jsonl or .csv file "
-        "(default: all with data; fewer tasks give fewer tables)"
-    )
-    add("--tasks", metavar="NAME[=TASK],...", help=text)
-    text = "local files: NAME.jsonl or NAME.csv with records, or a folder NAME with a benchmark's own files"
-    add("--data", type=Path, metavar="DIR", help=text)
-    add("--steps", metavar="NAME,...", help="some of the steps listed below (default: all)")
-    text = "four designs, 100 unseen examples, short fits: tens of minutes on the demo model"
-    add("--quick", action="store_true", help=text)
-    add("--n", type=int, help="finding examples a task (default: 100, or half of a small task)")
-    add("--n-unseen", type=int, help="unseen examples a task (default: all, with --quick 100)")
-    add("--k", type=int, help="heads ablated (default: 5)")
-    add("--seed", type=int, default=0, help="seed of splits, masks, fits and tests")
-    text = "the --out folder of another model, to compare this one with; may be repeated"
-    add("--beside", **REPEATED, metavar="MODEL=DIR", help=text)
-    add("--allow-code", action="store_true", help=ALLOW_CODE)
-    add_loading(parser)
-    add("--dry-run", action="store_true", help="print the cost, and stop")
+@one_line_each
+@dataclass(kw_only=True)
+class ReproduceFlags(Loading):
+    """The flags of ``reproduce``.
+
+    Attributes:
+        paper: paper whose protocol is run
+        model: Hugging Face name, local folder or GGUF file, or demo, which has its own tasks in the paper's roles
+        out: folder of tables, figures and the store
+        tasks: some of the paper's tasks, and what to measure in their place: a built-in task, a .jsonl or .csv file, as
+            NAME=TASK, commas between (default: all with data; fewer tasks give fewer tables)
+        data: local files: NAME.jsonl or NAME.csv with records, or a folder NAME with a benchmark's own files
+        steps: some of the steps of the paper, commas between (default: all)
+        quick: four designs, 100 unseen examples, short fits: tens of minutes on the demo model
+        n: finding examples a task (default: 100, or half of a small task)
+        n_unseen: unseen examples a task (default: all, with --quick 100)
+        k: heads ablated (default: 5)
+        seed: seed of splits, masks, fits and tests
+        beside: MODEL=DIR, the --out folder of another model, to compare this one with; may be repeated
+        allow_code: tasks whose answer is a program may run it, in a sandbox
+        prepend_bos: whether a beginning-of-sequence token stands before every prompt (default: as the tokenizer does)
+        batch_tokens: tokens of one forward pass at most (default: measured by a probe)
+        progress: whether a progress bar is shown (default: in notebooks and terminals)
+        dry_run: print the cost, and stop
+    """
+
+    paper: Literal["cs", "chg"]
+    model: ModelName
+    out: Path
+    tasks: str | None = None
+    data: Path | None = None
+    steps: str | None = None
+    quick: Switch = False
+    n: int | None = None
+    n_unseen: int | None = None
+    k: int | None = None
+    seed: int = 0
+    beside: Several = field(default_factory=list)
+    allow_code: Switch = False
+    prepend_bos: bool | None = None
+    batch_tokens: int | None = None
+    progress: bool | None = None
+    dry_run: Switch = False
+    command: Annotated[str, Parameter(parse=False)] = ""
+
+    @property
+    def store(self) -> Path:
+        """What an interruption names."""
+        from cs_heads.reproduce.reproduction import STORE
+
+        return self.out / STORE
 
 
-def _add_steps_and_settings(parser: Parser, _: Sequence[str]) -> None:
-    """Put the steps of each paper before the examples of the help; as late as this, since it loads the library."""
-    from cs_heads.reproduce.papers import SETTINGS
-
-    add_settings(parser, SETTINGS)
-    if is_completing():
-        return
+def steps_listed() -> str:
+    """A line for each step of each paper, for the documentation."""
     from cs_heads.reproduce.run import STEPS
 
-    for paper, steps in reversed(STEPS.items()):
-        needs = [f" (needs {step.needs[0]})" if step.needs[0] else "" for step in steps]
-        lines = [f"  {step.name:<16}{step.about}{need}" for step, need in zip(steps, needs, strict=True)]
-        parser.epilog = "\n".join([f"steps of {paper}:", *lines, "", parser.epilog or ""])
+    lines = []
+    for paper, steps in STEPS.items():
+        lines.append(f"steps of {paper}:")
+        for step in steps:
+            need = f" (needs {step.needs[0]})" if step.needs[0] else ""
+            lines.append(f"  {step.name:<16}{step.about}{need}")
+    return "\n".join(lines)
 
 
-def reproduce(options: argparse.Namespace) -> None:
+def reproduce(options: Annotated[ReproduceFlags, Parameter(name="*")]) -> None:
     """Run the whole protocol of a paper, tables and figures, on a model.
 
     Make every table and figure of a paper's protocol for a model, beside what was published.
@@ -92,7 +109,6 @@ def reproduce(options: argparse.Namespace) -> None:
 
     from cs_heads import reproduce as protocol
     from cs_heads.progress import calling, expect
-    from cs_heads.reproduce.reproduction import STORE
     from cs_heads.reproduce.run import steps_of
 
     names = _parts(options.steps)
@@ -104,9 +120,7 @@ def reproduce(options: argparse.Namespace) -> None:
     _print_estimate(repro, found)
     if options.dry_run:
         return
-    write_config(options.parser, options, options.arguments)
-    # An interruption names this file.
-    options.store = options.out / STORE
+    write_config(options)
     with calling("reproduce"):
         expect(int(found["example-evaluations"].sum()))
         # A line does not break the bar.
@@ -116,12 +130,12 @@ def reproduce(options: argparse.Namespace) -> None:
     print(f"written: {options.out / 'index.md'}")
 
 
-def _reproduction(options: argparse.Namespace) -> Reproduction:
+def _reproduction(options: ReproduceFlags) -> Reproduction:
     import cs_heads as cs
     from cs_heads.reproduce import PAPERS, PaperSettings, Reproduction, load_tasks
     from cs_heads.reproduce.papers import QUICK
     from cs_heads.reproduce.tasks import lacking
-    from cs_heads.settings import SettingsArguments
+    from cs_heads.settings import Settings, SettingsArguments
 
     paper = PAPERS[options.paper]
     settings = QUICK if options.quick else PaperSettings()
@@ -133,12 +147,15 @@ def _reproduction(options: argparse.Namespace) -> Reproduction:
             raise ValueError(f"--beside must be MODEL=DIR with the --out folder of another model, got {each!r}")
         beside[name] = Path(folder)
     names = _parts(options.tasks)
-    more = {"n": settings.n, "seed": options.seed, "allow_code": options.allow_code}
+    more: dict[str, Any] = {"n": settings.n, "seed": options.seed, "allow_code": options.allow_code}
     tasks = load_tasks(paper, options.model, names, data=options.data, **more)
     model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
     left_out = lacking(paper, tasks, names)
-    seed, measuring = options.seed, cast(SettingsArguments, settings_of(options))
-    return Reproduction(model, paper, tasks, settings, options.out, seed, measuring, beside, left_out)
+    measured = ("prepend_bos", "batch_tokens", "progress")
+    given = {name: value for name in measured if (value := getattr(options, name)) is not None}
+    Settings.of(given)
+    measuring = cast(SettingsArguments, given)
+    return Reproduction(model, paper, tasks, settings, options.out, options.seed, measuring, beside, left_out)
 
 
 def _parts(text: str | None) -> list[str] | None:
@@ -153,8 +170,8 @@ def _print_estimate(repro: Reproduction, found: pd.DataFrame) -> None:
     for name, reason in repro.left_out.items():
         print(f"{name:<34}left out: {reason}")
     print()
-    made = found[found["missing"] == ""].set_index("step")
-    print_steps(made["example-evaluations"].to_dict(), made["seconds"].to_dict())
+    made = found[found["missing"] == ""]
+    print_steps(*(dict(zip(made["step"], made[each], strict=True)) for each in ("example-evaluations", "seconds")))
     for step, reason in found.loc[found["missing"] != "", ["step", "missing"]].to_numpy().tolist():
         print(f"{step} cannot be made: {reason}")
     print(flush=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_type_hints
 
 from cs_heads.arguments import Option, check_one_of, described
 from cs_heads.methods.annealing import annealed
-from cs_heads.methods.annealing import method as annealing
+from cs_heads.methods.annealing import bound as bound_of_annealed
 from cs_heads.methods.compressed_sensing import bound as bound_of_masks
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.methods.gating import causal_head_gating, contrastive_gating, fit
@@ -87,7 +87,7 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    "annealed": Method(annealed, annealing.bound, measures_intact=True, default_controls=True),
+    "annealed": Method(annealed, bound_of_annealed, measures_intact=True, default_controls=True),
     "css": Method(partial(compressed_sensing, design="stratified"), bound_of_masks, measures_intact=True),
     "csb": Method(partial(compressed_sensing, design="bernoulli"), bound_of_masks, measures_intact=True),
     "one-shot": Method(partial(greedy, one_shot=True), partial(bound_of_greedy, one_shot=True)),

@@ -208,9 +208,8 @@ def _cost(findings: Findings) -> list[tuple[str, str]]:
     lines = []
     if findings.ranking is not None:
         lines.append((f"to find ({findings.ranking.method})", spent(findings.ranking.spent) + took.get("find", "")))
-        backwards = findings.ranking.provenance.get("cost", {}).get("backwards")
-        if backwards:
-            lines.append(("of these backward passes", f"{backwards:,}"))
+        if findings.ranking.backwards:
+            lines.append(("of these backward passes", f"{findings.ranking.backwards:,}"))
     if findings.proof is not None:
         lines.append(("to confirm", spent(findings.proof.spent) + took.get("confirm", "")))
     if findings.curve is not None:

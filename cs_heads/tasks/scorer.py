@@ -104,8 +104,10 @@ def _trials(scorer: AnyScorer, examples: Sequence[Example]) -> Iterator[float]:
         [f"{text} {other}" for text, other in zip(own, others, strict=True)],
         [""] * len(own),
     ):
-        alone = isinstance(scorer, Scorer)
-        yield from map(float, scorer.score_texts(examples, texts) if alone else scorer.against(examples, texts, own))
+        if isinstance(scorer, RelativeScorer):
+            yield from map(float, scorer.against(examples, texts, own))
+        elif isinstance(scorer, Scorer):
+            yield from map(float, scorer.score_texts(examples, texts))
 
 
 @dataclass(frozen=True)

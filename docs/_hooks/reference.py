@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,56 +44,47 @@ def names_of(package: str) -> str:
 
 
 def commands() -> str:
-    """Every command with its usage and all that can be given, from the parser itself."""
-    from cs_heads.cli import _parser
+    """Every command with what it does and all that can be given, from its docstring and its flags."""
+    from cs_heads.cli import COMMANDS
 
-    os.environ["COLUMNS"] = "84"  # what usage is wrapped at
-    parser = _parser()
-    [choices] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    return "\n\n".join(part for name, command in choices.choices.items() for part in _command(name, command))
+    return "\n\n".join(part for command in COMMANDS for part in _command(command))
 
 
-def _command(name: str, command: Any) -> Iterator[str]:
-    yield f"## cs-heads {name}"
-    variants = _variants(name, command)
-    first = next(variants)
-    yield from _paragraphs(first.description or "")
-    yield _text(first.format_usage().removeprefix("usage: "))
-    shown: set[str] = set()
-    for parser in (first, *variants):
-        for group in parser._action_groups:
-            actions = [a for a in group._group_actions if a.help != argparse.SUPPRESS]
-            if actions and group.title not in shown:
-                shown.add(group.title)
-                yield f"**{group.title[:1].upper()}{group.title[1:]}**"
-                yield "\n".join(_rows(parser, actions))
-    if first.epilog:
-        yield _text(first.epilog.replace("examples:", ""))
+def _command(command: Any) -> Iterator[str]:
+    from cs_heads.cli import described
+    from cs_heads.cli.reproduce import steps_listed
+
+    yield f"## cs-heads {command.__name__}"
+    summary, _, more = described(command).partition("\n\n")
+    yield from _paragraphs(f"{summary}\n\n{more.replace('examples:', '').rstrip()}")
+    if command.__name__ == "reproduce":
+        yield _text(steps_listed())
+    yield "\n".join(
+        ["| argument | meaning |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in rows(command))]
+    )
 
 
-def _variants(name: str, command: Any) -> Iterator[Any]:
-    """The parser of a command; where its arguments depend on the method, once for each method."""
-    if command.complete is None:
-        yield command
-        return
-    from cs_heads.cli import _parser
+def _options() -> Iterator[str]:
+    """The options of every method."""
     from cs_heads.methods import METHODS
 
-    for method in METHODS:
-        [choices] = [a for a in _parser()._actions if isinstance(a, argparse._SubParsersAction)]
-        fresh = choices.choices[name]
-        fresh.complete(fresh, ["--method", method])
-        yield fresh
+    for name, method in METHODS.items():
+        if method.options:
+            yield f"**Options of the method {name}**"
+            lines = [f"| `--{each.replace('_', '-')}` | {_escaped(o.help)} |" for each, o in method.options.items()]
+            yield "\n".join(["| option | meaning |", "|---|---|", *lines])
 
 
-def _rows(parser: Any, actions: list[argparse.Action]) -> Iterator[str]:
-    formatter = parser._get_formatter()
-    yield "| argument | meaning |"
-    yield "|---|---|"
-    for action in actions:
-        given = formatter._format_action_invocation(action).replace("|", "\\|")
-        meaning = " ".join((formatter._expand_help(action) if action.help else "").split())
-        yield f"| `{given}` | {_escaped(meaning)} |"
+def rows(command: Any) -> Iterator[tuple[str, str]]:
+    """What can be given to a command, and what it means."""
+    from cs_heads.cli import app
+
+    for argument in app()[command.__name__].assemble_argument_collection():
+        if argument.parse:
+            default = argument.field_info.default
+            kept = "" if default in (argument.field_info.empty, None, False, True) else f" (default: {default})"
+            meaning = " ".join((argument.parameter.help or "").split())
+            yield ", ".join(argument.names), _escaped(meaning + ("" if "default:" in meaning else kept))
 
 
 def _paragraphs(text: str) -> Iterator[str]:

@@ -1,0 +1,260 @@
+"""The flags of commands: fields of dataclasses, whose docstrings are their help."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from importlib.metadata import version
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, get_type_hints
+
+from cyclopts import Parameter
+
+from cs_heads.arguments import Option, described, did_you_mean
+from cs_heads.settings import Settings, SettingsArguments
+
+RUN = "run.toml"
+"""The file of flags that ``--out`` writes."""
+# What it says nothing of: these are of one call.
+_OF_A_CALL = ("json", "dry_run", "command")
+
+
+def names_of_tasks(*_: Any) -> list[str]:
+    """Built-in tasks, and files of tasks here."""
+    from cs_heads.tasks import builtin_tasks
+
+    return [*builtin_tasks(), *(str(path) for form in ("*.jsonl", "*.csv") for path in Path().glob(form))]
+
+
+def names_of_models(*_: Any) -> list[str]:
+    """The demo model, and folders here."""
+    return ["demo", *(f"{path}/" for path in Path().iterdir() if path.is_dir() and path.name[0] != ".")]
+
+
+def names_of_methods(*_: Any) -> list[str]:
+    """What ``--method`` may be."""
+    from cs_heads.methods.registry import METHODS
+
+    return [*METHODS]
+
+
+AnyFlags = TypeVar("AnyFlags")
+
+Switch = Annotated[bool, Parameter(negative=(), show_default=False)]
+Several = Annotated[list[str], Parameter(show_default=False)]
+TaskName = Annotated[str, Parameter(completer=names_of_tasks)]
+ModelName = Annotated[str, Parameter(completer=names_of_models)]
+MethodOption = Annotated[str, Parameter(help="an option of the method")]
+
+
+def one_line_each(kind: type[AnyFlags]) -> type[AnyFlags]:
+    """A class in whose docstring each attribute stands on one line, without backticks: as help shows it."""
+    texts = described(kind, "Attributes").items()
+    kind.__doc__ = "Flags.\n\nAttributes:\n" + "\n".join(f"    {name}: {text.rstrip('.')}" for name, text in texts)
+    return kind
+
+
+if TYPE_CHECKING:
+    SettingsFlags = SettingsArguments
+else:
+    # The dtype stands beside device and backend, and a shell names a store by its file.
+    _HINTS = {**get_type_hints(SettingsArguments), "store": str | None}
+    SettingsFlags = TypedDict("SettingsFlags", {n: h for n, h in _HINTS.items() if n != "dtype"}, total=False)
+    SettingsFlags.__doc__ = SettingsArguments.__doc__
+    one_line_each(SettingsFlags)
+
+
+@one_line_each
+@dataclass(kw_only=True)
+class Loading:
+    """How a model is loaded.
+
+    Attributes:
+        device: cpu, cuda, ... (default: cuda where there is one)
+        dtype: float32, bfloat16 or float16 (default: float32)
+        backend: auto, bridge or hooked
+    """
+
+    device: str | None = None
+    dtype: str | None = None
+    backend: str = "auto"
+
+
+@one_line_each
+@dataclass(kw_only=True)
+class Run(Loading):
+    """What every command that runs a model takes.
+
+    Attributes:
+        model: Hugging Face name, local folder or GGUF file, or demo: the model that comes with the library
+        n: examples to find heads with, of each task (default: 100, or half of a small task)
+        allow_code: tasks whose answer is a program may run it, in a sandbox
+        unsafe_code: ... and, where this machine has no sandbox, without any protection
+        chat: show prompts in the model's chat template: on, off, auto (default: as a task says)
+        too_long: prompts that do not fit into the model's context: refuse, or truncate them at the left
+        task_option: an option of the tasks that have it, as data_files=lists.json; may be repeated
+        budget: example-evaluations of a search (default: what the method takes)
+        k: heads to report and prove (default: 5, or half of a smaller grid)
+        seed: seed of the split, the masks and the tests
+        json: print one JSON object
+        dry_run: say what it would cost at most (example-evaluations, seconds, memory), and stop
+        out: folder for report.html, results and pictures
+    """
+
+    model: ModelName
+    n: int | None = None
+    allow_code: Switch = False
+    unsafe_code: Switch = False
+    chat: str | None = None
+    too_long: str | None = None
+    task_option: Several = field(default_factory=list)
+    budget: int | None = None
+    k: int | None = None
+    seed: int = 0
+    json: Switch = False
+    dry_run: Switch = False
+    out: Path | None = None
+    settings: Annotated[SettingsFlags, Parameter(name="*", group="Settings")] = field(default_factory=SettingsFlags)
+    command: Annotated[str, Parameter(parse=False)] = ""
+
+
+@one_line_each
+@dataclass(kw_only=True)
+class OneTask(Run):
+    """What commands on one task take.
+
+    Attributes:
+        task: built-in task, or a .jsonl or .csv file
+        control: another task, which the heads should not serve; may be repeated: all count, in the search and in the
+            verdict (default: everyday skills that come with the library)
+        no_control: no controls: heads of any task are ranked, and none is specific
+        control_option: an option of the controls that have it, or of one, as boolq:data_files=dev.jsonl; may be
+            repeated
+        length_normalized: score the choices of --task per character (acc_norm)
+        generate: tokens of an answer that the model writes to a completion task, and the text must be it (0: as many
+            as a demo task says)
+        stop: ends what --generate TOKENS writes; may be repeated
+    """
+
+    task: TaskName
+    control: Annotated[list[TaskName], Parameter(show_default=False)] = field(default_factory=list)
+    no_control: Switch = False
+    control_option: Several = field(default_factory=list)
+    length_normalized: Switch = False
+    generate: int | None = None
+    stop: Several = field(default_factory=list)
+
+
+def settings_of(options: Run) -> dict[str, Any]:
+    """The settings that a command was given, checked; those of the model are left to what loads it."""
+    Settings.of(options.settings)
+    return {name: value for name, value in options.settings.items() if name not in ("workers", "address")}
+
+
+def method_options(
+    options: OneTask, names: Sequence[str], flags: Mapping[str, str], texts: Sequence[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """The options of each method by its name.
+
+    Args:
+        options: The flags of a command.
+        names: The methods that it runs.
+        flags: Flags that the command itself does not have.
+        texts: What ``--option METHOD.NAME=VALUE`` gave.
+
+    Returns:
+        Names and values, read: tasks are loaded and split like ``--task``, rankings are read from files.
+
+    Raises:
+        ValueError: An unknown method, an option that a method does not have, or a required one that is missing.
+    """
+    from cs_heads.methods.registry import METHODS, method_named
+    from cs_heads.settings import check_method_options
+
+    methods = {name: method_named(name).options for name in names}
+    given: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for flag, text in flags.items():
+        option = flag.replace("-", "_")
+        having = [name for name, method in METHODS.items() if option in method.options]
+        takers = [name for name in names if name in having]
+        if not having:
+            known = {each.name for each in fields(type(options))} | {*Settings.kinds()}
+            near = did_you_mean(option, known | {each for method in METHODS.values() for each in method.options})
+            raise ValueError(f"unknown option --{flag.replace('_', '-')}{near.replace('_', '-')}")
+        if not takers:
+            raise ValueError(f"--{flag} goes with the method {', '.join(having)}")
+        for name in takers:
+            given[name][option] = _number(f"--{flag}", methods[name][option], text)
+    for text in texts:
+        named, equals, value = text.partition("=")
+        name, _, key = named.partition(".")
+        if not equals or not key:
+            raise ValueError(f"--option must be METHOD.NAME=VALUE, got {text!r}")
+        if name not in methods:
+            raise ValueError(f"--option {text}: METHOD must be one of {', '.join(names)}, got {name!r}")
+        given[name][key] = _number(f"--option {text}: {key}", methods[name].get(key), value)
+    for name, own in methods.items():
+        missing = [option for option in own.values() if option.required and option.name not in given[name]]
+        if missing:
+            needed = " ".join(f"--{option.name.replace('_', '-')}" for option in missing)
+            raise ValueError(f"method {name!r} needs {needed}: {missing[0].help}")
+        check_method_options(name, own, given[name])
+        given[name] = {key: _read(options, own[key], value) for key, value in given[name].items()}
+    return given
+
+
+def _number(place: str, option: Option | None, text: str) -> Any:
+    """The value of an option; texts of options that name something, and of unknown ones, are left as they are."""
+    types = () if option is None else option.types
+    if text == "none" and NoneType in types:
+        return None
+    kind = next((kind for kind in (int, float) if kind in types), None)
+    try:
+        return text if kind is None else kind(text)
+    except ValueError:
+        raise ValueError(f"{place} must be a number, got {text!r}") from None
+
+
+def _read(options: OneTask, option: Option, value: Any) -> Any:
+    """The value of an option that names a task or a file."""
+    from cs_heads.cli.loading import load_named, permissions
+    from cs_heads.ranking import HeadRanking
+    from cs_heads.tasks import Task, finding_side
+
+    if Task in option.types:
+        return finding_side(load_named(options, value, permissions(value, options)))
+    return HeadRanking.load(value) if HeadRanking in option.types else value
+
+
+def write_config(options: Any, more: Mapping[str, Any] | None = None) -> Path:
+    """Write what was given to the folder of ``--out``, so that ``--config`` repeats the run; returns the file."""
+    given: dict[str, Any] = {}
+    for each in fields(options):
+        default = each.default_factory() if each.default_factory is not MISSING else each.default
+        value = getattr(options, each.name)
+        if each.name not in (*_OF_A_CALL, "settings") and value != default:
+            given[each.name] = value
+    given |= {**getattr(options, "settings", {}), **{name: _plain(text) for name, text in (more or {}).items()}}
+    name = type(options).__name__.removesuffix("Flags").lower()
+    lines = [f"# cs-heads {name} --config {RUN} repeats this run (cs-heads {version('cs-heads')}); flags override it."]
+    lines += [f"{key.replace('_', '-')} = {_as_toml(value)}" for key, value in given.items() if value is not None]
+    path: Path = options.out / RUN
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def _plain(text: str) -> Any:
+    """The number that a text says, or the text."""
+    try:
+        return json.loads(text, parse_constant=str)
+    except ValueError:
+        return text
+
+
+def _as_toml(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_as_toml, value))}]"
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    # A text of JSON is one of TOML, but for DEL.
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
