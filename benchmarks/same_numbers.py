@@ -41,7 +41,8 @@ def results(model: str | None) -> Iterator[tuple[str, Callable[[], Any]]]:
             yield f"planted/{scenario}/{method}", partial(_planted, scenario, method)
     demo: Any = cs.load_model("demo")
     task, other = (cs.load_task(f"demo/{name}", seed=0) for name in ("capitals", "copying"))
-    heads, given = ["L1H1", "L2H3", "L3H0"], {"controls": [other], "progress": False}
+    heads = ["L1H1", "L2H3", "L3H0"]
+    given: dict[str, Any] = {"controls": [other], "progress": False}
     for method in METHODS:
         options: dict[str, Any] = {"forget": other} if method == "contrastive" else {}
         options |= {"steps": 40} if method in ("chg", "contrastive") else {}
@@ -66,7 +67,7 @@ def results(model: str | None) -> Iterator[tuple[str, Callable[[], Any]]]:
     if model is not None:
         real: Any = cs.load_model(model)
         opposites = cs.load_task("everyday/antonyms", seed=0)
-        few = {"controls": [], "progress": False}
+        few: dict[str, Any] = {"controls": [], "progress": False}
         search = partial(cs.find_heads, real, opposites, budget=1500, **few)
         yield from ((f"real/{name}", partial(search, method=name)) for name in ("css", "annealed"))
         heads = ["L9H3", "L23H3", "L1H3"]
