@@ -9,7 +9,7 @@ from cs_heads import plot
 from cs_heads.analysis.attention import HABITS, HeadAttention, PromptAttention
 from cs_heads.plot.style import COLUMN, PAGE, draw_to, figure_of
 from cs_heads.units import Head
-from tests.analysis.test_gating import made_gates
+from tests.analysis.test_gating import made_gates as known_gates
 from tests.plot.looking import unread
 from tests.plot.studies import made_atlas, made_attention, made_comparison, made_proof
 from tests.plot.test_head_map import SHAPES, large
@@ -42,7 +42,7 @@ PICTURES = [
     (plot.confirmation, made_proof(), COLUMN),
     (plot.recall, WORLDS[WORLDS.n_heads == 512], COLUMN),
     (plot.recalls, WORLDS, PAGE),
-    (plot.trajectories, made_gates(), PAGE),
+    (plot.trajectories, known_gates(), PAGE),
     *((plot.attention, attention_of(n, WORDS[:size]), width) for n, size, width in ((1, 60, COLUMN), (8, 10, PAGE))),
     *((plot.last_token, attention_of(3, tokens), COLUMN) for tokens in (WORDS[:1], WORDS[:40], ODD)),
     (plot.habits, pd.DataFrame({"head": ["L0H1", "L2H2"], **dict.fromkeys(HABITS, 0.5)}), COLUMN),
