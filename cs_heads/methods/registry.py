@@ -28,6 +28,11 @@ from cs_heads.ranking import HeadRanking
 _GIVEN = ("seed", "budget", "k", "controls")
 
 
+def _of_budget(_: Any, *, budget: int | None = None, **__: Any) -> int:
+    """What a method may take of which nothing else is known."""
+    return budget or 0
+
+
 @dataclass(frozen=True)
 class Method:
     """One way to a ranking.
@@ -39,7 +44,7 @@ class Method:
 
     Attributes:
         run: The function.
-        bound: The most example-evaluations that it takes, by the same arguments but for ``seed``.
+        bound: The most example-evaluations that it takes, by the same arguments but for ``seed`` (left out: its budget).
         uses: What it asks of the experiment: masks, or also the model in this process, for its gradients or for
             patches. Methods of the second kind run the intact model by themselves, and count it.
         measures_intact: Whether a method that uses masks runs and counts the intact model by itself.
@@ -47,7 +52,7 @@ class Method:
     """
 
     run: Callable[..., HeadRanking]
-    bound: Callable[..., int]
+    bound: Callable[..., int] = _of_budget
     uses: Literal["masks", "model"] = "masks"
     measures_intact: bool = False
     default_controls: bool = False

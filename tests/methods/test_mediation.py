@@ -75,7 +75,7 @@ def test_indirect_effects_equal_patching_by_hand(model, plain):
 
 
 def test_the_function_vector_protocol_carries_the_mean_of_the_clean_runs(model, plain):
-    pairs = shuffled_labels(ITEMS, n=3, n_shots=2, between=" ,", seed=1)
+    pairs = shuffled_labels(ITEMS, n=3, n_shots=2, form="{item} , {label} . ", seed=1)
     found = indirect_effects(model, pairs, average_source=True)
     encoded = [
         [encode_example(model.tokenizer, text, [pair.target]) for text in (pair.clean, pair.corrupted)]
@@ -285,8 +285,14 @@ def test_the_rule_differs_and_the_answer_does_not(stage):
         ),
         (lambda: shuffled_labels(ITEMS, 2, n_shots=5), "items must be more than n_shots=5"),
         (lambda: shuffled_labels([("a", "x"), ("b", "x"), ("c", "y")], 2, n_shots=2), "got 3 items with 2 labels"),
-        (lambda: PromptPair("a", "b", " c", clean_ends=(1,)), "must pair up, got 1 and 0"),
-        (lambda: PromptPair("a", "b", " c", None, (2,), (1,)), r"clean_ends must lie in 1\.\.1"),
+        (
+            lambda: PromptPair("a", "b", " c", clean_ends=(1,)),
+            r"must pair up, each inside its prompt .*; got \(1,\) in 1 and \(\) in 1",
+        ),
+        (
+            lambda: PromptPair("a", "b", " c", None, (2,), (1,)),
+            r"must pair up, each inside its prompt .*; got \(2,\) in 1",
+        ),
         (lambda: PromptPair("a", "b", " c", " c"), "target and instead must differ, got ' c' twice"),
     ],
 )
