@@ -13,7 +13,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from cs_heads.arguments import Option, did_you_mean
+from cs_heads.arguments import MAX_BUDGET, Option, check_within, did_you_mean
 from cs_heads.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ N_UNSEEN = 100
 
 def check_numbers(options: Any) -> None:
     """Raise ``ValueError`` for a number, a name or a head that no model and no task takes, before one is loaded."""
-    from cs_heads.arguments import MAX_BUDGET, MAX_HEADS, check_one_of, check_seed, check_within
+    from cs_heads.arguments import MAX_HEADS, check_one_of, check_seed
     from cs_heads.settings import BACKENDS, COMPUTE_DTYPES, SCREENS
     from cs_heads.tasks.load import MAX_EXAMPLES
     from cs_heads.units import as_heads
 
-    most = {"k": MAX_HEADS, "max_heads": MAX_HEADS, "n": MAX_EXAMPLES, "n_unseen": MAX_EXAMPLES, "n_masks": MAX_BUDGET}
+    most = {"k": MAX_HEADS, "max_heads": MAX_HEADS, "n": MAX_EXAMPLES, "n_unseen": MAX_EXAMPLES}
     for name, limit in {**most, "budget": MAX_BUDGET, "generate": MAX_EXAMPLES}.items():
         value = getattr(options, name, None)
         if value is not None:
@@ -260,7 +260,9 @@ def method_options(
         if not takers:
             raise ValueError(f"--{flag} goes with the method {', '.join(having)}")
         for name in takers:
-            given[name][option] = _number(f"--{flag}", methods[name][option], text)
+            given[name][option] = value = _number(f"--{flag}", methods[name][option], text)
+            if type(value) is int:
+                check_within(option, value, min(value, 1), MAX_BUDGET)
     for text in texts:
         named, equals, value = text.partition("=")
         name, _, key = named.partition(".")
