@@ -1,0 +1,158 @@
+"""A few dozen results with seeds, and whether they are what they were: for changes that must move no number.
+
+    python benchmarks/same_numbers.py --write before.json
+    python benchmarks/same_numbers.py --against before.json
+
+Results are of every method on planted worlds and on the demo model, of every analysis on the demo model, and with
+``--model`` of a small search and its proof on a real one. Numbers of another processor or number of threads differ in
+the last places; ``--against`` names each number that differs by more than a rounding, and each that is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cs_heads as cs
+from cs_heads.methods.registry import METHODS
+from cs_heads.simulate import planted_world
+
+WORLDS = ("main", "noisy", "chance50")
+BY_MASKS = ("annealed", "css", "csb", "one-shot", "greedy", "group-testing")
+TOLERANCE = 1e-4
+"""Of numbers around 1: float32 rounds otherwise in other batches."""
+
+_ASIDE = {"provenance", "notes", "reasons", "seconds", "examples", "search"}
+
+
+def results(model: str | None) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Each result by its name, still to be made."""
+    for scenario in WORLDS:
+        for method in BY_MASKS:
+            yield f"planted/{scenario}/{method}", lambda s=scenario, m=method: _planted(s, m)
+    demo = cs.load_model("demo")
+    task, other = (cs.load_task(f"demo/{name}", seed=0) for name in ("capitals", "copying"))
+    quiet: dict[str, Any] = {"progress": False}
+    for method in METHODS:
+        options = {"forget": other} if method == "contrastive" else {}
+        options |= {"steps": 40} if method in ("chg", "contrastive") else {}
+        yield (
+            f"demo/{method}",
+            lambda m=method, o=options: cs.find_heads(demo, task, method=m, controls=[other], **o, **quiet),
+        )
+    heads = ["L1H1", "L2H3", "L3H0"]
+    yield "demo/default", lambda: cs.find_heads(demo, task, **quiet)
+    yield "demo/confirm", lambda: cs.confirm(demo, task, cs.find_heads(demo, task, **quiet), **quiet)
+    yield "demo/confirm_list", lambda: cs.confirm(demo, task, heads, controls=[other], **quiet)
+    yield "demo/specificity", lambda: cs.specificity(demo, task, heads, controls=[other], **quiet)
+    yield "demo/sparsity_curve", lambda: cs.sparsity_curve(demo, task, heads, max_heads=3, **quiet)
+    yield (
+        "demo/faithfulness",
+        lambda: cs.faithfulness(demo, task, cs.find_heads(demo, task, method="gradient", **quiet), n=40, **quiet),
+    )
+    yield "demo/failures", lambda: cs.failures(demo, task, heads, n=40, **quiet)
+    yield (
+        "demo/compare",
+        lambda: cs.compare(demo, task, methods=["css", "gradient"], controls=[other], budget=2500, n=40, **quiet),
+    )
+    yield "demo/atlas", lambda: cs.atlas(demo, [task, other], budget=4000, n=40, **quiet)
+    yield "demo/habits", lambda: cs.habits(demo, heads, **quiet)
+    yield (
+        "demo/overlap",
+        lambda: cs.head_overlap({"a": heads, "b": heads[1:]}, grid=cs.HeadGrid.from_model(demo), n_permutations=999),
+    )
+    if model is not None:
+        real = cs.load_model(model)
+        opposites = cs.load_task("everyday/antonyms", seed=0)
+        found = {}
+        for name in ("css", "annealed"):
+            yield (
+                f"real/{name}",
+                lambda n=name: found.setdefault(
+                    n, cs.find_heads(real, opposites, method=n, controls=[], budget=1500, **quiet)
+                ),
+            )
+        yield (
+            "real/confirm",
+            lambda: cs.confirm(real, opposites, found["annealed"].top(3), controls=[], n=30, n_random=20, **quiet),
+        )
+
+
+def _planted(scenario: str, name: str) -> Any:
+    world, method = planted_world(scenario, seed=0), METHODS[name]
+    given = {"k": 5} if method.takes_k else {}
+    return method.run(world.task, controls=world.controls, seed=0, budget=6000, **given)
+
+
+def numbers_of(result: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The numbers and words of a result under their places; what tells of its origin aside."""
+    if hasattr(result, "to_dict") and not isinstance(result, dict):
+        try:
+            result = result.to_dict()
+        except TypeError:  # a frame, below
+            pass
+    if isinstance(result, dict):
+        for key, value in result.items():
+            if key not in _ASIDE:
+                yield from numbers_of(value, f"{path}/{key}")
+    elif isinstance(result, list | tuple):
+        for place, value in enumerate(result):
+            yield from numbers_of(value, f"{path}/{place}")
+    elif isinstance(result, bool | int | float | str) or result is None:
+        yield path, result
+
+
+def differs(before: Any, now: Any) -> bool:
+    """Whether a number is another but for rounding, or a word is."""
+    if isinstance(before, float | int) and isinstance(now, float | int):
+        both_nan = math.isnan(before) and math.isnan(now)
+        return not both_nan and not math.isclose(before, now, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    return bool(before != now)
+
+
+def main() -> None:
+    """Write numbers, or hold them against those written before."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--against", type=Path)
+    parser.add_argument("--model", help="a real model beside the demo model")
+    parser.add_argument("--only", default="", help="results whose name holds this")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    made: dict[str, dict[str, Any]] = {}
+    for name, make in results(options.model):
+        if options.only in name:
+            try:
+                made[name] = dict(numbers_of(make(), ""))
+            except ValueError as error:
+                made[name] = {"error": str(error)}
+            print(f"{name}: {len(made[name])} numbers{' ' + made[name]['error'] if 'error' in made[name] else ''}")
+    if options.write:
+        options.write.write_text(json.dumps(made, indent=0))
+    if not options.against:
+        return
+    wrong = 0
+    for name, before in json.loads(options.against.read_text()).items():
+        if options.only not in name or name not in made:
+            continue
+        now = made[name]
+        moved = [key for key in before if key in now and differs(before[key], now[key])]
+        missing, new = [key for key in before if key not in now], [key for key in now if key not in before]
+        wrong += len(moved)
+        if moved or missing or new:
+            told = ", ".join(f"{key} {before[key]!r:.40} -> {now[key]!r:.40}" for key in moved[:4])
+            print(
+                f"{name}: {len(moved)} moved ({told}); {len(missing)} missing {missing[:3]}; {len(new)} new {new[:3]}"
+            )
+    print(f"{wrong} numbers moved")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
