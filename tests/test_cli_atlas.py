@@ -181,7 +181,7 @@ def test_an_atlas_costs_about_what_its_dry_run_says(atlas, tiny, tmp_path):
         (["--screen", "gradient"], "screen must be one of"),
         (["--k", "0"], "k must be an integer of 1 or more, got 0"),
         (["--seed", "-1"], "seed must be an integer of 0 or more, got -1"),
-        (["--forget", "demo/code"], "unrecognized arguments: --forget"),
+        (["--forget", "demo/code"], "Unknown option: --forget"),
         ([], "model 'nobody/nothing' could not be loaded"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -107,8 +107,6 @@ def test_asking_for_help_imports_nothing_heavy():
 
 
 WRONG = {
-    "method": ["--method", "anealed"],
-    "an option of another method": ["--n-masks", "5"],
     "k": ["--k", "0"],
     "n": ["--n", "100000000"],
     "seed": ["--seed", "-1"],
@@ -124,13 +122,12 @@ WRONG = {
     "control": ["--control", "demo/nothing"],
     "option of the task": ["--task-option", "choices=4"],
     "chat": ["--chat", "maybe"],
-    "flag": ["--mehtod", "css"],
     "no number": ["--k", "five"],
 }
 
 
 def test_a_wrong_argument_is_refused_without_importing_what_runs_models():
-    """Who mistypes one does not wait for seconds; nor who asks for the options of a method."""
+    """Who mistypes one does not wait for seconds; nor who asks for help."""
     code = f"""
 import sys
 from cs_heads.cli import main
@@ -142,15 +139,13 @@ for name, wrong in {WRONG!r}.items():
         status = end.code
     print(name, status, *(heavy & set(sys.modules)))
 print("screen of an atlas", main(["atlas", "--model", "demo", "--screen", "gradient"]), *(heavy & set(sys.modules)))
-try:
-    main(["find", "--method", "css", "--help"])
-except SystemExit as end:
-    print("help", end.code, *(heavy & set(sys.modules)))
+main(["find", "--help"])
+print("help", *(heavy & set(sys.modules)))
 """
     said = run_python(code).splitlines()
     assert [line for line in said if line in {f"{name} 2" for name in WRONG}] == [f"{name} 2" for name in WRONG]
     assert "screen of an atlas 2" in said
-    assert said[-1] == "help 0"
+    assert said[-1] == "help"
 
 
 def test_the_import_test_would_see_a_heavy_import():

@@ -127,9 +127,9 @@ def test_a_study_with_a_broken_file(said, tmp_path, name, content):
         (("--n", "100000000"), "n must be an integer in 1..100000, got 100000000"),
         (("--seed", str(2**70)), f"seed must be an integer in 0..2147483647, got {2**70}"),
         (("--workers", "999"), "workers must be an integer in 1.."),
-        (("--ray-address", "127.0.0.1:1"), "address must be that of a running Ray cluster, got '127.0.0.1:1': "),
+        (("--address", "127.0.0.1:1"), "address must be that of a running Ray cluster, got '127.0.0.1:1': "),
         (
-            ("--ray-address", "ray://127.0.0.1:1"),
+            ("--address", "ray://127.0.0.1:1"),
             "address must be that of a running Ray cluster, got 'ray://127.0.0.1:",
         ),
         (("--task-option", f"choices={'[' * 100_000}"), "no option"),
@@ -137,7 +137,7 @@ def test_a_study_with_a_broken_file(said, tmp_path, name, content):
     ids=lambda value: " ".join(value)[:30] if isinstance(value, tuple) else "",
 )
 def test_a_number_or_an_address_out_of_reach(said, arguments, line):
-    if arguments[0] in ("--workers", "--ray-address"):
+    if arguments[0] in ("--workers", "--address"):
         pytest.importorskip("ray")
     assert line in said("find", "--model", "demo", "--task", "demo/capitals", *arguments)
 

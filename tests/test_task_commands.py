@@ -16,7 +16,8 @@ from tests.tiny import save_byte_model
 
 def read(*arguments):
     """The task that a command would measure, on the demo model."""
-    given = ["find", "--model", "demo", "--device", "cpu", *arguments]
+    named = [] if "--model" in arguments else ["--model", "demo"]
+    given = ["find", *named, "--device", "cpu", *arguments]
     _, bound, _ = app().parse_args(given, exit_on_error=False, print_error=False)
     options = bound.arguments["options"]
     with loaded(options, {}) as (_, task, controls):
@@ -83,7 +84,7 @@ def test_worked_examples_are_the_same_for_all_where_asked():
 
 
 def test_the_model_writes_its_answers_where_asked():
-    task, _ = read("--task", "demo/word_problems", "--n", "5", "--generate")
+    task, _ = read("--task", "demo/word_problems", "--n", "5", "--generate", "0")
     assert task == load_task("demo/word_problems", n=5, generate=True)
     task, _ = read("--task", "demo/capitals", "--n", "5", "--generate", "2", "--stop", " ", "--stop", ".")
     assert task == load_task("demo/capitals", n=5).generated(2, [" ", "."])
@@ -103,7 +104,7 @@ def test_prompts_are_shown_in_the_chat_template_where_asked():
         (["--task", "mbpp", "--task-option", "unsafe_code=False"], "unsafe_code=...: use --unsafe-code"),
         (["--task", "ioi", "--task-option", "shots=3"], "task 'ioi' has no option shots; it has order, data_files"),
         (["--task", "rhyming", "--task-option", "shared=true"], "task 'rhyming' has no option shared; it has format"),
-        (["--task", "ioi", "--generate"], "--generate needs a number of tokens for task 'ioi', as --generate 8"),
+        (["--task", "ioi", "--generate", "0"], "--generate needs a number of tokens for task 'ioi', as --generate 8"),
         (["--task", "ioi", "--generate", "4"], "only completion tasks are written out"),
         (["--task", "demo/code", "--stop", "x"], "--stop goes with --generate TOKENS"),
         (

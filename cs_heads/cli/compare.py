@@ -16,12 +16,11 @@ from cs_heads.cli.flags import (
     OneTask,
     Several,
     Switch,
-    method_options,
     one_line_each,
     settings_of,
     write_config,
 )
-from cs_heads.cli.loading import N_UNSEEN, loaded, unseen_of
+from cs_heads.cli.loading import N_UNSEEN, loaded, method_options, unseen_of
 from cs_heads.cli.printing import headed, losses_line
 
 if TYPE_CHECKING:

@@ -17,13 +17,12 @@ from cs_heads import plot
 from cs_heads.cli.cost import judged_with, print_cost
 from cs_heads.cli.flags import (
     OneTask,
-    method_options,
     names_of_methods,
     one_line_each,
     settings_of,
     write_config,
 )
-from cs_heads.cli.loading import N_UNSEEN, loaded, unseen_of
+from cs_heads.cli.loading import N_UNSEEN, loaded, method_options, unseen_of
 from cs_heads.cli.printing import headed, largest_losses, losses_line, verdict_colored
 
 if TYPE_CHECKING:
@@ -113,7 +112,10 @@ def find(
 
     # What needs no model to be refused is refused before one is loaded, and what loads and runs it is imported.
     settings = settings_of(options)
-    chosen = method_options(options, [options.method], own)[options.method]
+    chosen: dict[str, Any] = {}
+    # The default method without options needs no look at the methods, whose import takes seconds.
+    if own or options.method != "annealed":
+        chosen = method_options(options, [options.method], own)[options.method]
     with loaded(options, settings) as (model, task, controls):
         from cs_heads.methods.find import prepared_search
         from cs_heads.methods.registry import METHODS

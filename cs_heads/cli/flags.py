@@ -1,16 +1,15 @@
 """The flags of commands: fields of dataclasses, whose docstrings are their help."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, get_type_hints
 
 from cyclopts import Parameter
 
-from cs_heads.arguments import Option, described, did_you_mean
+from cs_heads.arguments import described
 from cs_heads.settings import Settings, SettingsArguments
 
 RUN = "run.toml"
@@ -149,81 +148,6 @@ def settings_of(options: Run) -> dict[str, Any]:
     """The settings that a command was given, checked; those of the model are left to what loads it."""
     Settings.of(options.settings)
     return {name: value for name, value in options.settings.items() if name not in ("workers", "address")}
-
-
-def method_options(
-    options: OneTask, names: Sequence[str], flags: Mapping[str, str], texts: Sequence[str] = ()
-) -> dict[str, dict[str, Any]]:
-    """The options of each method by its name.
-
-    Args:
-        options: The flags of a command.
-        names: The methods that it runs.
-        flags: Flags that the command itself does not have.
-        texts: What ``--option METHOD.NAME=VALUE`` gave.
-
-    Returns:
-        Names and values, read: tasks are loaded and split like ``--task``, rankings are read from files.
-
-    Raises:
-        ValueError: An unknown method, an option that a method does not have, or a required one that is missing.
-    """
-    from cs_heads.methods.registry import METHODS, method_named
-    from cs_heads.settings import check_method_options
-
-    methods = {name: method_named(name).options for name in names}
-    given: dict[str, dict[str, Any]] = {name: {} for name in names}
-    for flag, text in flags.items():
-        option = flag.replace("-", "_")
-        having = [name for name, method in METHODS.items() if option in method.options]
-        takers = [name for name in names if name in having]
-        if not having:
-            known = {each.name for each in fields(type(options))} | {*Settings.kinds()}
-            near = did_you_mean(option, known | {each for method in METHODS.values() for each in method.options})
-            raise ValueError(f"unknown option --{flag.replace('_', '-')}{near.replace('_', '-')}")
-        if not takers:
-            raise ValueError(f"--{flag} goes with the method {', '.join(having)}")
-        for name in takers:
-            given[name][option] = _number(f"--{flag}", methods[name][option], text)
-    for text in texts:
-        named, equals, value = text.partition("=")
-        name, _, key = named.partition(".")
-        if not equals or not key:
-            raise ValueError(f"--option must be METHOD.NAME=VALUE, got {text!r}")
-        if name not in methods:
-            raise ValueError(f"--option {text}: METHOD must be one of {', '.join(names)}, got {name!r}")
-        given[name][key] = _number(f"--option {text}: {key}", methods[name].get(key), value)
-    for name, own in methods.items():
-        missing = [option for option in own.values() if option.required and option.name not in given[name]]
-        if missing:
-            needed = " ".join(f"--{option.name.replace('_', '-')}" for option in missing)
-            raise ValueError(f"method {name!r} needs {needed}: {missing[0].help}")
-        check_method_options(name, own, given[name])
-        given[name] = {key: _read(options, own[key], value) for key, value in given[name].items()}
-    return given
-
-
-def _number(place: str, option: Option | None, text: str) -> Any:
-    """The value of an option; texts of options that name something, and of unknown ones, are left as they are."""
-    types = () if option is None else option.types
-    if text == "none" and NoneType in types:
-        return None
-    kind = next((kind for kind in (int, float) if kind in types), None)
-    try:
-        return text if kind is None else kind(text)
-    except ValueError:
-        raise ValueError(f"{place} must be a number, got {text!r}") from None
-
-
-def _read(options: OneTask, option: Option, value: Any) -> Any:
-    """The value of an option that names a task or a file."""
-    from cs_heads.cli.loading import load_named, permissions
-    from cs_heads.ranking import HeadRanking
-    from cs_heads.tasks import Task, finding_side
-
-    if Task in option.types:
-        return finding_side(load_named(options, value, permissions(value, options)))
-    return HeadRanking.load(value) if HeadRanking in option.types else value
 
 
 def write_config(options: Any, more: Mapping[str, Any] | None = None) -> Path:

@@ -13,7 +13,8 @@ from cs_heads.methods.annealing import annealed
 from cs_heads.methods.annealing import bound as bound_of_annealed
 from cs_heads.methods.compressed_sensing import bound as bound_of_masks
 from cs_heads.methods.compressed_sensing import compressed_sensing
-from cs_heads.methods.gating import causal_head_gating, contrastive_gating, fit
+from cs_heads.methods.gating import bound as bound_of_gates
+from cs_heads.methods.gating import bound_of_contrast, causal_head_gating, contrastive_gating
 from cs_heads.methods.gradient import bound as bound_of_gradients
 from cs_heads.methods.gradient import gradient_importance
 from cs_heads.methods.greedy import bound as bound_of_greedy
@@ -98,8 +99,8 @@ METHODS: dict[str, Method] = {
     "one-shot": Method(partial(greedy, one_shot=True), partial(bound_of_greedy, one_shot=True)),
     "greedy": Method(partial(greedy, one_shot=False), bound_of_greedy),
     "group-testing": Method(group_testing, bound_of_groups, measures_intact=True, default_controls=True),
-    "chg": Method(causal_head_gating, fit.bound, "model"),
-    "contrastive": Method(contrastive_gating, fit.bound_of_contrast, "model"),
+    "chg": Method(causal_head_gating, bound_of_gates, "model"),
+    "contrastive": Method(contrastive_gating, bound_of_contrast, "model"),
     "gradient": Method(partial(gradient_importance, signed=False), bound_of_gradients, "model"),
     "attribution": Method(partial(gradient_importance, signed=True), bound_of_gradients, "model"),
     "mediation": Method(mediation, bound_of_mediation, "model"),

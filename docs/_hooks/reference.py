@@ -59,9 +59,10 @@ def _command(command: Any) -> Iterator[str]:
     yield from _paragraphs(f"{summary}\n\n{more.replace('examples:', '').rstrip()}")
     if command.__name__ == "reproduce":
         yield _text(steps_listed())
-    yield "\n".join(
-        ["| argument | meaning |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in rows(command))]
-    )
+    lines = [f"| `{name}` | {text} |" for name, text in rows(command)]
+    yield "\n".join(["| argument | meaning |", "|---|---|", *lines])
+    if command.__name__ == "methods":
+        yield from _options()
 
 
 def _options() -> Iterator[str]:
