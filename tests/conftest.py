@@ -109,10 +109,10 @@ def few_skills(monkeypatch):
     from cs_heads.tasks import controls
 
     names = [f"everyday/{skill}" for skill in ("agreement", "copying", "past", "sums")]
-    controls._skills.cache_clear()
+    controls._skills_of.cache_clear()
     monkeypatch.setattr(controls, "names_of", lambda family: names)
     yield names
-    controls._skills.cache_clear()
+    controls._skills_of.cache_clear()
 
 
 @pytest.fixture

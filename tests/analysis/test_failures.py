@@ -46,7 +46,7 @@ def test_choices_are_those_that_the_experiment_scores(model, choices):
         assert found.modes[name]["wrong"].share == pytest.approx((unseen(mask) == 0).mean())
         # The right choice is one of those whose probabilities are summed.
         assert found.measures[name]["mass"] > np.exp(unseen.logprob(mask)).mean()
-    assert found.spent == 2 * 3 * 30
+    assert found.spent == 2 * 30
     assert found.modes["intact"]["choices unlikely"].count == 0
 
 

@@ -124,7 +124,7 @@ def test_hooks_of_a_ranking_are_for_run_with_hooks(load, backend):
         "L1H2",
         Head(1, 2),
         (1, 2),
-        HeadRanking("css", np.eye(12)[6].reshape(3, 4), spent=8, provenance={"k": 1}),
+        HeadRanking("css", np.eye(12)[6].reshape(3, 4), spent=8, k=1),
     ],
     ids=lambda heads: type(heads).__name__,
 )
