@@ -107,7 +107,7 @@ def test_a_ranking_that_is_proved_claims_and_shows_no_passengers(tmp_path):
     importance = np.zeros(GRID.shape)
     for place, head in enumerate(GIVEN):
         importance[head.layer, head.index] = 1 - place / 10
-    ranking = HeadRanking("css", importance, 100, claims=(Head(5, 5), Head(0, 1)), provenance={"k": 5})
+    ranking = HeadRanking("css", importance, 100, claims=(Head(5, 5), Head(0, 1)), k=5)
     proof = proved(Planted(GRID, {Head(0, 1): 0.6, Head(3, 2): 0.25}), ranking)
     known = ranking.proved(proof.heads)
     assert (known.top(), known.claims) == ([Head(0, 1), Head(3, 2)], (Head(0, 1),))

@@ -31,7 +31,7 @@ def changed(folder):
 
 def ranking(model, task):
     importance = cs.Experiment(model, task).grid.mask(WORKING).astype(float)
-    return cs.HeadRanking("by hand", importance, 1, provenance={**cs.Experiment(model, task).provenance(), "k": 2})
+    return cs.HeadRanking("by hand", importance, 1, k=2, provenance=dict(cs.Experiment(model, task).provenance()))
 
 
 def gates_of(model, task):
