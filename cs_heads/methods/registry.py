@@ -45,7 +45,7 @@ class Method:
 
     Attributes:
         run: The function.
-        bound: The most example-evaluations that it takes, by the same arguments but for ``seed`` (left out: its budget).
+        bound: The most example-evaluations that it takes, by the same arguments but ``seed``; by default its budget.
         uses: What it asks of the experiment: masks, or also the model in this process, for its gradients or for
             patches. Methods of the second kind run the intact model by themselves, and count it.
         measures_intact: Whether a method that uses masks runs and counts the intact model by itself.

@@ -24,9 +24,6 @@ from cs_heads.sandbox import bubblewrap
 from cs_heads.sandbox.bubblewrap import INTERPRETER_OPTIONS, interpreter, missing, program, spare_user
 from cs_heads.sandbox.conversation import Conversation, NotStartedError, Started
 
-VERSION = 2
-"""Part of every scorer's identity: another number where the same code may come to another verdict."""
-
 END_SECONDS = 10.0
 """How long the kernel may take to end everything that was killed."""
 
@@ -103,11 +100,6 @@ class Sandbox:
     def limits(self) -> dict[str, int]:
         """Every limit by name: what can change a verdict."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "unsafe"}
-
-    @property
-    def identity(self) -> str:
-        """The sandbox's version and limits, for the identity of a scorer."""
-        return f"sandbox {VERSION} {json.dumps(self.limits, sort_keys=True)}"
 
     def check(self) -> bool:
         """Whether code runs protected here; where it does not and ``unsafe`` allows that, a warning.

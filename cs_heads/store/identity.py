@@ -18,6 +18,8 @@ MEASURE = 1
 Study = TypedDict(
     "Study",
     {
+        "units": str,
+        "positions": str,
         "model": str,
         "revision": str | None,
         "class": str,
@@ -26,8 +28,6 @@ Study = TypedDict(
         "weights": str,
         "settings": ModelSettings,
         "hook": str,
-        "units": str,
-        "positions": str,
         "ablation": str,
         "prepend_bos": bool | list[str],
         "measure": int,
@@ -58,6 +58,8 @@ def study_of(model: HookedModel | ModelInfo, settings: Settings) -> Study:
             "be distinguished from others"
         )
     return {
+        "units": settings.units,
+        "positions": settings.positions,
         # The weights say whether it is the same model.
         "model": without_place(described["name"]),
         "revision": described["revision"],
@@ -67,8 +69,6 @@ def study_of(model: HookedModel | ModelInfo, settings: Settings) -> Study:
         "weights": weights,
         "settings": settings_of(model),
         "hook": "blocks.{layer}.attn.hook_z",
-        "units": settings.units,
-        "positions": settings.positions,
         "ablation": settings.ablation,
         "prepend_bos": prepended(getattr(model, "tokenizer", None), settings.prepend_bos),
         "measure": MEASURE,

@@ -23,7 +23,7 @@ def packed(numbers: Float[np.ndarray, "continuation 2"]) -> bytes:
     return np.ascontiguousarray(numbers, dtype="<f8").tobytes()
 
 
-def unpacked(said: bytes, n: int) -> Float[np.ndarray, "continuation 2"]:
+def unpacked(said: Any, n: int) -> Float[np.ndarray, "continuation 2"]:
     """What was ``packed`` of ``n`` continuations; ``ValueError`` for what is no observation of so many."""
     numbers = np.frombuffer(said, dtype="<f8").reshape(n, 2)
     logprobs, greedy = numbers.T
@@ -83,7 +83,7 @@ class StoredObservations:
         self._masks: dict[bytes, int] = {}
         self._waiting: list[tuple[bytes, int, Said, int]] = []
 
-    def read(self, mask: bytes) -> list[tuple[int, bytes]]:
+    def read(self, mask: bytes) -> list[tuple[int, Any]]:
         """What is stored under a ``mask_key``: places of examples, and what was said of each."""
         number = self._number(mask)
         if number is None:
@@ -93,7 +93,7 @@ class StoredObservations:
         )
         return [(place, said) for example, said in rows for place in self._places.get(example, ())]
 
-    def broken(self, place: int, said: bytes, error: Exception) -> BrokenStoreError:
+    def broken(self, place: int, said: Any, error: Exception) -> BrokenStoreError:
         """That what was read of an example is no observation."""
         return BrokenStoreError(
             f"store {str(self.store.path)!r} is broken: what it says of example {place} of task {self.task!r} is "

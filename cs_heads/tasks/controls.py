@@ -86,7 +86,7 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
     >>> len(default_controls(task, "gpt2"))
     14
     """
-    return tuple(_parted(_others(task, model_name, seed), task)[0])
+    return tuple(_parted(_others(task, model_name, check_seed(seed)), task)[0])
 
 
 def default_kin(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
@@ -111,7 +111,7 @@ def default_kin(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
     >>> [skill.name for skill in default_kin(load_task("ioi", n=20), "gpt2")]
     ['everyday/indirect_object']
     """
-    return tuple(_parted(_others(task, model_name, seed), task)[1])
+    return tuple(_parted(_others(task, model_name, check_seed(seed)), task)[1])
 
 
 def without_kin(controls: Sequence[Task], task: Task) -> tuple[list[Task], list[Task]]:
@@ -314,7 +314,7 @@ def _others(task: Task, model_name: str, seed: int) -> list[_Asking]:
 
 
 def _skills(model_name: str, seed: int) -> tuple[_Asking, ...]:
-    return _skills_of("demo" if model_name == "demo" else "everyday", check_seed(seed))
+    return _skills_of("demo" if model_name == "demo" else "everyday", seed)
 
 
 @lru_cache(maxsize=4)

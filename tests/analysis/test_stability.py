@@ -55,7 +55,7 @@ def test_a_repeat_has_the_seed_after_that_of_the_search_and_its_controls(model, 
     assert (search["seed"], search["controls"], search["n_masks"]) == (4, [code], 60)
     assert search_of(replace(found, search=replace(told, controls_from="auto")), ())["controls"] == "auto"
     with pytest.raises(ValueError, match="repeats must be 0 where controls lack one of the search: demo/code"):
-        cs.confirm(model, task, replace(found, provenance=told), controls=[rhyme], repeats=1)
+        cs.confirm(model, task, replace(found, search=told), controls=[rhyme], repeats=1)
 
 
 def test_heads_are_counted_over_the_repeats():

@@ -433,12 +433,14 @@ def test_frame_and_parquet_hold_every_result(load, path, tmp_path):
     Experiment(load("llama"), writing_task(), store=path).generate(off[:1])
     frame = Store.open(path).to_frame()
     assert len(frame) == 8
-    mine = frame[frame.task == "completion"].astype({"ablated": str}).sort_values(["ablated", "logprobs"])
-    ours = experiment.to_frame().sort_values(["ablated", "logprob"])
+    mine = frame[frame.task == "completion"].astype({"ablated": str})
+    mine = mine.assign(summed=mine.logprobs.map(sum)).sort_values(["ablated", "summed"])
+    lengths = np.array([len(tokens.continuations[0]) for tokens in experiment.encoded])
+    ours = experiment.to_frame()
+    ours = ours.assign(summed=ours.logprob * lengths[ours.example]).sort_values(["ablated", "summed"])
     assert mine.ablated.tolist() == ours.ablated.tolist()
     assert mine.n_ablated.tolist() == ours.n_ablated.tolist()
-    lengths = [len(experiment.encoded[example].continuations[0]) for example in ours.example]
-    assert [one / n for [one], n in zip(mine.logprobs, lengths, strict=True)] == ours.logprob.tolist()
+    np.testing.assert_allclose(mine.summed, ours.summed)
     assert [float(greedy == [1]) for greedy in mine.greedy] == ours.score.tolist()
     assert set(mine.prompt) == {experiment.task.examples[i].prompt for i in range(4)}
     texts = frame[frame.task == "writing"]
@@ -547,13 +549,19 @@ def as_nobody(work):
         os._exit(status)
 
 
+STUDY = {"model": "made by hand", "grid": [2, 3], "units": "heads", "ablation": "zero"}
+
+
 @pytest.fixture
 def locked(tmp_path_factory):
     """A folder in which nobody may make a file, with a store in it."""
     folder = tmp_path_factory.mktemp("locked")
     for parent in (folder, *folder.parents[:-2]):
         parent.chmod(parent.stat().st_mode | 0o011)
-    shutil.copy(OLD, folder / "old.sqlite")
+    stored = StoredObservations(Store.for_study(folder / "old.sqlite", STUDY), {}, "sums", ["a", "b"], ["1 +", "2 +"])
+    said = packed(np.array([[-1.0, 1.0]])), None
+    stored.write([(bytes([mask]), place, said) for mask in (0, 4) for place in range(2)])
+    stored.store.close()
     folder.chmod(0o555)
     yield folder
     folder.chmod(0o755)
@@ -666,7 +674,7 @@ def make_at_once(folder, barrier, failed):
     for number in range(ROUNDS):
         barrier.wait(HANG)
         try:
-            Store.for_study(folder / f"{number}.sqlite", {"grid": [2, 2]}).close()
+            Store.for_study(folder / f"{number}.sqlite", {"grid": [2, 2], "units": "heads"}).close()
         except Exception as error:
             failed.put(repr(error))
 
@@ -682,7 +690,7 @@ def test_a_store_that_another_is_making_is_waited_for(path, monkeypatch):
         other.execute("ROLLBACK")
 
     monkeypatch.setattr(store_module, "sleep", wait)
-    assert Store.for_study(path, {"grid": [2, 2]}).grid.shape == (2, 2)
+    assert Store.for_study(path, {"grid": [2, 2], "units": "heads"}).grid.shape == (2, 2)
     assert len(waited) == 1
     other.close()
 
@@ -692,7 +700,7 @@ def test_a_lock_that_is_never_given_back_is_not_waited_for_without_end(path, mon
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="cannot be written: database is locked; what it holds is kept"):
-            Store.for_study(path, {"grid": [2, 2]})
+            Store.for_study(path, {"grid": [2, 2], "units": "heads"})
 
 
 def test_processes_that_make_one_store_at_the_same_moment_all_get_it(tmp_path):

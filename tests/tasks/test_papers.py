@@ -421,7 +421,7 @@ def test_the_last_closed_box_counts(text, held):
     ],
 )
 def test_an_answer_may_be_written_in_any_usual_way(said, answer, score):
-    assert BoxedAnswer()([Example("?", reference=answer)], [f"\\boxed{{{said}}}"]) == [score]
+    assert BoxedAnswer().score_texts([Example("?", reference=answer)], [f"\\boxed{{{said}}}"]) == [score]
 
 
 def test_an_answer_that_is_a_number_is_its_text(problems, tmp_path):

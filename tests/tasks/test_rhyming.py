@@ -49,7 +49,7 @@ def test_what_the_dictionary_does_not_hold_rhymes_with_nothing(odd):
     assert not tails(odd)
     assert not rhyming.rhymes("cat", odd)
     assert not rhyming.rhymes(odd, odd)
-    assert rhyming.RhymeScorer()([Example("", reference="cat")], [odd]) == [0.0]
+    assert rhyming.RhymeScorer().score_texts([Example("", reference="cat")], [odd]) == [0.0]
 
 
 def test_the_dictionary_knows_the_real_rhymes_and_refuses_random_pairs(real):
@@ -81,13 +81,13 @@ def test_the_dictionary_knows_the_real_rhymes_and_refuses_random_pairs(real):
 )
 def test_the_first_word_of_a_text_is_judged(text, word):
     assert answer_word(text) == word
-    assert rhyming.RhymeScorer()([Example("", reference="height")], [text]) == [1.0]
+    assert rhyming.RhymeScorer().score_texts([Example("", reference="height")], [text]) == [1.0]
 
 
 def test_a_list_of_words_is_no_way_to_a_rhyme():
     scorer = rhyming.RhymeScorer()
-    assert scorer([Example("", reference="cat")], ["dog, tree, hat"]) == [0.0]
-    assert scorer([Example("", reference="cat")], ["A word that rhymes with cat is cat"]) == [0.0]
+    assert scorer.score_texts([Example("", reference="cat")], ["dog, tree, hat"]) == [0.0]
+    assert scorer.score_texts([Example("", reference="cat")], ["A word that rhymes with cat is cat"]) == [0.0]
 
 
 # The task

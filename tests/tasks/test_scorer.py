@@ -70,7 +70,7 @@ def test_a_completion_task_may_be_written_out_and_its_unseen_examples_with_it():
     written = finding.generated(3, stop=["."])
     assert written.held_out == unseen.generated(3, stop=["."])
     assert written.score_texts([0], [finding.examples[0].target.strip()]).tolist() == [1.0]
-    with pytest.raises(ValueError, match=r"only completion tasks are written out by generated\(\); task 'sums' is gen"):
+    with pytest.raises(ValueError, match=r"only completion tasks of texts are written out by generated\(\)"):
         written.generated(3)
 
 
@@ -116,9 +116,9 @@ def test_a_score_outside_zero_to_one_is_refused(score):
         ({"max_new_tokens": 0}, "max_new_tokens of task 'task' must be an integer of 1 or more, got 0"),
         ({"max_new_tokens": 3, "stop": "."}, "stop must be a list of texts, got '.'"),
         ({"max_new_tokens": 3, "stop": [""]}, "stop must be texts, none empty"),
-        ({"stop": ["."]}, "max_new_tokens and stop are for generation tasks; task 'task' is completion"),
-        ({"scorer": contains}, "scorer of completion task 'task' must be a LogprobScorer"),
-        ({"scorer": Least(), "max_new_tokens": 3}, "scorer of generation task 'task' must be a Scorer"),
+        ({"stop": ["."]}, "max_new_tokens and stop are for generation tasks; task 'task' is a completion"),
+        ({"scorer": contains}, "scorer must be a LogprobScorer"),
+        ({"scorer": Least(), "max_new_tokens": 3}, "scorer must be a Scorer"),
     ],
 )
 def test_settings_that_do_not_fit_the_kind_are_refused(options, message):

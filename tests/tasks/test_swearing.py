@@ -1,7 +1,5 @@
 """Counting profanity in texts, and the task that invites it; the words here are made up."""
 
-import pickle
-
 import pytest
 
 from cs_heads import load_task
@@ -46,12 +44,6 @@ def test_a_csv_list_has_its_words_and_what_they_are_forms_of(tmp_path):
     path.write_text(CSV, encoding="utf-8")
     listed = Profanity.load(path)
     assert listed.severities == {"flarking": 1.6, "fl4rk": 1.2, "flark": 1.2, "son of a zorn": 2.8, "zorn": 2.8}
-
-
-def test_a_list_is_known_by_its_content():
-    again = Profanity(dict(reversed(LIST.severities.items())))
-    assert LIST.identity == again.identity == pickle.loads(pickle.dumps(LIST)).identity
-    assert LIST.identity != Profanity({**LIST.severities, "flark": 1.1}).identity
 
 
 def test_the_package_brings_a_list():
@@ -130,7 +122,7 @@ def test_the_task_invites_swearing_in_the_chat_of_the_model(tmp_path):
     assert len(task) + len(task.held_out) == len(set(LISTS["all"])) == 204
     assert task == load_task("swearing", n=60, seed=3, data_files=str(path), max_new_tokens=50)
     assert task.examples != load_task("swearing", n=60, seed=4, data_files=str(path)).examples
-    assert Profanity.load(path).identity in task.scoring["scorer"]
+    assert task.scorer.profanity.severities == Profanity.load(path).severities
 
 
 def test_texts_are_not_scored_without_the_intact_models(tmp_path):
