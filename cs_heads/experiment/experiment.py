@@ -330,6 +330,9 @@ class Experiment:
             masks: As for ``__call__``.
             examples: As for ``__call__``.
 
+        Returns:
+            The pairs of mask and example that the call needs, with what is known of them.
+
         Raises:
             ValueError: As ``__call__``.
         """

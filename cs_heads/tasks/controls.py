@@ -133,7 +133,7 @@ def without_kin(controls: Sequence[Task], task: Task) -> tuple[list[Task], list[
 
 def family_of(model_name: str, seed: int = 0) -> tuple[Task, ...]:
     """All the skills ``everyday/*``, of the demo model its own skills ``demo/*``, each split with ``seed``."""
-    return tuple(skill.task for skill in _skills(model_name, seed))
+    return tuple(skill.task for skill in _skills(model_name, check_seed(seed)))
 
 
 def kin_among(tasks: Sequence[Task]) -> list[tuple[int, int]]:

@@ -209,6 +209,7 @@ def first_to_find(task: Task, n_first: int, n: int | None, seed: int) -> Task:
     Raises:
         ValueError: ``n`` leaves no examples on one side.
     """
+    check_seed(seed)
     n = n_first if n is None else n
     if not 1 <= n < len(task):
         raise ValueError(f"n must leave examples on both sides: got n={n} with {len(task)} in task {task.name!r}")

@@ -30,6 +30,9 @@ class Scorer(Protocol):
         Args:
             examples: The example of each text.
             texts: What was said.
+
+        Returns:
+            One number in [0, 1] for each text.
         """
 
 
@@ -124,6 +127,9 @@ class ExactMatch:
         Args:
             examples: The example of each text.
             texts: What was said.
+
+        Returns:
+            A number for each text.
 
         Raises:
             ValueError: Another number of texts than of examples.

@@ -57,7 +57,7 @@ def write(tmp_path):
 def graded(form: str, records: list, texts: list[str], sandbox: Sandbox) -> list[float]:
     """Scores of one text for each record."""
     examples = [Example("", reference=json.dumps(record)) for record in records]
-    return PassesTests(form, allow_code=True, sandbox=sandbox)(examples, texts)
+    return PassesTests(form, allow_code=True, sandbox=sandbox).score_texts(examples, texts)
 
 
 def real_records(real: Path, name: str) -> list:
