@@ -125,7 +125,6 @@ def test_a_file_that_is_not_there_gets_one_line(run, tmp_path):
             ["compare", "--model", "demo", "--task", "demo/code", "--methods", "css", "--option", "css.n_mask=9"],
             "n_masks",
         ),
-        (["doctor", "dmeo"], "demo"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -143,7 +143,7 @@ def test_store_says_what_is_in_a_file(find, capsys, tmp_path):
     capsys.readouterr()
     assert main(["store", find[-2]]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"store {find[-2]}, format 2"
+    assert lines[0] == f"store {find[-2]}, format 3"
     assert lines[1].endswith("TransformerBridge, float32, 3 × 4 heads")
     assert lines[2].endswith("ablation zero")
     counts = {line.split()[0]: int(line.split()[1].replace(",", "")) for line in lines[5:7]}

@@ -100,10 +100,10 @@ def _print_contents(contents: Contents) -> None:
     print(f"store {contents.path}, format {contents.format}")
     print(f"model {study['model']}, {study['class']}, {study['dtype']}, {layers} × {heads} heads")
     print(f"weights {study['weights']}, revision {study['revision']}, ablation {study['ablation']}\n")
-    print(f"{'task':<40}{'results':>12}")
-    for task, results in contents.tasks.items():
-        print(f"{task:<40}{results:>12,}")
-    print(f"{'all':<40}{contents.observations:>12,}")
+    print(f"{'task':<40}{'observations':>14}")
+    for task, n in contents.tasks.items():
+        print(f"{task:<40}{n:>14,}")
+    print(f"{'all':<40}{contents.observations:>14,}")
     if contents.kept:
         print(f"\nkept, to be resumed: {', '.join(f'{n:,} of {kind}' for kind, n in contents.kept.items())}")
     print(f"\n{contents.masks:,} different masks, {contents.bytes:,} bytes, last written {contents.written or 'never'}")
