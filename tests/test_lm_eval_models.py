@@ -301,7 +301,7 @@ def test_heads_are_found_on_a_blimp_set_of_lm_eval(model, real):
     task = load_task(f"lm-eval/{AGREEMENT}", n=60, seed=0, data_files=real / "data" / "blimp")
     found = find_heads(model, task, method="css", n_masks=20, density=0.1, seed=0, progress=False)
     assert len(found.top(3)) == 3
-    assert found.provenance["task"]["scorer"].startswith("lm-eval ")
+    assert found.provenance["task"]["scorer"] == "HarnessLogprobScorer"
 
 
 def test_the_shell_finds_heads_on_a_blimp_set_of_lm_eval(folder, real, capsys):
