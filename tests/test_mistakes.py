@@ -15,7 +15,6 @@ import cs_heads as cs
 from cs_heads.arguments import MAX_SEED, check_seed
 from cs_heads.cli import main
 from cs_heads.tasks import Example, Task, load_task
-from cs_heads.tasks.scorer import as_scorer
 from tests.known_heads import own_answers
 from tests.plot.studies import made_ranking
 from tests.waiting import run_program
@@ -217,7 +216,7 @@ MISTAKES = {
     "cs.find_heads(None, task, controls=5)": "controls must be a list of tasks, 'auto' or None, got 5",
     "cs.designs.bernoulli(grid, 4, 'a', seed=0)": "density must lie between 0 and 1, got 'a'",
     "cs.designs.stratified(grid, 4, None, seed=0)": "density must lie between 0 and 1, got None",
-    "judged.score_texts([0], ['a'])": "scorer 'nothing' must give a number in 0..1, got None",
+    "judged.score_texts([0], ['a'])": "scorer 'nothing' must give 1 numbers in 0..1, got None",
     "cs.compare(None, task, methods=[['css']])": "method must be one of annealed, css,",
     "cs.compare(None, task, methods=5)": "methods must be a list of different names, got 5",
     "cs.compare(None, task, options=5)": "options must be a mapping, those of each method by its name, got 5",
@@ -317,19 +316,20 @@ def test_a_wrong_argument_raises_a_value_error_that_names_it():
 
 @pytest.mark.parametrize("score", [None, "1", b"1", [0.5], {}], ids=repr)
 def test_a_scorer_that_gives_no_number(score):
-    with pytest.raises(ValueError, match=r"must give a number in 0\.\.1, got") as got:
-        as_scorer(lambda example, text: score)([Example("?")], ["a"])
+    judged = Task.from_records(RECORDS, scorer=lambda example, text: score, max_new_tokens=2)
+    with pytest.raises(ValueError, match=r"must give 1 numbers in 0\.\.1, got") as got:
+        judged.score_texts([0], ["a"])
     assert repr(score) in str(got.value)
 
 
 class Silent:
-    def __call__(self, examples, texts):
+    def score_texts(self, examples, texts):
         return None
 
 
 def test_a_scorer_object_that_returns_nothing():
     task = Task.from_records(RECORDS, scorer=Silent(), max_new_tokens=2)
-    with pytest.raises(ValueError, match=r"scorer 'silent/1' must give 1 numbers in 0\.\.1, got None"):
+    with pytest.raises(ValueError, match=r"scorer 'Silent' must give 1 numbers in 0\.\.1, got None"):
         task.score_texts([0], ["a"])
 
 

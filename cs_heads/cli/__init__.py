@@ -56,18 +56,43 @@ def _interrupted(kept: str = "", by: int = signal.SIGINT) -> int:
     return 128 + by
 
 
-try:
-    from cyclopts import App, CycloptsError, Parameter
-    from cyclopts.config import Dict
+@contextmanager
+def _noticing_signals() -> Iterator[list[int]]:
+    """A list that has Ctrl-C and SIGTERM once they came, whatever becomes of the exception; both end the command."""
+    noticed: list[int] = []
 
-    from cs_heads.cli import others
-    from cs_heads.cli.atlas import atlas
-    from cs_heads.cli.compare import compare
-    from cs_heads.cli.find import find
-    from cs_heads.cli.printing import colored
-    from cs_heads.cli.reproduce import reproduce
-except KeyboardInterrupt:
-    raise SystemExit(_interrupted()) from None
+    def note(number: int, _: FrameType | None) -> None:
+        noticed.append(number)
+        raise KeyboardInterrupt
+
+    # Only the main thread has signals, and a handler of others stays.
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    own = {number: was for number, was in usual.items() if signal.getsignal(number) is was}
+    own = own if current_thread() is main_thread() else {}
+    for number in own:
+        signal.signal(number, note)
+    try:
+        yield noticed
+    finally:
+        for number, was in own.items():
+            signal.signal(number, was)
+
+
+with _noticing_signals() as _noticed:
+    try:
+        from cyclopts import App, CycloptsError, Parameter
+        from cyclopts.config import Dict
+
+        from cs_heads.cli import others
+        from cs_heads.cli.atlas import atlas
+        from cs_heads.cli.compare import compare
+        from cs_heads.cli.find import find
+        from cs_heads.cli.printing import colored
+        from cs_heads.cli.reproduce import reproduce
+    except BaseException:  # a library that is interrupted while it is imported may raise one of its own
+        if not _noticed:
+            raise
+        raise SystemExit(_interrupted(by=_noticed[0])) from None
 
 WIDTH = 118
 """Columns of help."""
@@ -164,28 +189,6 @@ def _collecting_seldom() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*usual)
-
-
-@contextmanager
-def _noticing_signals() -> Iterator[list[int]]:
-    """A list that has Ctrl-C and SIGTERM once they came, whatever becomes of the exception; both end the command."""
-    noticed: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        noticed.append(number)
-        raise KeyboardInterrupt
-
-    # Only the main thread has signals, and a handler of others stays.
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    own = {number: was for number, was in usual.items() if signal.getsignal(number) is was}
-    own = own if current_thread() is main_thread() else {}
-    for number in own:
-        signal.signal(number, note)
-    try:
-        yield noticed
-    finally:
-        for number, was in own.items():
-            signal.signal(number, was)
 
 
 def app(*, wide: bool = False) -> App:

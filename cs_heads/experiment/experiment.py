@@ -618,8 +618,7 @@ class Experiment:
         """Everything measured: one row a (mask, example) with the heads ablated, score, logprob and margin."""
         import pandas as pd
 
-        columns = ("score", "logprob", "margin")
-        records: list[tuple[Any, ...]] = []
+        rows: dict[tuple[bytes, int], list[float]] = {}
         for key, entry in self._observed.by_mask.items():
             known, said = self._known(entry)
             numbers = np.full((3, len(known)), np.nan)
@@ -627,15 +626,13 @@ class Experiment:
             if not self.writes:
                 numbers[0] = RESPONSES["score"](self.task, said)[0]
                 numbers[2] = np.nan if self.task.scorer is not None else RESPONSES["margin"](self.task, said)[0]
-            records += [
-                (*key_in_words(self.grid, key), int(example), *values)
-                for example, values in zip(known, numbers.T.tolist(), strict=True)
-            ]
+            rows |= {(key, example): values for example, values in zip(known.tolist(), numbers.T.tolist(), strict=True)}
         scores = {(text, example): score for (text, example, _), score in self._scores.items()}
         for key, example, text in self._own_texts.known() if self.writes else ():
-            score = scores.get((text, example), np.nan)
-            records.append((*key_in_words(self.grid, key), example, score, np.nan, np.nan))
-        return pd.DataFrame(records, columns=["ablated", "n_ablated", "example", *columns])
+            rows.setdefault((key, example), [np.nan] * 3)[0] = scores.get((text, example), np.nan)
+        off = {key: key_in_words(self.grid, key) for key, _ in rows}
+        records = [(*off[key], example, *values) for (key, example), values in rows.items()]
+        return pd.DataFrame(records, columns=["ablated", "n_ablated", "example", "score", "logprob", "margin"])
 
     def provenance(self) -> Provenance:
         """What a result of this experiment must say of its origin; JSON-ready."""
@@ -735,8 +732,13 @@ class Experiment:
         return Observations(examples, texts=said, intact=intact)
 
     def _scores_of(self, entry: Entry) -> Float[np.ndarray, " example"]:
-        """The scores of the examples that a mask was measured on."""
-        return RESPONSES["score"](self.task, self._known(entry)[1])[0]
+        """The score of each example under one mask; NaN where it was not measured."""
+        scores = np.full(len(entry), np.nan)
+        known, said = self._known(entry)
+        # What a scorer makes of it is asked for once all is measured.
+        if self.task.scorer is None:
+            scores[known] = RESPONSES["score"](self.task, said)[0]
+        return scores
 
     def _known(self, entry: Entry) -> tuple[Int[np.ndarray, " known"], Observations]:
         """The examples that a mask was measured on, and what was said of them."""

@@ -71,7 +71,7 @@ class Source:
         engine: What runs them.
         first: The number that the engine has for the first of them.
         observed: What is known.
-        scores: The scores of the examples that one mask was measured on, to be shown.
+        scores: The score of each example under one mask, NaN where it was not measured; to be shown.
         name: That of the task.
         progress: Whether to show a bar.
     """

@@ -127,7 +127,7 @@ def test_prompts_are_part_of_what_an_example_is():
 
 
 def test_prompts_that_fit_no_choice_are_refused(load):
-    with pytest.raises(ValueError, match="prompts must be one for each of 2 continuations, the answer's being prompt"):
+    with pytest.raises(ValueError, match="prompts must be one for each of 2 continuations, the answer's prompt"):
         Example("a", (" b", " c"), 0, prompts=("x", "a"))
     with pytest.raises(ValueError, match="prompts must be one for each of 2 continuations"):
         Example("a", (" b", " c"), 0, prompts=("a",))

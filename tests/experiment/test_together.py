@@ -97,7 +97,7 @@ def test_masks_and_gates_are_measured_together(load, backend):
 class ThreeTimes:
     """A scorer that gives up after three examples."""
 
-    identity, graded = "three times", False
+    graded = False
 
     def __init__(self):
         self.scored = 0
@@ -109,15 +109,14 @@ class ThreeTimes:
         return 1.0
 
 
-def test_a_scorer_that_raises_loses_nothing_that_was_scored(load):
+def test_a_scorer_that_raises_loses_nothing_that_was_measured(load):
     first, second, _ = tasks()
     experiment = Experiment(load("llama"), first, progress=False)
     other = experiment.on(replace(second, scorer=ThreeTimes()))
+    measure_together([Asked(experiment, no_mask()), Asked(other, no_mask())])
     with pytest.raises(RuntimeError, match="no more"):
-        measure_together([Asked(experiment, no_mask()), Asked(other, no_mask())])
-    assert other.ran == 3
-    # All run in one forward.
-    assert experiment.ran == N_EXAMPLES
+        other(no_mask())
+    assert [each.ran for each in (experiment, other)] == [N_EXAMPLES] * 2
 
 
 def test_what_one_experiment_is_asked_twice_is_measured_once(load, backend):
@@ -177,9 +176,8 @@ def test_a_call_for_several_tasks_that_was_cut_short_goes_on_bit_for_bit(load, t
 
 def test_a_call_for_several_tasks_is_none_for_others(load, tmp_path):
     """Its plan holds which results of which task each pair is of, not the examples alone."""
-    first, second, _ = experiments(load("llama", "bridge"), store=tmp_path / "run.sqlite")
-    scores, others = first._scores.stored, second._scores.stored
-    logprobs = second._stored("logprob")
+    made = experiments(load("llama", "bridge"), store=tmp_path / "run.sqlite")
+    scores, others, thirds = (each._observed.stored for each in made)
 
     def begun(*parts):
         asked = [(stored, [b"\x00"] * 2, np.arange(2), np.ones(2, dtype=bool)) for stored in parts]
@@ -187,4 +185,4 @@ def test_a_call_for_several_tasks_is_none_for_others(load, tmp_path):
         return number
 
     assert begun(scores, others) == begun(scores, others)
-    assert len({begun(scores, others), begun(scores, logprobs), begun(scores)}) == 3
+    assert len({begun(scores, others), begun(scores, thirds), begun(scores)}) == 3
