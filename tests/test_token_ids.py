@@ -204,7 +204,7 @@ def test_a_text_task_needs_a_tokenizer_and_says_so_in_one_line(load_sorting):
 
 @pytest.mark.parametrize("change", [{"length_normalized": True}, {"chat": "on"}, {"accuracy": "half"}])
 def test_what_reads_texts_does_not_apply_to_token_ids(change):
-    with pytest.raises(ValueError, match="length_normalized applies to|chat must be off|accuracy must be one of"):
+    with pytest.raises(ValueError, match=r"length_normalized applies to|chat must be off|accuracy must be one of"):
         replace(adding(), **change)
 
 

@@ -455,7 +455,7 @@ def prove(
         both = [str(head) for head in heads if head in exclude]
         raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
     check_k(len(heads), grid)
-    drawn = random_sets(grid, found, apart, n_random, seed)
+    drawn = random_sets(grid, found, apart, n_random, check_seed(seed))
     others = [Column(name_of(each), "control", (each,)) for each in controls]
     others += [Column(name_of(each), "sibling", (each,)) for each in kin]
     if others:

@@ -178,7 +178,7 @@ def test_a_method_that_uses_the_model_gets_experiments_on_the_controls(model, an
         return HeadRanking("curious", np.zeros((3, 4)), spent=0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(METHODS, "curious", Method(curious, "model"))
+        patch.setitem(METHODS, "curious", Method(curious, uses="model"))
         find_heads(model, answered.split(40)[0], k=2, method="curious", controls=[control])
     assert [one.task for one in seen] == [search_control(control, 0)]
 
