@@ -95,7 +95,8 @@ def drawn(
     Raises:
         ValueError: ``draw`` has not so many; the message says how many there are.
     """
-    n, rng = N_FINDING if n is None else n, _generator(name, seed)
+    check_seed(seed)
+    n, rng = N_FINDING if n is None else n, random.Random(f"{name}/{seed}")
     records: dict[tuple[str, ...], Record] = {}
     misses = 0
     while len(records) < n + n_confirming and misses <= _MAX_MISSES:
@@ -130,7 +131,8 @@ def drawn_about(
     Raises:
         ValueError: There are not ``n`` different questions on the finding side.
     """
-    n, rng = N_FINDING if n is None else n, _generator(name, seed)
+    check_seed(seed)
+    n, rng = N_FINDING if n is None else n, random.Random(f"{name}/{seed}")
     order = rng.sample(words, len(words))
     half = len(order) // 2
     finding = _different(rng, order[:half], draw, n)
@@ -180,8 +182,9 @@ def asked_once(
     Raises:
         ValueError: ``shots`` are more than there are words for, or ``n`` leaves nothing to confirm.
     """
+    check_seed(seed)
     check_integer("shots", shots, 0, POOL)
-    rng = _generator(name, seed)
+    rng = random.Random(f"{name}/{seed}")
     order = rng.sample(words, len(words))
     shown, asked = order[:POOL], order[POOL:]
     n = min(N_FINDING, len(asked) // 2) if n is None else n
@@ -213,14 +216,10 @@ def first_to_find(task: Task, n_first: int, n: int | None, seed: int) -> Task:
     n = n_first if n is None else n
     if not 1 <= n < len(task):
         raise ValueError(f"n must leave examples on both sides: got n={n} with {len(task)} in task {task.name!r}")
-    rng = _generator(task.name, seed)
+    rng = random.Random(f"{task.name}/{seed}")
     lists = task.examples[:n_first], task.examples[n_first:]
     order = [example for examples in lists for example in rng.sample(examples, len(examples))]
     return replace(task, examples=tuple(order[:n])).with_holdout(replace(task, examples=tuple(order[n:])))
-
-
-def _generator(name: str, seed: int) -> random.Random:
-    return random.Random(f"{name}/{check_seed(seed)}")
 
 
 def _question(record: Record) -> tuple[str, ...]:
@@ -314,6 +313,7 @@ def with_worked_examples(
     Raises:
         ValueError: There are not enough questions for a pool and two more, or none of it is shown to be ``shared``.
     """
+    check_seed(seed)
     check_shared(shared, n_shots)
     known: dict[tuple[str, tuple[str, ...]], Question] = {}
     for question in questions:
