@@ -16,8 +16,11 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 import cs_heads as cs
 from cs_heads.methods.registry import METHODS
@@ -35,68 +38,52 @@ def results(model: str | None) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Each result by its name, still to be made."""
     for scenario in WORLDS:
         for method in BY_MASKS:
-            yield f"planted/{scenario}/{method}", lambda s=scenario, m=method: _planted(s, m)
-    demo = cs.load_model("demo")
+            yield f"planted/{scenario}/{method}", partial(_planted, scenario, method)
+    demo: Any = cs.load_model("demo")
     task, other = (cs.load_task(f"demo/{name}", seed=0) for name in ("capitals", "copying"))
-    quiet: dict[str, Any] = {"progress": False}
-    for method in METHODS:
-        options = {"forget": other} if method == "contrastive" else {}
-        options |= {"steps": 40} if method in ("chg", "contrastive") else {}
-        yield (
-            f"demo/{method}",
-            lambda m=method, o=options: cs.find_heads(demo, task, method=m, controls=[other], **o, **quiet),
-        )
     heads = ["L1H1", "L2H3", "L3H0"]
-    yield "demo/default", lambda: cs.find_heads(demo, task, **quiet)
-    yield "demo/confirm", lambda: cs.confirm(demo, task, cs.find_heads(demo, task, **quiet), **quiet)
-    yield "demo/confirm_list", lambda: cs.confirm(demo, task, heads, controls=[other], **quiet)
-    yield "demo/specificity", lambda: cs.specificity(demo, task, heads, controls=[other], **quiet)
-    yield "demo/sparsity_curve", lambda: cs.sparsity_curve(demo, task, heads, max_heads=3, **quiet)
-    yield (
-        "demo/faithfulness",
-        lambda: cs.faithfulness(demo, task, cs.find_heads(demo, task, method="gradient", **quiet), n=40, **quiet),
-    )
-    yield "demo/failures", lambda: cs.failures(demo, task, heads, n=40, **quiet)
-    yield (
-        "demo/compare",
-        lambda: cs.compare(demo, task, methods=["css", "gradient"], controls=[other], budget=2500, n=40, **quiet),
-    )
-    yield "demo/atlas", lambda: cs.atlas(demo, [task, other], budget=4000, n=40, **quiet)
-    yield "demo/habits", lambda: cs.habits(demo, heads, **quiet)
-    yield (
-        "demo/overlap",
-        lambda: cs.head_overlap({"a": heads, "b": heads[1:]}, grid=cs.HeadGrid.from_model(demo), n_permutations=999),
-    )
+    given: dict[str, Any] = {"controls": [other], "progress": False}
+    for method in METHODS:
+        options: dict[str, Any] = {"forget": other} if method == "contrastive" else {}
+        options |= {"steps": 40} if method in ("chg", "contrastive") else {}
+        yield f"demo/{method}", partial(cs.find_heads, demo, task, method=method, **options, **given)
+    found = partial(cs.find_heads, demo, task, progress=False)
+    calls: dict[str, Callable[[], Any]] = {
+        "default": found,
+        "confirm": lambda: cs.confirm(demo, task, found(), progress=False),
+        "confirm_list": lambda: cs.confirm(demo, task, heads, **given),
+        "specificity": lambda: cs.specificity(demo, task, heads, **given),
+        "sparsity_curve": lambda: cs.sparsity_curve(demo, task, heads, max_heads=3, progress=False),
+        "faithfulness": lambda: cs.faithfulness(demo, task, found(method="gradient"), n=40, progress=False),
+        "failures": lambda: cs.failures(demo, task, heads, n=40, progress=False),
+        "compare": lambda: cs.compare(demo, task, methods=["css", "gradient"], budget=2500, n=40, **given),
+        "atlas": lambda: cs.atlas(demo, [task, other], budget=4000, n=40, progress=False),
+        "habits": lambda: cs.habits(demo, heads, progress=False),
+        "overlap": lambda: cs.head_overlap(
+            {"a": heads, "b": heads[1:]}, grid=cs.HeadGrid.from_model(demo), n_permutations=999
+        ),
+    }
+    yield from ((f"demo/{name}", call) for name, call in calls.items())
     if model is not None:
-        real = cs.load_model(model)
+        real: Any = cs.load_model(model)
         opposites = cs.load_task("everyday/antonyms", seed=0)
-        found = {}
-        for name in ("css", "annealed"):
-            yield (
-                f"real/{name}",
-                lambda n=name: found.setdefault(
-                    n, cs.find_heads(real, opposites, method=n, controls=[], budget=1500, **quiet)
-                ),
-            )
-        yield (
-            "real/confirm",
-            lambda: cs.confirm(real, opposites, found["annealed"].top(3), controls=[], n=30, n_random=20, **quiet),
-        )
+        few: dict[str, Any] = {"controls": [], "progress": False}
+        search = partial(cs.find_heads, real, opposites, budget=1500, **few)
+        yield from ((f"real/{name}", partial(search, method=name)) for name in ("css", "annealed"))
+        heads = ["L9H3", "L23H3", "L1H3"]
+        yield "real/confirm_list", lambda: cs.confirm(real, opposites, heads, n=30, n_random=20, **few)
 
 
 def _planted(scenario: str, name: str) -> Any:
     world, method = planted_world(scenario, seed=0), METHODS[name]
-    given = {"k": 5} if method.takes_k else {}
+    given: dict[str, Any] = {"k": 5} if method.takes_k else {}
     return method.run(world.task, controls=world.controls, seed=0, budget=6000, **given)
 
 
 def numbers_of(result: Any, path: str) -> Iterator[tuple[str, Any]]:
     """The numbers and words of a result under their places; what tells of its origin aside."""
     if hasattr(result, "to_dict") and not isinstance(result, dict):
-        try:
-            result = result.to_dict()
-        except TypeError:  # a frame, below
-            pass
+        result = result.to_dict(orient="list") if isinstance(result, pd.DataFrame) else result.to_dict()
     if isinstance(result, dict):
         for key, value in result.items():
             if key not in _ASIDE:
