@@ -355,7 +355,7 @@ def test_heads_are_found_confirmed_and_compared_without_a_tokenizer(backend):
     found = cs.find_heads(model, task, k=2, budget=600)
     proof = cs.confirm(model, task, found.top(2))
     assert [note.startswith(NO_DEFAULTS) for note in proof.notes if "control" in note] == [True]
-    by_hand, _ = right_answers(model, task.held_out, found.grid.mask(found.top(2)))
+    by_hand, _ = right_answers(model, task.held_out, found.grid.mask(proof.heads))
     assert proof.result.score == pytest.approx(by_hand.mean())
     compared = cs.compare(model, task, methods=["css", "gradient"], k=2, max_heads=2, options={"css": CSS})
     assert sum(note.startswith(NO_DEFAULTS) for note in compared.notes) == 1
