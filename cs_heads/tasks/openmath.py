@@ -37,7 +37,8 @@ class BoxedAnswer:
     Two numbers are the same as fractions or decimals, with a letter's ``x=`` before one of them or not; all else is
     the same text, whatever its spacing, dollar signs and size of brackets.
 
-    >>> BoxedAnswer()([Example("?", reference="1/2")] * 2, ["so it is $\\boxed{ 0.5 }$.", r"\boxed{x = \frac12}"])
+    >>> half = [Example("?", reference="1/2")] * 2
+    >>> BoxedAnswer().score_texts(half, ["so it is $\\boxed{ 0.5 }$.", r"\boxed{x = \frac12}"])
     [1.0, 1.0]
     """
 
