@@ -32,7 +32,7 @@ from recovery_tables import NO_STRUCTURE, arithmetic, certainty_table, draw, rec
 
 import cs_heads as cs
 from cs_heads.analysis.confirm import Confirmation, prove
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.simulate import SCENARIOS, World, planted_world
 from cs_heads.units import Unit
 
@@ -62,13 +62,13 @@ class Search(Protocol):
         """Search one world."""
 
 
-class Timed:
+class Timed(ExperimentLike):
     """An experiment that counts the processor seconds it takes itself."""
 
     def __init__(self, experiment: ExperimentLike) -> None:
         self._experiment = experiment
         self.grid, self.n_examples, self.seconds = experiment.grid, experiment.n_examples, 0.0
-        self.name, self.chance = name_of(experiment), chance_of(experiment)
+        self.name, self.chance = experiment.name, experiment.chance
 
     def __call__(self, masks: np.ndarray, examples: np.ndarray | None = None) -> np.ndarray:
         """Scores of the experiment."""
@@ -78,7 +78,7 @@ class Timed:
         return scores
 
 
-class Without:
+class Without(ExperimentLike):
     """An experiment on all heads but some, in a grid of one layer."""
 
     def __init__(self, experiment: ExperimentLike, heads: tuple[Unit, ...]) -> None:

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from cs_heads.arguments import check_integer
-from cs_heads.experiment.protocol import provenance_of
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.lens import check_weights
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid, HeadLike, Unit, as_heads
@@ -65,6 +65,6 @@ def check_states(name: str, found: Mapping[str, Any]) -> None:
             check_weights(" and ".join(f"{name}[{each!r}]" for each in names), *origins)
 
 
-def model_of(experiment: object) -> Mapping[str, Any] | None:
+def model_of(experiment: ExperimentLike) -> Mapping[str, Any] | None:
     """The model's part of an experiment's provenance; None where it says none."""
-    return provenance_of(experiment).get("model")
+    return experiment.provenance().get("model")

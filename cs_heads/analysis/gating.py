@@ -20,13 +20,12 @@ from cs_heads.analysis.found_heads import check_states, model_of
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import check_k, task_of
+from cs_heads.experiment.baseline import check_k
 from cs_heads.experiment.controls import unseen_parts
-from cs_heads.experiment.protocol import LogprobExperiment
+from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import check_weights
 from cs_heads.methods.gating.result import SCORES, HeadGates, Score
 from cs_heads.progress import expect, one_bar, step
-from cs_heads.tasks import Task
 from cs_heads.units import HeadLike, Unit
 
 THRESHOLD = 0.5
@@ -280,7 +279,7 @@ def most_of_toggles(n_heads: int, n_seeds: int, n_points: int = 12) -> int:
 
 @one_bar("toggle curves")
 def toggle_curves(
-    experiment: LogprobExperiment,
+    experiment: Experiment,
     gates: HeadGates,
     *,
     max_heads: int | None = None,
@@ -327,16 +326,14 @@ def toggle_curves(
     return tuple(curves)
 
 
-def _judging(experiment: LogprobExperiment, gates: HeadGates) -> tuple[LogprobExperiment, tuple[str, ...]]:
+def _judging(experiment: Experiment, gates: HeadGates) -> tuple[Experiment, tuple[str, ...]]:
     """An experiment on the grid and weights of the gates, if unseen without what they were fitted to, and notes."""
     if gates.ranking().grid != experiment.grid:
         raise ValueError(f"gates must be of the grid of the experiment, {experiment.grid}, got {gates.ranking().grid}")
     check_weights("gates and the model", gates.provenance.get("model"), model_of(experiment))
-    task, fitted = task_of(experiment), {*gates.examples}
-    if not isinstance(task, Task):
-        return experiment, ()
+    task, fitted = experiment.task, {*gates.examples}
     if task.role == "confirming":
         (unseen,), notes = unseen_parts([experiment], fitted)
-        return cast(LogprobExperiment, unseen), notes
+        return cast(Experiment, unseen), notes
     n = sum(not fitted.isdisjoint(keys) for keys in task.known)
     return experiment, (f"{n} of {len(task)} examples are those that the gates were fitted to",) if n else ()

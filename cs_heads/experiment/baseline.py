@@ -13,7 +13,8 @@ from scipy.special import bdtrc, stdtr
 
 from cs_heads.arguments import check_integer
 from cs_heads.experiment.inputs import as_shown
-from cs_heads.experiment.protocol import chance_of, name_of
+from cs_heads.experiment.protocol import ExperimentLike
+from cs_heads.experiment.without import Without, on_model
 from cs_heads.ranking import DEFAULT_K
 from cs_heads.tasks import Example, Task
 from cs_heads.tasks.splits import distinct
@@ -22,7 +23,6 @@ from cs_heads.units import Grid
 
 if TYPE_CHECKING:
     from cs_heads.experiment.experiment import Experiment
-    from cs_heads.experiment.without import Without
 
 MIN_CORRECT = 20
 """Examples the intact model must answer right."""
@@ -106,11 +106,11 @@ def check_baseline(experiment: Experiment | Without) -> tuple[str, ...]:
     scores = experiment.baseline()
     reason = baseline_too_low(experiment, scores)
     if reason:
-        raise BaselineTooLowError(f"task {name_of(experiment)!r}: {reason}; {remedy(experiment, scores)}")
+        raise BaselineTooLowError(f"task {experiment.name!r}: {reason}; {remedy(experiment, scores)}")
     return () if is_continuous(scores, experiment) else few_correct(int(scores.sum()), experiment)
 
 
-def remedy(experiment: object, scores: Float[np.ndarray, " example"]) -> str:
+def remedy(experiment: ExperimentLike, scores: Float[np.ndarray, " example"]) -> str:
     """What to do where the baseline is too low.
 
     Where prompts and answers are not joined by one space, the intact model is asked up to 20 examples as if they were;
@@ -122,15 +122,14 @@ def remedy(experiment: object, scores: Float[np.ndarray, " example"]) -> str:
     """
     if _off(experiment):
         return "take fewer heads off"
-    inner: Any = getattr(experiment, "experiment", experiment)
-    task = task_of(experiment)
-    spaced = _with_one_space(task) if isinstance(task, Task) and len(scores) == len(task) else None
-    if spaced is None or as_shown(inner.model, spaced) is not spaced:
+    made = on_model(experiment)
+    spaced = None if made is None or len(scores) != len(made.task) else _with_one_space(made.task)
+    if made is None or spaced is None or as_shown(made.model, spaced) is not spaced:
         return CANNOT
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of tokens: the task has said what is to be said
         try:
-            better = as_answers(inner.on(spaced).baseline(), experiment)
+            better = as_answers(made.on(spaced).baseline(), experiment)
         except ValueError:  # two choices that a space alone tells apart
             return CANNOT
     n, before = len(better), as_answers(scores[: len(better)], experiment)
@@ -166,7 +165,7 @@ def _whole(example: Example) -> list[str]:
     return [shown(example.prompt_of(i)) + shown(text) for i, text in enumerate(example.continuations)]
 
 
-def few_correct(n_correct: int, experiment: object = None) -> tuple[str, ...]:
+def few_correct(n_correct: int, experiment: ExperimentLike | None = None) -> tuple[str, ...]:
     """A note where few examples are answered right, else none."""
     off = _off(experiment)
     model = f"the model without {', '.join(off)}" if off else "the intact model"
@@ -184,25 +183,27 @@ def is_universal(control_left: float, tasks_left: Iterable[float]) -> bool:
     return bool(control_left <= MAX_LEFT and 2 * sum(broken) > len(broken))
 
 
-def is_continuous(scores: Float[np.ndarray, " example"], experiment: object = None) -> bool:
+def is_continuous(scores: Float[np.ndarray, " example"], experiment: ExperimentLike | None = None) -> bool:
     """Whether scores are numbers on a scale of their own and no right answers: some lie between 0 and 1.
 
     Those of a ``graded`` task always are, though the intact model may have full marks throughout. Of choices that tie
     each has a share of the point, so scores of a task without a scorer are right answers always.
     """
-    task = task_of(experiment)
-    if isinstance(task, Task) and (task.scorer is None or task.graded):
+    task = None if experiment is None else experiment.task
+    if task is not None and (task.scorer is None or task.graded):
         return task.graded
     return bool(((scores > 0) & (scores < 1)).any())
 
 
-def as_answers(scores: Float[np.ndarray, " example"], experiment: object) -> Float[np.ndarray, " example"]:
+def as_answers(
+    scores: Float[np.ndarray, " example"], experiment: ExperimentLike | None
+) -> Float[np.ndarray, " example"]:
     """1 where an example is answered right (a score above .5), else 0; continuous scores as they are."""
     return scores if is_continuous(scores, experiment) else (scores > 0.5).astype(float)
 
 
 def baseline_too_low(
-    experiment: object,
+    experiment: ExperimentLike | None,
     scores: Float[np.ndarray, " example"],
     chance: float | None = None,
     least: int = MIN_CORRECT,
@@ -219,11 +220,12 @@ def baseline_too_low(
         chance: The score of guessing (None: that of the experiment).
         least: Right answers at least.
     """
-    chance = chance_of(experiment) if chance is None else chance
+    if chance is None:
+        chance = 0.0 if experiment is None else experiment.chance
     who = f"the model with {', '.join(_off(experiment))} off" if _off(experiment) else "the intact model"
     n, mean = len(scores), float(scores.mean())
     if is_continuous(scores, experiment):
-        shuffled = shuffled_means(experiment) if n == getattr(experiment, "n_examples", None) else None
+        shuffled = None if experiment is None or n != experiment.n_examples else shuffled_means(experiment)
         said = f"{who} has a mean score of {mean:.3f} on {n} examples, no better than"
         if shuffled is not None:
             p = (1 + int((shuffled >= mean - 1e-9).sum())) / (1 + len(shuffled))
@@ -237,18 +239,17 @@ def baseline_too_low(
     return None
 
 
-def shuffled_means(experiment: object, n_shuffles: int = N_SHUFFLES) -> Float[np.ndarray, " shuffle"] | None:
+def shuffled_means(experiment: ExperimentLike, n_shuffles: int = N_SHUFFLES) -> Float[np.ndarray, " shuffle"] | None:
     """Mean scores of the intact model's texts, each judged by the answer of another example, drawn anew each time.
 
     This runs no model. None where that tells nothing: what is scored is no text, or the scorer does not read answers.
     """
-    task = task_of(experiment)
-    if not isinstance(task, Task) or task.kind != "generation":
+    made = on_model(experiment)
+    if made is None or not made.writes:
         return None
-    inner: Any = getattr(experiment, "experiment", experiment)
-    nothing_off = np.zeros((1, *inner.grid.shape), dtype=bool)
-    off = getattr(experiment, "off", nothing_off[0])
-    texts, intact = inner.generate(off[None])[0], inner.generate(nothing_off)[0] if task.relative else None
+    task, nothing_off = made.task, np.zeros((1, *made.grid.shape), dtype=bool)
+    texts = made.generate(experiment.off[None])[0]
+    intact = made.generate(nothing_off)[0] if task.relative else None
     rng, order = np.random.default_rng(0), np.arange(len(texts))
 
     def scored(of: Int[np.ndarray, " text"]) -> Float[np.ndarray, " text"]:
@@ -259,14 +260,14 @@ def shuffled_means(experiment: object, n_shuffles: int = N_SHUFFLES) -> Float[np
     return None if np.abs(exchanged - own).max() < 1e-9 else exchanged.mean(axis=1)
 
 
-def _off(experiment: Any) -> list[str]:
+def _off(experiment: ExperimentLike | None) -> list[str]:
     """The heads that an experiment is without under every mask."""
-    return list(map(str, experiment.grid.units(experiment.off))) if hasattr(experiment, "off") else []
+    return [] if experiment is None else list(map(str, experiment.grid.units(experiment.off)))
 
 
-def task_of(experiment: object) -> object:
-    """The task of an experiment, or of that which it measures without some heads."""
-    return getattr(getattr(experiment, "experiment", experiment), "task", None)
+def task_of(experiment: ExperimentLike) -> Task | None:
+    """The task of an experiment."""
+    return experiment.task
 
 
 def _above(scores: Float[np.ndarray, " example"], level: float) -> bool:

@@ -8,10 +8,11 @@ from contextlib import suppress
 from typing import Any, cast
 
 from cs_heads.arguments import check_integer
-from cs_heads.experiment.baseline import MIN_CORRECT, check_size, task_of
+from cs_heads.experiment.baseline import MIN_CORRECT, check_size
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.inputs import encode_task, tokens_of
-from cs_heads.experiment.protocol import ExperimentLike, provenance_of
+from cs_heads.experiment.protocol import ExperimentLike
+from cs_heads.experiment.without import on_model
 from cs_heads.lens import check_weights
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.ranking import HeadRanking
@@ -38,25 +39,26 @@ def found_on(*sources: Any) -> tuple[str, ...]:
     """
     known: set[str] = set()
     for source in sources:
-        task = source if isinstance(source, Task) else task_of(source)
         if isinstance(source, HeadRanking):
             known.update(source.examples)
-        elif isinstance(task, Task):
-            known.update(*task.known, *(_tokens(source) or ()))
+        elif isinstance(source, Task):
+            known.update(*source.known)
+        elif isinstance(source, ExperimentLike):
+            known.update(*(() if source.task is None else source.task.known), *(_tokens(source) or ()))
         elif isinstance(source, Mapping | list | tuple):
             known.update(found_on(*(source.values() if isinstance(source, Mapping) else source)))
     return tuple(sorted(known))
 
 
-def check_ranked(name: str, heads: Any, experiment: object) -> None:
+def check_ranked(name: str, heads: Any, experiment: ExperimentLike) -> None:
     """Raise ``ValueError`` where heads are a ranking of other weights than those of an experiment."""
     if isinstance(heads, HeadRanking):
-        check_weights(f"{name} and the model", heads.provenance.get("model"), provenance_of(experiment).get("model"))
+        check_weights(f"{name} and the model", heads.provenance.get("model"), experiment.provenance().get("model"))
 
 
-def cast_note(heads: Any, experiment: object) -> tuple[str, ...]:
+def cast_note(heads: Any, experiment: ExperimentLike) -> tuple[str, ...]:
     """Whether a ranking is of weights of another dtype or class, which cannot be told from others, as a note."""
-    model = provenance_of(experiment).get("model", {})
+    model = experiment.provenance().get("model", {})
     told = heads.provenance.get("model", {}) if isinstance(heads, HeadRanking) else {}
     kinds = [" ".join(str(each[name]) for name in ("class", "dtype")) for each in (told, model) if "weights" in each]
     if len({*kinds}) < 2:
@@ -74,13 +76,15 @@ def unseen_parts(
     parts: list[ExperimentLike] = []
     said: list[str] = []
     for experiment in experiments:
-        task, given = task_of(experiment), cast(Any, experiment)
-        side, notes = distinct(task, seen, _tokens(experiment)) if isinstance(task, Task) else (None, ())
-        with warnings.catch_warnings():
-            # Said of all the examples before.
-            warnings.simplefilter("ignore")
-            parts.append(given.on(side) if notes else given)
-        said += notes
+        given: Any = experiment
+        if experiment.task is not None:
+            side, notes = distinct(experiment.task, seen, _tokens(experiment))
+            with warnings.catch_warnings():
+                # Said of all the examples before.
+                warnings.simplefilter("ignore")
+                given = given.on(side) if notes else given
+            said += notes
+        parts.append(given)
     return parts, tuple(said)
 
 
@@ -102,15 +106,14 @@ def unseen_tokens(
         own.update(*tokens_of(model, task, encoded))
     parts, notes = unseen_parts(experiments[:1], own)
     others, more = unseen_parts(experiments[1:], seen)
-    check_size(cast(Task, task_of(parts[0])), notes)
+    check_size(cast(Task, parts[0].task), notes)
     return [*parts, *others], (*experiments[0].notes, *notes, *more)
 
 
-def _tokens(experiment: object) -> list[list[str]] | None:
+def _tokens(experiment: ExperimentLike) -> list[list[str]] | None:
     """Hashes of the tokens of an experiment's examples; None where it has none."""
-    made: Any = getattr(experiment, "experiment", experiment)
-    encoded = getattr(made, "encoded", None)
-    return None if encoded is None else tokens_of(made.model, made.task, encoded)
+    made = on_model(experiment)
+    return None if made is None else tokens_of(made.model, made.task, made.encoded)
 
 
 def defaults_of(experiment: Experiment, task: Task, seed: int) -> tuple[Task, ...]:

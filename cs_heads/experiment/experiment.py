@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from typing_extensions import Unpack
 
-from cs_heads.cluster import Cluster, ModelLike, local_model, source_of
+from cs_heads.cluster import Cluster, ModelLike
 from cs_heads.designs import check_masks, key_in_words
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.plan import faster_dtype, token_budget
 from cs_heads.engine.protocol import EngineLike
 from cs_heads.experiment.cost import Cost
+from cs_heads.experiment.gradients import Gradients, kept_work
 from cs_heads.experiment.inputs import Answers, check_writing, encode_prompts, encode_task, text_length
 from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.experiment.plan import Entry, Observed, Part, Source, run
-from cs_heads.experiment.protocol import check_examples, responding
+from cs_heads.experiment.protocol import GradientExperiment, check_examples, responding
+from cs_heads.experiment.setup import Setup
 from cs_heads.experiment.texts import Texts
-from cs_heads.lens import EncodedExample, ModelState, describe, prepended
-from cs_heads.lens.abilities import check_forward, why_no_gradients
-from cs_heads.lens.batches import TokenBudget, token_budget_for
-from cs_heads.lens.differentiate import Asked, gate_gradients, probability_gradients
-from cs_heads.lens.fused import why_not_fused
+from cs_heads.lens import EncodedExample, prepended
 from cs_heads.lens.locks import alone
-from cs_heads.lens.model import ModelDescription, check_units, device_of, end_tokens, tokenizer_of
-from cs_heads.lens.quantized import quantization_of
-from cs_heads.progress import calling, counting
+from cs_heads.lens.model import end_tokens, tokenizer_of
+from cs_heads.progress import calling
 from cs_heads.settings import Settings, SettingsArguments
-from cs_heads.store.identity import example_identities, replacement_of, study_of
-from cs_heads.store.kept_work import KeptWork, filled
-from cs_heads.store.store import Store
+from cs_heads.store.identity import example_identities, replacement_of
+from cs_heads.store.kept_work import KeptWork
 from cs_heads.store.stored_observations import StoredObservations
 from cs_heads.tasks import Task, confirming_side
 from cs_heads.tasks.chat import template_identity
@@ -47,7 +38,6 @@ from cs_heads.tasks.example import hash_of
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.responses import RESPONSES, Observations
 from cs_heads.tasks.splits import check_is_task
-from cs_heads.tasks.task import Scoring
 from cs_heads.text import shown
 from cs_heads.units import Grid
 
@@ -59,40 +49,7 @@ if TYPE_CHECKING:
 _TRIED_TEXTS, _TRIED_TOKENS = 8, 32
 
 
-@dataclass(frozen=True, eq=False)
-class _Checked:
-    """What another experiment runs on: the model, as it was when that was made."""
-
-    source: Any
-    state: ModelState
-    description: ModelDescription
-
-
-class TaskDescription(Scoring):
-    """The task's part of the provenance of a result."""
-
-    name: str
-    role: str
-    n_examples: int
-    identity: str
-    chat_template: str | None
-    merged: int
-
-
-class Provenance(TypedDict):
-    """Where a number comes from: model, task and settings that may change it; JSON-ready."""
-
-    model: ModelDescription
-    task: TaskDescription
-    ablation: str
-    units: str
-    positions: str
-    compute_dtype: str
-    prepend_bos: bool | list[str]
-    cs_heads: str
-
-
-class Experiment:
+class Experiment(GradientExperiment):
     """Measures a task on a model with groups of heads ablated or gated; NumPy in, NumPy out.
 
     Many (mask, example) pairs share one forward, each row with its own mask. What has been measured is kept: asking
@@ -127,32 +84,26 @@ class Experiment:
             scores = experiment(cs.designs.single(experiment.grid))
     """
 
-    def __init__(self, model: ModelLike, task: Task, **settings: Unpack[SettingsArguments]) -> None:
-        self.settings = Settings.of(settings)
+    task: Task
+
+    def __init__(self, model: ModelLike | Setup, task: Task, **settings: Unpack[SettingsArguments]) -> None:
         check_is_task(task)
-        answers, how = [example.answer for example in task.examples], self.settings
+        how = model.settings if isinstance(model, Setup) else Settings.of(settings)
+        answers = [example.answer for example in task.examples]
         ablation = Ablation(how.ablation, answers, units=how.units, positions=how.positions)
-        given: Any = model
-        checked = isinstance(given, _Checked)
-        self.source: Any = given.source if checked else source_of(model, self.settings)
-        own = isinstance(self.source, Cluster) and not checked and self.source is not model
-        self._own = self.source if own else None
-        self.model: Any = self.source.model_or_info if isinstance(self.source, Cluster) else self.source
-        check_units(self.model, self.settings.units)
-        self.task = task
-        self.store: Store | None = None
-        self._opened: Store | None = None
-        batch_tokens, prepend_bos = self.settings.batch_tokens, self.settings.prepend_bos
-        self._state = given.state if checked else ModelState.of(self.model)
-        if self.settings.store is not None:
-            kept: Any = self.settings.store
-            self.store = kept if checked else Store.of(kept, study_of(self.model, self.settings))
-            self._opened = None if self.store is kept else self.store
-            batch_tokens = self._first_batch_tokens(self.store) if batch_tokens is None else batch_tokens
-        self._description = given.description if checked else describe(self.model)
+        self.setup = model if isinstance(model, Setup) else Setup.of(model, how)
+        self._owns = self.setup is not model
+        self.settings, self.source, self.model = self.setup.settings, self.setup.source, self.setup.model
+        self.store, self._state = self.setup.store, self.setup.state
+        self.task, self.name, self.chance, self.n_examples = task, task.name, task.chance, len(task)
+        self.grid = Grid.from_model(self.model, how.units)
+        self.responses = tuple(RESPONSES) if task.scorer is None else ("score",)
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
-        self.encoded: Sequence[EncodedExample] = encode_task(self.model, task, prepend_bos)
-        self._engine: EngineLike = start(self.encoded, batch_tokens, ablation, compute_dtype=how.compute_dtype)
+        self.encoded: Sequence[EncodedExample] = encode_task(self.model, task, how.prepend_bos)
+        self._engine: EngineLike = start(
+            self.encoded, self.setup.batch_tokens, ablation, compute_dtype=how.compute_dtype
+        )
+        self.preparation = ablation.preparation
         # Engines of several tasks number their examples through.
         self._first = 0
         self._identities = example_identities(self.encoded)
@@ -162,7 +113,6 @@ class Experiment:
         self._texts: dict[tuple[int, tuple[str, ...]], Texts] = {}
         # Of texts: a scorer may take long.
         self._scores: dict[tuple[str, int, str], float] = {}
-        self._passes, self._passes_run = Cost(0), 0
         if self.writes:
             _ = self._own_texts
 
@@ -175,7 +125,7 @@ class Experiment:
         Raises:
             ValueError: The task does not fit the model: see ``Experiment``.
         """
-        other = Experiment(self._checked, task, **self.shared_settings())
+        other = Experiment(self.setup, task)
         # What units give without being zero is of one task's examples.
         if self.settings.ablation == "zero" and not self.writes and not other.writes:
             other._engine, other._first = self._engine, self._engine.add(other.encoded)
@@ -188,19 +138,9 @@ class Experiment:
 
         What a store began with it goes on with.
         """
-        if self.settings.compute_dtype is not None or isinstance(self.source, Cluster):
-            return self
         texts = [example.prompt[:_TRIED_TOKENS] for example in self.encoded[:_TRIED_TEXTS]]
-        find = partial(faster_dtype, self.model, texts)
-        said = None
-        if self.store is not None:
-            # One that has results has them of the weights' own dtype, if it does not say otherwise.
-            begun = bool(self.store.query("SELECT 1 FROM observations LIMIT 1"))
-            said = self.store.first("faster_dtype", lambda: json.dumps(None if begun else find()))
-        settings = self.shared_settings()
-        settings["compute_dtype"] = find() if said is None else json.loads(said)
-        same = settings["compute_dtype"] is None
-        return self if same else Experiment(self._checked, self.task, **settings)
+        setup = self.setup.in_faster_dtype(texts)
+        return self if setup is self.setup else Experiment(setup, self.task)
 
     @cached_property
     def held_out(self) -> Experiment:
@@ -209,15 +149,12 @@ class Experiment:
 
     def shared_settings(self) -> SettingsArguments:
         """The settings of further experiments on what this one runs on: ``source``."""
-        placed = {"dtype": None, "workers": None, "address": None}
-        return cast(SettingsArguments, {**vars(self.settings), **placed, "store": self.store})
+        return cast(SettingsArguments, {**vars(self.settings), "store": self.store})
 
     def close(self) -> None:
         """Stop the workers that this experiment started, and close the store that it opened, if it did."""
-        if self._own is not None:
-            self._own.close()
-        if self._opened is not None:
-            self._opened.close()
+        if self._owns:
+            self.setup.close()
 
     def __enter__(self) -> Experiment:
         return self
@@ -230,48 +167,34 @@ class Experiment:
         return f"Experiment({on}; {self.task!r}; {self.spent:,} example-evaluations)"
 
     @property
-    def grid(self) -> Grid:
-        """Layers × heads of the model, or × other units."""
-        return Grid.from_model(self.model, self.settings.units)
-
-    @property
     def compute_dtype(self) -> str:
         """What forwards run in."""
-        return self.settings.compute_dtype or self._description["dtype"]
+        return self.setup.compute_dtype
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the reader of a result must know of the model: the hooks of others that stood on it."""
-        hooks = ", ".join(self._description.get("hooks", ()))
+        hooks = ", ".join(self.setup.description.get("hooks", ()))
         return (f"the model was measured with hooks of yours on it: {hooks}",) if hooks else ()
-
-    @property
-    def n_examples(self) -> int:
-        """Number of examples of the task."""
-        return len(self.task)
-
-    @property
-    def preparation(self) -> int:
-        """Example-evaluations before the first mask: for what heads become, all but zero run every example intact."""
-        return self._engine.ablation.preparation
 
     @property
     def spent(self) -> int:
         """Different example-evaluations asked for, wherever they came from, and the preparation they need."""
         spent = self._observed.taken + sum(len(texts.used) for texts in self._texts.values())
-        return spent + (self.preparation if spent else 0) + self._passes.spent
+        return spent + (self.preparation if spent else 0) + self._gradients.cost.spent
 
     @property
     def cost(self) -> Cost:
         """What was spent, backward passes told apart."""
-        return Cost(forwards=self.spent - self._passes.backwards, backwards=self._passes.backwards)
+        backwards = self._gradients.cost.backwards
+        return Cost(forwards=self.spent - backwards, backwards=backwards)
 
     @property
     def ran(self) -> int:
         """Example-evaluations that the model ran here: ``spent`` less what the store had, and drafts of texts."""
         prepared = self._engine.ablation.spent
         written = sum(texts.generated for texts in self._texts.values())
-        return self._observed.ran + written + prepared + self._passes_run
+        return self._observed.ran + written + prepared + self._gradients.ran
 
     def __call__(
         self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
@@ -457,30 +380,7 @@ class Experiment:
         Raises:
             ValueError: Another ablation than zero, an example without a target, or gates of another grid.
         """
-        if self.settings.ablation != "zero":
-            raise ValueError(f"ablation must be 'zero' for gradients in gates, got {self.settings.ablation!r}")
-        wanted = (len(examples), *self.grid.shape)
-        if gates.shape != wanted:
-            raise ValueError(f"gates must be [row, layer, head] = {wanted}, got shape {gates.shape}")
-        answers, found = self.answers.take(examples), np.full_like(gates, np.nan)
-        kept = None if keep is None else self.kept_work(keep, {"examples": examples.tolist()})
-        passes = counting(self.task.name, 2 * len(examples), self.settings.progress)
-        measuring = self._state.kept(self.model)
-        with measuring, passes as bar, filled(kept, 0, found, lambda more: bar.add(2 * more)) as done:
-            run = (answers.prompts, answers.targets, gates, self._gradient_tokens)
-            loss, _ = gate_gradients(
-                local_model(self.source),
-                *run,
-                done=done,
-                measured=found,
-                positions=answers.positions,
-                units=self.settings.units,
-                off_at=self.settings.positions,
-            )
-        nll = loss.numpy()
-        self._passes += Cost(forwards=len(gates), backwards=len(gates))
-        self._passes_run += 2 * int((~np.isnan(nll)).sum())
-        return nll, found
+        return self._gradients.of_targets(gates, examples, keep)
 
     @property
     def has_gradients(self) -> bool:
@@ -489,10 +389,7 @@ class Experiment:
         It can where heads become zero, no scorer judges the answers, and the model is in this process and not
         quantized: what multiplies packed weights need not have a gradient.
         """
-        if self.settings.ablation != "zero" or self.task.scorer is not None or isinstance(self.source, Cluster):
-            return False
-        packed = quantization_of(getattr(self.model, "original_model", None)) is not None
-        return not packed and all(weight.is_floating_point() for weight in self.model.parameters())
+        return self._gradients.of_probabilities_exist
 
     def probability_gradients(
         self, gates: Float[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"], *, keep: str
@@ -513,54 +410,7 @@ class Experiment:
         Raises:
             ValueError: Gates of another grid or number of rows, or an experiment without gradients (``has_gradients``).
         """
-        wanted = (len(examples), *self.grid.shape)
-        if gates.shape != wanted:
-            raise ValueError(f"gates must be [row, layer, head] = {wanted}, got shape {gates.shape}")
-        if not self.has_gradients:
-            raise ValueError(f"task {self.task.name!r} has no gradients here: see has_gradients")
-        examples = check_examples(self.n_examples, len(gates), examples)
-        asked = [[self._asked(int(example)) for example in row] for row in examples]
-        found = np.full(gates.shape, np.nan, dtype=np.float32)
-        digest = hashlib.sha256(gates.astype("<f4").tobytes()).hexdigest()
-        engine = self._engine if isinstance(self._engine, Engine) else None
-        # Gradients in float16 would vanish: there is no scale of the loss.
-        in_dtype = engine.cast if engine is not None and self.compute_dtype == "bfloat16" else None
-        dtype = {} if in_dtype is None else {"compute_dtype": self.compute_dtype}
-        kept = self.kept_work(keep, {"examples": examples.tolist(), "gates": digest, **dtype})
-        n = 2 * examples.size
-        ran: Bool[np.ndarray, " row"] = np.zeros(len(gates), dtype=bool)
-        passes = counting(self.task.name, n, self.settings.progress)
-        with (
-            self._state.kept(self.model),
-            passes as bar,
-            filled(kept, 0, found, lambda rows: bar.add(2 * rows * examples.shape[1])) as done,
-        ):
-            ran = np.asarray(np.isnan(found).any(axis=(1, 2)))
-            extend = engine is not None and engine.forwards.able.extend and self._extends_gradients
-            with in_dtype or nullcontext():
-                probability_gradients(
-                    local_model(self.source),
-                    asked,
-                    gates,
-                    self._gradient_tokens,
-                    done=done,
-                    measured=found,
-                    extend=extend,
-                    units=self.settings.units,
-                    off_at=self.settings.positions,
-                )
-        self._passes += Cost(forwards=examples.size, backwards=examples.size)
-        self._passes_run += 2 * int(ran.sum()) * examples.shape[1]
-        return found
-
-    def _asked(self, example: int) -> Asked:
-        one, tokens = self.task.examples[example], self.encoded[example]
-        scales = np.ones(len(tokens.continuations))
-        if self.task.kind == "completion" and self.task.accuracy == "token":
-            scales = scales / len(one.target)
-        elif self.task.length_normalized:
-            scales = scales / self.task.characters[example, : len(scales)]
-        return Asked(tokens, one.answer, tuple(scales.tolist()))
+        return self._gradients.of_probabilities(gates, examples, keep)
 
     def patching(self, pairs: Sequence[PromptPair]) -> PatchingExperiment:
         """An experiment on pairs of prompts: the same model, settings and store.
@@ -571,7 +421,7 @@ class Experiment:
         Raises:
             ValueError: Fewer than two pairs, pairs of two kinds, or an ablation other than zero.
         """
-        return PatchingExperiment(self.source, pairs, **self.shared_settings())
+        return PatchingExperiment(self.setup, pairs)
 
     @cached_property
     def answers(self) -> Answers:
@@ -579,16 +429,8 @@ class Experiment:
         return Answers.of(self.task, self.encoded)
 
     @cached_property
-    def _gradient_tokens(self) -> TokenBudget:
-        # Of all calls: what does not fit into memory is found out once, and whether the model is run rightly.
-        model = local_model(self.source)
-        check_forward(model)
-        return token_budget_for(model, self.settings.batch_tokens, "gradient")
-
-    @cached_property
-    def _extends_gradients(self) -> bool:
-        """Whether gradients are taken through stored keys and values."""
-        return why_no_gradients(self.model) is None
+    def _gradients(self) -> Gradients:
+        return Gradients(self.setup, self.task, self.encoded, self._engine)
 
     def kept_work(self, kind: str, work: Mapping[str, Any], *others: Experiment) -> KeptWork | None:
         """Where work on the right answers of this experiment, and of others, is kept; None without a store.
@@ -601,14 +443,7 @@ class Experiment:
         Returns:
             What loads and saves the arrays of each phase of the work.
         """
-        if self.store is None:
-            return None
-        # Places of answers where there are any, so that what was kept before they were there is found.
-        asked = [
-            [each.prompts, each.targets, *([each.positions] if any(each.positions) else [])]
-            for each in (self.answers, *(other.answers for other in others))
-        ]
-        return KeptWork(self.store, kind, {**work, "answers": asked})
+        return kept_work(self.setup, kind, work, self.answers, *(other.answers for other in others))
 
     def baseline(self) -> Float[np.ndarray, " example"]:
         """Score of each example with no head ablated, from the same code path."""
@@ -634,14 +469,14 @@ class Experiment:
         records = [(*off[key], example, *values) for (key, example), values in rows.items()]
         return pd.DataFrame(records, columns=["ablated", "n_ablated", "example", "score", "logprob", "margin"])
 
-    def provenance(self) -> Provenance:
+    def provenance(self) -> dict[str, Any]:
         """What a result of this experiment must say of its origin; JSON-ready."""
         tokenizer, prepend_bos = tokenizer_of(self.model), self.settings.prepend_bos
         template = template_identity(tokenizer, self.task)
         if template is not None and prepend_bos is None:
             prepend_bos = False  # the template writes the tokens it wants
         return {
-            "model": self._description.copy(),
+            "model": self.setup.description.copy(),
             "task": {
                 "name": self.task.name,
                 **self.task.scoring,
@@ -660,11 +495,6 @@ class Experiment:
         }
 
     @property
-    def _checked(self) -> Any:
-        """The model of this experiment, for another."""
-        return _Checked(self.source, self._state, self._description)
-
-    @property
     def _own_texts(self) -> Texts:
         """The texts that a generation task is scored by."""
         assert self.task.max_new_tokens is not None
@@ -680,17 +510,6 @@ class Experiment:
             self._texts[key] = Texts(self._engine, self.grid, prompts, max_new_tokens, stop, **put)
         return self._texts[key]
 
-    def _first_batch_tokens(self, store: Store) -> int:
-        """The tokens that the store's first experiment on such a device ran at once.
-
-        A probe looks at free memory, which is another every day, and other batches round otherwise.
-        """
-        source = self.source
-        if isinstance(source, Cluster):
-            return int(store.first(f"batch_tokens/{source.info.device}", lambda: str(source.batch_tokens)))
-        probe = partial(token_budget, source, why_not_fused(source) is None)
-        return int(store.first(f"batch_tokens/{device_of(source).type}", lambda: str(probe())))
-
     @property
     def _nothing_off(self) -> Bool[np.ndarray, "1 layer head"]:
         return np.zeros((1, *self.grid.shape), dtype=bool)
@@ -705,7 +524,7 @@ class Experiment:
             return None
         answers = [example.answer for example in self.task.examples]
         put = {**settings, **replacement_of(self.settings.ablation, self._identities, answers)}
-        if self.compute_dtype != self._description["dtype"]:
+        if self.compute_dtype != self.setup.description["dtype"]:
             put["compute_dtype"] = self.compute_dtype
         prompts = [shown(example.prompt) for example in self.task.examples]
         return StoredObservations(self.store, put, self.task.name, examples, prompts)

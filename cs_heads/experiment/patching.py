@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,16 +13,15 @@ from typing_extensions import Unpack
 
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.cost import check_budget
-from cs_heads.lens import ModelState, check_ablatable, describe
+from cs_heads.experiment.setup import Setup
+from cs_heads.lens import check_ablatable
 from cs_heads.lens.abilities import check_forward
 from cs_heads.lens.batches import token_budget_for
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.patch import PatchPoint, encode_point, patch_gradients, patched_effects, record_z
 from cs_heads.progress import counting, step
 from cs_heads.settings import Settings, SettingsArguments
-from cs_heads.store.identity import study_of
 from cs_heads.store.kept_work import KeptWork, filled
-from cs_heads.store.store import Store
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.units import Grid
 
@@ -49,34 +48,35 @@ class PatchingExperiment:
 
     def __init__(
         self,
-        model: ModelLike,
+        model: ModelLike | Setup,
         pairs: Sequence[PromptPair],
         *,
         least: int = 2,
         budget: int | None = None,
         **settings: Unpack[SettingsArguments],
     ) -> None:
-        self.settings = Settings.of(settings, _SETTINGS)
-        self.model: Any = local_model(model, self.settings)
+        shared = model if isinstance(model, Setup) else None
+        given: Any = settings if shared is None else vars(shared.settings) | {"store": shared.store}
+        how = Settings.of(given, _SETTINGS)
+        self.model: Any = local_model(model if shared is None else shared.source, how)  # type: ignore[arg-type]
         check_ablatable(self.model)
         self.grid = Grid.from_model(self.model)
         each = self.grid.size + 2
         check_budget(budget, least * each, f"{least} pairs of {each:,} runs")
         chosen = pairs if budget is None else pairs[: budget // each]
-        self.clean, self.corrupted = points_of(self.model, chosen, self.settings.prepend_bos, least)
-        self.store = None
-        self._state = ModelState.of(self.model)
-        if self.settings.store is not None:
-            self.store = Store.of(self.settings.store, study_of(self.model, self.settings))
-        self._description = describe(self.model)
+        self.clean, self.corrupted = points_of(self.model, chosen, how.prepend_bos, least)
+        self._own = None
+        if shared is None or shared.model is not self.model:
+            self._own = shared = Setup.of(self.model, replace(how, dtype=None))
+        self.setup, self.settings, self.store, self._state = shared, shared.settings, shared.store, shared.state
 
     def __enter__(self) -> PatchingExperiment:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Close the store that it opened, if it did."""
-        if self.store is not None and self.store is not self.settings.store:
-            self.store.close()
+        if self._own is not None:
+            self._own.close()
 
     @property
     def unit(self) -> str:
@@ -136,7 +136,7 @@ class PatchingExperiment:
 
     def provenance(self) -> dict[str, Any]:
         """Of what model, and how many pairs; JSON-ready."""
-        return {"model": self._description.copy(), "pairs": len(self.clean)}
+        return {"model": self.setup.description.copy(), "pairs": len(self.clean)}
 
     @cached_property
     def _tokens(self) -> Any:

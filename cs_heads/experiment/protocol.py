@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from cs_heads.arguments import in_line
+from cs_heads.tasks import Task
 from cs_heads.tasks.responses import RESPONSES
 from cs_heads.units import Grid
 
@@ -23,41 +25,81 @@ Measures = Callable[
 """One number for each example of each row, with the row's heads off."""
 
 
-@runtime_checkable
-class ExperimentLike(Protocol):
+class ExperimentLike(ABC):
     """Anything that says how examples go with heads off: a model, a planted truth, a remote service.
 
-    ``masks`` are True where a head is ablated; ``examples`` are each row's own example indices, or
-    None for all examples in every row; the scores returned lie in [0, 1], one an example of a row.
+    A subclass has ``grid`` and ``n_examples`` and answers calls; all else has a default.
+
+    Attributes:
+        grid: Layers × heads.
+        n_examples: Number of examples.
+        name: That of its task.
+        chance: The score of guessing.
+        preparation: Example-evaluations that it runs before its first mask.
+        task: The task; None where it has none.
+        responses: What it can be asked for: the score, and what else ``respond`` gives.
     """
 
-    @property
-    def grid(self) -> Grid:
-        """Layers × heads."""
+    grid: Grid
+    n_examples: int
+    name: str = "control"
+    chance: float = 0.0
+    preparation: int = 0
+    task: Task | None = None
+    responses: tuple[str, ...] = ("score",)
 
-    @property
-    def n_examples(self) -> int:
-        """Number of examples."""
-
+    @abstractmethod
     def __call__(
         self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None = None
     ) -> Float[np.ndarray, "row k"]:
-        """Scores of each row's examples with the row's heads off."""
+        """Scores in [0, 1] of each row's examples with the row's heads off.
 
+        Args:
+            masks: True where a head is ablated.
+            examples: Each row's own example indices; None: all examples in every row.
+        """
 
-class LogprobExperiment(ExperimentLike, Protocol):
-    """An experiment that also gives log-probabilities of the targets (nats per token), under masks or gates."""
-
-    def logprob(
-        self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None = None
+    def respond(
+        self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None, response: str
     ) -> Float[np.ndarray, "row k"]:
-        """Mean log-probability of each example's target where ``__call__`` gives the score."""
+        """One of the responses other than the score."""
+        raise NotImplementedError
+
+    def provenance(self) -> dict[str, Any]:
+        """Where its answers come from; JSON-ready."""
+        return {}
+
+    @property
+    def off(self) -> Bool[np.ndarray, "layer head"]:
+        """Heads that are off under every mask."""
+        return np.zeros(self.grid.shape, dtype=bool)
+
+
+class GradientExperiment(ExperimentLike):
+    """An experiment that may also give gradients of probabilities in gates."""
+
+    @property
+    @abstractmethod
+    def has_gradients(self) -> bool:
+        """Whether there are gradients."""
+
+    @abstractmethod
+    def probability_gradients(
+        self, gates: Float[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"], *, keep: str
+    ) -> Float[np.ndarray, "row layer head"]:
+        """The gradient of the mean probability of each row's answers in the row's gates.
+
+        Args:
+            gates: What each head is multiplied by.
+            examples: The examples of each row.
+            keep: A name under which the gradients are kept.
+        """
 
 
 def check_is_experiment(name: str, experiment: Any) -> None:
     """Raise ``ValueError`` for what is no experiment, such as the name of a model."""
-    if not isinstance(experiment, ExperimentLike) or isinstance(experiment, type):
-        raise ValueError(f"{name} must be an Experiment, or be asked like one, got {in_line(experiment)}")
+    if not isinstance(experiment, ExperimentLike):
+        raise ValueError(f"{name} must be an Experiment, or a subclass of ExperimentLike, got {in_line(experiment)}")
 
 
 def measured(
@@ -72,26 +114,19 @@ def measured(
 def responding(experiment: ExperimentLike, response: str) -> Measures:
     """What measures a response of an experiment: ``measured`` for scores, else its ``respond``, checked alike.
 
-    An unknown response, or one other than the score of an experiment without ``respond`` or on a task that a scorer
-    judges, raises ``ValueError``; nothing is measured before.
+    An unknown response, or one other than the score where an experiment has no other, as on a
+    task that a scorer judges, raises ``ValueError``; nothing is measured before.
     """
     check_response(response)
     if response == "score":
         return partial(measured, experiment)
-    inner = experiment
-    while hasattr(inner, "experiment"):  # without some of its heads
-        inner = inner.experiment
-    if not hasattr(inner, "respond"):
-        check_response(response, ("score",), f" for {name_of(experiment)!r}, an experiment without respond()")
-    if getattr(getattr(inner, "task", None), "scorer", None) is not None:
-        check_response(response, ("score",), f" for task {name_of(experiment)!r}, which a scorer judges")
-    respond: Callable[..., Any] = getattr(experiment, "respond")  # noqa: B009  # the protocol has none
+    check_response(response, experiment.responses, f" for {experiment.name!r}, which has no other")
 
     def responded(
         masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None
     ) -> Float[np.ndarray, "row k"]:
         kind = "margins" if response == "margin" else "probabilities"
-        return _checked(experiment, respond(masks, examples, response), kind, masks, examples)
+        return _checked(experiment, experiment.respond(masks, examples, response), kind, masks, examples)
 
     return responded
 
@@ -120,24 +155,9 @@ def _checked(
         row, place = wrong[0]
         allowed = "in 0..1" if bounded else "that are finite"
         example = place if examples is None else examples[row, place]
-        of = f"for example {example} of {name_of(experiment)!r}"
+        of = f"for example {example} of {experiment.name!r}"
         raise ValueError(f"the experiment must answer with {kind} {allowed}, got {numbers[row, place]} {of}")
     return numbers
-
-
-def preparation_of(*experiments: object) -> int:
-    """Example-evaluations that experiments run before their first mask; 0 for those that do not say, and for None.
-
-    >>> preparation_of(object(), None)
-    0
-    """
-    return sum(int(getattr(experiment, "preparation", 0)) for experiment in experiments)
-
-
-def provenance_of(experiment: object) -> dict[str, Any]:
-    """What an experiment says of its origin; nothing where it does not say, or is None."""
-    origin: dict[str, Any] = getattr(experiment, "provenance", dict)()
-    return origin
 
 
 def check_examples(n_examples: int, n_rows: int, examples: Int[np.ndarray, "row k"] | None) -> Int[np.ndarray, "row k"]:
@@ -156,15 +176,21 @@ def check_examples(n_examples: int, n_rows: int, examples: Int[np.ndarray, "row 
     return examples
 
 
-def name_of(experiment: object) -> str:
-    """The name of an experiment's task, or its own; "control" where it has neither.
-
-    >>> name_of(object())
-    'control'
-    """
-    return str(getattr(getattr(experiment, "task", experiment), "name", "control"))
+def preparation_of(*experiments: ExperimentLike) -> int:
+    """Example-evaluations that experiments run before their first mask."""
+    return sum(experiment.preparation for experiment in experiments)
 
 
-def chance_of(experiment: object) -> float:
-    """The score of guessing on an experiment's task, or its own ``chance``; 0 where it has neither."""
-    return float(getattr(getattr(experiment, "task", experiment), "chance", 0.0))
+def provenance_of(experiment: ExperimentLike) -> dict[str, Any]:
+    """What an experiment says of its origin."""
+    return experiment.provenance()
+
+
+def name_of(experiment: Any) -> str:
+    """The name of an experiment's task."""
+    return str(experiment.name)
+
+
+def chance_of(experiment: ExperimentLike) -> float:
+    """The score of guessing on an experiment's task."""
+    return experiment.chance

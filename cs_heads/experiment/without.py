@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from cs_heads.designs import check_masks, with_off
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of, preparation_of, provenance_of, responding
+from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.protocol import ExperimentLike, GradientExperiment, responding
 from cs_heads.tasks import Task
 from cs_heads.units import HeadLike
 
 
-class Without:
+class Without(GradientExperiment):
     """An experiment with some heads off under every mask; what it calls intact is the model without them.
 
     >>> from cs_heads.simulate import planted_world
@@ -27,9 +28,14 @@ class Without:
     def __init__(self, experiment: ExperimentLike, heads: Sequence[HeadLike]) -> None:
         self.experiment = experiment
         self.grid, self.n_examples = experiment.grid, experiment.n_examples
-        self.off = experiment.grid.mask(heads)
-        self.name, self.chance = name_of(experiment), chance_of(experiment)
-        self.preparation = preparation_of(experiment)
+        self._off = experiment.grid.mask(heads)
+        self.name, self.chance, self.task = experiment.name, experiment.chance, experiment.task
+        self.preparation, self.responses = experiment.preparation, experiment.responses
+
+    @property
+    def off(self) -> Bool[np.ndarray, "layer head"]:
+        """The heads that are off."""
+        return self._off
 
     def __call__(
         self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
@@ -54,17 +60,14 @@ class Without:
     @property
     def has_gradients(self) -> bool:
         """Whether the experiment has gradients of probabilities."""
-        return bool(getattr(self.experiment, "has_gradients", False))
+        return isinstance(self.experiment, GradientExperiment) and self.experiment.has_gradients
 
     def probability_gradients(
         self, gates: Float[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"], *, keep: str
     ) -> Float[np.ndarray, "row layer head"]:
         """Gradients of probabilities (``Experiment.probability_gradients``) under these gates, with these heads off."""
-        inner: Any = self.experiment
-        found: Float[np.ndarray, "row layer head"] = inner.probability_gradients(
-            with_off(gates, self.off), examples, keep=keep
-        )
-        return found
+        assert isinstance(self.experiment, GradientExperiment)
+        return self.experiment.probability_gradients(with_off(gates, self.off), examples, keep=keep)
 
     def baseline(self) -> Float[np.ndarray, " example"]:
         """Score of each example with no other head off."""
@@ -73,4 +76,11 @@ class Without:
     def provenance(self) -> dict[str, Any]:
         """That of the experiment, and the heads that are off, where there are any."""
         heads = list(map(str, self.grid.units(self.off)))
-        return {**provenance_of(self.experiment), **({"off": heads} if heads else {})}
+        return {**self.experiment.provenance(), **({"off": heads} if heads else {})}
+
+
+def on_model(experiment: ExperimentLike) -> Experiment | None:
+    """The experiment on a model that answers for one without some heads, or is that itself; None of other kinds."""
+    while isinstance(experiment, Without):
+        experiment = experiment.experiment
+    return experiment if isinstance(experiment, Experiment) else None

@@ -393,7 +393,7 @@ def group_testing(
     task = TaskLoss.of(experiment)
     known = Controls(controls, seed)
     sides = [Side(each, grid.size / 8, spending, rng) for each in (task, known) if each.n_examples]
-    allowed = np.flatnonzero(~np.ravel(getattr(experiment, "off", np.zeros(grid.size, dtype=bool))))
+    allowed = np.flatnonzero(~experiment.off.ravel())
     search = Search(grid, allowed, sides, spending, target, rng)
     search.run()
     design = {"budget": budget, "seed": seed, "target": target}

@@ -13,14 +13,15 @@ from scipy.stats import norm
 
 from cs_heads.arguments import check_seed
 from cs_heads.designs import check_masks
-from cs_heads.experiment.protocol import check_examples, check_response
+from cs_heads.experiment.protocol import ExperimentLike, check_examples, check_response
+from cs_heads.tasks.responses import RESPONSES
 from cs_heads.units import Grid, check_grid
 
 # Margin of a guess that is right.
 _GUESSED = 1e-3
 
 
-class PlantedExperiment:
+class PlantedExperiment(ExperimentLike):
     """Answers as a model would in which the given heads do the given damage; scores are 0 or 1.
 
     ``spent`` counts the example-evaluations asked for. The arguments but ``seed`` are attributes, too.
@@ -67,15 +68,12 @@ class PlantedExperiment:
         self.chance = chance
         self.noise = noise
         self.name = name
+        self.n_examples = len(margins)
+        self.responses = tuple(RESPONSES)
         self.spent = 0
         rng = np.random.default_rng([seed, 1])
         self._head_keys = rng.integers(2**64, size=grid.size, dtype=np.uint64)
         self._example_keys = rng.integers(2**64, size=len(margins), dtype=np.uint64)
-
-    @property
-    def n_examples(self) -> int:
-        """Number of examples."""
-        return len(self.margins)
 
     def __call__(
         self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None

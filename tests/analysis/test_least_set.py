@@ -5,6 +5,7 @@ import pytest
 
 from cs_heads.analysis.confirm import prove
 from cs_heads.analysis.least_set import MOST_OF, least_set, most_evaluations
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.ranking import HeadRanking
 from cs_heads.report import write_report
 from cs_heads.units import Head, HeadGrid
@@ -73,7 +74,7 @@ def test_heads_without_harm_have_no_least_set():
 
 
 def test_heads_without_harm_on_the_half_that_is_measured_have_no_least_set():
-    class EveryOther:
+    class EveryOther(ExperimentLike):
         grid, n_examples = HeadGrid(1, 8), 40
 
         def __call__(self, masks, examples=None):

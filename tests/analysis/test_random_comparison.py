@@ -5,6 +5,7 @@ import pytest
 
 from cs_heads.analysis.confirm import prove
 from cs_heads.analysis.random_comparison import MAX_P, betting_p, compare_with_random
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.simulate import planted_world
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
@@ -12,7 +13,7 @@ from tests.methods.planted import Planted
 FOUND = Head(0, 0)
 
 
-class Drawn:
+class Drawn(ExperimentLike):
     """Scores by set: of the intact model, with one head off, and with any other set off."""
 
     def __init__(self, intact, found, random, grid=None):
@@ -28,7 +29,7 @@ class Drawn:
         return np.stack(rows)
 
 
-class Sets:
+class Sets(ExperimentLike):
     """Scores by set of heads."""
 
     def __init__(self, sets, scores):

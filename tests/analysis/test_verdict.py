@@ -9,6 +9,7 @@ from cs_heads.analysis.confirm import Confirmation, prove
 from cs_heads.analysis.losses import TaskDrop, task_drop
 from cs_heads.analysis.random_comparison import RandomComparison
 from cs_heads.analysis.verdict import is_localized, judge
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.simulate import planted_world
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
@@ -330,7 +331,7 @@ def test_the_same_seed_gives_the_same_verdict_with_the_same_figures():
     assert again(1)["specificity"] != again(2)["specificity"]
 
 
-class Soft:
+class Soft(ExperimentLike):
     """The same experiment with scores that are neither right nor wrong, whose intervals are drawn."""
 
     def __init__(self, experiment):

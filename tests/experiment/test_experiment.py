@@ -250,7 +250,7 @@ def test_what_a_scorer_judges_has_scores_alone(load, make_task):
     task = make_task()
     experiment = Experiment(load("llama"), task)
     for response in ("probability", "margin"):
-        said = f"response must be 'score' for task '{task.name}', which a scorer judges, got '{response}'"
+        said = f"response must be 'score' for '{task.name}', which has no other, got '{response}'"
         with pytest.raises(ValueError, match=said):
             experiment.respond(some_masks(1), response=response)
         with pytest.raises(ValueError, match=said):
@@ -282,11 +282,12 @@ def test_a_response_is_measured_by_its_name(load):
         np.testing.assert_array_equal(responding(experiment, response)(off, examples), expected)
 
 
-class Answers:
+class Answers(ExperimentLike):
     """An experiment that has one answer to every question."""
 
     def __init__(self, *answers):
         self.grid, self.n_examples, self.answers = None, 2, np.array([answers])
+        self.responses = tuple(RESPONSES)
 
     def __call__(self, masks, examples=None):
         return self.answers
@@ -314,7 +315,7 @@ def test_an_answer_that_is_no_such_response_is_refused(response, answers, said):
 
 
 def test_an_experiment_that_cannot_respond_has_scores_alone():
-    class Remote:
+    class Remote(ExperimentLike):
         name, grid, n_examples = "remote", None, 2
 
         def __call__(self, masks, examples=None):
@@ -324,7 +325,7 @@ def test_an_experiment_that_cannot_respond_has_scores_alone():
     for response in ("probability", "margin"):
         with pytest.raises(
             ValueError,
-            match=rf"response must be 'score' for 'remote', an experiment without respond\(\), got '{response}'",
+            match=rf"response must be 'score' for 'remote', which has no other, got '{response}'",
         ):
             responding(Remote(), response)
 

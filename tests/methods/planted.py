@@ -5,10 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.units import Head, HeadGrid
 
 
-class Planted:
+class Planted(ExperimentLike):
     """Answers as a model would whose score is ``baseline`` less the drop of every planted head that is off.
 
     ``groups`` are heads of which each can go, and all together take so much more.

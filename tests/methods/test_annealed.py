@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cs_heads.experiment.baseline import BaselineTooLowError
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.methods.annealing import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.ranking import HeadRanking
@@ -27,7 +28,7 @@ def world(scenario="main", seed=0, **more):
     return planted_world(scenario, GRID, seed=seed, **more)
 
 
-class Counting:
+class Counting(ExperimentLike):
     """An experiment that counts what it is asked for, and notes the masks."""
 
     def __init__(self, experiment, chance=0.0):
@@ -43,7 +44,7 @@ class Counting:
         return scores
 
 
-class Additive:
+class Additive(ExperimentLike):
     """Every head costs as much whatever else is off; all examples are alike."""
 
     def __init__(self, grid, costs, n_examples=60):
@@ -456,7 +457,7 @@ def test_a_baseline_at_chance_ends_the_search_after_the_intact_run():
         ({"seed": -1}, "seed must be an integer of 0 or more, got -1"),
         ({"controls": [Planted(HeadGrid(2, 2), {})]}, "controls must have the grid of the experiment, .*16.*, got .*2"),
         ({"response": "nats"}, "response must be one of 'score', 'probability', 'margin', got 'nats'"),
-        ({"response": "margin"}, r"response must be 'score' for .*, an experiment without respond"),
+        ({"response": "margin"}, r"response must be 'score' for .*, which has no other"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_anything_is_measured(wrong, message):

@@ -10,6 +10,7 @@ import pytest
 
 from cs_heads import designs
 from cs_heads.analysis.confirm import prove
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.methods.annealing import annealed
 from cs_heads.methods.greedy import greedy
 from cs_heads.simulate import planted_world
@@ -145,7 +146,7 @@ def test_recall_at_eighty_evaluations(n_heads, evaluations, floor):
     assert np.mean([recall(*world) for world in worlds]) >= floor
 
 
-class Told:
+class Told(ExperimentLike):
     """An experiment whose universal heads never go off: they look idle, and greedy search leaves them alone."""
 
     def __init__(self, made):

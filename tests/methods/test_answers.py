@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.methods.annealing import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.methods.greedy import greedy
@@ -14,7 +15,7 @@ from cs_heads.units import HeadGrid
 METHODS = [partial(annealed, budget=3000), partial(compressed_sensing, n_masks=10, density=0.2), greedy]
 
 
-class Answering:
+class Answering(ExperimentLike):
     """An experiment that answers with whatever ``answer`` makes of the wanted shape."""
 
     def __init__(self, answer):

@@ -211,7 +211,7 @@ def test_a_response_that_a_scorer_cannot_give_is_refused_before_the_model_runs(m
     """The intact run of the task came first once."""
     written = Task.from_records(own_answers(model, 60, seed=8), "written").split(30)[0].generated(1)
     task, control = (written, None) if judged == "task" else (answered.split()[0], [written])
-    message = "response must be 'score' for task 'written', which a scorer judges, got 'margin'"
+    message = "response must be 'score' for 'written', which has no other, got 'margin'"
     with rows_run(model) as rows, pytest.raises(ValueError, match=message):
         find_heads(model, task, k=2, response="margin", controls=control)
     assert rows == []

@@ -7,6 +7,7 @@ from transformers import AutoModelForCausalLM
 
 from cs_heads.experiment.cost import BudgetTooSmallError
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.lens import encode_example
 from cs_heads.methods.greedy import greedy
 from cs_heads.tasks import Task
@@ -19,7 +20,7 @@ GRID = HeadGrid(3, 4)
 DROPS = {Head(1, 2): 0.25, Head(2, 3): 0.15, Head(0, 1): 0.10}
 
 
-class Table:
+class Table(ExperimentLike):
     """Every set of heads has a score of its own, drawn by lot: nothing adds up."""
 
     def __init__(self, grid: HeadGrid, n_examples: int = 40, seed: int = 0) -> None:

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit
 
 from cs_heads import Experiment, find_heads
-from cs_heads.experiment.protocol import check_examples
+from cs_heads.experiment.protocol import GradientExperiment, check_examples
 from cs_heads.methods.annealing import annealed, annealed_jointly
 from cs_heads.methods.annealing.gradient_screen import Gradients, Screening
 from cs_heads.methods.annealing.universal import universal_of
@@ -23,7 +23,7 @@ from tests.known_heads import WORKING, own_answers, rows_run
 GRID = HeadGrid(16, 16)
 
 
-class Sloped(PlantedExperiment):
+class Sloped(PlantedExperiment, GradientExperiment):
     """A planted experiment with the slopes of its probabilities, noise left out."""
 
     has_gradients = True

@@ -21,7 +21,7 @@ from cs_heads import Experiment, Store, StoreError, Task, designs, find_heads, l
 from cs_heads.engine import Engine
 from cs_heads.engine import forwards as forwards_module
 from cs_heads.engine import generation as generation_module
-from cs_heads.experiment import experiment as budget_module
+from cs_heads.experiment import setup as budget_module
 from cs_heads.lens import decode as decode_module
 from cs_heads.store import store as store_module
 from cs_heads.store.stored_observations import StoredObservations, packed

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.arguments import check_one_of
-from cs_heads.experiment.protocol import ExperimentLike, name_of, responding
+from cs_heads.experiment.protocol import ExperimentLike, GradientExperiment, name_of, responding
 from cs_heads.methods.annealing.contrast_fit import ContrastFit, combined
 from cs_heads.methods.annealing.regression import Fit, standard_error
 from cs_heads.methods.controls import BalancedDraws, TaskLoss
@@ -44,7 +44,7 @@ _SHARE, _FEWEST, _FEWEST_OF_CONTROL = 0.3, 24, 4
 
 def has_gradients(*experiments: ExperimentLike) -> bool:
     """Whether experiments have gradients of probabilities in gates (``Experiment.has_gradients``)."""
-    return all(bool(getattr(experiment, "has_gradients", False)) for experiment in experiments)
+    return all(isinstance(each, GradientExperiment) and each.has_gradients for each in experiments)
 
 
 @dataclass(frozen=True)

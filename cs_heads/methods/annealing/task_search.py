@@ -78,7 +78,7 @@ class TaskSearch:
         self.heads_off: list[float] = []
         self.gradients: Gradients | None = None
         self._controls_before = Fit.none(size)
-        self.off = np.flatnonzero(getattr(self.sensor.task.experiment, "off", np.zeros(0)))
+        self.off = np.flatnonzero(self.sensor.task.experiment.off)
         self.passed = 0.0
         self._draws = BalancedDraws(np.arange(size), self.rng)
 
