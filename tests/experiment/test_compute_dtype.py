@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from cs_heads import Experiment, Task, confirm, find_heads
 from cs_heads.engine import plan
-from cs_heads.experiment import setup as setup_module
+from cs_heads.experiment import setup as experiment_setup
 from cs_heads.experiment.plan import Part
 from cs_heads.lens import load_model
 from cs_heads.lens.casts import InDtype
@@ -228,7 +228,7 @@ def test_heads_are_searched_in_the_faster_dtype_and_proved_in_that_of_the_weight
     known = load_known()
     task = Task.from_records(own_answers(known, 130), "own answers").split()[0]
     said = ["bfloat16"]
-    monkeypatch.setattr(setup_module, "faster_dtype", lambda model, texts: said[0])
+    monkeypatch.setattr(experiment_setup, "faster_dtype", lambda model, texts: said[0])
     path, settings = tmp_path / "run.sqlite", {"controls": None, "budget": 1200, "k": 2, "n_bootstraps": 0}
     found = find_heads(known, task, **settings, store=path)
     assert found.provenance["compute_dtype"] == "bfloat16"
