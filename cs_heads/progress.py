@@ -21,6 +21,9 @@ from tqdm import tqdm
 
 _FORMAT = "{desc} {percentage:3.0f}%|{bar}| {n:,.0f}/{total:,.0f} evals [{elapsed}<{remaining}{postfix}]"
 
+# Seconds between lines where the output is no terminal.
+_MINUTE = 60.0
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -48,6 +51,7 @@ class _Bar:
     tasks: Collection[str] = ()
     intact: dict[str, Float[np.ndarray, " example"]] = field(default_factory=dict)
     shown: Any = None
+    in_lines: bool = False
 
     def __str__(self) -> str:
         return ": ".join(filter(None, map(str, self.calls)))
@@ -61,12 +65,18 @@ class _Bar:
         """Open it, if it is not; what the first measurement asks for decides whether it is shown."""
         if self.shown is None:
             notebook = _in_notebook()
-            hidden = not (progress if progress is not None else notebook or _at_terminal())
+            kind: dict[str, Any] = {"bar_format": _FORMAT}
+            if notebook:
+                kind |= {"file": sys.stdout}
+            elif progress or _at_terminal():
+                kind |= {"dynamic_ncols": True}
+            else:
+                kind |= {"bar_format": f"{_FORMAT}\n", "delay": _MINUTE, "mininterval": _MINUTE, "maxinterval": _MINUTE}
+                self.in_lines = True
             # A bar that is a widget does not read it by itself.
-            hidden |= bool(os.environ.get("TQDM_DISABLE"))
-            kind: dict[str, Any] = {"file": sys.stdout} if notebook else {"dynamic_ncols": True}
-            kind |= {"disable": True} if hidden else {}
-            self.shown = bar_class(notebook)(desc=str(self), total=max(self.total, 1), bar_format=_FORMAT, **kind)
+            if progress is False or os.environ.get("TQDM_DISABLE"):
+                kind |= {"disable": True}
+            self.shown = bar_class(notebook)(desc=str(self), total=max(self.total, 1), **kind)
 
     def at(self, task: str) -> None:
         """Say which task is measured, in a call on several."""
@@ -104,7 +114,7 @@ class _Bar:
         scores = np.concatenate(known) if known else np.array([])
         if len(scores):
             self.shown.set_postfix_str(f"baseline {scores.mean():.2f}", refresh=False)
-        if now:
+        if now and not self.in_lines:
             self.shown.refresh()
 
     def leave(self) -> None:
@@ -218,7 +228,7 @@ def counting(name: str, total: int, progress: bool | None, done: int = 0) -> Ite
     Args:
         name: What a bar of their own is called.
         total: Example-evaluations to come, those ``done`` among them.
-        progress: Whether a bar is shown (None: in notebooks and terminals).
+        progress: Whether a bar is shown (None: yes; off a terminal as a line a minute).
         done: What is known already.
 
     Yields:

@@ -51,7 +51,7 @@ class SettingsArguments(TypedDict, total=False):
             screen run in bfloat16, too; those of other methods do not.
         batch_tokens: Tokens of one forward pass at most; measured by a probe by default, and halved where memory
             does not suffice.
-        progress: Whether a progress bar is shown (default: in notebooks and terminals).
+        progress: Whether a progress bar is shown (default: yes; off a terminal as a line a minute).
         workers: Number of Ray workers, each with its own copy of the model, for this call: short for a ``Cluster``.
         address: A running Ray cluster for them: auto, host:6379 or ray://host:10001 (default: a local one).
         store: A file, or an open ``Store``, that every result is written to as it is measured; the same call resumes
@@ -91,7 +91,7 @@ class Settings:
             study.
         compute_dtype: Identity: what forwards run in (None: the dtype of the weights).
         batch_tokens: Runtime: tokens of one forward pass at most (None: measured by a probe).
-        progress: Runtime: whether a progress bar is shown (None: in notebooks and terminals).
+        progress: Runtime: whether a progress bar is shown (None: yes; off a terminal as a line a minute).
         workers: Runtime: number of Ray workers (None: the model runs in this process, unless an address is given).
         address: Runtime: a running Ray cluster for them (None: a local one).
         store: Runtime: a file, or an open ``Store``, that keeps every result (None: none does).

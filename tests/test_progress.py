@@ -171,7 +171,9 @@ def test_what_an_inner_call_does_not_take_is_not_to_come(bars):
 
 
 @pytest.mark.parametrize("kernel", [True, False])
-def test_without_a_word_a_bar_is_shown_in_notebooks_and_terminals_alone(model, task, monkeypatch, capsys, kernel):
+def test_without_a_word_a_bar_is_shown_in_notebooks_and_terminals_and_elsewhere_a_line_a_minute(
+    model, task, monkeypatch, capsys, kernel
+):
     shell = SimpleNamespace(kernel=True) if kernel else SimpleNamespace()
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setattr(tqdm.notebook, "IProgress", None, raising=False)
@@ -180,6 +182,10 @@ def test_without_a_word_a_bar_is_shown_in_notebooks_and_terminals_alone(model, t
     # Text in the output of the cell, where there are no widgets, and not on the red ground of errors.
     assert ("own 100%" in out) is kernel
     assert err == ""
+    monkeypatch.setattr(progress, "_MINUTE", 0.0)
+    cs.Experiment(model, task)(np.zeros((1, 3, 4), dtype=bool))
+    lines = capsys.readouterr().err.splitlines()
+    assert any("own 100%" in line for line in lines) is not kernel
     monkeypatch.setattr(progress, "_at_terminal", lambda: True)
     cs.Experiment(model, task)(np.zeros((1, 3, 4), dtype=bool))
     assert ("own 100%" in capsys.readouterr().err) is not kernel

@@ -41,7 +41,7 @@ class ReproduceFlags(Loading):
         allow_code: tasks whose answer is a program may run it, in a sandbox
         prepend_bos: whether a beginning-of-sequence token stands before every prompt (default: as the tokenizer does)
         batch_tokens: tokens of one forward pass at most (default: measured by a probe)
-        progress: whether a progress bar is shown (default: in notebooks and terminals)
+        progress: whether a progress bar is shown (default: yes; off a terminal as a line a minute)
         dry_run: print the cost, and stop
     """
 
