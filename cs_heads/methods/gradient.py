@@ -74,7 +74,7 @@ def gradient_importance(
     chosen = [(experiment, examples)]
     used: dict[str, Any] = {}
     if others:
-        drawn = Controls(others, seed)
+        drawn = Controls.able(others, seed)
         notes = (*notes, *controls_notes(drawn.left_out, drawn.names, required=True))
         chosen += drawn.examples_of(drawn.sample(n))
         used = {"controls": drawn.names, "control_examples": sum(len(some) for _, some in chosen[1:])}
@@ -102,7 +102,9 @@ def gradient_importance(
     )
 
 
-def bound(experiment: Experiment, *, controls: Sequence[Experiment] = (), budget: int | None = None) -> int:
+def bound(
+    experiment: Experiment, *, controls: Sequence[Experiment] = (), budget: int | None = None, **_: object
+) -> int:
     """The most example-evaluations of ``gradient_importance``; a budget below the least raises ``ValueError``."""
     intact = experiment.n_examples + Controls.cost(controls)
     least, need = 2, "one example"

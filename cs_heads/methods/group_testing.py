@@ -384,14 +384,14 @@ def group_testing(
     check_is_experiment("experiment", experiment)
     grid = experiment.grid
     check_experiments(experiment, controls)
-    check_share("target", target)
-    before, budget = Contrast.cost(experiment, controls), bound(experiment, controls=controls, budget=budget)
+    before = Contrast.cost(experiment, controls)
+    budget = bound(experiment, controls=controls, budget=budget, target=target)
     expect(budget)
     spending = Budget(budget)
     spending.pay(before)
     rng = np.random.default_rng(seed)
     task = TaskLoss.of(experiment)
-    known = Controls(controls, seed)
+    known = Controls.able(controls, seed)
     sides = [Side(each, grid.size / 8, spending, rng) for each in (task, known) if each.n_examples]
     allowed = np.flatnonzero(~np.ravel(getattr(experiment, "off", np.zeros(grid.size, dtype=bool))))
     search = Search(grid, allowed, sides, spending, target, rng)
@@ -405,9 +405,10 @@ def bound(
     *,
     controls: Sequence[ExperimentLike] = (),
     budget: int | None = None,
-    **_: object,
+    target: float = 0.5,
 ) -> int:
-    """The budget of ``group_testing``, that by default where None is given; one below the least raises an error."""
+    """The budget of ``group_testing``, that by default where None is given; a wrong argument raises ``ValueError``."""
+    check_share("target", target)
     before, size = Contrast.cost(experiment, controls), experiment.grid.size
     least = before + 2 * (WAVE * (STEPS[0] + ON_CONTROLS) + BISECTION)
     check_budget(budget, least, "two waves of masks and two bisections, after the intact run")

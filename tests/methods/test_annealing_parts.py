@@ -211,7 +211,7 @@ def sensor_on(task, controls, *, per_row=4, of_controls=6, budget=10_000):
     right = np.flatnonzero(task(np.zeros((1, *task.grid.shape), dtype=bool), None)[0] > 0.5)
     return Sensor(
         task=TaskLoss(task, right, np.ones(len(right)), guess=0.0),
-        controls=Controls(controls, seed=3),
+        controls=Controls.able(controls, seed=3),
         per_row=per_row,
         of_controls=of_controls if controls else 0,
         of_controls_in_sets=of_controls if controls else 0,

@@ -295,7 +295,7 @@ def searches_of(tasks, others):
     rng, losses = np.random.default_rng(0), [TaskLoss.of(task) for task in tasks]
     made = [
         TaskSearch(
-            sensor=Sensor(loss, Controls.among([losses[each] for each in beside], rng), 8, 0, 2, Budget(100_000), rng),
+            sensor=Sensor(loss, Controls([losses[each] for each in beside], rng), 8, 0, 2, Budget(100_000), rng),
             n_finalists=3,
             rng=rng,
             prior=np.zeros(SMALL.size),
