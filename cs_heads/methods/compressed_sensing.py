@@ -187,10 +187,8 @@ def tune(
     seed = check_seed(seed)
     size = experiment.grid.size
     for name, value in (("n_masks", n_masks), ("densities", densities)):
-        if not isinstance(value, Sequence | np.ndarray):
+        if not isinstance(value, Sequence | np.ndarray) or not len(value):
             raise ValueError(f"{name} must be a list of values to try, got {value!r}")
-    if not len(n_masks) or not len(densities):
-        raise ValueError(f"n_masks and densities must each hold one value or more, got {n_masks} and {densities}")
     k, fitted = fitting_k(k, experiment.grid, beside=False)
     used = [density for density in densities if round(density * size, 9) >= 1]
     if not used:

@@ -10,9 +10,9 @@ head or one pair is left that explains all answers (noisy adaptive group testing
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -104,9 +104,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Group(BothEffects):
-    """One head, or a pair, and what the task and its controls lose with it off."""
+    """One head, or a pair, and what the task and its controls lose with it off; of a pair what each takes ``alone``."""
 
     heads: tuple[int, ...] = ()
+    alone: tuple[float, ...] = ()
 
     @property
     def is_shared(self) -> bool:
@@ -147,7 +148,6 @@ class Search:
     rng: np.random.Generator = field(repr=False)
     groups: list[Group] = field(default_factory=list)
     shared: list[Group] = field(default_factory=list)
-    alone: dict[tuple[int, ...], list[float]] = field(default_factory=dict)
     lost: list[tuple[Int[np.ndarray, " n"], float]] = field(default_factory=list, repr=False)
     n_bisected: int = 0
     n_tried: int = 0
@@ -248,12 +248,11 @@ class Search:
             return self._group(heads, [], _PROVED)
         task = self.sides[0]
         *each, both = task.losses_of(self.grid, _parts_of(heads), _PROVED, same=True)
-        alone = [float(losses.mean()) for losses in each]
+        alone = tuple(float(losses.mean()) for losses in each)
         larger = int(np.argmax(alone))
         if both.mean() - alone[larger] < 2 * task.error_of(both - each[larger]):
             return self._group(heads[larger : larger + 1], [each[larger]], _PROVED)
-        self.alone[heads] = alone
-        return self._group(heads, [both], _PROVED)
+        return replace(self._group(heads, [both], _PROVED), alone=alone)
 
     def _bisect(self, side: Side, heads: Int[np.ndarray, " n"]) -> tuple[int, ...] | None:
         """The head or the pair of a mask that explains what is lost, or None.
@@ -305,10 +304,8 @@ class Search:
         """Measure a group on the sides that are not measured yet."""
         off = [np.array(heads)]
         losses = [*measured, *(side.losses_of(self.grid, off, n)[0] for side in self.sides[len(measured) :])]
-        figures: dict[str, float] = {}
-        for name, side, each in zip(("task", "controls"), self.sides, losses, strict=False):
-            figures |= {name: float(each.mean()), f"{name}_error": side.error_of(each)}
-        return Group(heads=heads, **figures)
+        figures = [(float(each.mean()), side.error_of(each)) for side, each in zip(self.sides, losses, strict=True)]
+        return Group(*chain.from_iterable(figures), heads=heads)
 
 
 def _parts_of(pair: tuple[int, ...]) -> list[Int[np.ndarray, " n"]]:
@@ -429,7 +426,7 @@ def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, 
     notes.append(f"{found}; it says nothing of the others (importance 0, but for what orders them)")
     notes += [
         f"{_named(search, group)} are redundant: together they take {group.task:.2f} of the task, alone "
-        f"{' and '.join(f'{alone:.2f}' for alone in search.alone[group.heads])}"
+        f"{' and '.join(f'{alone:.2f}' for alone in group.alone)}"
         for group in search.groups
         if len(group.heads) == 2
     ]
@@ -473,8 +470,8 @@ def _named(search: Search, group: Group) -> str:
 
 def _told(search: Search, group: Group) -> dict[str, Any]:
     """A group, JSON-ready."""
-    figures = {"task": group.task, "task_error": group.task_error}
+    figures = {"task": group.task, "task_error": group.task_error, "z": group.z}
     if len(search.sides) > 1:
         figures |= {"controls": group.controls, "controls_error": group.controls_error}
-    alone = {"alone": search.alone[group.heads]} if group.heads in search.alone else {}
-    return {"heads": [str(search.grid.unit(head)) for head in group.heads], **figures, "z": group.z, **alone}
+    alone = {"alone": [*group.alone]} if group.alone else {}
+    return {"heads": [str(search.grid.unit(head)) for head in group.heads], **figures, **alone}

@@ -42,16 +42,9 @@ def test_an_answer_that_is_no_score_is_refused_at_once(method, answer, message):
     assert experiment.calls == 1
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_lists_and_booleans_are_scores_too(method):
-    scores = [method(Answering(answer)).importance for answer in (np.ones, lambda s: np.ones(s, dtype=bool).tolist())]
-    assert np.array_equal(*scores)
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"seed": -1}, "seed must be an integer of 0 or more, got -1"),
         ({"controls": ["x"]}, "controls must be experiments on other tasks, got 'x'"),
     ],
 )

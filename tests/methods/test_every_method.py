@@ -139,18 +139,16 @@ def refuses(seed):
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_refuses_a_seed_that_is_none_before_anything_is_measured(load_known, tasks, name, seed):
     model, options = load_known(), options_of(name, tasks[0])
-    run = METHODS[name].run
-    keywords = getattr(run, "keywords", {})
-    unchecked = inspect.unwrap(getattr(run, "func", run))
+    fixed, unchecked = METHODS[name].fixed, inspect.unwrap(METHODS[name].function)
     with rows_run(model) as rows:
         if name in ON_EXPERIMENTS:
             experiment = Prepared({})
             with refuses(seed):
-                unchecked(experiment, seed=seed, **keywords)
+                unchecked(experiment, seed=seed, **fixed)
             assert experiment.spent == 0
         else:
             with refuses(seed):
-                unchecked(Experiment(model, tasks[0]), seed=seed, **keywords, **options)
+                unchecked(Experiment(model, tasks[0]), seed=seed, **fixed, **options)
         with refuses(seed):
             inspect.unwrap(find_heads)(model, tasks[0], method=name, k=2, seed=seed, **options)
     assert rows == []

@@ -94,7 +94,7 @@ def test_every_method_ranks_alike_for_a_seed_with_a_bar_and_without_and_says_wha
 
     # The same ranking for the same seed.
     assert shown.importance.tobytes() == quiet.importance.tobytes()
-    assert shown.provenance == quiet.provenance
+    assert shown.to_dict() == quiet.to_dict()
 
     # Where it comes from, and what it cost.
     assert shown.method == method
