@@ -96,38 +96,6 @@ def test_no_method_asks_an_experiment_for_more_than_its_budget(
         assert experiment.spent == control.spent == 0
 
 
-# Methods that start from the model are held to theirs in test_find.py.
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ON_EXPERIMENTS)
-@pytest.mark.usefixtures("no_short_cuts")
-@settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-@given(
-    more=st.integers(1, 200),
-    seed=st.integers(0, 1000),
-    ablation=st.sampled_from(["zero", "resample"]),
-    with_control=st.booleans(),
-)
-def test_no_method_runs_a_model_more_often_than_its_budget(load_known, tasks, name, more, seed, ablation, with_control):
-    """The least that it says it needs is enough, and is kept, as is more; rows are counted where the model runs."""
-    method, model, (task, other) = METHODS[name], load_known(), tasks
-    given = {"k": 2, "method": name, "seed": seed, "ablation": ablation, **options_of(name, task)}
-    given["controls"] = [other] if with_control and method.takes_controls else None
-    budget, kept = 1, []
-    while len(kept) < 2:
-        with rows_run(model) as rows:
-            found = found_or_least(lambda budget=budget: find_heads(model, task, budget=budget, **given))
-        if isinstance(found, HeadRanking):
-            assert sum(rows) + found.backwards <= found.spent <= budget
-            kept.append(budget)
-            budget += more
-        else:
-            # Below the intact run and one mask more that is what is asked for first.
-            assert not kept
-            assert rows == []
-            assert found > budget
-            budget = found
-
-
 # Seeds
 
 
