@@ -19,7 +19,7 @@ from cs_heads.arguments import check_integer, check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.controls import PLENTY, Contrast, Controls, check_experiments, remembers_examples
+from cs_heads.methods.controls import PLENTY, Contrast, Controls, ranking_method
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid
@@ -33,8 +33,7 @@ _DESIGNS = {"stratified": designs.stratified, "bernoulli": designs.bernoulli}
 _FEW_TIMES_OFF = 5
 
 
-@one_bar("compressed sensing", outermost=True)
-@remembers_examples
+@ranking_method("compressed sensing")
 def compressed_sensing(
     experiment: ExperimentLike,
     *,
@@ -79,8 +78,6 @@ def compressed_sensing(
         ValueError: A wrong argument, or a budget below five masks or the masks asked for, before anything is measured.
         BaselineTooLowError: With controls, a task that the intact model cannot do, or no control that it can.
     """
-    seed = check_seed(seed)
-    check_experiments(experiment, controls)
     given: dict[str, Any] = {"density": density, "design": design, "alpha": alpha}
     expect(bound(experiment, controls=controls, budget=budget, n_masks=n_masks, **given))
     density, fitted = _fitting(density, experiment.grid)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import logit
 
-from cs_heads.arguments import in_line
+from cs_heads.arguments import check_seed, in_line
 from cs_heads.experiment.baseline import (
     MIN_CORRECT,
     BaselineTooLowError,
@@ -26,8 +26,17 @@ from cs_heads.experiment.baseline import (
     is_continuous,
 )
 from cs_heads.experiment.controls import found_on
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured, name_of, preparation_of, responding
+from cs_heads.experiment.protocol import (
+    ExperimentLike,
+    chance_of,
+    check_is_experiment,
+    measured,
+    name_of,
+    preparation_of,
+    responding,
+)
 from cs_heads.experiment.together import Asked, measure_together
+from cs_heads.progress import calling
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.tasks.controls import NO_CONTROLS
 
@@ -52,14 +61,25 @@ Places = Int[np.ndarray, "row k"]
 P = ParamSpec("P")
 
 
-def remembers_examples(method: Callable[P, HeadRanking]) -> Callable[P, HeadRanking]:
-    """A method whose ranking carries the examples of all that it was given: experiments, tasks and rankings."""
+def ranking_method(bar: str) -> Callable[[Callable[P, HeadRanking]], Callable[P, HeadRanking]]:
+    """What makes a method of a function: a bar of this name, checks of what all are given, and the examples.
 
-    @wraps(method)
-    def run(*args: P.args, **kwargs: P.kwargs) -> HeadRanking:
-        return replace(method(*args, **kwargs), examples=found_on(args, kwargs))
+    Its ranking carries the examples of all that it was given: experiments, tasks and rankings.
+    """
 
-    return run
+    def mark(method: Callable[P, HeadRanking]) -> Callable[P, HeadRanking]:
+        @wraps(method)
+        def run(*args: P.args, **kwargs: P.kwargs) -> HeadRanking:
+            experiment: Any = args[0] if args else kwargs.get("experiment")
+            check_is_experiment("experiment", experiment)
+            check_experiments(experiment, kwargs.get("controls", ()))
+            given: Any = {**kwargs, "seed": check_seed(kwargs.get("seed", 0))}
+            with calling(bar, outermost=True):
+                return replace(method(*args, **given), examples=found_on(args, kwargs))
+
+        return run
+
+    return mark
 
 
 @dataclass(frozen=True, eq=False)
@@ -464,7 +484,7 @@ def check_experiments(experiment: ExperimentLike, controls: Any) -> None:
             raise ValueError(f"controls must have the grid of the experiment, {experiment.grid}, got {control.grid}")
 
 
-def check_differentiable(experiment: Any, controls: Any = ()) -> None:
+def check_differentiable(experiment: Any, controls: Any = (), name: str = "controls") -> None:
     """Raise ``ValueError`` unless experiments, with an answer to each example, have gradients in gates."""
     check_experiments(experiment, controls)
     for each in (experiment, *controls):
@@ -473,10 +493,8 @@ def check_differentiable(experiment: Any, controls: Any = ()) -> None:
         _ = each.answers
     for control in controls:
         if control.task.role == "confirming":
-            name = control.task.name
-            raise ValueError(
-                f"controls must not be the confirming side of a split, as {name!r} is: no search may see it"
-            )
+            of = f"as {control.task.name!r} is"
+            raise ValueError(f"{name} must not be the confirming side of a split, {of}: no search may see it")
 
 
 class BalancedDraws:

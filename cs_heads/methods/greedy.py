@@ -11,12 +11,11 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads import designs
-from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.controls import Contrast, check_experiments, remembers_examples
-from cs_heads.progress import expect, one_bar, step
+from cs_heads.methods.controls import Contrast, ranking_method
+from cs_heads.progress import expect, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid, Unit
 
@@ -27,8 +26,7 @@ TIE = 1e-6
 _MAX_ENTRIES = 2**25
 
 
-@one_bar("greedy", outermost=True)
-@remembers_examples
+@ranking_method("greedy")
 def greedy(
     experiment: ExperimentLike,
     *,
@@ -76,10 +74,8 @@ def greedy(
             and as many of the task), before anything is measured.
         BaselineTooLowError: With controls, a task that the intact model cannot do, or no control that it can.
     """
-    seed = check_seed(seed)
     grid = experiment.grid
     k, fitted = fitting_k(k, grid, beside=False)
-    check_experiments(experiment, controls)
     before, n, most = _size(experiment, k, controls, budget, one_shot)
     expect(most)
     examples = np.sort(np.random.default_rng(seed).permutation(experiment.n_examples)[:n])

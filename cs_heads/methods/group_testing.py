@@ -12,26 +12,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import chain, combinations
+from itertools import combinations
 from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import ndtri
 
-from cs_heads.arguments import check_seed, check_share
+from cs_heads.arguments import check_share
 from cs_heads.experiment.cost import Budget, check_budget
-from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment, provenance_of
+from cs_heads.experiment.protocol import ExperimentLike, provenance_of
 from cs_heads.methods.controls import (
     BothEffects,
     Contrast,
     Controls,
     TaskLoss,
-    check_experiments,
     controls_notes,
-    remembers_examples,
+    ranking_method,
 )
-from cs_heads.progress import expect, one_bar, step
+from cs_heads.progress import expect, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid
 
@@ -305,7 +304,8 @@ class Search:
         off = [np.array(heads)]
         losses = [*measured, *(side.losses_of(self.grid, off, n)[0] for side in self.sides[len(measured) :])]
         figures = [(float(each.mean()), side.error_of(each)) for side, each in zip(self.sides, losses, strict=True)]
-        return Group(*chain.from_iterable(figures), heads=heads)
+        (task, error), (controls, controls_error) = (*figures, (0.0, 0.0))[:2]
+        return Group(task, error, controls, controls_error, heads=heads)
 
 
 def _parts_of(pair: tuple[int, ...]) -> list[Int[np.ndarray, " n"]]:
@@ -336,8 +336,7 @@ _MASKS, _A_PAIR = 32_000, 12
 _TIE = 1e-6
 
 
-@one_bar("group testing", outermost=True)
-@remembers_examples
+@ranking_method("group testing")
 def group_testing(
     experiment: ExperimentLike,
     *,
@@ -377,10 +376,7 @@ def group_testing(
         ValueError: A wrong argument, before anything is measured.
         BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
     """
-    seed = check_seed(seed)
-    check_is_experiment("experiment", experiment)
     grid = experiment.grid
-    check_experiments(experiment, controls)
     before = Contrast.cost(experiment, controls)
     budget = bound(experiment, controls=controls, budget=budget, target=target)
     expect(budget)

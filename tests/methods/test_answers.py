@@ -1,6 +1,5 @@
 """What an experiment of one's own answers is checked where it is received."""
 
-import inspect
 from functools import partial
 
 import numpy as np
@@ -51,5 +50,5 @@ def test_an_answer_that_is_no_score_is_refused_at_once(method, answer, message):
 def test_what_is_no_seed_or_control_is_refused_before_anything_is_measured(wrong, message):
     experiment = Answering(np.ones)
     with pytest.raises(ValueError, match=message):
-        inspect.unwrap(annealed)(experiment, **wrong)
+        annealed(experiment, **wrong)
     assert not experiment.calls

@@ -14,6 +14,7 @@ from tests.tiny import WORDS
 
 MASKS = {"n_masks": 24, "density": 0.17}
 FEW = {"method": "css", **MASKS}
+OTHER = Task.from_records([{"prompt": f"{word} is", "target": " one"} for word in WORDS], "other")
 # Less than the default of each method, where that takes long.
 OPTIONS = {
     "css": MASKS,
@@ -114,16 +115,6 @@ def test_the_backward_passes_of_a_search_by_gradients_are_counted_and_told_apart
     assert ranking.spent == sum(rows) + backwards <= 900
 
 
-def test_a_method_that_takes_no_controls_says_so(model, answered, load_known):
-    others = Task.from_records(own_answers(load_known(), 40, seed=8), "others")
-    with (
-        rows_run(model) as rows,
-        pytest.raises(ValueError, match="method 'mediation' takes no controls; give them to confirm"),
-    ):
-        find_heads(model, answered.split()[0], k=2, method="mediation", controls=[others])
-    assert rows == []
-
-
 # Which controls there are
 
 
@@ -167,19 +158,6 @@ def test_of_the_controls_given_each_is_used_by_its_finding_side(model, answered,
     assert [one.experiment.settings.ablation for one in seen] == ["mean", "mean"]
     assert ranking.spent == 2 * (40 + 20 + 20)
     assert (ranking.search.controls, ranking.search.controls_from) == (("other 8", "other 9"), "given")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"controls": "everyday"}, "controls must be a list of tasks, 'auto' or None, got 'everyday'"),
-        ({"control": None}, "method 'annealed' has no option control"),
-    ],
-)
-def test_controls_of_another_kind_are_refused_in_one_line(model, answered, wrong, message):
-    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        find_heads(model, answered.split()[0], k=2, **wrong)
-    assert rows == []
 
 
 @pytest.mark.parametrize("side", ["finding", "unseen"])
@@ -293,9 +271,11 @@ def test_a_budget_covers_what_an_ablation_runs_beforehand(model, answered, metho
             "method .css. has no option masks; it has n_masks, density, alpha; settings of every call: abl",
         ),
         ({"k": 2, "method": "annealed", "budget": 100}, r"budget must be 513 or more .*, got 100"),
+        ({"controls": "everyday"}, "controls must be a list of tasks, 'auto' or None, got 'everyday'"),
+        ({"method": "mediation", "controls": [OTHER]}, "method 'mediation' takes no controls; give them to confirm"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_the_model_runs(model, answered, wrong, message):
     with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        find_heads(model, answered.split()[0], **({"method": "css"} | wrong), controls=None)
+        find_heads(model, answered.split()[0], **{"method": "css", "controls": None} | wrong)
     assert rows == []

@@ -139,7 +139,7 @@ def test_the_interval_of_one_shot_is_that_of_a_mean_of_paired_differences():
 def test_on_a_model_greedy_and_one_shot_equal_plain_enumeration(load_known, known_folder, backend):
     """Every single head, and every pair with the first chosen, by plain Hugging Face one example at a time."""
     model, hf = load_known(backend), AutoModelForCausalLM.from_pretrained(known_folder).eval()
-    task = Task.from_records(own_answers(load_known(), 24), "own answers")
+    task = Task.from_records(own_answers(load_known(), 10), "own answers")
     encoded = [encode_example(model.tokenizer, e.prompt, e.continuations) for e in task.examples]
 
     def score(*heads):

@@ -267,7 +267,6 @@ def searches_of(tasks, others):
         TaskSearch(
             sensor=Sensor(loss, Controls([losses[each] for each in beside], rng), 8, 0, 2, Budget(100_000), rng),
             n_finalists=3,
-            rng=rng,
             prior=np.zeros(SMALL.size),
             weight=3.0,
         )
@@ -282,7 +281,7 @@ def with_rows(made, n=240):
     """The same masks measured on all of them, and fitted."""
     rng = np.random.default_rng(1)
     heads = [rng.permutation(SMALL.size)[: 1 + row % 2] for row in range(n)]
-    joint = SearchLoop(made, made[0].sensor.budget, 14, rng)
+    joint = SearchLoop(made, 14)
     off, group = sparse_rows(heads, SMALL.size), np.arange(n) % 2
     joint._add(made, measure([search.sensor.plan(off, group) for search in made]))
     joint._refit()

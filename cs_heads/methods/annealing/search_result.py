@@ -55,7 +55,6 @@ def ranking_of(
             "n_right": task.n_right,
             "n_used": task.n_examples,
             "n_rows": len(search.rows),
-            "heads_off": search.heads_off,
         },
         unit=_UNITS[task.response],
         chosen=() if chosen is None else tuple(grid.unit(int(index)) for index in chosen),

@@ -39,7 +39,7 @@ from cs_heads.methods.controls import (
     TaskLoss,
     check_experiments,
     controls_notes,
-    remembers_examples,
+    ranking_method,
 )
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
@@ -57,8 +57,7 @@ _LEAST, _MOST = 8000, 60_000
 _PRIOR_WEIGHT = 0.5
 
 
-@one_bar("annealed", outermost=True)
-@remembers_examples
+@ranking_method("annealed")
 def annealed(
     experiment: ExperimentLike,
     *,
@@ -135,10 +134,8 @@ def annealed(
         ValueError: A wrong argument, before anything is measured.
         BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
     """
-    seed = check_seed(seed)
     grid, size = experiment.grid, experiment.grid.size
     k, fitted = fitting_k(k, grid)
-    check_experiments(experiment, controls)
     options = Options(response, examples_per_mask, n_batches, n_bootstraps, screen)
     budget, screening = _allotted(experiment, controls, budget, k, options)
     expect(budget)
@@ -150,10 +147,10 @@ def annealed(
     known, per_row = Controls.able(controls, seed, response), options.of_row(task.n_examples)
     of_controls = min(_controls_of_row(len(known.tasks), per_row), known.n_examples)
     sensor = Sensor(task, known, per_row, of_controls, of_controls, spending, rng)
-    search = TaskSearch(sensor, _finalists(k, size), rng, added)
+    search = TaskSearch(sensor, _finalists(k, size), added)
     if screening:
         search.screen(screening)
-    (chosen,) = SearchLoop([search], spending, n_batches, rng).run(k)
+    (chosen,) = SearchLoop([search], n_batches).run(k)
     ranking = ranking_of(search, chosen, k=k, n_bootstraps=n_bootstraps, before=before)
     return replace(
         ranking,
@@ -331,12 +328,12 @@ def annealed_jointly(
         n = options.of_row(task.n_examples)
         of_controls = _controls_of_row(len(beside), n if screening is None else _CONTROLS_OF_SETS * n)
         sensor = Sensor(task, controls, n, 0, min(of_controls, controls.n_examples), spending, rng)
-        searches[place] = TaskSearch(sensor, _finalists(k, size), rng, np.zeros(size), weight)
+        searches[place] = TaskSearch(sensor, _finalists(k, size), np.zeros(size), weight)
     for place, search in searches.items():
         search.others = [searches[other] for other in _others(place, searches, apart)]
         if screening:
             search.screen(screening)
-    loop = SearchLoop(list(searches.values()), spending, n_batches, rng)
+    loop = SearchLoop(list(searches.values()), n_batches)
     chosen = loop.run(k)
     backwards = len(searches) * screening.cost(0) // 2 if screening else 0
     design = {**options.design(budget, k, seed, screening), "control_weight": weight}

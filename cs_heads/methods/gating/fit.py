@@ -13,7 +13,7 @@ from cs_heads.experiment.baseline import baseline_too_low, check_baseline
 from cs_heads.experiment.controls import found_on
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.methods.controls import check_differentiable, controls_notes, remembers_examples
+from cs_heads.methods.controls import check_differentiable, controls_notes, ranking_method
 from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, target_loss
 from cs_heads.methods.gating.result import HeadGates, range_over_seeds
 from cs_heads.progress import expect, one_bar, step
@@ -95,8 +95,7 @@ def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
     )
 
 
-@one_bar("gates", outermost=True)
-@remembers_examples
+@ranking_method("gates")
 def causal_head_gating(
     experiment: Experiment,
     *,
@@ -132,7 +131,6 @@ def causal_head_gating(
         ValueError: A wrong number, or a budget that does not cover 20 steps.
         BaselineTooLowError: The intact model cannot do the task, or none of the controls.
     """
-    check_seed(seed)
     plan = Plan(n_seeds, steps, batch_size, strength)
     gates, rest = _fitted_beside(experiment, controls, plan, budget=budget, seed=seed)
     return gates.ranking(rest)
@@ -173,8 +171,7 @@ def bound_of_contrast(experiment: Experiment, *, budget: int | None = None, **op
     return Plan(**sizes, **_PAIRED).within(budget, [experiment.n_examples])[2]
 
 
-@one_bar("contrastive gates", outermost=True)
-@remembers_examples
+@ranking_method("contrastive gates")
 def contrastive_gating(
     experiment: Experiment,
     *,
@@ -213,17 +210,12 @@ def contrastive_gating(
             that does not cover 20 steps.
         BaselineTooLowError: The intact model cannot do the task.
     """
-    check_seed(seed)
     plan = Plan(n_seeds, steps, batch_size, strength, **_PAIRED)
     task = experiment.task
-    if forget.role == "confirming":
-        raise ValueError(
-            f"forget must not be the confirming side of a split, as {forget.name!r} is: no search may see it"
-        )
     if len(forget) != len(task):
         raise ValueError(f"forget must be a task of {len(task)} examples, the pairs of those of {task.name!r}")
     other = experiment.on(forget)
-    check_differentiable(experiment, [other])
+    check_differentiable(experiment, [other], "forget")
     plan, notes, most = plan.on(experiment.n_examples).within(budget, [experiment.n_examples])
     expect(most)
     notes = (*check_baseline(experiment), *notes)
