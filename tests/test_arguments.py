@@ -45,6 +45,11 @@ def test_a_fraction_is_refused_before_anything_is_looked_at(call, message):
 # Seeds
 
 
+def _makes_a_method(call: Callable) -> bool:
+    """Whether it is what checks the seed of a method, around the method itself."""
+    return inspect.isfunction(call) and call.__code__.co_filename.endswith("methods/controls.py")
+
+
 def seeded() -> dict[str, Callable]:
     """Every public function that draws with a seed, without checks of types."""
     modules = {
@@ -57,7 +62,7 @@ def seeded() -> dict[str, Callable]:
     }
     modules |= {name: import_module(module) for name, module in FAMILIES.items()}
     named = [
-        (f"{name}.{own}", inspect.unwrap(getattr(module, own)))
+        (f"{name}.{own}", inspect.unwrap(getattr(module, own), stop=_makes_a_method))
         for name, module in modules.items()
         for own in getattr(module, "__all__", vars(module))
         if not own.startswith(("_", "plot_"))

@@ -70,10 +70,10 @@ def ranking_method(bar: str) -> Callable[[Callable[P, HeadRanking]], Callable[P,
     def mark(method: Callable[P, HeadRanking]) -> Callable[P, HeadRanking]:
         @wraps(method)
         def run(*args: P.args, **kwargs: P.kwargs) -> HeadRanking:
+            given: Any = {**kwargs, "seed": check_seed(kwargs.get("seed", 0))}
             experiment: Any = args[0] if args else kwargs.get("experiment")
             check_is_experiment("experiment", experiment)
             check_experiments(experiment, kwargs.get("controls", ()))
-            given: Any = {**kwargs, "seed": check_seed(kwargs.get("seed", 0))}
             with calling(bar, outermost=True):
                 return replace(method(*args, **given), examples=found_on(args, kwargs))
 
