@@ -183,7 +183,8 @@ def tune(
     """
     seed = check_seed(seed)
     size = experiment.grid.size
-    for name, value in (("n_masks", n_masks), ("densities", densities)):
+    lists: dict[str, Any] = {"n_masks": n_masks, "densities": densities}
+    for name, value in lists.items():
         if not isinstance(value, Sequence | np.ndarray) or not len(value):
             raise ValueError(f"{name} must be a list of values to try, got {value!r}")
     k, fitted = fitting_k(k, experiment.grid, beside=False)

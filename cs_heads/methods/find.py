@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.baseline import check_baseline, check_size, fitting_k
@@ -251,10 +254,9 @@ def _found(
     """Run a method within the budget ``left``; one that ablates by mask after an intact run that is counted once."""
     if method.uses == "model":
         return method.run(experiment, budget=left, **given)
-    controls, without = given.get("controls", ()), Without(experiment, off)
+    controls, without = given.get("controls", ()), _BaselineFirst(experiment, off)
     if controls:
         given = {**given, "controls": [Without(control, off) for control in controls]}
-    notes = check_baseline(without)
     ranking = method.run(without, budget=left, **given)
     # Their own count: what methods ask twice, or of the intact model again, is measured once.
     cost = sum((control.cost for control in controls), experiment.cost)
@@ -263,5 +265,22 @@ def _found(
         spent=cost.spent,
         backwards=cost.backwards,
         provenance={**ranking.provenance, "baseline": float(without.baseline().mean())},
-        notes=tuple(dict.fromkeys((*notes, *ranking.notes))),
+        notes=tuple(dict.fromkeys((*without.notes, *ranking.notes))),
     )
+
+
+class _BaselineFirst(Without):
+    """An experiment whose intact run comes before its first mask, and in the bar of the method that asks for it."""
+
+    def __init__(self, experiment: Experiment, off: Sequence[HeadLike]) -> None:
+        super().__init__(experiment, off)
+        self.notes: tuple[str, ...] = ()
+        self._checked = False
+
+    def __call__(
+        self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
+    ) -> Float[np.ndarray, "row k"]:
+        if not self._checked:
+            self._checked = True
+            self.notes = check_baseline(self)
+        return super().__call__(masks, examples)
