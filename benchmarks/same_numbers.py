@@ -47,7 +47,7 @@ def results(model: str | None) -> Iterator[tuple[str, Callable[[], Any]]]:
     for method in METHODS:
         options: dict[str, Any] = {"forget": other} if method == "contrastive" else {}
         options |= {"steps": 40} if method in ("chg", "contrastive") else {}
-        options |= {"controls": [other]} if "controls" in METHODS[method].parameters else {}
+        options |= {"controls": [other]} if METHODS[method].takes_controls else {}
         yield f"demo/{method}", partial(cs.find_heads, demo, task, method=method, progress=False, **options)
     found = partial(cs.find_heads, demo, task, progress=False)
     calls: dict[str, Callable[[], Any]] = {

@@ -56,12 +56,15 @@ def seeded() -> dict[str, Callable]:
         "pairs": pairs,
     }
     modules |= {name: import_module(module) for name, module in FAMILIES.items()}
-    named = [
-        (f"{name}.{own}", inspect.unwrap(getattr(module, own)))
+    # Methods check their seed before their types.
+    checked = {id(method.function) for method in cs.methods.METHODS.values()}
+    public = [
+        (f"{name}.{own}", getattr(module, own))
         for name, module in modules.items()
         for own in getattr(module, "__all__", vars(module))
         if not own.startswith(("_", "plot_"))
     ]
+    named = [(name, call if id(call) in checked else inspect.unwrap(call)) for name, call in public]
     made = {name: call for name, call in named if inspect.isfunction(call) and "demo.skills" not in call.__module__}
     made |= {"Suite.load": inspect.unwrap(Suite.load), "Task.split": inspect.unwrap(cs.Task.split)}
     made |= {"PlantedExperiment": inspect.unwrap(cs.simulate.PlantedExperiment.__init__)}

@@ -10,8 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import cs_heads as cs
 from cs_heads.analysis.gating import score_of_heads
-from cs_heads.cli import main
-from cs_heads.demo import SKILLS, planted_heads, universal_heads
+from cs_heads.demo import SKILLS, planted_heads
 from cs_heads.lens.load import DEMO
 from tests.plain import units_replaced
 from tests.waiting import run_program
@@ -143,21 +142,6 @@ def test_planted_heads_are_found_and_proved_by_what_the_model_writes(demo):
     assert proof.verdict == "localized"
 
 
-@pytest.mark.slow
-def test_the_shell_finds_planted_heads_by_what_the_model_writes(capsys):
-    arguments = ["find", "--model", "demo", "--device", "cpu", "--task", "demo/word_problems", "--generate"]
-    assert main([*arguments, "--control", "demo/capitals", "--n", "60", "--budget", "2000", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["spent"] <= 2000
-    assert len({row["head"] for row in found["heads"]} & set(map(str, planted_heads("word_problems")))) >= 4
-    assert found["confirm"]["verdict"] == "specific"
-
-
-def test_planted_groups_do_not_overlap():
-    heads = [head for skill in SKILLS for head in planted_heads(skill)] + universal_heads()
-    assert len(set(heads)) == len(heads) == 5 * len(SKILLS) + 1
-
-
 @pytest.mark.parametrize("skill", SKILLS)
 def test_tasks_come_with_disjoint_sides(skill):
     task = cs.load_task(f"demo/{skill}", n=100, seed=3)
@@ -165,11 +149,6 @@ def test_tasks_come_with_disjoint_sides(skill):
     assert not {e.prompt for e in task.examples} & {e.prompt for e in task.held_out.examples}
     assert task == cs.load_task(f"demo/{skill}", n=100, seed=3)
     assert task != cs.load_task(f"demo/{skill}", n=100, seed=4)
-
-
-def test_the_command_line_lists_the_skills(capsys):
-    assert main(["tasks"]) == 0
-    assert {f"demo/{skill}" for skill in SKILLS} <= set(capsys.readouterr().out.split())
 
 
 def test_the_demo_runs_from_a_shell(tmp_path):

@@ -73,10 +73,10 @@ def test_capitals_are_held_out_by_wording_not_by_fact():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: records("cooking", "find", 3), "skill='cooking' is not one of"),
-        (lambda: records("code", "test", 3), "split='test' is not one of train, find, confirm"),
+        (lambda: records("cooking", "find", 3), "skill must be one of"),
+        (lambda: records("code", "test", 3), "split must be one of train, find, confirm, got 'test'"),
         (lambda: records("swearing", "find", 10**6), "n=1000000 is more than"),
-        (lambda: planted_heads("cooking"), "skill='cooking'"),
+        (lambda: planted_heads("cooking"), "skill must be one of"),
         (lambda: needs_of("code", "eval(x)"), "key='eval"),
         (lambda: TrainConfig(steps=0), "steps must be an integer of 1 or more, got 0"),
         (lambda: TrainConfig(plain=1.5), "plain must lie in"),
@@ -176,15 +176,8 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
 @pytest.mark.slow
 def test_the_training_command_makes_a_model_that_loads(tmp_path):
     """A short run of the real command, real batches and all: weights, tokenizer and accuracy report."""
-    command = [
-        sys.executable,
-        str(Path(__file__).parents[1] / "benchmarks" / "demo_training.py"),
-        "--out",
-        str(tmp_path),
-        "--steps",
-        "60",
-    ]
-    done = run_program(command)
+    script = Path(__file__).parents[1] / "benchmarks" / "demo_training.py"
+    done = run_program([sys.executable, script, "--out", tmp_path, "--steps", "60"])
     assert done.returncode == 0, done.stderr
     model = cs.load_model(tmp_path, device="cpu")
     task = cs.load_task("demo/agreement", n=30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cs_heads.arguments import check_one_of
 from cs_heads.demo.skills import SKILLS
 from cs_heads.units import Head, Unit
 
@@ -26,8 +27,7 @@ def planted_heads(skill: str) -> list[Unit]:
     Raises:
         ValueError: An unknown skill.
     """
-    if skill not in _PLANTED:
-        raise ValueError(f"skill={skill!r} is not one of {', '.join(SKILLS)}")
+    check_one_of("skill", skill, SKILLS)
     return [Head(layer, head) for layer, head in _PLANTED[skill]]
 
 

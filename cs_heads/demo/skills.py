@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from cs_heads.arguments import check_seed
+from cs_heads.arguments import check_one_of, check_seed
 from cs_heads.demo import words as w
 from cs_heads.tasks.family import Entry
 from cs_heads.tasks.task import Task
@@ -175,7 +175,7 @@ SKILLS: tuple[str, ...] = tuple(_SKILLS)
 
 def keys(skill: str) -> tuple[str, ...]:
     """All values that `Example.key` takes in a skill."""
-    _check("skill", skill, SKILLS)
+    check_one_of("skill", skill, SKILLS)
     return _SKILLS[skill].keys
 
 
@@ -187,8 +187,8 @@ def examples(skill: str, split: str, seed: int) -> Iterator[Example]:
         split: one of ``SPLITS``.
         seed: decides which examples come.
     """
-    _check("skill", skill, SKILLS)
-    _check("split", split, SPLITS)
+    check_one_of("skill", skill, SKILLS)
+    check_one_of("split", split, SPLITS)
     rng = random.Random(f"{skill}/{split}/{seed}")
     while True:
         example = _SKILLS[skill].make(rng)
@@ -231,11 +231,6 @@ def _record(example: Example) -> dict[str, Any]:
         options = [" " + choice for choice in example.choices]
         return {"prompt": example.prompt, "choices": options, "answer": options.index(" " + example.answer)}
     return {"prompt": example.prompt, "target": " " + example.answer}
-
-
-def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name}={value!r} is not one of {', '.join(allowed)}")
 
 
 # Built-in tasks, ``demo/<skill>``

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from cs_heads.arguments import check_integer, check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.controls import PLENTY, Contrast, Controls, check_experiments, remembers_examples
+from cs_heads.methods.controls import PLENTY, Contrast, Controls, ranking_method
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
+from cs_heads.units import Grid
 
-N_MASKS = 100
-"""Masks by default."""
+N_MASKS, DENSITY = 100, 0.05
+"""Masks by default, and the share of heads that is off in each."""
 
 _DESIGNS = {"stratified": designs.stratified, "bernoulli": designs.bernoulli}
 
@@ -31,8 +33,7 @@ _DESIGNS = {"stratified": designs.stratified, "bernoulli": designs.bernoulli}
 _FEW_TIMES_OFF = 5
 
 
-@one_bar("compressed sensing", outermost=True)
-@remembers_examples
+@ranking_method("compressed sensing")
 def compressed_sensing(
     experiment: ExperimentLike,
     *,
@@ -40,7 +41,7 @@ def compressed_sensing(
     budget: int | None = None,
     seed: int = 0,
     n_masks: int | None = None,
-    density: float = 0.05,
+    density: float | None = None,
     design: str = "stratified",
     alpha: float = 0.01,
 ) -> HeadRanking:
@@ -66,7 +67,7 @@ def compressed_sensing(
         budget: Example-evaluations in all; None for no limit.
         seed: Seeds all draws.
         n_masks: Masks to measure, 5 or more (by default 100, or as many as a budget covers).
-        density: Share of heads ablated in a mask, in 0..1.
+        density: Share of heads ablated in a mask, in 0..1 (by default .05, or one head of a grid of fewer than 20).
         design: ``"stratified"`` for the paper's CSS, ``"bernoulli"`` for its CSB.
         alpha: Penalty of the Lasso, as in scikit-learn.
 
@@ -77,12 +78,9 @@ def compressed_sensing(
         ValueError: A wrong argument, or a budget below five masks or the masks asked for, before anything is measured.
         BaselineTooLowError: With controls, a task that the intact model cannot do, or no control that it can.
     """
-    seed = check_seed(seed)
-    check_experiments(experiment, controls)
-    _check(5 if n_masks is None else n_masks, design, alpha)
-    # Cheap to draw, and it names what is wrong with a density.
-    _DESIGNS[design](experiment.grid, 1, density, seed)
-    expect(bound(experiment, controls=controls, budget=budget, n_masks=n_masks))
+    given: dict[str, Any] = {"density": density, "design": design, "alpha": alpha}
+    expect(bound(experiment, controls=controls, budget=budget, n_masks=n_masks, **given))
+    density, fitted = _fitting(density, experiment.grid)
     n, before = experiment.n_examples, Contrast.cost(experiment, controls)
     measure = Contrast(experiment, controls, np.arange(n), seed)
     if n_masks is None:
@@ -106,7 +104,7 @@ def compressed_sensing(
         # All by as much, so that nothing off costs nothing: masks of one size tell how heads differ, and no level.
         n_off = ablated.sum(axis=1)
         importance = importance + n_off @ (lost - ablated @ importance) / max(n_off @ n_off, 1.0)
-    times_off = ablated.sum(axis=0)
+    said = _notes(differing, ablated.sum(axis=0), response, r2, contrast=bool(controls), plenty=plenty)
     return HeadRanking(
         method={"stratified": "css", "bernoulli": "csb"}[design],
         importance=importance.reshape(experiment.grid.shape),
@@ -121,7 +119,7 @@ def compressed_sensing(
             "r2_out_of_sample": r2,
             **measure.provenance,
         },
-        notes=(*measure.notes, *_notes(differing, times_off, response, r2, contrast=bool(controls), plenty=plenty)),
+        notes=(*fitted, *measure.notes, *said),
         unit=measure.unit,
     )
 
@@ -132,11 +130,12 @@ def bound(
     controls: Sequence[ExperimentLike] = (),
     budget: int | None = None,
     n_masks: int | None = None,
-    **_: object,
+    density: float | None = None,
+    design: str = "stratified",
+    alpha: float = 0.01,
 ) -> int:
-    """The most example-evaluations of ``compressed_sensing``; a budget below the least raises ``ValueError``."""
-    if n_masks is not None:
-        check_integer("n_masks", n_masks, 5)
+    """The most example-evaluations of ``compressed_sensing``; a wrong argument raises ``ValueError``."""
+    _check(experiment.grid, 5 if n_masks is None else n_masks, density, design, alpha)
     n, n_others = experiment.n_examples, Controls.most(controls, experiment.n_examples)
     before = Contrast.cost(experiment, controls)
     on = f"{n} examples{f' and {n_others} of controls' if controls else ''}, after intact runs of {before:,}"
@@ -184,21 +183,17 @@ def tune(
     """
     seed = check_seed(seed)
     size = experiment.grid.size
-    for name, value in (("n_masks", n_masks), ("densities", densities)):
-        if not isinstance(value, Sequence | np.ndarray):
+    lists: dict[str, Any] = {"n_masks": n_masks, "densities": densities}
+    for name, value in lists.items():
+        if not isinstance(value, Sequence | np.ndarray) or not len(value):
             raise ValueError(f"{name} must be a list of values to try, got {value!r}")
-    if not len(n_masks) or not len(densities):
-        raise ValueError(f"n_masks and densities must each hold one value or more, got {n_masks} and {densities}")
     k, fitted = fitting_k(k, experiment.grid, beside=False)
     used = [density for density in densities if round(density * size, 9) >= 1]
     if not used:
         raise ValueError(f"densities must hold one of {1 / size:.3g} or more: others ablate no head of {size}")
-    for number in n_masks:
-        _check(number, design, alpha)
-    for density in used:
-        # Cheap to draw, and it names what is wrong with a density.
-        _DESIGNS[design](experiment.grid, 1, density, seed)
-    settings = [(number, density) for number in sorted(n_masks) for density in used]
+    for number, density in product(n_masks, used):
+        _check(experiment.grid, number, density, design, alpha)
+    settings = [*product(sorted(n_masks), used)]
     before = preparation_of(experiment)
     expect(before + bound_of_tuning(experiment.n_examples, n_masks, used))
     spent, tried, rankings = before, [], []
@@ -215,12 +210,22 @@ def tune(
     return replace(best, k=k, spent=spent, notes=(*fitted, *best.notes), provenance=provenance)
 
 
-def _check(n_masks: Any, design: str, alpha: float) -> None:
+def _check(grid: Grid, n_masks: Any, density: float | None, design: str, alpha: float) -> None:
     if design not in _DESIGNS:
         raise ValueError(f"design must be one of {', '.join(_DESIGNS)}, got {design!r}")
     check_integer("n_masks", n_masks, 5, why="one a fold of the regression")
     if alpha <= 0:
         raise ValueError(f"alpha must be positive, got {alpha}")
+    # Cheap to draw, and it names what is wrong with a density.
+    _DESIGNS[design](grid, 1, _fitting(density, grid)[0], 0)
+
+
+def _fitting(density: float | None, grid: Grid) -> tuple[float, tuple[str, ...]]:
+    """A density, that by default where None is given; a note where that would ablate no head of a small grid."""
+    if density is not None or round(DENSITY * grid.size, 9) >= 1:
+        return DENSITY if density is None else density, ()
+    of = f"one of the {grid.size} {grid.word}s of the grid"
+    return 1 / grid.size, (f"density is {1 / grid.size:.3g}, {of}, and not {DENSITY} as by default",)
 
 
 def _regress(

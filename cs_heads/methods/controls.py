@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import logit
 
-from cs_heads.arguments import in_line
+from cs_heads.arguments import check_seed, in_line
 from cs_heads.experiment.baseline import (
     MIN_CORRECT,
     BaselineTooLowError,
@@ -26,8 +26,17 @@ from cs_heads.experiment.baseline import (
     is_continuous,
 )
 from cs_heads.experiment.controls import found_on
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured, name_of, preparation_of, responding
+from cs_heads.experiment.protocol import (
+    ExperimentLike,
+    chance_of,
+    check_is_experiment,
+    measured,
+    name_of,
+    preparation_of,
+    responding,
+)
 from cs_heads.experiment.together import Asked, measure_together
+from cs_heads.progress import calling
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.tasks.controls import NO_CONTROLS
 
@@ -52,14 +61,25 @@ Places = Int[np.ndarray, "row k"]
 P = ParamSpec("P")
 
 
-def remembers_examples(method: Callable[P, HeadRanking]) -> Callable[P, HeadRanking]:
-    """A method whose ranking carries the examples of all that it was given: experiments, tasks and rankings."""
+def ranking_method(bar: str) -> Callable[[Callable[P, HeadRanking]], Callable[P, HeadRanking]]:
+    """What makes a method of a function: a bar of this name, checks of what all are given, and the examples.
 
-    @wraps(method)
-    def run(*args: P.args, **kwargs: P.kwargs) -> HeadRanking:
-        return replace(method(*args, **kwargs), examples=found_on(args, kwargs))
+    Its ranking carries the examples of all that it was given: experiments, tasks and rankings.
+    """
 
-    return run
+    def mark(method: Callable[P, HeadRanking]) -> Callable[P, HeadRanking]:
+        @wraps(method)
+        def run(*args: P.args, **kwargs: P.kwargs) -> HeadRanking:
+            given: Any = {**kwargs, "seed": check_seed(kwargs.get("seed", 0))}
+            experiment: Any = args[0] if args else kwargs.get("experiment")
+            check_is_experiment("experiment", experiment)
+            check_experiments(experiment, kwargs.get("controls", ()))
+            with calling(bar, outermost=True):
+                return replace(method(*args, **given), examples=found_on(args, kwargs))
+
+        return run
+
+    return mark
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,46 +234,43 @@ def guess_of(chance: float, response: str) -> float:
 class Controls:
     """Other tasks, measured under a task's masks: examples in turn from all, and their losses.
 
-    Making one runs the intact model on some examples of each (``cost`` says how many in all). Those it answers right
-    are used; a control it cannot do is ``left_out``, with the reason. There may be none.
+    There may be none. ``left_out`` are those that the intact model cannot do, with the reason.
     """
 
-    def __init__(self, experiments: Sequence[ExperimentLike], seed: int, response: str = "score") -> None:
+    def __init__(
+        self, tasks: Sequence[TaskLoss], rng: np.random.Generator, left_out: Mapping[str, str] | None = None
+    ) -> None:
+        self.tasks, self.left_out = list(tasks), dict(left_out or {})
+        # The examples of all are numbered through.
+        self._starts = np.cumsum([0, *(task.n_examples for task in tasks)])
+        self._turns = BalancedDraws(np.arange(len(tasks)), rng)
+        self._draws = [BalancedDraws(np.arange(task.n_examples), rng) for task in tasks]
+
+    @classmethod
+    def able(cls, experiments: Sequence[ExperimentLike], seed: int, response: str = "score") -> Controls:
+        """Those that the intact model can do; it runs on some examples of each (``cost`` says how many in all).
+
+        Examples that it answers right are used.
+        """
         # Draws of their own: what controls draw changes no draw of the task.
         rng = np.random.default_rng([seed, 1])
-        self.tasks: list[TaskLoss] = []
-        self.left_out: dict[str, str] = {}
         chosen = [
             np.sort(rng.permutation(experiment.n_examples)[:n])
             for experiment, n in zip(experiments, _asked(experiments), strict=True)
         ]
-        nothing_off = [np.zeros((1, *experiment.grid.shape), dtype=bool) for experiment in experiments]
         measure_together(
             [
-                Asked(experiment, nothing, asked[None])
-                for experiment, nothing, asked in zip(experiments, nothing_off, chosen, strict=True)
+                Asked(experiment, np.zeros((1, *experiment.grid.shape), dtype=bool), asked[None])
+                for experiment, asked in zip(experiments, chosen, strict=True)
             ]
         )
+        tasks, left_out = [], {}
         for experiment, asked in zip(experiments, chosen, strict=True):
             try:
-                self.tasks.append(TaskLoss.of(experiment, response, asked=asked, least=LEAST_RIGHT))
+                tasks.append(TaskLoss.of(experiment, response, asked=asked, least=LEAST_RIGHT))
             except BaselineTooLowError as error:
-                self.left_out[name_of(experiment)] = str(error)
-        self._begin(rng)
-
-    @classmethod
-    def among(cls, tasks: Sequence[TaskLoss], rng: np.random.Generator) -> Controls:
-        """Tasks whose intact runs are known, as controls."""
-        controls = cls((), 0)
-        controls.tasks = list(tasks)
-        controls._begin(rng)
-        return controls
-
-    def _begin(self, rng: np.random.Generator) -> None:
-        """Number the examples of all controls through, and draw none yet."""
-        self._starts = np.cumsum([0, *(len(task.examples) for task in self.tasks)])
-        self._turns = BalancedDraws(np.arange(len(self.tasks)), rng)
-        self._draws = [BalancedDraws(np.arange(len(task.examples)), rng) for task in self.tasks]
+                left_out[name_of(experiment)] = str(error)
+        return cls(tasks, rng, left_out)
 
     @staticmethod
     def cost(experiments: Sequence[ExperimentLike]) -> int:
@@ -331,17 +348,7 @@ class Controls:
 
     def asked(self, masks: Bool[np.ndarray, "row layer head"], drawn: Int[np.ndarray, "row k"]) -> list[Asked]:
         """What the losses of each row's examples are made of, for ``measure_together``."""
-        by_task: dict[int, list[tuple[TaskLoss, Places, Places]]] = {}
-        for task, row, _, places in self._parts(drawn):
-            by_task.setdefault(id(task), []).append((task, row[:, 0], places))
-        asked = []
-        for parts in by_task.values():
-            # A row with fewer examples has some of them twice: asking twice is asking once.
-            most = max(places.shape[1] for _, _, places in parts)
-            every = [places[:, np.arange(most) % places.shape[1]] for _, _, places in parts]
-            rows = np.concatenate([rows for _, rows, _ in parts])
-            asked.append(parts[0][0].asked(masks[rows], np.concatenate(every)))
-        return asked
+        return [task.asked(masks[row[:, 0]], places) for task, row, _, places in self._parts(drawn)]
 
     def _parts(self, drawn: Int[np.ndarray, "row k"]) -> Iterator[tuple[TaskLoss, Places, Places, Places]]:
         """By control, and number of its examples in a row: the rows, and their places there and in its ``examples``."""
@@ -399,7 +406,7 @@ class Contrast:
     ) -> None:
         self.experiment, self.examples = experiment, examples
         self.task = TaskLoss.of(experiment, every=True) if controls else None
-        self.controls = Controls(controls, seed)
+        self.controls = Controls.able(controls, seed)
         self.drawn = self.controls.sample(len(examples))
         self.a_mask = len(examples) + len(self.drawn)
         self.unit, self.notes, self.provenance = "score lost", tuple[str, ...](), dict[str, Any]()
@@ -477,7 +484,7 @@ def check_experiments(experiment: ExperimentLike, controls: Any) -> None:
             raise ValueError(f"controls must have the grid of the experiment, {experiment.grid}, got {control.grid}")
 
 
-def check_differentiable(experiment: Any, controls: Any = ()) -> None:
+def check_differentiable(experiment: Any, controls: Any = (), name: str = "controls") -> None:
     """Raise ``ValueError`` unless experiments, with an answer to each example, have gradients in gates."""
     check_experiments(experiment, controls)
     for each in (experiment, *controls):
@@ -486,10 +493,8 @@ def check_differentiable(experiment: Any, controls: Any = ()) -> None:
         _ = each.answers
     for control in controls:
         if control.task.role == "confirming":
-            name = control.task.name
-            raise ValueError(
-                f"controls must not be the confirming side of a split, as {name!r} is: no search may see it"
-            )
+            of = f"as {control.task.name!r} is"
+            raise ValueError(f"{name} must not be the confirming side of a split, {of}: no search may see it")
 
 
 class BalancedDraws:

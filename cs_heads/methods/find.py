@@ -33,7 +33,7 @@ from cs_heads.settings import Settings, check_method_options
 from cs_heads.tasks import Task, check_controls, finding_side, search_control, without_kin
 from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS, NO_CONTROLS
 from cs_heads.tasks.splits import distinct
-from cs_heads.units import Grid, HeadLike, as_heads
+from cs_heads.units import HeadLike, as_heads
 
 
 @one_bar("find heads")
@@ -147,8 +147,7 @@ def prepared_search(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 _ = experiment.held_out
-        denser, dense = _densities(chosen, options, experiment.grid)
-        put = {**denser, **options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
+        put = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
         automatic = controls == AUTO and chosen.default_controls
         others = defaults_of(experiment, side, seed) if automatic else [search_control(each, seed) for each in asked]
         kin = [*kin_of(experiment, side, seed)] if automatic else kin
@@ -160,10 +159,7 @@ def prepared_search(
         left, most = _allotted(experiment, chosen, budget, put)
 
         def search() -> HeadRanking:
-            if chosen.uses == "model":
-                ranking = chosen.run(experiment, budget=left, **put)
-            else:
-                ranking = _from_experiment(experiment, chosen, left, put, off)
+            ranking = _found(experiment, chosen, left, put, off)
             used = [other.task.name for other in beside]
             told = _controls_told(ranking, method, controls, [other.name for other in others], used)
             # A method that leaves a control out says itself which it used.
@@ -175,7 +171,7 @@ def prepared_search(
                 search=SearchCall(seed, budget, tuple(provenance["controls"]), origin, _kept(options)),
                 off=tuple(ranking.grid.resolve(head) for head in off),
                 provenance=provenance,
-                notes=(*repeated, *same, *fitted, *dense, *told, *left_out),
+                notes=(*repeated, *same, *fitted, *told, *left_out),
                 examples=tuple(sorted({*ranking.examples, *seen})),
             )
 
@@ -248,41 +244,33 @@ def _chosen(name: str, options: dict[str, Any], settings: Settings) -> Method:
 
 def _kept(options: dict[str, Any]) -> dict[str, Any]:
     """Options as a ranking keeps them: None for what is no plain value, such as another ranking."""
-    given = {name: value for name, value in options.items() if value is not None}
-    return {name: value if isinstance(value, bool | int | float | str) else None for name, value in given.items()}
+    plain = bool | int | float | str
+    return {name: value if isinstance(value, plain) else None for name, value in options.items() if value is not None}
 
 
-def _densities(method: Method, options: dict[str, Any], grid: Grid) -> tuple[dict[str, float], tuple[str, ...]]:
-    """The density of masks where that of the method by default ablates no head of a small grid, with a note."""
-    default = method.parameters["density"].default if "n_masks" in method.options else 1.0
-    if "density" in options or round(default * grid.size, 9) >= 1:
-        return {}, ()
-    of = f"one of the {grid.size} {grid.word}s of the grid"
-    return {"density": 1 / grid.size}, (f"density is {1 / grid.size:.3g}, {of}, and not {default} as by default",)
-
-
-def _from_experiment(
+def _found(
     experiment: Experiment, method: Method, left: int | None, given: dict[str, Any], off: Sequence[HeadLike]
 ) -> HeadRanking:
-    """Run a method on an experiment whose intact run comes first and is counted once; ``left`` is its budget."""
-    controls = given.get("controls", ())
+    """Run a method within the budget ``left``; one that ablates by mask after an intact run that is counted once."""
+    if method.uses == "model":
+        return method.run(experiment, budget=left, **given)
+    controls, without = given.get("controls", ()), _BaselineFirst(experiment, off)
     if controls:
         given = {**given, "controls": [Without(control, off) for control in controls]}
-    checked = _BaselineFirst(experiment, off)
-    ranking = method.run(checked, budget=left, **given)
+    ranking = method.run(without, budget=left, **given)
     # Their own count: what methods ask twice, or of the intact model again, is measured once.
     cost = sum((control.cost for control in controls), experiment.cost)
     return replace(
         ranking,
         spent=cost.spent,
         backwards=cost.backwards,
-        provenance={**ranking.provenance, "baseline": float(checked.baseline().mean())},
-        notes=tuple(dict.fromkeys((*checked.notes, *ranking.notes))),
+        provenance={**ranking.provenance, "baseline": float(without.baseline().mean())},
+        notes=tuple(dict.fromkeys((*without.notes, *ranking.notes))),
     )
 
 
 class _BaselineFirst(Without):
-    """An experiment whose intact run comes before its first mask, and after the method has read its arguments."""
+    """An experiment whose intact run comes before its first mask, and in the bar of the method that asks for it."""
 
     def __init__(self, experiment: Experiment, off: Sequence[HeadLike]) -> None:
         super().__init__(experiment, off)

@@ -9,21 +9,19 @@ import numpy as np
 from jaxtyping import Float, Int
 from typing_extensions import Unpack
 
-from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.patching import PatchingExperiment
-from cs_heads.methods.controls import Controls, check_differentiable, contrasted, controls_notes, remembers_examples
-from cs_heads.progress import expect, one_bar
+from cs_heads.methods.controls import Controls, check_differentiable, contrasted, controls_notes, ranking_method
+from cs_heads.progress import expect
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks.pairs import PromptPair
 
 
-@one_bar("gradient", outermost=True)
-@remembers_examples
+@ranking_method("gradient")
 def gradient_importance(
     experiment: Experiment,
     *,
@@ -61,7 +59,6 @@ def gradient_importance(
         ValueError: A budget below the intact run and one example (with controls one of each and as many of the task).
         BaselineTooLowError: The intact model cannot do the task, or none of the controls.
     """
-    seed = check_seed(seed)
     check_differentiable(experiment, controls)
     others = list(controls)
     expect(bound(experiment, controls=others, budget=budget))
@@ -74,7 +71,7 @@ def gradient_importance(
     chosen = [(experiment, examples)]
     used: dict[str, Any] = {}
     if others:
-        drawn = Controls(others, seed)
+        drawn = Controls.able(others, seed)
         notes = (*notes, *controls_notes(drawn.left_out, drawn.names, required=True))
         chosen += drawn.examples_of(drawn.sample(n))
         used = {"controls": drawn.names, "control_examples": sum(len(some) for _, some in chosen[1:])}
@@ -102,7 +99,9 @@ def gradient_importance(
     )
 
 
-def bound(experiment: Experiment, *, controls: Sequence[Experiment] = (), budget: int | None = None) -> int:
+def bound(
+    experiment: Experiment, *, controls: Sequence[Experiment] = (), budget: int | None = None, **_: object
+) -> int:
     """The most example-evaluations of ``gradient_importance``; a budget below the least raises ``ValueError``."""
     intact = experiment.n_examples + Controls.cost(controls)
     least, need = 2, "one example"

@@ -11,12 +11,11 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads import designs
-from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
-from cs_heads.methods.controls import Contrast, check_experiments, remembers_examples
-from cs_heads.progress import expect, one_bar, step
+from cs_heads.methods.controls import Contrast, ranking_method
+from cs_heads.progress import expect, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid, Unit
 
@@ -27,8 +26,7 @@ TIE = 1e-6
 _MAX_ENTRIES = 2**25
 
 
-@one_bar("greedy", outermost=True)
-@remembers_examples
+@ranking_method("greedy")
 def greedy(
     experiment: ExperimentLike,
     *,
@@ -76,12 +74,10 @@ def greedy(
             and as many of the task), before anything is measured.
         BaselineTooLowError: With controls, a task that the intact model cannot do, or no control that it can.
     """
-    seed = check_seed(seed)
     grid = experiment.grid
     k, fitted = fitting_k(k, grid, beside=False)
-    check_experiments(experiment, controls)
-    n_intact, before, n_masks, n = _size(experiment, k, controls, budget, one_shot)
-    expect(before + n_masks * n * (2 if controls else 1))
+    before, n, most = _size(experiment, k, controls, budget, one_shot)
+    expect(most)
     examples = np.sort(np.random.default_rng(seed).permutation(experiment.n_examples)[:n])
     measure = Contrast(experiment, controls, examples, seed)
 
@@ -95,7 +91,7 @@ def greedy(
     others = list(grid)
     levels = measure.mean(current[None]).tolist()
     gains = single
-    n_measured = n_intact + grid.size
+    n_measured = grid.size + (not controls)
     while not one_shot:
         best = int(np.argmax(gains + TIE * single))
         if gains[best] <= 0:
@@ -149,26 +145,25 @@ def bound(
 ) -> int:
     """The most example-evaluations of ``greedy``; a budget below the least raises ``ValueError``."""
     k, _ = fitting_k(k, experiment.grid, beside=False)
-    _, before, n_masks, n = _size(experiment, k, controls, budget, one_shot)
-    return before + n_masks * n * (2 if controls else 1)
+    return _size(experiment, k, controls, budget, one_shot)[2]
 
 
 def _size(
     experiment: ExperimentLike, k: int, controls: Sequence[ExperimentLike], budget: int | None, one_shot: bool
-) -> tuple[int, int, int, int]:
-    """Masks with no head off, example-evaluations before the first mask, masks at most, and examples of each."""
-    n_masks = sum(experiment.grid.size - done for done in range(1 if one_shot else k))
+) -> tuple[int, int, int]:
+    """Example-evaluations before the first mask, examples of the task under each mask, and the most that all take."""
+    # Without controls the intact model is one of the masks.
+    n_masks = sum(experiment.grid.size - done for done in range(1 if one_shot else k)) + (not controls)
     if controls:
-        before, n_intact, least = Contrast.cost(experiment, controls), 0, 2 * len(controls)
+        before, sides, least = Contrast.cost(experiment, controls), 2, 2 * len(controls)
         need = f"intact runs of {before:,}, then one example of each control and as many of the task"
     else:
-        before, n_intact, least, need = preparation_of(experiment), 1, 1, "one example"
-    n_masks += n_intact
+        before, sides, least, need = preparation_of(experiment), 1, 1, "one example"
     check_budget(budget, before + least * n_masks, f"{need} under each of {n_masks:,} masks")
     n = experiment.n_examples
     if budget is not None:
-        n = min(n, (budget - before) // n_masks // (2 if controls else 1))
-    return n_intact, before, n_masks, n
+        n = min(n, (budget - before) // (n_masks * sides))
+    return before, n, before + n_masks * n * sides
 
 
 def _sweep(measure: Contrast, grid: Grid, groups: list[list[Unit]]) -> Float[np.ndarray, "group example"]:

@@ -10,7 +10,7 @@ head or one pair is left that explains all answers (noisy adaptive group testing
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations
 from typing import Any, TypeAlias
@@ -19,19 +19,18 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import ndtri
 
-from cs_heads.arguments import check_seed, check_share
+from cs_heads.arguments import check_share
 from cs_heads.experiment.cost import Budget, check_budget
-from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment, provenance_of
+from cs_heads.experiment.protocol import ExperimentLike, provenance_of
 from cs_heads.methods.controls import (
     BothEffects,
     Contrast,
     Controls,
     TaskLoss,
-    check_experiments,
     controls_notes,
-    remembers_examples,
+    ranking_method,
 )
-from cs_heads.progress import expect, one_bar, step
+from cs_heads.progress import expect, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid
 
@@ -104,9 +103,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Group(BothEffects):
-    """One head, or a pair, and what the task and its controls lose with it off."""
+    """One head, or a pair, and what the task and its controls lose with it off; of a pair what each takes ``alone``."""
 
     heads: tuple[int, ...] = ()
+    alone: tuple[float, ...] = ()
 
     @property
     def is_shared(self) -> bool:
@@ -147,7 +147,6 @@ class Search:
     rng: np.random.Generator = field(repr=False)
     groups: list[Group] = field(default_factory=list)
     shared: list[Group] = field(default_factory=list)
-    alone: dict[tuple[int, ...], list[float]] = field(default_factory=dict)
     lost: list[tuple[Int[np.ndarray, " n"], float]] = field(default_factory=list, repr=False)
     n_bisected: int = 0
     n_tried: int = 0
@@ -248,12 +247,11 @@ class Search:
             return self._group(heads, [], _PROVED)
         task = self.sides[0]
         *each, both = task.losses_of(self.grid, _parts_of(heads), _PROVED, same=True)
-        alone = [float(losses.mean()) for losses in each]
+        alone = tuple(float(losses.mean()) for losses in each)
         larger = int(np.argmax(alone))
         if both.mean() - alone[larger] < 2 * task.error_of(both - each[larger]):
             return self._group(heads[larger : larger + 1], [each[larger]], _PROVED)
-        self.alone[heads] = alone
-        return self._group(heads, [both], _PROVED)
+        return replace(self._group(heads, [both], _PROVED), alone=alone)
 
     def _bisect(self, side: Side, heads: Int[np.ndarray, " n"]) -> tuple[int, ...] | None:
         """The head or the pair of a mask that explains what is lost, or None.
@@ -305,10 +303,9 @@ class Search:
         """Measure a group on the sides that are not measured yet."""
         off = [np.array(heads)]
         losses = [*measured, *(side.losses_of(self.grid, off, n)[0] for side in self.sides[len(measured) :])]
-        figures: dict[str, float] = {}
-        for name, side, each in zip(("task", "controls"), self.sides, losses, strict=False):
-            figures |= {name: float(each.mean()), f"{name}_error": side.error_of(each)}
-        return Group(heads=heads, **figures)
+        figures = [(float(each.mean()), side.error_of(each)) for side, each in zip(self.sides, losses, strict=True)]
+        (task, error), (controls, controls_error) = (*figures, (0.0, 0.0))[:2]
+        return Group(task, error, controls, controls_error, heads=heads)
 
 
 def _parts_of(pair: tuple[int, ...]) -> list[Int[np.ndarray, " n"]]:
@@ -339,8 +336,7 @@ _MASKS, _A_PAIR = 32_000, 12
 _TIE = 1e-6
 
 
-@one_bar("group testing", outermost=True)
-@remembers_examples
+@ranking_method("group testing")
 def group_testing(
     experiment: ExperimentLike,
     *,
@@ -380,18 +376,15 @@ def group_testing(
         ValueError: A wrong argument, before anything is measured.
         BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
     """
-    seed = check_seed(seed)
-    check_is_experiment("experiment", experiment)
     grid = experiment.grid
-    check_experiments(experiment, controls)
-    check_share("target", target)
-    before, budget = Contrast.cost(experiment, controls), bound(experiment, controls=controls, budget=budget)
+    before = Contrast.cost(experiment, controls)
+    budget = bound(experiment, controls=controls, budget=budget, target=target)
     expect(budget)
     spending = Budget(budget)
     spending.pay(before)
     rng = np.random.default_rng(seed)
     task = TaskLoss.of(experiment)
-    known = Controls(controls, seed)
+    known = Controls.able(controls, seed)
     sides = [Side(each, grid.size / 8, spending, rng) for each in (task, known) if each.n_examples]
     allowed = np.flatnonzero(~experiment.off.ravel())
     search = Search(grid, allowed, sides, spending, target, rng)
@@ -405,9 +398,10 @@ def bound(
     *,
     controls: Sequence[ExperimentLike] = (),
     budget: int | None = None,
-    **_: object,
+    target: float = 0.5,
 ) -> int:
-    """The budget of ``group_testing``, that by default where None is given; one below the least raises an error."""
+    """The budget of ``group_testing``, that by default where None is given; a wrong argument raises ``ValueError``."""
+    check_share("target", target)
     before, size = Contrast.cost(experiment, controls), experiment.grid.size
     least = before + 2 * (WAVE * (STEPS[0] + ON_CONTROLS) + BISECTION)
     check_budget(budget, least, "two waves of masks and two bisections, after the intact run")
@@ -428,7 +422,7 @@ def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, 
     notes.append(f"{found}; it says nothing of the others (importance 0, but for what orders them)")
     notes += [
         f"{_named(search, group)} are redundant: together they take {group.task:.2f} of the task, alone "
-        f"{' and '.join(f'{alone:.2f}' for alone in search.alone[group.heads])}"
+        f"{' and '.join(f'{alone:.2f}' for alone in group.alone)}"
         for group in search.groups
         if len(group.heads) == 2
     ]
@@ -472,8 +466,8 @@ def _named(search: Search, group: Group) -> str:
 
 def _told(search: Search, group: Group) -> dict[str, Any]:
     """A group, JSON-ready."""
-    figures = {"task": group.task, "task_error": group.task_error}
+    figures = {"task": group.task, "task_error": group.task_error, "z": group.z}
     if len(search.sides) > 1:
         figures |= {"controls": group.controls, "controls_error": group.controls_error}
-    alone = {"alone": search.alone[group.heads]} if group.heads in search.alone else {}
-    return {"heads": [str(search.grid.unit(head)) for head in group.heads], **figures, "z": group.z, **alone}
+    alone = {"alone": [*group.alone]} if group.alone else {}
+    return {"heads": [str(search.grid.unit(head)) for head in group.heads], **figures, **alone}

@@ -24,7 +24,7 @@ from cs_heads.experiment.inputs import as_shown
 from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.lens import encode_example
 from cs_heads.lens.model import HookedModel, tokenizer_of
-from cs_heads.methods.controls import check_differentiable, remembers_examples
+from cs_heads.methods.controls import check_differentiable, ranking_method
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.settings import SettingsArguments
@@ -115,8 +115,7 @@ class Mediation:
         )
 
 
-@one_bar("mediation", outermost=True)
-@remembers_examples
+@ranking_method("mediation")
 def mediation(
     experiment: Experiment,
     *,
@@ -146,7 +145,6 @@ def mediation(
         ValueError: Fewer than two pairs, or a budget below two pairs.
         BaselineTooLowError: The intact model cannot do the task.
     """
-    check_seed(seed)
     check_differentiable(experiment)
     intact, each = experiment.n_examples, experiment.grid.size + 2
     most = bound(experiment, budget=budget, n_pairs=n_pairs)

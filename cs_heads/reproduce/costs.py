@@ -102,10 +102,10 @@ def methods(repro: Reproduction) -> Bill:
 
 def gates(repro: Reproduction) -> Bill:
     """The gates of every task."""
-    plan, bill = _plan(repro, repro.settings.n_seeds), Bill()
+    plan, bill = _plan(repro, n_seeds=repro.settings.n_seeds), Bill()
     for name in (*repro.finding.values(), *repro.controls):
         n = len(finding_side(repro.tasks[name]))
-        bill["gates", name] = name, plan.on(n).cost(n, phases=3, sides=1).spent
+        bill["gates", name] = name, plan.on(n).cost(n).spent
     return bill
 
 
@@ -126,12 +126,12 @@ def contrasts(repro: Reproduction, names: Iterable[str]) -> Bill:
     """Two fits to all of the word tasks but one, and six scores of that one."""
     names = [*names]
     n = sum(len(finding_side(repro.tasks[name])) for name in names)
-    each = 2 * _plan(repro, 1).on(n).cost(n, phases=2, sides=2).spent
+    each = 2 * _plan(repro, phases=2, sides=2).on(n).cost(n).spent
     return {("contrasts", name): (name, each + 6 * len(repro.unseen(name))) for name in names}
 
 
-def _plan(repro: Reproduction, n_seeds: int) -> Plan:
-    return Plan(n_seeds, repro.settings.steps, repro.settings.batch_size, strength=1.0)
+def _plan(repro: Reproduction, **more: int) -> Plan:
+    return Plan(steps=repro.settings.steps, batch_size=repro.settings.batch_size, **more)
 
 
 def _n_candidates(repro: Reproduction) -> int:

@@ -193,7 +193,7 @@ def test_choices_that_tie_stay_right_answers(model, records):
 
 def test_a_control_of_continuous_scores_counts_by_its_own_scale(model, records):
     control = Experiment(model, written(records, closeness))
-    known = Controls([control], seed=0)
+    known = Controls.able([control], seed=0)
     assert known.names == ["judged"]
     assert len(known.tasks[0].examples) == 100
     task = Experiment(model, written(records, closeness))

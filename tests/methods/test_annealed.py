@@ -64,7 +64,7 @@ def signed_costs(size, seed):
 # What it finds
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     shape=st.tuples(st.integers(1, 12), st.integers(1, 12)).filter(lambda s: s[0] * s[1] > 1), seed=st.integers(0, 9)
 )
@@ -171,17 +171,6 @@ def test_without_controls_heads_of_every_task_are_ranked_and_the_notes_say_so():
     assert all(str(head) in note for head in made.universal)
 
 
-def test_of_heads_alike_to_the_task_those_that_its_controls_need_too_are_shared():
-    """Two take a quarter of the task's score, and one of them as much of the control's."""
-    own, shared = Head(3, 3), Head(7, 7)
-    task = Planted(GRID, {own: 0.25, shared: 0.25}, noise=True)
-    control = Planted(GRID, {shared: 0.25}, noise=True)
-    found = annealed(task, controls=[control], budget=10_000)
-    assert found.shared == (shared,)
-    assert (found.order[0], found.order[-1]) == (own, shared)
-    assert set(annealed(task, budget=10_000).top(2)) == {own, shared}
-
-
 def test_of_a_shared_head_it_is_told_what_it_takes_from_both_sides_and_from_which_control_most():
     shared = Head(3, 3)
     task = Planted(GRID, {shared: 0.6, Head(5, 5): 0.3}, noise=True)
@@ -238,23 +227,13 @@ def test_controls_that_the_model_cannot_do_are_left_out_and_noted():
     assert set(found.shared) >= set(made.universal)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_probabilities_of_the_right_answer_find_planted_heads_too(seed):
-    made = world(seed=seed)
-    found = annealed(made.task, controls=[made.control], budget=8000, seed=seed, response="probability")
+def test_probabilities_of_the_right_answer_find_planted_heads_too():
+    made = world()
+    found = annealed(made.task, controls=[made.control], budget=8000, response="probability")
     assert len({*found.top(5)} & {*made.planted}) >= 3
     assert not set(found.top(5)) & set(made.universal)
     assert found.unit == "probability lost"
     assert found.provenance["design"]["response"] == "probability"
-
-
-def test_masks_may_take_all_examples():
-    made = world("no_universal", seed=4)
-    counted = Counting(made.task)
-    found = annealed(counted, budget=30_000, examples_per_mask=None, seed=4)
-    n_right = found.provenance["n_right"]
-    assert {len(examples) for _, examples in counted.rows[1:]} == {n_right}
-    assert len({*found.top(5)} & {*made.planted}) >= 4
 
 
 def test_examples_that_the_intact_model_fails_are_left_out():
@@ -322,7 +301,7 @@ def test_where_no_head_matters_nothing_is_ranked_or_selected():
 # What it costs
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(
     budget=st.integers(800, 6000),
     seed=st.integers(0, 1000),
@@ -349,8 +328,9 @@ def test_every_setting_is_in_the_provenance():
     assert {"controls", "controls_left_out"} <= set(known)
 
 
-@pytest.mark.parametrize(("grid", "for_masks"), [(HeadGrid(4, 8), 8000), (HeadGrid(30, 30), 9000)])
-@pytest.mark.parametrize("n_examples", [50, 3000])
+@pytest.mark.parametrize(
+    ("grid", "for_masks", "n_examples"), [(HeadGrid(4, 8), 8000, 3000), (HeadGrid(30, 30), 9000, 50)]
+)
 def test_by_default_ten_a_head_and_eight_thousand_at_least_go_to_masks_however_many_examples(
     grid, for_masks, n_examples
 ):
@@ -371,23 +351,6 @@ def test_where_every_mask_takes_all_examples_the_default_gives_intervals():
     found = annealed(made.task, examples_per_mask=None, n_bootstraps=0)
     assert np.isfinite(found.interval[..., 0]).sum() >= 15
     assert not any(note.startswith("no intervals") for note in found.notes)
-
-
-@pytest.mark.parametrize(("n_examples", "said"), [(400, False), (600, True)])
-def test_an_intact_run_that_takes_much_of_a_budget_is_noted(n_examples, said):
-    found = annealed(Planted(GRID, {Head(0, 0): 0.3}, n_examples=n_examples), budget=2000)
-    assert any(note.startswith("600 of the budget of 2,000 went before") for note in found.notes) is said
-    assert any("before the first mask" in note for note in found.notes) is said
-
-
-def test_the_same_seed_gives_the_same_ranking_bit_for_bit():
-    made = world(seed=3)
-    first, second, other = (annealed(made.task, controls=[made.control], budget=3000, seed=seed) for seed in (5, 5, 6))
-    for name in ("importance", "z", "interval", "frequency", "control_importance"):
-        assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
-    for name in ("shared", "chosen", "claims", "provenance", "order"):
-        assert getattr(first, name) == getattr(second, name)
-    assert first.z.tobytes() != other.z.tobytes()
 
 
 # What it says of its certainty
@@ -427,16 +390,16 @@ def test_few_rows_in_the_last_phase_give_no_intervals_and_no_claims(budget, per_
         assert any(note.startswith("no intervals and no claims: the last phase has ") for note in found.notes)
 
 
-def test_a_baseline_too_low_ends_the_search_after_the_intact_run():
-    task = Counting(Planted(GRID, {Head(0, 0): 0.1}, baseline=0.19))
-    with pytest.raises(BaselineTooLowError, match="answers 19 of 100 examples right, fewer than 20"):
-        annealed(task)
-    assert task.asked == 100
-
-
-def test_a_baseline_at_chance_ends_the_search_after_the_intact_run():
-    task = Counting(Planted(GRID, {Head(0, 0): 0.1}, baseline=0.52), chance=0.5)
-    with pytest.raises(BaselineTooLowError, match=r"scores 0\.520 on 100 examples, no better than chance \(0\.500\)"):
+@pytest.mark.parametrize(
+    ("baseline", "chance", "said"),
+    [
+        (0.19, 0.0, "answers 19 of 100 examples right, fewer than 20"),
+        (0.52, 0.5, r"scores 0\.520 on 100 examples, no better than chance \(0\.500\)"),
+    ],
+)
+def test_a_baseline_too_low_ends_the_search_after_the_intact_run(baseline, chance, said):
+    task = Counting(Planted(GRID, {Head(0, 0): 0.1}, baseline=baseline), chance=chance)
+    with pytest.raises(BaselineTooLowError, match=said):
         annealed(task)
     assert task.asked == 100
 
@@ -454,7 +417,6 @@ def test_a_baseline_at_chance_ends_the_search_after_the_intact_run():
         ({"n_bootstraps": -1}, "n_bootstraps must be an integer of 0 or more, got -1"),
         ({"prior": np.zeros((2, 2))}, r"prior must be finite, .* \(16, 16\), got shape \(2, 2\)"),
         ({"prior": HeadRanking("gradient", np.zeros((2, 2)), spent=0)}, r"\(16, 16\), got shape \(2, 2\)"),
-        ({"seed": -1}, "seed must be an integer of 0 or more, got -1"),
         ({"controls": [Planted(HeadGrid(2, 2), {})]}, "controls must have the grid of the experiment, .*16.*, got .*2"),
         ({"response": "nats"}, "response must be one of 'score', 'probability', 'margin', got 'nats'"),
         ({"response": "margin"}, r"response must be 'score' for .*, which has no other"),

@@ -33,7 +33,7 @@ class Named(PlantedExperiment):
 
 def controls(*experiments: Named) -> Controls:
     """Controls drawn with one seed."""
-    return Controls(experiments, seed=0)
+    return Controls.able(experiments, seed=0)
 
 
 def test_a_control_loses_all_of_its_score_above_chance_with_the_head_that_it_needs_off() -> None:

@@ -14,6 +14,7 @@ from tests.tiny import WORDS
 
 MASKS = {"n_masks": 24, "density": 0.17}
 FEW = {"method": "css", **MASKS}
+OTHER = Task.from_records([{"prompt": f"{word} is", "target": " one"} for word in WORDS], "other")
 # Less than the default of each method, where that takes long.
 OPTIONS = {
     "css": MASKS,
@@ -94,7 +95,7 @@ def test_every_method_ranks_alike_for_a_seed_with_a_bar_and_without_and_says_wha
 
     # The same ranking for the same seed.
     assert shown.importance.tobytes() == quiet.importance.tobytes()
-    assert shown.provenance == quiet.provenance
+    assert shown.to_dict() == quiet.to_dict()
 
     # Where it comes from, and what it cost.
     assert shown.method == method
@@ -112,16 +113,6 @@ def test_the_backward_passes_of_a_search_by_gradients_are_counted_and_told_apart
     backwards = rows_of_gradients["per_row"] * (rows_of_gradients["rows"] + rows_of_gradients["control_rows"])
     assert (ranking.spent, ranking.backwards) == (sum(rows) + backwards, backwards)
     assert ranking.spent == sum(rows) + backwards <= 900
-
-
-def test_a_method_that_takes_no_controls_says_so(model, answered, load_known):
-    others = Task.from_records(own_answers(load_known(), 40, seed=8), "others")
-    with (
-        rows_run(model) as rows,
-        pytest.raises(ValueError, match="method 'mediation' takes no controls; give them to confirm"),
-    ):
-        find_heads(model, answered.split()[0], k=2, method="mediation", controls=[others])
-    assert rows == []
 
 
 # Which controls there are
@@ -169,33 +160,6 @@ def test_of_the_controls_given_each_is_used_by_its_finding_side(model, answered,
     assert (ranking.search.controls, ranking.search.controls_from) == (("other 8", "other 9"), "given")
 
 
-def test_a_method_that_uses_the_model_gets_experiments_on_the_controls(model, answered, load_known):
-    control = Task.from_records(own_answers(load_known(), 40, seed=8), "others")
-    seen = []
-
-    def curious(experiment, budget=None, seed=0, *, controls=()):
-        seen.extend(controls)
-        return HeadRanking("curious", np.zeros((3, 4)), spent=0)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(METHODS, "curious", Method(curious, uses="model"))
-        find_heads(model, answered.split(40)[0], k=2, method="curious", controls=[control])
-    assert [one.task for one in seen] == [search_control(control, 0)]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"controls": "everyday"}, "controls must be a list of tasks, 'auto' or None, got 'everyday'"),
-        ({"control": None}, "method 'annealed' has no option control"),
-    ],
-)
-def test_controls_of_another_kind_are_refused_in_one_line(model, answered, wrong, message):
-    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        find_heads(model, answered.split()[0], k=2, **wrong)
-    assert rows == []
-
-
 @pytest.mark.parametrize("side", ["finding", "unseen"])
 def test_a_control_that_is_some_of_the_task_is_refused_before_the_model_runs(model, answered, side):
     finding, unseen = answered.split()
@@ -230,15 +194,9 @@ def test_a_default_control_that_is_the_task_under_another_name_is_left_out_with_
     assert "no controls, since they ask for the same as the task: everyday/copy" in proof.notes
 
 
-@pytest.mark.parametrize(
-    ("method", "said"),
-    [
-        ("one-shot", "no controls: heads of this task cannot be distinguished from task-general (universal) heads"),
-        ("annealed", "no controls: heads of this task cannot be distinguished from task-general (universal) heads"),
-        ("attribution", "no controls: heads of this task cannot be distinguished from task-general (universal) heads"),
-    ],
-)
-def test_a_ranking_says_where_heads_of_every_task_were_not_looked_for(model, answered, method, said):
+@pytest.mark.parametrize("method", ["one-shot", "annealed", "attribution"])
+def test_a_ranking_says_where_heads_of_every_task_were_not_looked_for(model, answered, method):
+    said = "no controls: heads of this task cannot be distinguished from task-general (universal) heads"
     settings = {"method": method, "budget": 1000, "progress": False}
     ranking = find_heads(model, answered.split()[0], k=2, controls=None, **settings)
     assert ranking.shared == ()
@@ -276,19 +234,6 @@ def test_a_baseline_at_chance_is_refused_before_a_mask_is_spent(model):
     assert sum(rows) == 100 * 2
 
 
-@pytest.mark.usefixtures("no_short_cuts")
-def test_a_model_with_too_few_right_is_refused_before_a_mask_is_spent(model, answered):
-    wrong = [{"prompt": e.prompt, "target": e.continuations[0] + " cat dog bird"} for e in answered.examples[:30]]
-    right = [{"prompt": e.prompt, "target": e.continuations[0]} for e in answered.examples[30:49]]
-    finding = Task.from_records(wrong + right).with_holdout(replace(answered, examples=answered.examples[60:]))
-    with (
-        rows_run(model) as rows,
-        pytest.raises(BaselineTooLowError, match="answers 19 of 49 examples right, fewer than 20"),
-    ):
-        find_heads(model, finding, k=2, **FEW)
-    assert sum(rows) == 49
-
-
 @pytest.mark.parametrize("ablation", ["mean", "resample"])
 def test_heads_are_found_and_confirmed_by_other_ablations(model, answered, ablation):
     found = find_heads(model, answered.split()[0], k=2, ablation=ablation, **FEW)
@@ -317,30 +262,20 @@ def test_a_budget_covers_what_an_ablation_runs_beforehand(model, answered, metho
         ({"method": "guess"}, "method must be one of annealed, css, csb.*, got 'guess'"),
         ({"k": 2, "method": "contrastive"}, "method 'contrastive' needs the option forget"),
         ({"k": 2, "method": "greedy", "one_shot": True}, "method 'greedy' has no option one_shot"),
-        ({"k": 2, "method": "chg", "steps": 3}, "steps must be an integer of 20 or more, got 3"),
         ({"k": 2, "method": "chg", "ablation": "mean"}, "ablation must be 'zero' for method 'chg'"),
-        (
-            {"k": 2, "ablation": "noise"},
-            "ablation must be one of zero, mean, .*, got 'noise'",
-        ),
         ({"k": 2, "method": "css", "budget": 65}, "budget must be 390 or more"),
         ({"k": 0}, r"k must be an integer in 1\.\.6, half of the 12 heads of the grid, .*; got 0"),
-        ({"k": 7}, r"k must be an integer in 1\.\.6, half of the 12 heads of the grid, .*; got 7"),
         ({"k": 2, "density": 0.05}, r"density 0\.05 ablates no head: a mask of this grid has 12 heads"),
-        ({"k": 2, "density": 0.2, "n_masks": 3}, "n_masks must be an integer of 5 or more"),
         (
             {"k": 2, "masks": 3},
             "method .css. has no option masks; it has n_masks, density, alpha; settings of every call: abl",
         ),
-        ({"k": 2, "design": "bernoulli"}, "method 'css' has no option design"),
-        (
-            {"k": 2, "method": "annealed", "n_masks": 3},
-            "method 'annealed' has no option n_masks; it has response, examples_per_mask",
-        ),
         ({"k": 2, "method": "annealed", "budget": 100}, r"budget must be 513 or more .*, got 100"),
+        ({"controls": "everyday"}, "controls must be a list of tasks, 'auto' or None, got 'everyday'"),
+        ({"method": "mediation", "controls": [OTHER]}, "method 'mediation' takes no controls; give them to confirm"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_the_model_runs(model, answered, wrong, message):
     with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        find_heads(model, answered.split()[0], **({"method": "css"} | wrong), controls=None)
+        find_heads(model, answered.split()[0], **{"method": "css", "controls": None} | wrong)
     assert rows == []

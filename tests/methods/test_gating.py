@@ -218,16 +218,6 @@ def test_bfloat16_weights_are_gated_in_float32(known_folder, backend, task):
 # Cost and budget
 
 
-@pytest.mark.usefixtures("no_short_cuts")
-def test_a_budget_shortens_all_phases_and_is_never_passed(model, task):
-    budget = 30 + 6 * BATCH * 23 + 35
-    with rows_run(model) as rows:
-        found = fit_gates(model, task, steps=60, batch_size=BATCH, budget=budget)
-    assert found.losses.shape[2] == 23
-    assert found.cost.spent == 2 * sum(rows) - 30 <= budget
-    assert found.notes[-1] == "the budget covers 23 of 60 steps in each phase: gates may not have settled"
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ from cs_heads.demo import planted_heads, universal_heads
 from cs_heads.lens import differentiate, encode_example, load_model
 from cs_heads.methods import gradient
 from cs_heads.methods.gradient import attribution_patching
-from cs_heads.methods.mediation import indirect_effects
 from cs_heads.tasks import Task, load_task
 from cs_heads.tasks.pairs import PromptPair
 from tests.known_heads import WORKING, own_answers, rows_run
@@ -205,21 +202,3 @@ def test_attribution_is_what_transformer_lens_reads_from_its_gradient_cache(load
             moved = runs[0].activations[name][0, -1] - runs[1].activations[name][0, -1]
             expected = (moved * runs[1].gradients[name][0, -1]).sum(dim=-1)
             assert effects[number, layer] == pytest.approx(expected.numpy(), abs=1e-4, rel=1e-3)
-
-
-def test_attribution_is_the_patch_of_a_head_to_first_order(load, backend):
-    """In a model that hardly writes, first order is all there is."""
-    model = load("llama", backend)
-    estimated, measured = attribution_patching(model, PAIRS), indirect_effects(model, PAIRS).effects
-    assert np.corrcoef(estimated.ravel(), measured.ravel())[0, 1] > 0.5
-    assert estimated.shape == measured.shape == (3, 3, 4)
-
-
-def test_attribution_patching_names_what_is_wrong_with_its_pairs(model):
-    pair = replace(PAIRS[0], instead=None)
-    with pytest.raises(ValueError, match="pairs must hold 1 or more, got 0"):
-        attribution_patching(model, [])
-    with pytest.raises(ValueError, match="pairs must all name what is said instead or none"):
-        attribution_patching(model, [pair, replace(pair, instead=" sees")])
-    with pytest.raises(ValueError, match="model must be a TransformerLens"):
-        attribution_patching(object(), [pair])

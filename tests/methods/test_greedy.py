@@ -1,5 +1,4 @@
 from importlib import import_module
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -57,16 +56,6 @@ def test_greedy_walks_the_path_of_brute_force(seed):
     assert greedy(table, k=4).top(len(path)) == path
 
 
-def test_on_a_sum_of_drops_greedy_finds_the_best_set_of_every_size():
-    """Enumerated: of all sets of three heads, the one that costs most."""
-    experiment = Planted(GRID, DROPS)
-    sets = list(combinations(GRID, 3))
-    scores = experiment(np.stack([GRID.mask(heads) for heads in sets])).mean(axis=1)
-    ranking = greedy(experiment, k=3)
-    assert set(ranking.top(3)) == set(sets[int(scores.argmin())])
-    assert ranking.top(3) == list(DROPS)
-
-
 def test_the_importance_of_a_chosen_head_is_what_the_search_gained_from_its_round_on():
     ranking = greedy(Planted(GRID, DROPS), k=3)
     found = [ranking.importance[head.layer, head.head] for head in DROPS]
@@ -122,14 +111,6 @@ def test_the_search_stops_where_no_head_lowers_the_score():
 # Cost, budget, seed
 
 
-@pytest.mark.parametrize(("k", "masks"), [(1, 13), (3, 13 + 11 + 10)])
-def test_the_cost_is_one_sweep_a_round(k, masks):
-    experiment = Planted(GRID, DROPS, n_examples=30)
-    ranking = greedy(experiment, k=k)
-    assert ranking.spent == experiment.spent == masks * 30
-    assert (ranking.spent, ranking.backwards) == (masks * 30, 0)
-
-
 def test_a_budget_below_one_example_a_mask_is_refused_with_the_least():
     experiment = Planted(GRID, DROPS)
     with pytest.raises(
@@ -159,7 +140,7 @@ def test_the_interval_of_one_shot_is_that_of_a_mean_of_paired_differences():
 def test_on_a_model_greedy_and_one_shot_equal_plain_enumeration(load_known, known_folder, backend):
     """Every single head, and every pair with the first chosen, by plain Hugging Face one example at a time."""
     model, hf = load_known(backend), AutoModelForCausalLM.from_pretrained(known_folder).eval()
-    task = Task.from_records(own_answers(load_known(), 24), "own answers")
+    task = Task.from_records(own_answers(load_known(), 10), "own answers")
     encoded = [encode_example(model.tokenizer, e.prompt, e.continuations) for e in task.examples]
 
     def score(*heads):

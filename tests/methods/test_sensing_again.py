@@ -29,16 +29,6 @@ def test_heads_that_are_off_are_off_under_every_mask():
     assert (without.name, without.chance) == ("task", 0.0)
 
 
-def test_few_right_answers_are_told_of_the_model_without_the_heads():
-    made = planted_world("main", HeadGrid(16, 16), seed=1)
-    off = sorted(made.planted[:3])
-    again = annealed(
-        Without(made.task, off), controls=[Without(made.control, off)], budget=4000, seed=0, n_bootstraps=0
-    )
-    model = f"the model without {', '.join(map(str, off))}"
-    assert any(note.startswith(f"{model} answers only") for note in again.notes)
-
-
 def test_the_backup_of_a_head_is_found_once_the_head_is_off():
     """Pairs of heads that are fully redundant: the partners of those off come first, in six worlds."""
     found = 0

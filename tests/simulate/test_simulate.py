@@ -6,7 +6,6 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-import cs_heads as cs
 from cs_heads import designs
 from cs_heads.experiment.protocol import ExperimentLike, responding
 from cs_heads.simulate import SCENARIOS, PlantedExperiment, Scenario, planted_world
@@ -53,16 +52,9 @@ def test_a_planted_experiment_responds_as_it_scores(name):
         made.task.respond(off, response="logit")
 
 
-def test_every_planted_head_costs_its_single_drop():
-    made = planted_world(CLEAN, GRID, n_unseen=20_000, seed=3)
-    intact, *alone = scores(made.unseen, [], *([head] for head in made.planted))
-    assert intact == pytest.approx(0.9, abs=0.01)
-    assert intact - np.array(alone) == pytest.approx(CLEAN.drops, abs=0.01)
-
-
-@pytest.mark.parametrize("name", ["main", "noisy"])
-def test_what_any_head_does_is_not_added_to_a_planted_head_however_small_the_grid(name):
-    made = planted_world(name, GRID, n_unseen=20_000, seed=4)
+@pytest.mark.parametrize("scenario", [CLEAN, "main", "noisy"], ids=["clean", "main", "noisy"])
+def test_every_planted_head_costs_its_single_drop_and_not_what_any_head_does_on_top(scenario):
+    made = planted_world(scenario, GRID, n_unseen=20_000, seed=4)
     intact, *alone = scores(made.unseen, [], *([head] for head in made.planted))
     assert intact == pytest.approx(made.scenario.baseline, abs=0.01)
     assert intact - np.array(alone) == pytest.approx(made.scenario.drops, abs=0.01)
@@ -101,14 +93,6 @@ def test_universal_heads_break_the_task_and_the_control_and_planted_ones_the_tas
         assert scores(made.control, [head]) < 0.1
     assert scores(made.control, [made.planted[0]]) > 0.8
     assert scores(made.task, [made.planted[0]]) < 0.75
-
-
-def test_two_heads_that_stand_in_for_each_other_cost_nothing_alone():
-    made = planted_world(replace(CLEAN, drops=(), hidden=(0.3,)), GRID, n_unseen=20_000, seed=0)
-    a, b = made.planted
-    intact, first, second, both = scores(made.unseen, [], [a], [b], [a, b])
-    assert first == second == intact
-    assert intact - both == pytest.approx(0.3, abs=0.01)
 
 
 def test_with_one_head_of_a_redundant_pair_off_its_partner_becomes_a_head_of_the_task():
@@ -164,12 +148,6 @@ def test_a_group_costs_what_its_scenario_says_where_guessing_helps_too():
     assert three == pytest.approx(0.25, abs=0.015)
 
 
-def test_heads_off_in_several_groups_one_each_do_nothing():
-    made = planted_world(replace(CLEAN, groups=5), GRID, seed=0)
-    intact, off = scores(made.task, [], [group[0] for group in made.groups])
-    assert off == intact
-
-
 @pytest.mark.parametrize("shape", [(30, 9), (12, 12), (32, 32), (40, 4)])
 @pytest.mark.parametrize("seed", range(3))
 def test_groups_are_three_neighbors_of_a_layer_that_have_no_other_part(shape, seed):
@@ -188,14 +166,6 @@ def test_groups_change_nothing_else_of_a_world():
     assert without.groups == ()
     assert np.array_equal(made.task.margins, without.task.margins)
     assert made.task.damage.sum() == pytest.approx(without.task.damage.sum(), rel=0.05)
-
-
-def test_random_masks_have_two_of_a_group_off_as_often_as_is_said():
-    made = planted_world("universal_groups", GRID, seed=0)
-    for density, once_in in ((0.03, 380), (0.12, 25)):
-        off = designs.bernoulli(GRID, 40_000, density, seed=1)
-        often = np.mean([off[:, GRID.mask(group)].sum(axis=1) >= 2 for group in made.groups])
-        assert often == pytest.approx(1 / once_in, rel=0.15)
 
 
 # Several controls
@@ -299,11 +269,6 @@ def test_every_scenario_is_an_experiment_with_the_score_it_says(name):
     assert len(made.groups) == made.scenario.groups
 
 
-def test_a_grid_of_128_000_heads_answers():
-    made = planted_world("main", HeadGrid(1000, 128), n_examples=20, seed=0)
-    assert scores(made.task, [], made.planted).tolist() == sorted(scores(made.task, [], made.planted), reverse=True)
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -316,8 +281,6 @@ def test_a_grid_of_128_000_heads_answers():
             "grid must hold 3 groups of 3 neighbors in one layer .* got 100 × 2 heads, which hold 0",
         ),
         ({"n_controls": 0}, "n_controls must be an integer of 1 or more, got 0"),
-        ({"n_examples": 0}, "n_examples must be an integer of 1 or more, got 0"),
-        ({"n_unseen": 0}, "n_unseen must be an integer of 1 or more, got 0"),
         ({"seed": -1}, "seed must be an integer of 0 or more, got -1"),
     ],
 )
@@ -348,13 +311,6 @@ def test_examples_outside_the_world_are_refused(examples):
     with pytest.raises(ValueError, match="examples must be"):
         task(np.zeros((1, 32, 32), dtype=bool), np.array(examples))
     assert task.spent == 0
-
-
-def test_what_a_world_of_ones_own_needs_is_exported():
-    made = cs.simulate.planted_world(cs.simulate.Scenario(drops=(0.3,), pairs=()), cs.HeadGrid(8, 8))
-    assert isinstance(made, cs.simulate.World)
-    assert isinstance(made.task, cs.simulate.PlantedExperiment)
-    assert "main" in cs.simulate.SCENARIOS
 
 
 def test_damage_of_another_shape_is_refused():

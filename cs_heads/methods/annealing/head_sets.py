@@ -69,7 +69,7 @@ def best_sets(searches: Sequence[TaskSearch], k: int) -> list[Int[np.ndarray, " 
         for place, search in enumerate(searches):
             n = (search.sensor.budget.left - kept[place]) // search.sensor.cost_of_set // (_N_ROUNDS - round_)
             if n > 0 and len(sets[place].candidates) > k:
-                planned[place] = sets[place].plan(n, search.rng)
+                planned[place] = sets[place].plan(n)
         for place, rows in zip(planned, measure([*planned.values()]), strict=True):
             sets[place].add(rows)
     return [each.best() if len(each.rows) else None for each in sets]
@@ -97,8 +97,9 @@ class HeadSets:
         )
         self.shares, self.losses = (Posterior(mean, np.diag((_FIRST * error) ** 2)) for mean, error in self._priors)
 
-    def plan(self, n: int, rng: np.random.Generator) -> Planned:
+    def plan(self, n: int) -> Planned:
         """``n`` sets, each the best under a draw from the posterior (Thompson sampling)."""
+        rng = self.sensor.rng
         drawn = zip(self.shares.draw(n, rng), self.losses.draw(n, rng), strict=True)
         off = sparse_rows([np.sort(self.candidates[self._best_by(*each)]) for each in drawn], self.sensor.grid.size)
         return self.sensor.plan(off, np.zeros(n, dtype=int), in_sets=True)

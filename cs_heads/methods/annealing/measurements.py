@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
-from itertools import zip_longest
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import reduce
+from operator import add
 from typing import TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ Flat: TypeAlias = Float[np.ndarray, " flat"]
 """A number for each head, by its flat index."""
 PerRow: TypeAlias = Float[np.ndarray, " row"]
 """A number for each row."""
+Masks: TypeAlias = Bool[np.ndarray, "row layer head"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +33,8 @@ class Rows:
     """Measured rows: the heads off in each (sparse, 1 = off), its examples, their scores, its group.
 
     ``drawn`` are the examples of the controls and ``losses`` what they lost; without controls a row has none. Rows of
-    one group share an intercept; ``last`` marks those of the last phase.
+    one group share an intercept; ``last`` marks those of the last phase. Before rows are measured their scores and
+    losses are 0.
     """
 
     off: sparse.csr_array
@@ -52,7 +55,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.group)
 
-    def __getitem__(self, chosen: np.ndarray) -> Rows:
+    def __getitem__(self, chosen: np.ndarray | slice) -> Rows:
         return Rows(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
     def __add__(self, other: Rows) -> Rows:
@@ -90,14 +93,6 @@ def sparse_rows(heads_off: list[np.ndarray], n_heads: int) -> sparse.csr_array:
     ends = np.cumsum([0, *map(len, heads_off)])
     indices = np.concatenate(heads_off) if heads_off else np.zeros(0, dtype=int)
     return sparse.csr_array((np.ones(len(indices)), indices, ends), shape=(len(heads_off), n_heads))
-
-
-def in_chunks(off: sparse.csr_array, n_beside: int = 1) -> Iterator[tuple[slice, Bool[np.ndarray, "row flat"]]]:
-    """The rows as bool masks, some at a time: a big grid's masks, and those beside, do not fit into memory at once."""
-    step = max(1, _MAX_ENTRIES // (off.shape[1] * n_beside))
-    for start in range(0, off.shape[0], step):
-        rows = slice(start, start + step)
-        yield rows, off[rows].astype(bool).toarray()
 
 
 @dataclass
@@ -151,49 +146,36 @@ class Sensor:
         examples = self.task.examples[places]
         drawn = self.controls.draw(n_rows, self.of_controls_in_sets if in_sets else self.of_controls)
         self.budget.pay(examples.size + drawn.size)
-        return Planned(self, off, examples, drawn, group, np.full(n_rows, last))
+        scores, losses = np.zeros(examples.shape), np.zeros(drawn.shape)
+        return self, Rows(off, examples, scores, drawn, losses, group, np.full(n_rows, last))
+
+    def asked(self, masks: Masks, rows: Rows) -> list[Asked]:
+        """What rows are made of, for ``measure_together``."""
+        return [Asked(self.task.experiment, masks, rows.examples), *self.controls.asked(masks, rows.drawn)]
+
+    def measured(self, masks: Masks, rows: Rows) -> Rows:
+        """Rows with their scores and losses."""
+        respond = responding(self.task.experiment, self.task.response)
+        return replace(rows, scores=respond(masks, rows.examples), losses=self.controls(masks, rows.drawn))
 
 
-@dataclass(frozen=True, eq=False)
-class Planned:
-    """Rows that are drawn and paid for: ``Rows`` without what is measured of them, and the sensor they are for."""
-
-    sensor: Sensor
-    off: sparse.csr_array
-    examples: Int[np.ndarray, "row k"]
-    drawn: Int[np.ndarray, "row c"]
-    group: Int[np.ndarray, " row"]
-    last: Bool[np.ndarray, " row"]
+Planned: TypeAlias = tuple[Sensor, Rows]
+"""Rows that are drawn and paid for, and the sensor that measures them."""
 
 
 def measure(planned: Sequence[Planned]) -> list[Rows]:
     """Measure the rows of one search or several, in forwards that they share."""
-    scores: list[list[Float[np.ndarray, "row k"]]] = [[] for _ in planned]
-    losses: list[list[Float[np.ndarray, "row c"]]] = [[] for _ in planned]
-    for parts in zip_longest(*(in_chunks(each.off, len(planned)) for each in planned)):
-        run: list[tuple[int, Bool[np.ndarray, "row layer head"], Planned, slice]] = []
-        for place, (each, part) in enumerate(zip(planned, parts, strict=True)):
-            if part is not None:
-                run.append((place, part[1].reshape(-1, *each.sensor.grid.shape), each, part[0]))
-        asked = []
-        for _, masks, each, rows in run:
-            task = each.sensor.task
-            asked += [Asked(task.experiment, masks, each.examples[rows])]
-            asked += each.sensor.controls.asked(masks, each.drawn[rows])
-        measure_together(asked)
-        for place, masks, each, rows in run:
-            task = each.sensor.task
-            scores[place].append(responding(task.experiment, task.response)(masks, each.examples[rows]))
-            losses[place].append(each.sensor.controls(masks, each.drawn[rows]))
-    return [
-        Rows(
-            each.off,
-            each.examples,
-            np.concatenate([np.zeros((0, each.examples.shape[1])), *known]),
-            each.drawn,
-            np.concatenate([np.zeros((0, each.drawn.shape[1])), *lost]),
-            each.group,
-            each.last,
-        )
-        for each, known, lost in zip(planned, scores, losses, strict=True)
-    ]
+    measured: list[list[Rows]] = [[] for _ in planned]
+    # The masks of a big grid, of all that is measured beside each other, do not fit into memory at once.
+    at_once = max(1, _MAX_ENTRIES // max(sum(sensor.grid.size for sensor, _ in planned), 1))
+    for start in range(0, max((len(rows) for _, rows in planned), default=0), at_once):
+        parts = [(place, sensor, rows[start : start + at_once]) for place, (sensor, rows) in enumerate(planned)]
+        run = [
+            (place, sensor, rows.off.astype(bool).toarray().reshape(-1, *sensor.grid.shape), rows)
+            for place, sensor, rows in parts
+            if len(rows)
+        ]
+        measure_together([asked for _, sensor, masks, rows in run for asked in sensor.asked(masks, rows)])
+        for place, sensor, masks, rows in run:
+            measured[place].append(sensor.measured(masks, rows))
+    return [reduce(add, parts, rows[:0]) for parts, (_, rows) in zip(measured, planned, strict=True)]

@@ -25,6 +25,8 @@ N_FINALISTS, N_DECOYS = 20, 6
 
 _MAX_STEP = 1.7
 _LEVELS = (0.6, 1.0, 1.4)
+# How far rows of a group may differ in heads off and in the pool: the larger by the smaller.
+_LIKE = 1.15, 1.65
 
 
 @dataclass
@@ -72,14 +74,12 @@ class DensityControl:
 class Groups:
     """Numbers the groups of rows that share an intercept, by heads off and size of the pool."""
 
-    max_off: float = 1.15
-    max_pool: float = 1.65
     _seen: list[tuple[int, int] | None] = field(default_factory=list)
 
     def of(self, n_off: int, pool: int) -> int:
         """The first group that is similar in both, or a new one."""
         for number, seen in enumerate(self._seen):
-            if seen and _ratio(seen[0], n_off) <= self.max_off and _ratio(seen[1], pool) <= self.max_pool:
+            if seen and _ratio(seen[0], n_off) <= _LIKE[0] and _ratio(seen[1], pool) <= _LIKE[1]:
                 return number
         return self.new((n_off, pool))
 

@@ -41,15 +41,14 @@ Chosen = list[Int[np.ndarray, " k"] | None]
 
 @dataclass
 class SearchLoop:
-    """Measures rows for all searches within one budget."""
+    """Measures rows for all searches within the one budget that they have."""
 
     searches: Sequence[TaskSearch]
-    budget: Budget
     n_batches: int
-    rng: np.random.Generator
 
     def __post_init__(self) -> None:
         first = self.searches[0]
+        self.budget, self.rng = first.sensor.budget, first.sensor.rng
         self.size, self.screened = first.sensor.grid.size, first.gradients is not None
         self.density = DensityControl.of(self.size)
         self._n_masks = 0

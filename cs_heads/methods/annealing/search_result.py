@@ -55,7 +55,6 @@ def ranking_of(
             "n_right": task.n_right,
             "n_used": task.n_examples,
             "n_rows": len(search.rows),
-            "heads_off": search.heads_off,
         },
         unit=_UNITS[task.response],
         chosen=() if chosen is None else tuple(grid.unit(int(index)) for index in chosen),
@@ -123,19 +122,17 @@ def ranking_fields(search: TaskSearch, known: Effects, k: int, n_bootstraps: int
     if sensor.task.response != "margin":
         # No more can be lost than there is.
         effect, interval = np.minimum(effect, sensor.task.level), np.minimum(interval, sensor.task.level)
-    claims: list[int] = []
+    claims, shared = np.zeros(0, dtype=int), [*search.shared]
     if known.task.last is not None:
-        finalists, decoys = (
-            np.array([head for head in heads if head not in search.shared and head in known.task.last.heads], dtype=int)
-            for heads in (search.finalists, search.decoys)
-        )
+        measured = np.setdiff1d(known.task.last.heads, shared)
+        finalists, decoys = (heads[np.isin(heads, measured)] for heads in (search.finalists, search.decoys))
         # Nats have no points: two hundredths of what the intact model has above guessing.
         beyond = _BEYOND * sensor.task.above_guess if sensor.task.response == "margin" else _BEYOND / share
-        claims = [int(head) for head in finalists[known.task.claims(finalists, decoys, beyond)]]
+        claims = finalists[known.task.claims(finalists, decoys, beyond)]
         # What the controls lose half as much is claimed for no task of them.
-        claims = [head for head in claims if taken[head] <= SHARED * effect[head] / sensor.task.above_guess]
+        claims = claims[taken[claims] <= SHARED * effect[claims] / sensor.task.above_guess]
     # Of a head that was never off nothing is known, and shared ones were left out of the rows.
-    tried = np.array([h for h in np.flatnonzero(np.isfinite(known.task.error)) if h not in search.shared], dtype=int)
+    tried = np.setdiff1d(np.flatnonzero(np.isfinite(known.task.error)), shared)
     interfering = tried[known.task.interfering(tried, len(search.rows) - 1)]
     frequency, gradients = None, search.gradients
     if n_bootstraps and len(search.rows):
@@ -156,9 +153,9 @@ def ranking_fields(search: TaskSearch, known: Effects, k: int, n_bootstraps: int
         "interval": (share * interval).reshape(*grid.shape, 2),
         "frequency": frequency,
         "z": z.reshape(grid.shape),
-        "claims": tuple(grid.unit(index) for index in claims),
+        "claims": tuple(grid.unit(int(index)) for index in claims),
         "interfering": tuple(grid.unit(int(index)) for index in interfering[np.argsort(effect[interfering])]),
-        "shared": tuple(grid.unit(index) for index in sorted(search.shared)),
+        "shared": tuple(grid.unit(index) for index in sorted(shared)),
         "control_importance": taken.reshape(grid.shape) if sensor.controls.tasks else None,
     }
 

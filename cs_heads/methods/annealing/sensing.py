@@ -8,7 +8,7 @@ those of compressed sensing (Bair et al., arXiv 2603.03335).
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ from cs_heads.methods.controls import (
     TaskLoss,
     check_experiments,
     controls_notes,
-    remembers_examples,
+    ranking_method,
 )
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
@@ -57,8 +57,7 @@ _LEAST, _MOST = 8000, 60_000
 _PRIOR_WEIGHT = 0.5
 
 
-@one_bar("annealed", outermost=True)
-@remembers_examples
+@ranking_method("annealed")
 def annealed(
     experiment: ExperimentLike,
     *,
@@ -135,48 +134,30 @@ def annealed(
         ValueError: A wrong argument, before anything is measured.
         BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
     """
-    seed = check_seed(seed)
     grid, size = experiment.grid, experiment.grid.size
     k, fitted = fitting_k(k, grid)
-    check_experiments(experiment, controls)
-    _check([experiment, *controls], response, examples_per_mask, n_batches, n_bootstraps)
-    per_row = min(examples_per_mask or experiment.n_examples, experiment.n_examples)
-    before = Contrast.cost(experiment, controls)
-    budget, screening = _allotted(
-        experiment, controls, budget, k=k, per_row=per_row, n_batches=n_batches, screen=screen
-    )
+    options = Options(response, examples_per_mask, n_batches, n_bootstraps, screen)
+    budget, screening = _allotted(experiment, controls, budget, k, options)
     expect(budget)
-    check_ranked("prior", prior, experiment)
-    added = _standardized(prior, grid.shape)
+    added = _standardized(prior, experiment)
+    before = Contrast.cost(experiment, controls)
     rng, spending = np.random.default_rng(seed), Budget(budget)
     spending.pay(before)
     task = TaskLoss.of(experiment, response, every=chance_of(experiment) >= _EVEN)
-    known, per_row = Controls(controls, seed, response), min(per_row, task.n_examples)
+    known, per_row = Controls.able(controls, seed, response), options.of_row(task.n_examples)
     of_controls = min(_controls_of_row(len(known.tasks), per_row), known.n_examples)
     sensor = Sensor(task, known, per_row, of_controls, of_controls, spending, rng)
-    search = TaskSearch(sensor, _finalists(k, size), rng, added)
+    search = TaskSearch(sensor, _finalists(k, size), added)
     if screening:
         search.screen(screening)
-    (chosen,) = SearchLoop([search], spending, n_batches, rng).run(k)
-    backwards = screening.cost(len(known.tasks)) // 2 if screening else 0
+    (chosen,) = SearchLoop([search], n_batches).run(k)
     ranking = ranking_of(search, chosen, k=k, n_bootstraps=n_bootstraps, before=before)
-    design = {
-        "budget": budget,
-        "k": k,
-        "seed": seed,
-        "response": response,
-        "examples_per_mask": examples_per_mask,
-        "n_batches": n_batches,
-        "n_bootstraps": n_bootstraps,
-        "prior": prior is not None,
-        "screen": None if screening is None else vars(screening),
-    }
     return replace(
         ranking,
-        backwards=backwards,
+        backwards=screening.cost(len(known.tasks)) // 2 if screening else 0,
         provenance={
             **ranking.provenance,
-            "design": design,
+            "design": {**options.design(budget, k, seed, screening), "prior": prior is not None},
             "controls": known.names,
             "control_tasks": [provenance_of(control).get("task") for control in controls],
             "controls_left_out": known.left_out,
@@ -191,38 +172,54 @@ def bound(
     k: int | None = None,
     controls: Sequence[ExperimentLike] = (),
     budget: int | None = None,
-    response: str = "score",
-    examples_per_mask: int | None = 8,
-    n_batches: int = 14,
-    n_bootstraps: int = 40,
-    screen: str = "auto",
-    **_: object,
+    prior: HeadRanking | Float[np.ndarray, "layer head"] | None = None,
+    **options: Any,
 ) -> int:
-    """The budget of ``annealed``, that by default where None is given; one below the least raises ``ValueError``."""
-    _check([experiment, *controls], response, examples_per_mask, n_batches, n_bootstraps)
-    per_row = min(examples_per_mask or experiment.n_examples, experiment.n_examples)
-    k = fitting_k(k, experiment.grid)[0]
-    return _allotted(experiment, controls, budget, k=k, per_row=per_row, n_batches=n_batches, screen=screen)[0]
+    """The budget of ``annealed``, that by default where None is given; a wrong argument raises ``ValueError``."""
+    _standardized(prior, experiment)
+    return _allotted(experiment, controls, budget, fitting_k(k, experiment.grid)[0], Options(**options))[0]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a search measures, as ``annealed`` describes it."""
+
+    response: str = "score"
+    examples_per_mask: int | None = 8
+    n_batches: int = 14
+    n_bootstraps: int = 40
+    screen: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_integer("n_batches", self.n_batches, MIN_BATCHES)
+        check_integer("n_bootstraps", self.n_bootstraps, 0)
+        if self.examples_per_mask is not None:
+            check_integer("examples_per_mask", self.examples_per_mask, 1)
+
+    def of_row(self, n_examples: int) -> int:
+        """Examples of a row of a task of so many."""
+        return min(self.examples_per_mask or n_examples, n_examples)
+
+    def design(self, budget: int, k: int, seed: int, screening: Screening | None) -> dict[str, Any]:
+        """These and more arguments of a search, JSON-ready, with the gradients that screen where any do."""
+        more = {"budget": budget, "k": k, "seed": seed}
+        return {**more, **asdict(self), "screen": None if screening is None else asdict(screening)}
 
 
 def _allotted(
-    experiment: ExperimentLike,
-    controls: Sequence[ExperimentLike],
-    budget: int | None,
-    *,
-    k: int,
-    per_row: int,
-    n_batches: int,
-    screen: str,
+    experiment: ExperimentLike, controls: Sequence[ExperimentLike], budget: int | None, k: int, options: Options
 ) -> tuple[int, Screening | None]:
     """The budget, that by default where None is given, and the screening by gradients that it has room for."""
+    for each in (experiment, *controls):
+        responding(each, options.response)
+    per_row, n_batches = options.of_row(experiment.n_examples), options.n_batches
     before, cost = Contrast.cost(experiment, controls), per_row + _controls_of_row(len(controls), per_row)
     least, default = before + n_batches * MIN_ROWS * cost, default_budget(experiment.grid.size)
     check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact run")
     in_last = max(N_FINALISTS, k) + N_DECOYS
     usual = max(default, per_row * max(n_batches * MIN_ROWS, rows_for_intervals(n_batches, in_last)))
     left = None if budget is None else int(budget) - before
-    screening = screening_of(screen, [experiment, *controls], left, per_row, usual=usual)
+    screening = screening_of(options.screen, [experiment, *controls], left, per_row, usual=usual)
     if screening is not None:
         usual = screening.cost(len(controls)) + max(default // SAVED, 2 * ROWS_A_HEAD * in_last * cost)
     return max(least, before + usual) if budget is None else int(budget), screening
@@ -308,7 +305,9 @@ def annealed_jointly(
     check_experiments(experiments[0], experiments[1:])
     grid, size = experiments[0].grid, experiments[0].grid.size
     k, fitted = fitting_k(k, grid)
-    _check(experiments, response, examples_per_mask, n_batches, n_bootstraps)
+    options = Options(response, examples_per_mask, n_batches, n_bootstraps, screen)
+    for experiment in experiments:
+        responding(experiment, response)
     sizes = [experiment.n_examples for experiment in experiments]
     before = sum(sizes) + preparation_of(*experiments)
     least = check_joint_budget(budget, sizes, before, examples_per_mask, n_batches)
@@ -325,29 +324,19 @@ def annealed_jointly(
     searches = {}
     for place, task in tasks.items():
         beside = [tasks[other] for other in _others(place, tasks, apart)]
-        controls = Controls.among(beside, np.random.default_rng([seed, 1, place]))
-        n = min(examples_per_mask, task.n_examples)
+        controls = Controls(beside, np.random.default_rng([seed, 1, place]))
+        n = options.of_row(task.n_examples)
         of_controls = _controls_of_row(len(beside), n if screening is None else _CONTROLS_OF_SETS * n)
         sensor = Sensor(task, controls, n, 0, min(of_controls, controls.n_examples), spending, rng)
-        searches[place] = TaskSearch(sensor, _finalists(k, size), rng, np.zeros(size), weight)
+        searches[place] = TaskSearch(sensor, _finalists(k, size), np.zeros(size), weight)
     for place, search in searches.items():
         search.others = [searches[other] for other in _others(place, searches, apart)]
         if screening:
             search.screen(screening)
-    loop = SearchLoop(list(searches.values()), spending, n_batches, rng)
+    loop = SearchLoop(list(searches.values()), n_batches)
     chosen = loop.run(k)
     backwards = len(searches) * screening.cost(0) // 2 if screening else 0
-    design: dict[str, Any] = {
-        "budget": budget,
-        "k": k,
-        "seed": seed,
-        "control_weight": weight,
-        "response": response,
-        "examples_per_mask": examples_per_mask,
-        "n_batches": n_batches,
-        "n_bootstraps": n_bootstraps,
-        "screen": None if screening is None else vars(screening),
-    }
+    design = {**options.design(budget, k, seed, screening), "control_weight": weight}
     rankings: list[HeadRanking | None] = [None] * len(experiments)
     for (place, search), best in zip(searches.items(), chosen, strict=True):
         ranking = ranking_of(search, best, k=k, n_bootstraps=n_bootstraps, before=before)
@@ -385,21 +374,6 @@ def check_joint_budget(
     return least
 
 
-def _check(
-    experiments: Sequence[ExperimentLike],
-    response: str,
-    examples_per_mask: int | None,
-    n_batches: int,
-    n_bootstraps: int,
-) -> None:
-    for experiment in experiments:
-        responding(experiment, response)
-    check_integer("n_batches", n_batches, MIN_BATCHES)
-    check_integer("n_bootstraps", n_bootstraps, 0)
-    if examples_per_mask is not None:
-        check_integer("examples_per_mask", examples_per_mask, 1)
-
-
 def _finalists(k: int, size: int) -> int:
     """Heads of the last phase; a small grid keeps half of its heads to hold them against."""
     return min(max(N_FINALISTS, k), max(k, size // 2))
@@ -410,10 +384,12 @@ def _controls_of_row(n: int, per_row: int) -> int:
     return min(_OF_EACH_CONTROL * n, per_row)
 
 
-def _standardized(prior: HeadRanking | Float[np.ndarray, "..."] | None, shape: tuple[int, int]) -> Flat:
+def _standardized(prior: HeadRanking | Float[np.ndarray, "..."] | None, experiment: ExperimentLike) -> Flat:
     """What a prior adds to z; nothing where there is none, or where it says the same of all heads."""
+    shape = experiment.grid.shape
     if prior is None:
-        return np.zeros(shape[0] * shape[1])
+        return np.zeros(experiment.grid.size)
+    check_ranked("prior", prior, experiment)
     prior = np.asarray(prior.importance if isinstance(prior, HeadRanking) else prior, dtype=float)
     if prior.shape != shape or not np.isfinite(prior).all():
         raise ValueError(f"prior must be finite, one number a head [layer, head] = {shape}, got shape {prior.shape}")

@@ -61,7 +61,6 @@ class TaskSearch:
 
     sensor: Sensor
     n_finalists: int
-    rng: np.random.Generator
     prior: Flat
     weight: float = 1.0
     others: Sequence[TaskSearch] = field(default=(), repr=False)
@@ -75,11 +74,11 @@ class TaskSearch:
         self.finalists = self.decoys = none
         self.shared: dict[int, BothEffects] = {}
         self.universal: set[int] = set()
-        self.heads_off: list[float] = []
         self.gradients: Gradients | None = None
         self._controls_before = Fit.none(size)
         self.off = np.flatnonzero(self.sensor.task.experiment.off)
         self.passed = 0.0
+        self.rng = self.sensor.rng
         self._draws = BalancedDraws(np.arange(size), self.rng)
 
     @property
@@ -158,7 +157,6 @@ class TaskSearch:
     def draw(self, n_rows: int, *, mixed: bool) -> tuple[list[Int[np.ndarray, " head"]], list[int]]:
         """Heads of the pool for so many rows, and how many in each; ``mixed`` takes these in random order."""
         numbers = self.density.numbers(len(self.pool), levels=len(self.finalists) > 0)
-        self.heads_off.append(round(self.density.n_off, 1))
         counts = [numbers[row % len(numbers)] for row in range(n_rows)]
         if mixed:
             counts = self.rng.permutation(counts).tolist()

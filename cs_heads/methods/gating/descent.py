@@ -37,12 +37,14 @@ Objective = Callable[[Gates, Int[np.ndarray, "fit row"]], tuple[Float[Tensor, " 
 
 @dataclass(frozen=True)
 class Plan:
-    """The size of a fit: seeds, steps, batch size and penalty."""
+    """The size of a fit: seeds, steps of each phase, examples of a step, penalty, phases, and tasks run in a step."""
 
-    n_seeds: int
-    steps: int
-    batch_size: int
-    strength: float
+    n_seeds: int = 1
+    steps: int = 500
+    batch_size: int = 64
+    strength: float = 0.1
+    phases: int = 3
+    sides: int = 1
 
     def __post_init__(self) -> None:
         for name, least in (("n_seeds", 1), ("steps", MIN_STEPS), ("batch_size", 1)):
@@ -50,37 +52,36 @@ class Plan:
         if self.strength <= 0:
             raise ValueError(f"strength must be positive, got {self.strength}")
 
-    def within(
-        self, budget: int | None, n_examples: int, phases: int, sides: int, others: Sequence[int] = ()
-    ) -> tuple[Plan, tuple[str, ...]]:
-        """The plan on this many examples with its steps cut to the budget, and a note where they were.
+    def within(self, budget: int | None, sizes: Sequence[int]) -> tuple[Plan, tuple[str, ...], int]:
+        """The plan with its steps cut to the budget of fits to tasks of so many examples each.
 
-        ``others`` are the examples of each further task that is fitted alike, within the same budget.
+        Returns:
+            The plan, a note where it was cut, and what all fits cost.
         """
-        plan = self.on(n_examples)
         # A forward and a backward pass of every row; the intact runs come first.
-        intact = n_examples + sum(others)
-        rows = plan.batch_size + sum(self.on(n).batch_size for n in others)
-        a_step = 2 * phases * sides * plan.n_seeds * rows
-        fits = f" of {1 + len(others)} fits" if others else ""
+        intact = sum(sizes)
+        a_step = 2 * self.phases * self.sides * self.n_seeds * sum(self.on(n).batch_size for n in sizes)
+        fits = f" of {len(sizes)} fits" if len(sizes) > 1 else ""
         check_budget(
             budget,
             intact + MIN_STEPS * a_step,
-            f"the intact model: {intact}; {MIN_STEPS} steps in each of {phases} phases{fits}: {MIN_STEPS * a_step:,}",
+            f"the intact model: {intact}; {MIN_STEPS} steps in each of {self.phases} phases{fits}: "
+            f"{MIN_STEPS * a_step:,}",
         )
-        if budget is None or intact + plan.steps * a_step <= budget:
-            return plan, ()
+        most = intact + self.steps * a_step
+        if budget is None or most <= budget:
+            return self, (), most
         steps = (budget - intact) // a_step
-        note = f"the budget covers {steps} of {plan.steps} steps in each phase: gates may not have settled"
-        return replace(plan, steps=steps), (note,)
+        note = f"the budget covers {steps} of {self.steps} steps in each phase: gates may not have settled"
+        return replace(self, steps=steps), (note,), intact + steps * a_step
 
     def on(self, n_examples: int) -> Plan:
         """The plan with batches no larger than the task."""
         return replace(self, batch_size=min(self.batch_size, n_examples))
 
-    def cost(self, n_examples: int, phases: int, sides: int) -> Cost:
+    def cost(self, n_examples: int) -> Cost:
         """What the whole fit costs, the intact run of ``n_examples`` included."""
-        rows = phases * sides * self.n_seeds * self.steps * self.batch_size
+        rows = self.phases * self.sides * self.n_seeds * self.steps * self.batch_size
         return Cost(forwards=n_examples + rows, backwards=rows)
 
     def provenance(self, experiment: Experiment, seed: int) -> dict[str, Any]:
@@ -111,17 +112,9 @@ class Descent:
     """
 
     def __init__(
-        self,
-        experiment: Experiment,
-        objective: Objective,
-        plan: Plan,
-        seed: int,
-        *,
-        sides: int,
-        kept: KeptWork | None,
+        self, experiment: Experiment, objective: Objective, plan: Plan, seed: int, kept: KeptWork | None
     ) -> None:
         self.experiment, self.objective, self.plan = experiment, objective, plan
-        self._sides = sides
         self.seeds = [np.random.default_rng(seed + number) for number in range(plan.n_seeds)]
         self.at = np.unique(np.linspace(0, plan.steps, _POINTS + 1).round().astype(int))
         self.kept, self._phase = kept, 0
@@ -156,7 +149,7 @@ class Descent:
         begun = 0
         if self.kept is not None and (kept := self.kept.load(phase)) is not None:
             begun, trajectory = self._restore(kept, logits, adam, losses), list(kept["trajectory"])
-            done = 2 * self._sides * begun * len(logits) * self.plan.batch_size
+            done = 2 * self.plan.sides * begun * len(logits) * self.plan.batch_size
             with counting("gates", done, self.experiment.settings.progress, done):
                 pass
         for step, rate in list(enumerate(np.linspace(*rates, steps)))[begun:]:

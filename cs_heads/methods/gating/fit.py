@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +13,15 @@ from cs_heads.experiment.baseline import baseline_too_low, check_baseline
 from cs_heads.experiment.controls import found_on
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.methods.controls import check_differentiable, controls_notes, remembers_examples
+from cs_heads.methods.controls import check_differentiable, controls_notes, ranking_method
 from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, target_loss
 from cs_heads.methods.gating.result import HeadGates, range_over_seeds
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
+
+# Gates that retain one task and forget another: without and with the penalty, each step on both.
+_PAIRED = {"phases": 2, "sides": 2}
 
 
 @one_bar("gates")
@@ -66,7 +70,7 @@ def fit_gates(
 def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
     """The gates of one task, whose intact run is done."""
     kept = experiment.kept_work("chg", {"plan": asdict(plan), "seed": seed})
-    descend = Descent(experiment, target_loss(experiment), plan, seed, sides=1, kept=kept)
+    descend = Descent(experiment, target_loss(experiment), plan, seed, kept)
     step(f"of {experiment.task.name}, no penalty")
     free = descend(descend.start(), FREE_RATES, [0.0])
     step(f"of {experiment.task.name}, both signs")
@@ -84,15 +88,14 @@ def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
         losses=losses,
         trajectory=trajectory,
         at=free.at,
-        cost=plan.cost(experiment.n_examples, phases=3, sides=1),
+        cost=plan.cost(experiment.n_examples),
         provenance=plan.provenance(experiment, seed),
         grid=experiment.grid,
         examples=found_on(experiment),
     )
 
 
-@one_bar("gates", outermost=True)
-@remembers_examples
+@ranking_method("gates")
 def causal_head_gating(
     experiment: Experiment,
     *,
@@ -128,7 +131,6 @@ def causal_head_gating(
         ValueError: A wrong number, or a budget that does not cover 20 steps.
         BaselineTooLowError: The intact model cannot do the task, or none of the controls.
     """
-    check_seed(seed)
     plan = Plan(n_seeds, steps, batch_size, strength)
     gates, rest = _fitted_beside(experiment, controls, plan, budget=budget, seed=seed)
     return gates.ranking(rest)
@@ -139,8 +141,7 @@ def _fitted_beside(
 ) -> tuple[HeadGates, list[HeadGates]]:
     """The gates of a task, with the notes and the cost of all, and those of each control that the model can do."""
     check_differentiable(experiment, controls)
-    sizes = [side.n_examples for side in (experiment, *controls)]
-    cut, notes, most = _cut(plan, budget, sizes)
+    plan, notes, most = plan.within(budget, [side.n_examples for side in (experiment, *controls)])
     expect(most)
     notes = (*check_baseline(experiment), *notes)
     used, left_out, ran = [], {}, 0
@@ -153,51 +154,24 @@ def _fitted_beside(
             used.append(other)
     if controls:
         notes = (*notes, *controls_notes(left_out, [other.task.name for other in used], required=True))
-    gates, *rest = (
-        _fitted(side, replace(plan, steps=cut.steps).on(side.n_examples), seed) for side in (experiment, *used)
-    )
+    gates, *rest = (_fitted(side, plan.on(side.n_examples), seed) for side in (experiment, *used))
     return replace(gates, notes=notes, cost=gates.cost + Cost(forwards=ran)), rest
 
 
-def _cut(plan: Plan, budget: int | None, sizes: Sequence[int]) -> tuple[Plan, tuple[str, ...], int]:
-    """The plan on the first of tasks of so many examples within a budget, a note on it, and what the fits cost."""
-    cut, notes = plan.within(budget, sizes[0], 3, 1, sizes[1:])
-    return cut, notes, sum(replace(plan, steps=cut.steps).on(n).cost(n, phases=3, sides=1).spent for n in sizes)
-
-
 def bound(
-    experiment: Experiment,
-    *,
-    controls: Sequence[Experiment] = (),
-    budget: int | None = None,
-    n_seeds: int = 1,
-    steps: int = 500,
-    batch_size: int = 64,
-    strength: float = 0.1,
+    experiment: Experiment, *, controls: Sequence[Experiment] = (), budget: int | None = None, **sizes: Any
 ) -> int:
     """The most example-evaluations of ``causal_head_gating``; a budget below the least raises ``ValueError``."""
-    sizes = [side.n_examples for side in (experiment, *controls)]
-    return _cut(Plan(n_seeds, steps, batch_size, strength), budget, sizes)[2]
+    return Plan(**sizes).within(budget, [side.n_examples for side in (experiment, *controls)])[2]
 
 
-def bound_of_contrast(
-    experiment: Experiment,
-    *,
-    budget: int | None = None,
-    n_seeds: int = 1,
-    steps: int = 500,
-    batch_size: int = 64,
-    strength: float = 0.1,
-    **_: object,
-) -> int:
+def bound_of_contrast(experiment: Experiment, *, budget: int | None = None, **options: Any) -> int:
     """The most example-evaluations of ``contrastive_gating``; a budget below the least raises ``ValueError``."""
-    n = experiment.n_examples
-    plan, _notes = Plan(n_seeds, steps, batch_size, strength).within(budget, n, phases=2, sides=2)
-    return plan.cost(n, phases=2, sides=2).spent
+    sizes = {name: value for name, value in options.items() if name != "forget"}
+    return Plan(**sizes, **_PAIRED).within(budget, [experiment.n_examples])[2]
 
 
-@one_bar("contrastive gates", outermost=True)
-@remembers_examples
+@ranking_method("contrastive gates")
 def contrastive_gating(
     experiment: Experiment,
     *,
@@ -236,27 +210,22 @@ def contrastive_gating(
             that does not cover 20 steps.
         BaselineTooLowError: The intact model cannot do the task.
     """
-    check_seed(seed)
-    plan = Plan(n_seeds, steps, batch_size, strength)
+    plan = Plan(n_seeds, steps, batch_size, strength, **_PAIRED)
     task = experiment.task
-    if forget.role == "confirming":
-        raise ValueError(
-            f"forget must not be the confirming side of a split, as {forget.name!r} is: no search may see it"
-        )
     if len(forget) != len(task):
         raise ValueError(f"forget must be a task of {len(task)} examples, the pairs of those of {task.name!r}")
     other = experiment.on(forget)
-    check_differentiable(experiment, [other])
-    plan, notes = plan.within(budget, experiment.n_examples, phases=2, sides=2)
-    cost = plan.cost(experiment.n_examples, phases=2, sides=2)
-    expect(cost.spent)
+    check_differentiable(experiment, [other], "forget")
+    plan, notes, most = plan.on(experiment.n_examples).within(budget, [experiment.n_examples])
+    expect(most)
     notes = (*check_baseline(experiment), *notes)
     kept = experiment.kept_work("contrastive", {"plan": asdict(plan), "seed": seed}, other)
-    descend = Descent(experiment, contrast(experiment, other), plan, seed, sides=2, kept=kept)
+    descend = Descent(experiment, contrast(experiment, other), plan, seed, kept)
     step("no penalty")
     free = descend(descend.start(), FREE_RATES, [0.0])
     step("penalty")
     shut = descend(free.logits, SIGNED_RATES, [-strength * experiment.grid.size])
+    cost = plan.cost(experiment.n_examples)
     return HeadRanking(
         method="contrastive",
         importance=shut.gates.mean(axis=0),

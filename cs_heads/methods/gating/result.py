@@ -70,12 +70,9 @@ class HeadGates(Drawable, picture="roles"):
         """
         if name not in SCORES:
             raise ValueError(f"name must be one of {', '.join(SCORES)}, got {name!r}")
-        scores: dict[str, Float[np.ndarray, "seed layer head"]] = {
-            "facilitation": self.minus,
-            "irrelevance": self.plus * (1 - self.minus),
-            "interference": 1 - self.plus,
-        }
-        return scores[name]
+        if name == "irrelevance":
+            return self.plus * (1 - self.minus)
+        return self.minus if name == "facilitation" else 1 - self.plus
 
     def always(self, name: str) -> Float[np.ndarray, "layer head"]:
         """A score's minimum over the seeds: its value in every solution found.
@@ -110,11 +107,8 @@ class HeadGates(Drawable, picture="roles"):
         frame = self.ranking().to_frame()[["rank", "head", "layer", "index"]]
         frame["kind"] = self.kind.ravel()[frame["index"]]
         for name in SCORES:
-            for kind, values in (
-                ("", self.score(name).mean(axis=0)),
-                ("_always", self.always(name)),
-                ("_any", self.any(name)),
-            ):
+            mean = self.score(name).mean(axis=0)
+            for kind, values in (("", mean), ("_always", self.always(name)), ("_any", self.any(name))):
                 frame[f"{name}{kind}"] = values.ravel()[frame["index"]]
         return frame
 
