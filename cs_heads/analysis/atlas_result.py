@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -72,9 +71,6 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
     proofs: dict[str, Confirmation]
     k: int
     left_out: dict[str, str]
-    spent: int
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-    notes: tuple[str, ...] = ()
     kin: dict[str, tuple[str, ...]] = field(default_factory=dict)
     command: str = ""
     seconds: float | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -122,6 +122,7 @@ class HeadAttention(Saved, Result, Drawable, picture="last_token"):
         off: Heads that were ablated; empty: none.
         prompts: The attention on each prompt.
         provenance: The model.
+        spent, notes: Of every result; prompts are no examples.
     """
 
     _format, _version = "attention", 1
@@ -129,7 +130,6 @@ class HeadAttention(Saved, Result, Drawable, picture="last_token"):
     heads: tuple[Unit, ...]
     off: tuple[Unit, ...]
     prompts: tuple[PromptAttention, ...]
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def change(self) -> Float[np.ndarray, "prompt head"]:
@@ -224,7 +224,7 @@ def attention(
                 ablated=attention_patterns(loaded, ids, chosen, grid.mask(ablated)) if ablated else None,
             )
         )
-    return HeadAttention(chosen, ablated, tuple(seen), {"model": described})
+    return HeadAttention(chosen, ablated, tuple(seen), provenance={"model": described})
 
 
 def habit_scores(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from typing_extensions import Unpack
 
-from cs_heads.analysis.columns import Column, Judged, check_columns, check_own
+from cs_heads.analysis.columns import Column, Judged, check_columns, check_own, controlled
 from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.least_set import LeastSet, least_set
@@ -27,20 +27,7 @@ from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy, task_of
-from cs_heads.experiment.controls import (
-    UNTOLD,
-    cast_note,
-    check_ranked,
-    control_experiments,
-    found_on,
-    judged_sides,
-    kin_experiments,
-    kin_of,
-    left_out_note,
-    unseen_parts,
-    unseen_tokens,
-)
-from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.controls import UNTOLD, cast_note, check_ranked, found_on, unseen_parts
 from cs_heads.experiment.protocol import (
     ExperimentLike,
     chance_of,
@@ -56,7 +43,7 @@ from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Proportion
 from cs_heads.settings import SettingsArguments
-from cs_heads.tasks import Task, check_controls, without_kin
+from cs_heads.tasks import Task, check_controls
 from cs_heads.tasks.controls import alike
 from cs_heads.tasks.splits import check_is_task
 from cs_heads.units import HeadLike, Unit, as_heads
@@ -95,7 +82,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     """
 
     _written = (
-        *("heads", "result", "random_drop", "random_drops", "p", "p_sets", "p_examples", "n_as_harmful"),
+        *("heads", "result", "drop", "random_drop", "random_drops", "p", "p_sets", "p_examples", "n_as_harmful"),
         *("verdict", "headline", "but_for", "localized", "close", "close_because"),
         *("reasons", "notes", "controls", "kin", "least", "stability"),
         *("default_controls", "specificity", "spent", "provenance"),
@@ -111,8 +98,6 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     verdict: Verdict
     reasons: tuple[str, ...]
     controls: tuple[TaskDrop, ...]
-    spent: int
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     specificity: Specificity | None = None
     kin: tuple[TaskDrop, ...] = ()
     but_for: tuple[str, ...] = ()
@@ -120,7 +105,6 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     stability: Stability | None = None
     default_controls: bool = False
     close_because: str | None = None
-    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("heads", "random_drops"):
@@ -162,25 +146,6 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     def drop(self) -> float:
         """The score lost on unseen examples with the heads off: drop@k."""
         return self.result.drop
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole result, JSON-ready."""
-        record = super().to_dict()
-        return {"heads": record.pop("heads"), **record.pop("result"), **record}
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Confirmation:
-        """What ``to_dict`` wrote.
-
-        Args:
-            record: The record.
-
-        Raises:
-            ValueError: A value is not of the type of its field, a field is missing, or a key is unknown.
-        """
-        # What is of no field of its own is of its result.
-        own = {name: value for name, value in record.items() if name in cls._written}
-        return super().from_dict({**own, "result": {key: record[key] for key in record if key not in own}})
 
     def to_frame(self) -> pd.DataFrame:
         """One row per task, the confirmed one first: baseline, score, drop and relative drop with their intervals."""
@@ -306,7 +271,7 @@ def confirm(
     check_integer("n_random", n_random, 1)
     check_type("least", least, bool)
     check_integer("repeats", repeats, 0)
-    judged: dict[str, Any] = {"k": k, "controls": controls, "exclude": exclude, "n": n, "n_random": n_random}
+    asked: dict[str, Any] = {"k": k, "controls": controls, "exclude": exclude, "n": n, "n_random": n_random}
     if isinstance(heads, HeadRanking):
         exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
     else:
@@ -333,7 +298,7 @@ def confirm(
     def again(number: int) -> Confirmation:
         repeated = {**search, "seed": search["seed"] + number}
         found = find_heads(model, whole, off=off, **repeated, **settings)
-        once = confirm(model, whole, found, off=off, seed=repeated["seed"], least=least, **judged, **settings)
+        once = confirm(model, whole, found, off=off, seed=repeated["seed"], least=least, **asked, **settings)
         return replace(once, spent=once.spent + found.spent)
 
     stability = Stability.of([again(number) for number in range(1, repeats + 1)])
@@ -368,31 +333,24 @@ def _prove_unseen(
         how: More arguments of ``prove``.
         settings: As of ``Experiment``.
     """
-    given, kin = without_kin(check_controls(controls, task), task)
-    seed, seen, automatic = how["seed"], found_on(heads), isinstance(controls, str)
-    sides, left_out = judged_sides(task, given, n, seed, seen)
-    with Experiment(model, sides[0], **settings) as made:
-        chosen = heads_of(made.grid, heads, k, model=model_of(made))
+    with controlled(model, task, controls, heads, n=n, seed=how["seed"], settings=settings, with_kin=True) as judged:
+        experiment = judged.own
+        chosen = heads_of(experiment.grid, heads, k, model=model_of(experiment))
         for option, each in ranked.items():
-            check_ranked(option, each, made)
-        # Read before anything runs, so that a control that cannot be measured is refused at once.
-        chosen_sides = None if automatic else sides[1:]
-        others, names, fewer = control_experiments(made, task, chosen_sides, n=n, seed=seed, seen=seen)
-        (experiment, *others), same = unseen_tokens([made, *others], task, seen)
-        kin = [*kin_of(experiment, task, seed)] if automatic else kin
-        beside = kin_experiments(experiment, task, kin, n=n, seed=seed, seen=seen)
+            check_ranked(option, each, experiment)
         twice = {experiment.grid.resolve(head) for head in off} & {*chosen}
         if twice:
             raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
-        own, *without = (Without(each, off) for each in (experiment, *others, *beside))
-        how = {**how, "controls": without[: len(others)], "kin": without[len(others) :]}
-        proof = prove(own, chosen, defaults=names if automatic else None, **how)
-        said = (*left_out, *fewer, *same, *left_out_note(experiment, kin, automatic, beside))
-        said = (*said, *cast_note(heads, made), *(() if seen else (UNTOLD,)))
+        own, *others = (Without(each, off) for each in judged.experiments)
+        n_controls = len(judged.controls)
+        proof = prove(
+            own, chosen, defaults=judged.defaults, controls=others[:n_controls], kin=others[n_controls:], **how
+        )
+        said = (*judged.notes, *cast_note(heads, experiment), *(() if found_on(heads) else (UNTOLD,)))
         if proof.verdict == "baseline too low":
             said = (remedy(own, own.baseline()), *said)
         # Their own count has what the ablation ran beforehand.
-        spent = sum(each.spent for each in (experiment, *others, *beside))
+        spent = sum(each.spent for each in judged.experiments)
     return replace(proof, spent=spent, notes=(*proof.notes, *said))
 
 

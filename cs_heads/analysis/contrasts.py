@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -64,9 +63,6 @@ class HeldOutContrasts(Result, Drawable, picture="contrasts"):
 
     scores: tuple[HeldOutScore, ...]
     gates: dict[tuple[str, str], Float[np.ndarray, "layer head"]]
-    spent: int
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-    notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """One row per (held-out task, retained format, measured format): baseline, and the score with its interval."""

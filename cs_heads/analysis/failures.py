@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -83,12 +83,9 @@ class FailureModes(Result, Drawable, picture="failures"):
     heads: dict[str, tuple[Unit, ...]]
     modes: dict[str, dict[str, Share]]
     measures: dict[str, dict[str, float]]
-    spent: int
     texts: dict[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     prompts: tuple[str, ...] = field(default=(), repr=False)
     right: tuple[str, ...] = field(default=(), repr=False)
-    notes: tuple[str, ...] = ()
 
     def beyond_intact(self, found: str, mode: str) -> bool:
         """Whether a kind of failure is seen clearly more often than with no head off: the intervals do not meet.

@@ -10,7 +10,7 @@ good ranking has a CPR that is large, or a CMD that is small.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from typing_extensions import Unpack
 from cs_heads.analysis.columns import Judged, in_role, unseen_columns
 from cs_heads.analysis.found_heads import heads_of, model_of
 from cs_heads.analysis.intervals import Interval, wilson_interval
-from cs_heads.analysis.result import Result
+from cs_heads.analysis.result import Result, leading
 from cs_heads.arguments import check_integer, check_list, check_seed, fits, in_line
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import different
@@ -106,10 +106,7 @@ class Faithfulness(Result, Drawable, picture="faithfulness"):
     response: str
     intact: float
     empty: float
-    spent: int
     random: Float[np.ndarray, "set share"] | None = None
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-    notes: tuple[str, ...] = ()
 
     @property
     def shares(self) -> Float[np.ndarray, " share"]:
@@ -122,20 +119,19 @@ class Faithfulness(Result, Drawable, picture="faithfulness"):
         Random orders are rows of their own (``random``), with their mean, least and largest faithfulness.
         """
         points = {"kept": self.kept, "share": self.shares}
-        frames = [
-            pd.DataFrame({"found": name, **points, "response": one.responses, "faithfulness": one.faithfulness}).assign(
-                low=one.bounds[:, 0], high=one.bounds[:, 1]
-            )
+        rows = {
+            name: (one.responses, one.faithfulness, one.bounds[:, 0], one.bounds[:, 1])
             for name, one in self.curves.items()
-        ]
+        }
         if self.random is not None:
-            mean, low, high = (each(axis=0) for each in (self.random.mean, self.random.min, self.random.max))
+            mean = self.random.mean(axis=0)
             response = self.empty + (self.intact - self.empty) * mean
-            frames.append(
-                pd.DataFrame({"found": RANDOM, **points, "response": response, "faithfulness": mean}).assign(
-                    low=low, high=high
-                )
-            )
+            rows[RANDOM] = response, mean, self.random.min(axis=0), self.random.max(axis=0)
+        columns = ("response", "faithfulness", "low", "high")
+        frames = [
+            pd.DataFrame({"found": name, **points, **dict(zip(columns, each, strict=True))})
+            for name, each in rows.items()
+        ]
         return pd.concat(frames, ignore_index=True)
 
     def areas(self) -> pd.DataFrame:
@@ -149,9 +145,7 @@ class Faithfulness(Result, Drawable, picture="faithfulness"):
 
     def leading(self) -> tuple[str, ...]:
         """The ranking with the largest CPR, then all whose CPR lies within its 95 % interval, the larger first."""
-        order = sorted(self.curves, key=lambda name: -self.curves[name].cpr)
-        low, _ = self.curves[order[0]].cpr_interval
-        return tuple(name for name in order if self.curves[name].cpr >= low)
+        return leading({name: (one.cpr, one.cpr_interval[0]) for name, one in self.curves.items()})
 
     def _table(self) -> pd.DataFrame:
         return self.areas()
@@ -228,25 +222,20 @@ def faithfulness(
             heads_of(experiment.grid, ranking, name=f"found[{name!r}]", model=model_of(experiment))
         response = _default_response(experiment) if response is None else response
         kept, notes = _numbers_kept(shares, experiment.grid)
-        result = _measured(experiment, rankings, kept, response, n_random=n_random, seed=seed)
+        notes += (*(said for one in rankings.items() for said in _order_notes(*one)), *left_out)
         asked = {"shares": shares, "response": response, "n_random": n_random, "seed": seed}
-        return replace(
-            result,
-            provenance={**provenance_of(experiment), **asked},
-            notes=(*notes, *(said for one in rankings.items() for said in _order_notes(*one)), *left_out),
-        )
+        return _measured(experiment, rankings, kept, asked, notes)
 
 
 def _measured(
     experiment: ExperimentLike,
     rankings: Mapping[str, HeadRanking],
     kept: tuple[int, ...],
-    response: str,
-    *,
-    n_random: int,
-    seed: int,
+    asked: dict[str, Any],
+    notes: tuple[str, ...],
 ) -> Faithfulness:
     """Measure the intact model and the one with nothing kept, then every order."""
+    response, n_random, seed = asked["response"], asked["n_random"], asked["seed"]
     grid, n, prepared = experiment.grid, experiment.n_examples, preparation_of(experiment)
     ask = responding(experiment, response)
     expect((2 + (len(rankings) + n_random) * len(kept)) * n + prepared)
@@ -282,6 +271,8 @@ def _measured(
         empty=float(empty.mean()),
         spent=len(once) * n + prepared,
         random=faithful[at[len(rankings) :]] if n_random else None,
+        provenance={**provenance_of(experiment), **asked},
+        notes=notes,
     )
 
 

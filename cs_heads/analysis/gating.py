@@ -7,9 +7,9 @@ scores (figure 3a), mediation (figure 4), and consistency over seeds (section 4.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -33,24 +33,19 @@ THRESHOLD = 0.5
 """The score from which a head counts as facilitating, irrelevant or interfering."""
 
 
-def score_distribution(gates: HeadGates, bins: int = 10, cumulative: bool = False) -> pd.DataFrame:
-    """Share of heads by bin of each score, all seeds together: one row per bin.
+def score_distribution(gates: HeadGates, bins: int = 10) -> pd.DataFrame:
+    """Share of heads whose score is the index or less, all seeds together: the distribution of their figure 3a.
 
     Args:
         gates: Fitted gates.
-        bins: Bins of equal width between 0 and 1.
-        cumulative: Whether the share of heads is given whose score is the index or less, at the ends of the bins: the
-            empirical distribution of their figure 3a.
+        bins: Steps of equal width between 0 and 1.
 
     Returns:
-        A column for each score, which sums to 1; the index is the middle of the bin.
+        A column for each score; the index is the score reached.
     """
     edges = np.linspace(0, 1, bins + 1)
-    if cumulative:
-        reached = {name: (gates.score(name).reshape(1, -1) <= edges[:, None]).mean(axis=1) for name in SCORES}
-        return pd.DataFrame(reached, index=pd.Index(edges, name="score"))
-    shares = {name: np.histogram(gates.score(name), bins=edges)[0] / gates.free.size for name in SCORES}
-    return pd.DataFrame(shares, index=pd.Index((edges[:-1] + edges[1:]) / 2, name="score"))
+    reached = {name: (gates.score(name).reshape(1, -1) <= edges[:, None]).mean(axis=1) for name in SCORES}
+    return pd.DataFrame(reached, index=pd.Index(edges, name="score"))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,6 +61,7 @@ class GroupTest(Result, Drawable, picture="group"):
         t: Welch's t.
         p: Its one-sided p-value.
         provenance: That of the gates.
+        spent, notes: Of every result; nothing is measured.
     """
 
     _number = "{:.3g}"
@@ -77,7 +73,6 @@ class GroupTest(Result, Drawable, picture="group"):
     others: Float[np.ndarray, " outside"]
     t: float
     p: float
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def inside(self) -> float:
@@ -131,7 +126,7 @@ def score_of_heads(
     scores, others = score[inside], score[~inside]
     test = ttest_ind(scores, others, equal_var=False, alternative="greater")
     t, p = float(test.statistic), float(test.pvalue)
-    return GroupTest(by, over, tuple(grid.units(inside)), scores, others, t, p, gates.provenance)
+    return GroupTest(by, over, tuple(grid.units(inside)), scores, others, t, p, provenance=gates.provenance)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -145,13 +140,13 @@ class Taxonomy(Result, Drawable, picture="taxonomy"):
         n_seeds: Number of seeds of each fit.
         active: Share of heads that facilitate or interfere in at least one seed, by fit.
         provenance: The threshold, and that of each fit.
+        spent, notes: Of every result; nothing is measured.
     """
 
     shares: dict[str, dict[tuple[str, Score], float]]
     models: dict[str, str | None]
     n_seeds: dict[str, int]
     active: dict[str, float]
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per fit and kind of count: its model, seeds, and the share of heads of each score (their table 2)."""
@@ -195,9 +190,8 @@ def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> Tax
     for name, gates in fits.items():
         reached = {score: gates.score(score) >= threshold for score in SCORES}
         for score, counted in reached.items():
-            shares[name]["mean", score] = float(counted.mean())
-            shares[name]["always", score] = float(counted.all(axis=0).mean())
-            shares[name]["any", score] = float(counted.any(axis=0).mean())
+            kinds = {"mean": counted, "always": counted.all(axis=0), "any": counted.any(axis=0)}
+            shares[name] |= {(kind, score): float(each.mean()) for kind, each in kinds.items()}
         active[name] = float((reached["facilitation"] | reached["interference"]).any(axis=0).mean())
     return Taxonomy(
         shares=shares,
@@ -252,13 +246,12 @@ class ToggleCurve(Result):
             where they facilitate, about zero where they are irrelevant, above where they interfere.
         spent: Example-evaluations of this curve.
         notes: Which examples were left out, or were those that the gates were fitted to.
+        provenance: Of every result; that of the gates says where they are from.
     """
 
     by: Score
     n_heads: Int[np.ndarray, " point"]
     difference: Float[np.ndarray, "seed point"]
-    spent: int
-    notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """One row per number of heads: the difference, its mean, least and largest value over seeds."""
@@ -323,7 +316,8 @@ def toggle_curves(
                 rows.append(toggled.reshape(len(points), *grid.shape))
         logprob = experiment.logprob(np.concatenate(rows)).mean(axis=1)
         off, on = logprob.reshape(len(gates.plus), 2, len(points)).transpose(1, 0, 2)
-        curves.append(ToggleCurve(score, points, off - on, 2 * off.size * experiment.n_examples, notes))
+        spent = 2 * off.size * experiment.n_examples
+        curves.append(ToggleCurve(score, points, off - on, spent=spent, notes=notes))
     return tuple(curves)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -47,10 +46,7 @@ class SparsityCurve(Result, Drawable, picture="sparsity"):
     heads: tuple[Unit, ...]
     drops: dict[str, tuple[TaskDrop, ...]]
     roles: dict[str, Role]
-    spent: int
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     random_drops: Float[np.ndarray, "set k"] | None = None
-    notes: tuple[str, ...] = ()
 
     @property
     def own(self) -> str:

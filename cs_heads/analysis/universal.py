@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -49,10 +48,7 @@ class UniversalHeads(Result, Drawable, picture="universal"):
     candidates: tuple[Unit, ...]
     tasks: tuple[str, ...]
     left: Float[np.ndarray, "head task"]
-    spent: int
     interval: Float[np.ndarray, "head task 2"]
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-    notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """One row per candidate: its name, whether it is universal, the share left of each task, and the intervals."""

@@ -104,7 +104,7 @@ def score_ecdf(gates: HeadGates, ax: Axes | None = None) -> Axes:
         The axes.
     """
     ax = style.new_axes(height=2.4) if ax is None else ax
-    reached = score_distribution(gates, bins=200, cumulative=True)
+    reached = score_distribution(gates, bins=200)
     for score in SCORES:
         ax.plot(reached.index, reached[score], label=score, **_line(score))
     ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="score", ylabel="cumulative share of heads")

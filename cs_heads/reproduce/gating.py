@@ -113,7 +113,7 @@ def _distribution(repro: Reproduction) -> list[Output]:
     about = "cumulative share of heads by score"
     outputs = []
     for name, gates in _capabilities(repro).items():
-        frame = score_distribution(gates, cumulative=True).reset_index()
+        frame = score_distribution(gates).reset_index()
         outputs.append(_output(repro, name, "figure-3a", about, frame, draw=partial(plot.score_ecdf, gates)))
     return outputs
 

@@ -15,7 +15,7 @@ from cs_heads.analysis.compare import compare
 from cs_heads.analysis.confirm import Confirmation, confirm
 from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.failures import failures
-from cs_heads.analysis.formats import FormatHeads
+from cs_heads.analysis.formats import measure_formats
 from cs_heads.analysis.overlap import head_overlap
 from cs_heads.analysis.scale_study import scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
@@ -230,7 +230,7 @@ def _formats(repro: Reproduction) -> list[Output]:
         singles += repro.universal.heads
     sets |= {str(head): [head] for head in dict.fromkeys(singles)}
     columns = [repro.column(name, "letters") for name in letters] + [repro.column(name, "full") for name in full]
-    found = FormatHeads(measure_drops(columns, sets, {}, repro.seed))
+    found = measure_formats(columns, sets, repro.seed)
     frame = repro.table(found.to_frame().rename(columns={"found": "named"}))
     # Single heads of other models do not carry over; sets are matched by the task they were found on.
     known = {name: row for (model, name), row in published.KNOWLEDGE.items() if model == published.KNOWLEDGE_MODEL}

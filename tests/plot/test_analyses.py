@@ -103,8 +103,7 @@ def overlap():
 def toggles():
     points = np.array([1, 5, 9])
     return [
-        ToggleCurve(by, points, np.array([[v, v, 2 * v]]), 0)
-        for by, v in (("facilitation", -1.0), ("interference", 0.2))
+        ToggleCurve(by, points, np.array([[v, v, 2 * v]])) for by, v in (("facilitation", -1.0), ("interference", 0.2))
     ]
 
 
