@@ -208,13 +208,10 @@ def without_seen(columns: Sequence[Column], found: Any) -> list[Column]:
 
 
 def check_columns(columns: Sequence[Column]) -> None:
-    """Raise ``ValueError`` unless there are columns, of different names, each of one task or more, on one grid."""
+    """Raise ``ValueError`` unless columns are of different names, on one grid."""
     names = [column.name for column in columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"tasks must have different names, got two or more of {', '.join(map(repr, twice))}")
-    empty = [column.name for column in columns if not column.parts]
-    if not columns or empty:
-        raise ValueError(f"suites must hold one task or more, got none in {', '.join(map(repr, empty)) or 'any'}")
     if len({part.grid for column in columns for part in column.parts}) > 1:
         raise ValueError("tasks must all be measured on one grid")

@@ -164,22 +164,6 @@ class Comparison(Result, Drawable, picture="comparison"):
             rows.append(row)
         return pd.DataFrame(rows)
 
-    def curves(self) -> pd.DataFrame:
-        """One row per (method, k): the drop with its interval, and the mean, least and largest drop of random heads.
-
-        ``low`` and ``high`` are bounds of the 95 % interval of a method's drop, and the range of the random sets.
-        """
-        rows = [
-            {"method": name, "k": k, "drop": drop.drop, "low": drop.interval[0], "high": drop.interval[1]}
-            for name, one in self.methods.items()
-            for k, drop in enumerate(one.curve, start=1)
-        ]
-        rows += [
-            {"method": "random", "k": k, "drop": sets.mean(), "low": sets.min(), "high": sets.max()}
-            for k, sets in enumerate(self.random_drops.T, start=1)
-        ]
-        return pd.DataFrame(rows).astype({"low": float, "high": float})
-
     def agreement(self) -> pd.DataFrame:
         """One row per pair of methods: overlap of the top k, rank-biased overlap of the curve's heads, Spearman.
 

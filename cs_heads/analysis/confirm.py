@@ -76,13 +76,10 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         default_controls: Whether the controls are the default ones.
         close_because: Why another verdict is compatible with the intervals (None: none is).
         notes: What the verdict cannot tell.
-
-    Raises:
-        ValueError: No heads, or no random sets.
     """
 
     _written = (
-        *("heads", "result", "drop", "random_drop", "random_drops", "p", "p_sets", "p_examples", "n_as_harmful"),
+        *("heads", "result", "random_drop", "random_drops", "p", "p_sets", "p_examples", "n_as_harmful"),
         *("verdict", "headline", "but_for", "localized", "close", "close_because"),
         *("reasons", "notes", "controls", "kin", "least", "stability"),
         *("default_controls", "specificity", "spent", "provenance"),
@@ -105,11 +102,6 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     stability: Stability | None = None
     default_controls: bool = False
     close_because: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("heads", "random_drops"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} must be one or more, got none")
 
     @property
     def p(self) -> float:
@@ -146,6 +138,25 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     def drop(self) -> float:
         """The score lost on unseen examples with the heads off: drop@k."""
         return self.result.drop
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole result, JSON-ready."""
+        record = super().to_dict()
+        return {"heads": record.pop("heads"), **record.pop("result"), **record}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Confirmation:
+        """What ``to_dict`` wrote.
+
+        Args:
+            record: The record.
+
+        Raises:
+            ValueError: A value is not of the type of its field, a field is missing, or a key is unknown.
+        """
+        # What is of no field of its own is of its result.
+        own = {name: value for name, value in record.items() if name in cls._written}
+        return super().from_dict({**own, "result": {key: record[key] for key in record if key not in own}})
 
     def to_frame(self) -> pd.DataFrame:
         """One row per task, the confirmed one first: baseline, score, drop and relative drop with their intervals."""
@@ -274,8 +285,6 @@ def confirm(
     asked: dict[str, Any] = {"k": k, "controls": controls, "exclude": exclude, "n": n, "n_random": n_random}
     if isinstance(heads, HeadRanking):
         exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
-    else:
-        as_heads("heads", heads)
     ranked = {"exclude": exclude, "off": off}
     exclude, off = as_heads("exclude", () if exclude is None else exclude), as_heads("off", () if off is None else off)
     how: dict[str, Any] = {"exclude": [*exclude, *off], "n_random": n_random, "seed": seed, "least": least}
@@ -289,9 +298,22 @@ def confirm(
     check_is_task(task)
     whole = cast(Task, task)
     search = search_of(heads, check_controls(controls, whole)) if repeats else None
-    proof = _prove_unseen(
-        model, whole, heads, k=k, controls=controls, n=n, off=off, ranked=ranked, how=how, settings=settings
-    )
+    with controlled(model, whole, controls, heads, n=n, seed=seed, settings=settings, with_kin=True) as judged:
+        experiment = judged.own
+        chosen = heads_of(experiment.grid, heads, k, model=model_of(experiment))
+        for option, each in ranked.items():
+            check_ranked(option, each, experiment)
+        if twice := {experiment.grid.resolve(head) for head in off} & {*chosen}:
+            raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
+        own, *beside = (Without(each, off) for each in judged.experiments)
+        n_controls = len(judged.controls)
+        how |= {"controls": beside[:n_controls], "kin": beside[n_controls:], "defaults": judged.defaults}
+        proof = prove(own, chosen, **how)
+        said = (*judged.notes, *cast_note(heads, experiment), *(() if found_on(heads) else (UNTOLD,)))
+        if proof.verdict == "baseline too low":
+            said = (remedy(own, own.baseline()), *said)
+        # Their own count has what the ablation ran beforehand.
+        proof = replace(proof, spent=sum(each.spent for each in judged.experiments), notes=(*proof.notes, *said))
     if search is None:
         return proof
 
@@ -301,57 +323,14 @@ def confirm(
         once = confirm(model, whole, found, off=off, seed=repeated["seed"], least=least, **asked, **settings)
         return replace(once, spent=once.spent + found.spent)
 
-    stability = Stability.of([again(number) for number in range(1, repeats + 1)])
+    proofs = [again(number) for number in range(1, repeats + 1)]
+    stability = Stability(
+        tuple(each.heads for each in proofs),
+        tuple(each.verdict for each in proofs),
+        sum(each.spent for each in proofs),
+    )
     reasons = (*proof.reasons, stability.told)
     return replace(proof, stability=stability, reasons=reasons, spent=proof.spent + stability.spent)
-
-
-def _prove_unseen(
-    model: ModelLike,
-    task: Task,
-    heads: Found,
-    *,
-    k: int | None,
-    controls: Sequence[Any] | str | None,
-    n: int,
-    off: Sequence[HeadLike],
-    ranked: Mapping[str, Any],
-    how: dict[str, Any],
-    settings: SettingsArguments,
-) -> Confirmation:
-    """``prove`` on the unseen side of a task and its controls: what ``confirm`` says of a model.
-
-    Args:
-        model: As of ``confirm``.
-        task: As of ``confirm``.
-        heads: As of ``confirm``.
-        k: As of ``confirm``.
-        controls: As of ``confirm``.
-        n: As of ``confirm``.
-        off: Heads that are off throughout.
-        ranked: Rankings by the name of the argument, of which the weights must be the model's.
-        how: More arguments of ``prove``.
-        settings: As of ``Experiment``.
-    """
-    with controlled(model, task, controls, heads, n=n, seed=how["seed"], settings=settings, with_kin=True) as judged:
-        experiment = judged.own
-        chosen = heads_of(experiment.grid, heads, k, model=model_of(experiment))
-        for option, each in ranked.items():
-            check_ranked(option, each, experiment)
-        twice = {experiment.grid.resolve(head) for head in off} & {*chosen}
-        if twice:
-            raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
-        own, *others = (Without(each, off) for each in judged.experiments)
-        n_controls = len(judged.controls)
-        proof = prove(
-            own, chosen, defaults=judged.defaults, controls=others[:n_controls], kin=others[n_controls:], **how
-        )
-        said = (*judged.notes, *cast_note(heads, experiment), *(() if found_on(heads) else (UNTOLD,)))
-        if proof.verdict == "baseline too low":
-            said = (remedy(own, own.baseline()), *said)
-        # Their own count has what the ablation ran beforehand.
-        spent = sum(each.spent for each in judged.experiments)
-    return replace(proof, spent=spent, notes=(*proof.notes, *said))
 
 
 def most_of_proof(k: int, n: int, others: Sequence[int], n_random: int = N_RANDOM, *, least: bool = True) -> int:
@@ -414,10 +393,8 @@ def prove(
         raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
     check_k(len(heads), grid)
     drawn = random_sets(grid, found, apart, n_random, check_seed(seed))
-    others = [Column(name_of(each), "control", (each,)) for each in controls]
-    others += [Column(name_of(each), "sibling", (each,)) for each in kin]
-    if others:
-        check_columns(others)
+    others = [Column(name_of(each), "control", (each,)) for each in parts]
+    check_columns(others)
     n, sizes = experiment.n_examples, [each.n_examples for each in parts]
     expect(preparation_of(experiment, *parts) + most_of_proof(len(heads), n, sizes, len(drawn), least=least))
     chance = chance_of(experiment)
@@ -429,16 +406,19 @@ def prove(
         own = explicit(grid, [[], heads])
         ablated = measured(experiment, own[1:])[0]
     measure_together([Asked(experiment, own), *(Asked(other, own) for other in parts if other.grid == grid)])
-    like = like_note(found, apart, drawn)
+    like = like_note(found, drawn)
     if fewest is not None:
-        like = f"{like.removesuffix(',')}, {found.sum()} in a set,"
+        like = f"{like}, {found.sum()} in a set,"
     random = compare_with_random(experiment, drawn, baseline, ablated, like=like, seed=seed)
     low = baseline_too_low(experiment, baseline, chance)
     result = task_drop(name_of(experiment), chance, [(baseline, ablated)], seed, [low])
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
     drops = () if controlled is None else tuple(controlled.drops["heads"].values())
     taken, carried = drops[: len(controls)], drops[len(controls) :]
-    said = judge(result, random, taken, defaults, kin=carried, alike=_of_the_form(experiment, controls))
+    # What has no task shares no form with another.
+    task, tasks = task_of(experiment), {name_of(c): t for c in controls if isinstance(t := task_of(c), Task)}
+    of_form = alike(task, tasks) if isinstance(task, Task) else []
+    said = judge(result, random, taken, defaults, kin=carried, alike=of_form)
     return Confirmation(
         heads=heads,
         result=result,
@@ -470,11 +450,3 @@ def _loss(drop: TaskDrop) -> str:
 
 def _share(share: float) -> str:
     return "unknown" if np.isnan(share) else f"{share:.2f}"
-
-
-def _of_the_form(experiment: ExperimentLike, controls: Sequence[ExperimentLike]) -> list[str]:
-    """The controls that share a form with a task, by name; what has no task shares none."""
-    task, tasks = task_of(experiment), {name_of(each): task_of(each) for each in controls}
-    if not isinstance(task, Task):
-        return []
-    return alike(task, {name: other for name, other in tasks.items() if isinstance(other, Task)})

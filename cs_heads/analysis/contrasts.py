@@ -40,7 +40,6 @@ class HeldOutScore(Record):
     measured: str
     baseline: float
     score: float
-    n_examples: int
     interval: Interval
 
     @property
@@ -139,7 +138,6 @@ def held_out_contrasts(
                             measured=measured,
                             baseline=float(experiment.baseline().mean()),
                             score=float(gated.mean()),
-                            n_examples=experiment.n_examples,
                             interval=mean_interval(gated[0]),
                         )
                     )

@@ -96,8 +96,8 @@ class Faithfulness(Result, Drawable, picture="faithfulness"):
         spent: Example-evaluations.
         random: f of random orders of all units (None: not measured).
         provenance: Model, task, shares and seed.
-        notes: Which shares keep as many units as another, and where the order of a ranking says less than it seems:
-            shared units come last, and those ranked alike by layer and index.
+        notes: Where the order of a ranking says less than it seems: shared units come last, and those ranked alike by
+            layer and index.
     """
 
     curves: dict[str, FaithfulnessCurve]
@@ -221,8 +221,8 @@ def faithfulness(
         for name, ranking in rankings.items():
             heads_of(experiment.grid, ranking, name=f"found[{name!r}]", model=model_of(experiment))
         response = _default_response(experiment) if response is None else response
-        kept, notes = _numbers_kept(shares, experiment.grid)
-        notes += (*(said for one in rankings.items() for said in _order_notes(*one)), *left_out)
+        kept = _numbers_kept(shares, experiment.grid)
+        notes = (*(said for one in rankings.items() for said in _order_notes(*one)), *left_out)
         asked = {"shares": shares, "response": response, "n_random": n_random, "seed": seed}
         return _measured(experiment, rankings, kept, asked, notes)
 
@@ -287,16 +287,15 @@ def check_shares(shares: Any) -> list[float]:
 
 def _rankings(found: Any) -> Mapping[str, HeadRanking]:
     """Rankings by name; one alone has the name of its method."""
-    if isinstance(found, HeadRanking):
-        return {found.method: found}
-    if not isinstance(found, Mapping) or not found:
+    given = {found.method: found} if isinstance(found, HeadRanking) else found
+    if not isinstance(given, Mapping) or not given:
         raise ValueError(f"found must be a HeadRanking, or rankings by name, got {in_line(found)}")
-    for name, ranking in found.items():
+    for name, ranking in given.items():
         if not isinstance(ranking, HeadRanking):
             raise ValueError(f"found[{name!r}] must be a HeadRanking, got {in_line(ranking)}")
-        if name == RANDOM:
-            raise ValueError(f"found must have other names than {RANDOM!r}, which is that of random orders")
-    return found
+    if RANDOM in given:
+        raise ValueError(f"found must have other names than {RANDOM!r}, which is that of random orders")
+    return given
 
 
 def _default_response(experiment: ExperimentLike) -> str:
@@ -307,15 +306,11 @@ def _default_response(experiment: ExperimentLike) -> str:
     return "margin"
 
 
-def _numbers_kept(shares: Sequence[int | float], grid: Grid) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The different numbers of units kept, 0 and all of them among these, and a note where shares coincide."""
+def _numbers_kept(shares: Sequence[int | float], grid: Grid) -> tuple[int, ...]:
+    """The different numbers of units kept, 0 and all of them among these."""
     # Rounded first: 0.005 * 300 must be 1.5, not 1.4999....
-    each = [max(1, round(round(share * grid.size, 9))) if share else 0 for share in {*shares}]
-    kept = tuple(sorted({0, *each, grid.size}))
-    if len({*each}) == len(each):
-        return kept, ()
-    said = f"the {len(each)} shares keep {len({*each})} different numbers of {grid.size} {grid.word}s"
-    return kept, (f"{said}, each measured once",)
+    each = (max(1, round(round(share * grid.size, 9))) if share else 0 for share in shares)
+    return tuple(sorted({0, *each, grid.size}))
 
 
 def _order_notes(name: str, ranking: HeadRanking) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -129,43 +129,8 @@ def score_of_heads(
     return GroupTest(by, over, tuple(grid.units(inside)), scores, others, t, p, provenance=gates.provenance)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Taxonomy(Result, Drawable, picture="taxonomy"):
-    """Shares of heads by kind, ``always`` (in every seed) and ``any`` (in at least one), by the name of a fit.
-
-    Attributes:
-        shares: By fit, then by (kind, score), the share of heads whose score reaches the threshold; kinds are ``mean``
-            (over seeds), ``always`` and ``any``.
-        models: Each fit's model; None where its gates do not say.
-        n_seeds: Number of seeds of each fit.
-        active: Share of heads that facilitate or interfere in at least one seed, by fit.
-        provenance: The threshold, and that of each fit.
-        spent, notes: Of every result; nothing is measured.
-    """
-
-    shares: dict[str, dict[tuple[str, Score], float]]
-    models: dict[str, str | None]
-    n_seeds: dict[str, int]
-    active: dict[str, float]
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per fit and kind of count: its model, seeds, and the share of heads of each score (their table 2)."""
-        return pd.DataFrame(
-            {
-                "fit": name,
-                "model": self.models[name],
-                "seeds": self.n_seeds[name],
-                "heads": kind,
-                **{score: shares[kind, score] for score in SCORES},
-                "active": self.active[name] if kind == "any" else np.nan,
-            }
-            for name, shares in self.shares.items()
-            for kind in ("mean", "always", "any")
-        )
-
-
-def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> Taxonomy:
-    """Count heads whose score is ``threshold`` or more: in every seed, in any, and on average over seeds.
+def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> pd.DataFrame:
+    """Count heads whose score is ``threshold`` or more: in every seed, in any, and on average over seeds (table 2).
 
     With one seed the three counts are one.
 
@@ -174,8 +139,9 @@ def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> Tax
         threshold: The score from which a head counts.
 
     Returns:
-        By fit the share of heads that reach ``threshold`` in each score, by each of the three counts; ``to_frame()`` is
-        a table of it.
+        One row per fit and kind of count (``mean``, ``always``, ``any``): its model, seeds, the share of heads that
+        reach ``threshold`` in each score, and beside ``any`` the share that facilitates or interferes in some seed
+        (``active``).
 
     Raises:
         ValueError: No fit, a threshold outside (0, 1], or fits of one model with other weights.
@@ -185,21 +151,21 @@ def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> Tax
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold must lie in (0, 1], got {threshold}")
     check_states("fits", fits)
-    shares: dict[str, dict[tuple[str, Score], float]] = {name: {} for name in fits}
-    active = {}
+    rows = []
     for name, gates in fits.items():
         reached = {score: gates.score(score) >= threshold for score in SCORES}
-        for score, counted in reached.items():
-            kinds = {"mean": counted, "always": counted.all(axis=0), "any": counted.any(axis=0)}
-            shares[name] |= {(kind, score): float(each.mean()) for kind, each in kinds.items()}
-        active[name] = float((reached["facilitation"] | reached["interference"]).any(axis=0).mean())
-    return Taxonomy(
-        shares=shares,
-        models={name: gates.provenance.get("model", {}).get("name") for name, gates in fits.items()},
-        n_seeds={name: len(gates.free) for name, gates in fits.items()},
-        active=active,
-        provenance={"threshold": threshold, "fits": {name: gates.provenance for name, gates in fits.items()}},
-    )
+        active = (reached["facilitation"] | reached["interference"]).any(axis=0).mean()
+        made: dict[str, Any] = {
+            "fit": name,
+            "model": gates.provenance.get("model", {}).get("name"),
+            "seeds": len(gates.free),
+        }
+        for kind, over_seeds in (("mean", np.mean), ("always", np.all), ("any", np.any)):
+            shares: dict[str, float] = {
+                score: float(over_seeds(each, axis=0).mean()) for score, each in reached.items()
+            }
+            rows.append({**made, "heads": kind, **shares, "active": active if kind == "any" else np.nan})
+    return pd.DataFrame(rows)
 
 
 def seed_agreement(gates: HeadGates, threshold: float = THRESHOLD) -> pd.DataFrame:

@@ -82,19 +82,6 @@ class Overlap(Result, Drawable, picture="overlap"):
             table.loc[pair.first, pair.second] = table.loc[pair.second, pair.first] = np.nan if found is None else found
         return table
 
-    def shared(self, at_least: int = 2) -> dict[Unit, list[str]]:
-        """Heads that several of the rankings name, each with their names; those named most often first.
-
-        Args:
-            at_least: By how many rankings.
-        """
-        by_head: dict[Unit, list[str]] = {}
-        for name, heads in self.heads.items():
-            for head in heads:
-                by_head.setdefault(head, []).append(name)
-        kept = {head: names for head, names in by_head.items() if len(names) >= at_least}
-        return dict(sorted(kept.items(), key=lambda item: (-len(item[1]), item[0])))
-
 
 def head_overlap(
     found: Mapping[str, Found],

@@ -90,7 +90,6 @@ def test_the_result_is_json_and_has_one_row_a_cell():
     ("change", "message"),
     [
         (lambda made: made[:1] + made[:1], "tasks must have different names, got two or more of 'maths'"),
-        (lambda made: [Column("empty", "suite", ())], "suites must hold one task or more, got none in 'empty'"),
         (
             lambda made: [*made, Column("x", "control", (Planted(HeadGrid(2, 2), {}),))],
             "tasks must all be measured on one",

@@ -119,12 +119,6 @@ def test_false_discoveries_are_counted_over_all_pairs():
     assert np.isnan(found.matrix("p_heads").loc["a", "a"])
 
 
-def test_heads_that_several_name_come_with_their_names():
-    found = head_overlap({"a": ["L0H0", "L0H1"], "b": ["L0H1"], "c": ["L0H1", "L0H0"]}, grid=GRID)
-    assert found.shared() == {Head(0, 1): ["a", "b", "c"], Head(0, 0): ["a", "c"]}
-    assert list(found.shared(at_least=3)) == [Head(0, 1)]
-
-
 @pytest.mark.parametrize(
     ("sets", "more", "message"),
     [

@@ -104,7 +104,7 @@ def test_a_folder_without_a_curve_or_with_a_broken_proof(tmp_path):
     (tmp_path / "result.json").write_text(json.dumps(record))
     (model,) = scale_study({"m": tmp_path}).models
     assert (model.half, model.n_ablated) == (None, 2)
-    record["confirm"]["result"]["baseline"] = 7
+    record["confirm"]["baseline"] = 7
     (tmp_path / "result.json").write_text(json.dumps(record))
     with pytest.raises(ValueError, match=r"result\.json': result: baseline must be a number in 0\.\.1, got 7"):
         scale_study({"m": tmp_path})

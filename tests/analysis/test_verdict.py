@@ -8,7 +8,7 @@ import pytest
 from cs_heads.analysis.confirm import Confirmation, prove
 from cs_heads.analysis.losses import TaskDrop, task_drop
 from cs_heads.analysis.random_comparison import RandomComparison
-from cs_heads.analysis.verdict import is_localized, judge
+from cs_heads.analysis.verdict import judge
 from cs_heads.simulate import planted_world
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
@@ -73,11 +73,6 @@ def test_a_group_that_every_task_needs_is_shared_though_no_head_of_it_does_harm_
     assert verdict_on(APART, own=own, heads=FOUND).verdict == "specific"
 
 
-def test_only_three_verdicts_say_localized():
-    verdicts = ("specific", "shared", "localized", "not localized", "baseline too low", None)
-    assert list(map(is_localized, verdicts)) == [True, True, True, False, False, False]
-
-
 # Which controls count, and how
 
 
@@ -85,7 +80,7 @@ def test_a_control_that_the_model_cannot_do_does_not_count_and_is_named():
     few = Planted(GRID, {A: 0.1, B: 0.05}, baseline=0.15)
     proof = verdict_on(few)
     assert (proof.verdict, proof.specificity) == ("localized", None)
-    first, second = proof.notes
+    first, second, *_ = proof.notes
     assert first.startswith("control task 1 does not count: the intact model answers 15 of 100 examples right, fewer")
     assert second.startswith(
         "no control counts, so heads of this task cannot be distinguished from task-general (universal) heads"
@@ -95,7 +90,7 @@ def test_a_control_that_the_model_cannot_do_does_not_count_and_is_named():
     assert both.verdict == alone.verdict == "specific"
     assert [*both.specificity.controls] == ["task 2"]
     assert both.specificity.mean == alone.specificity.mean
-    assert both.notes == (first,)
+    assert both.notes[0] == first
 
 
 @pytest.mark.parametrize("right", [30, 33])
