@@ -255,17 +255,6 @@ def test_random_heads_are_held_against_the_task_as_shares_of_its_baseline():
     assert judge(result, beside(0.04, 0.001), []).verdict == "localized"
 
 
-def test_what_is_close_is_said():
-    assert judged(made(100, 10), made(100, 66, name="other")).close == (
-        "the mean control loss may be above or below a third of the own loss"
-    )
-    assert judged(made(100, 83), made(100, 100, name="other")).close == (
-        "own loss minus mean control loss may be above or below 0.10"
-    )
-    assert judged(made(100, 88)).close.startswith("the relative drop beyond random heads (+0.0")
-    assert judged(made(100, 10)).close is None
-
-
 def settled(name: str, lost: float, reach: float) -> TaskDrop:
     """A task that the intact model always does, its loss known to within so much."""
     interval = lost - reach, lost + reach
