@@ -106,7 +106,7 @@ def formats(model, second_names=("a", "b")):
 def test_what_was_held_out_is_measured_under_the_gates_fitted_to_the_others(load_known):
     model = load_known()
     tasks = formats(model)
-    found = held_out_contrasts(model, tasks, held_out=["b"], n=25, steps=5, batch_size=4)
+    found = held_out_contrasts(model, tasks, held_out=["b"], n=25, steps=20, batch_size=4)
     assert set(found.gates) == {("b", "once"), ("b", "twice")}
     assert len(found.scores) == 4
     for score in found.scores:

@@ -21,7 +21,7 @@ TINY = PaperSettings(
     n_universal=20,
     budget=1500,
     n_seeds=2,
-    steps=8,
+    steps=20,
     batch_size=4,
     n_pairs=4,
 )
