@@ -34,7 +34,7 @@ An analysis takes tasks in roles: the *own* task of the heads, *siblings* (other
 *controls*, and *suites*, whose mean counts. Each judges on the side of a task that no heads were found with, and
 refuses a task that shares a question with that; so do ``confirm`` and ``compare``. Each is one function; its result
 holds data, with ``to_frame()``, and ``plot()``. What is one small table and nothing else is a frame itself:
-``habits``, ``score_distribution``, ``seed_agreement``.
+``habits``, ``taxonomy``, ``score_distribution``, ``seed_agreement``.
 
 What was found can be acted on in the user's own model: ``ablated`` and ``scale`` are ``with`` blocks in which heads are
 off or weighed, ``bake`` takes them out of the weights, for models that are shipped.

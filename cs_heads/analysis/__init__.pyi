@@ -19,7 +19,6 @@ from .faithfulness import faithfulness as faithfulness
 from .formats import FormatHeads as FormatHeads
 from .formats import format_heads as format_heads
 from .gating import GroupTest as GroupTest
-from .gating import Taxonomy as Taxonomy
 from .gating import ToggleCurve as ToggleCurve
 from .gating import score_distribution as score_distribution
 from .gating import score_of_heads as score_of_heads

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
@@ -13,8 +13,7 @@ from cs_heads.analysis.columns import Column
 from cs_heads.analysis.confirm import prove
 from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.least_set import most_evaluations as most_of_least
-from cs_heads.analysis.random_comparison import N_RANDOM, first_round, most_evaluations
-from cs_heads.analysis.random_heads import random_sets
+from cs_heads.analysis.random_comparison import N_RANDOM, most_evaluations
 from cs_heads.arguments import check_integer, check_one_of, check_seed, check_weight
 from cs_heads.cluster import Cluster, ModelLike, source_of
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
@@ -22,7 +21,6 @@ from cs_heads.experiment.controls import check_apart, unseen_side, unseen_tokens
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.inputs import encode_task
 from cs_heads.experiment.protocol import preparation_of
-from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.methods.annealing.sensing import annealed_jointly, check_joint_budget, per_task
 from cs_heads.progress import expect, one_bar, step
@@ -105,10 +103,8 @@ def atlas(
         listed = default_skills(source, seed) if given is None else given
         said = [note for task in listed for side in (task, confirming_side(task)) for note in distinct(side)[1]]
         listed = [distinct(finding_side(task))[0] for task in listed]
-        unseen, unread = _unseen(source, listed, n, rest, chosen=given is not None)
-        opened.enter_context(next(iter(unseen.values())))
+        unseen, unread, same = _unseen(source, listed, n, rest, opened, chosen=given is not None)
         listed = [task for task in listed if task.name in unseen]
-        unseen, same = _not_read(unseen, listed)
         names, judged = [task.name for task in listed], next(iter(unseen.values()))
         k, fitted = fitting_k(k, judged.grid)
         pairs = kin_among(listed)
@@ -131,27 +127,17 @@ def atlas(
         top = {name: found.top(k) for name, found in rankings.items()}
         step("random heads")
         universal = needed_by_most(judged.grid, joint.losses, joint.errors, [*rankings], kin)
-        apart_of = {
-            name: [h for h in dict.fromkeys((*found.shared, *universal)) if h not in top[name]]
-            for name, found in rankings.items()
-        }
-        # As each proof draws them, all in forwards that they share.
-        grid, first = judged.grid, list[Asked]()
-        for name, others in apart_of.items():
-            sets = random_sets(grid, grid.mask(top[name]), grid.mask(others), n_random, seed)
-            first.append(first_round(unseen[name], sets, seed))
-        measure_together(first)
         proofs = {
             name: prove(
                 unseen[name],
                 top[name],
-                exclude=apart_of[name],
+                exclude=[h for h in dict.fromkeys((*found.shared, *universal)) if h not in top[name]],
                 controls=[unseen[other] for other in rankings if other not in (name, *kin[name])],
                 kin=[unseen[other] for other in kin[name]],
                 n_random=n_random,
                 seed=seed,
             )
-            for name in rankings
+            for name, found in rankings.items()
         }
         step("matrix")
         heads = {name: proof.heads for name, proof in proofs.items()}
@@ -239,15 +225,15 @@ def default_skills(source: Any, seed: int) -> list[Task]:
 
 
 def _unseen(
-    source: Any, tasks: Sequence[Task], n: int, settings: SettingsArguments, *, chosen: bool
-) -> tuple[dict[str, Experiment], dict[str, str]]:
-    """Experiments on the unseen examples of tasks by their names, and of those not ``chosen`` why some are not read."""
+    source: Any, tasks: Sequence[Task], n: int, settings: SettingsArguments, opened: ExitStack, *, chosen: bool
+) -> tuple[dict[str, Experiment], dict[str, str], dict[str, None]]:
+    """Experiments on unseen examples by task, why some not ``chosen`` are not read, and notes, each once."""
     made: dict[str, Experiment] = {}
     unread: dict[str, str] = {}
     for task in tasks:
         first, (side, _) = next(iter(made.values()), None), unseen_side(task, n)
         try:
-            one = Experiment(source, side, **settings) if first is None else first.on(side)
+            one = opened.enter_context(Experiment(source, side, **settings)) if first is None else first.on(side)
             if not chosen:
                 encode_task(one.model, finding_side(task), one.settings.prepend_bos)
             made[task.name] = one
@@ -259,11 +245,7 @@ def _unseen(
             unread[task.name] = str(error)
     if len(made) < 2:
         raise ValueError(f"tasks must be two or more that the model can read: {'; '.join(unread.values())}")
-    return made, unread
-
-
-def _not_read(unseen: Mapping[str, Experiment], tasks: Sequence[Task]) -> tuple[dict[str, Experiment], dict[str, None]]:
-    """Experiments without the tokens of the finding sides of their tasks, and notes, each once."""
-    parts = {task.name: unseen_tokens([unseen[task.name]], task, ()) for task in tasks}
+    # Without the tokens of the finding sides.
+    parts = {task.name: unseen_tokens([made[task.name]], task, ()) for task in tasks if task.name in made}
     notes = dict.fromkeys(note for _, said in parts.values() for note in said)
-    return {name: one for name, ([one], _) in parts.items()}, notes
+    return {name: one for name, ([one], _) in parts.items()}, unread, notes

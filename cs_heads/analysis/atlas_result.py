@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -59,8 +58,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
         seconds: What that took; None: not known.
 
     Raises:
-        ValueError: No ranking, losses or errors of another shape, proofs of a skill that has no ranking, or ``k``
-            beyond the grid.
+        ValueError: No ranking, losses or errors of another shape, or ``k`` beyond the grid.
     """
 
     _format, _version = "atlas", 1
@@ -72,9 +70,6 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
     proofs: dict[str, Confirmation]
     k: int
     left_out: dict[str, str]
-    spent: int
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-    notes: tuple[str, ...] = ()
     kin: dict[str, tuple[str, ...]] = field(default_factory=dict)
     command: str = ""
     seconds: float | None = None
@@ -90,10 +85,6 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
         for name in ("losses", "errors"):
             if (got := getattr(self, name).shape) != wanted:
                 raise ValueError(f"{name} must be [skill, layer, head] = {wanted}, got {got}")
-        if foreign := {*self.proofs} - {*self.rankings}:
-            raise ValueError(
-                f"proofs must be of the skills ranked, {', '.join(self.rankings)}, got {', '.join(foreign)}"
-            )
 
     @property
     def skills(self) -> tuple[str, ...]:
@@ -132,16 +123,6 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
     def interfering(self) -> dict[str, tuple[Unit, ...]]:
         """Heads whose removal helps a skill, by the skills that have such heads."""
         return {name: ranking.interfering for name, ranking in self.rankings.items() if ranking.interfering}
-
-    @property
-    def importance(self) -> Float[np.ndarray, "skill layer head"]:
-        """What each head takes from each skill: score lost."""
-        return np.stack([ranking.importance for ranking in self.rankings.values()])
-
-    @property
-    def z(self) -> Float[np.ndarray, "skill layer head"]:
-        """By how many standard errors each head takes more from each skill than what is sure of the other skills."""
-        return np.stack([np.asarray(ranking.z) for ranking in self.rankings.values()])
 
     @property
     def interval(self) -> Float[np.ndarray, "skill layer head bound"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -39,9 +39,6 @@ class PromptAttention(Record):
         ids: Their ids; -1 for what stands for tokens left out (``truncated``).
         intact: Share of each query's attention that goes to each key, by head in the order of ``HeadAttention.heads``.
         ablated: The same with heads off (None: none were).
-
-    Raises:
-        ValueError: Tokens, ids and attention of different numbers of tokens.
     """
 
     prompt: str
@@ -49,15 +46,6 @@ class PromptAttention(Record):
     ids: tuple[Annotated[int, (-1, 2**31)], ...]
     intact: Float[np.ndarray, "head query key"]
     ablated: Float[np.ndarray, "head query key"] | None = None
-
-    def __post_init__(self) -> None:
-        n = len(self.tokens)
-        for name in ("intact", "ablated"):
-            patterns = getattr(self, name)
-            if len(self.ids) != n or (patterns is not None and patterns.shape != (len(self.intact), n, n)):
-                raise ValueError(
-                    f"tokens, ids and {name} must be of as many tokens, got {n} tokens, {len(self.ids)} ids"
-                )
 
     def looks_at(self, head: int, n: int = 3, *, ablated: bool = False) -> list[tuple[str, float]]:
         """The ``n`` tokens that the last token attends to most, with the share of its attention.
@@ -122,6 +110,7 @@ class HeadAttention(Saved, Result, Drawable, picture="last_token"):
         off: Heads that were ablated; empty: none.
         prompts: The attention on each prompt.
         provenance: The model.
+        spent, notes: Of every result; prompts are no examples.
     """
 
     _format, _version = "attention", 1
@@ -129,7 +118,6 @@ class HeadAttention(Saved, Result, Drawable, picture="last_token"):
     heads: tuple[Unit, ...]
     off: tuple[Unit, ...]
     prompts: tuple[PromptAttention, ...]
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def change(self) -> Float[np.ndarray, "prompt head"]:
@@ -203,10 +191,8 @@ def attention(
     loaded = local_model(model, asked)
     check_ablatable(loaded)
     prompts = check_list("prompts", prompts, "one text or more")
-    if not prompts:
-        raise ValueError("prompts must be a list of one text or more, got []")
-    if not all(isinstance(prompt, str) or is_token_ids(prompt) for prompt in prompts):
-        raise ValueError(f"prompts must be texts or tuples of token ids, none empty, got {prompts!r:.200}")
+    if not prompts or not all(isinstance(prompt, str) or is_token_ids(prompt) for prompt in prompts):
+        raise ValueError(f"prompts must be a list of one text or more, or of token ids, got {prompts!r:.200}")
     tokenizer = tokenizer_of(loaded)
     grid = Grid.from_model(loaded)
     described = describe(loaded)
@@ -224,7 +210,7 @@ def attention(
                 ablated=attention_patterns(loaded, ids, chosen, grid.mask(ablated)) if ablated else None,
             )
         )
-    return HeadAttention(chosen, ablated, tuple(seen), {"model": described})
+    return HeadAttention(chosen, ablated, tuple(seen), provenance={"model": described})
 
 
 def habit_scores(

@@ -10,11 +10,22 @@ from typing import Any, Literal, cast
 from cs_heads.arguments import check_integer, check_list, check_mapping
 from cs_heads.cluster import ModelLike
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size
-from cs_heads.experiment.controls import check_apart, found_on, unseen_parts, unseen_side, unseen_tokens
+from cs_heads.experiment.controls import (
+    check_apart,
+    control_experiments,
+    found_on,
+    judged_sides,
+    kin_experiments,
+    kin_of,
+    left_out_note,
+    unseen_parts,
+    unseen_side,
+    unseen_tokens,
+)
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment, name_of
 from cs_heads.settings import SettingsArguments
-from cs_heads.tasks import Task
+from cs_heads.tasks import Task, check_controls, without_kin
 from cs_heads.tasks.splits import check_is_task, unseen_control
 
 Role = Literal["own", "sibling", "control", "suite", "letters", "full"]
@@ -113,6 +124,71 @@ def unseen_columns(
         yield columns
 
 
+@dataclass(frozen=True, eq=False)
+class Controlled:
+    """A task and its controls, each on unseen examples, to judge heads on.
+
+    Attributes:
+        own: On the task.
+        controls: On each control.
+        kin: On tasks that ask for the same in other words.
+        given: The controls that the caller chose, whole, without kin.
+        defaults: Names of the default controls, also of those that cannot be measured (None: the caller chose).
+        notes: On examples and controls that are left out.
+    """
+
+    own: Experiment
+    controls: list[Experiment]
+    kin: list[Experiment]
+    given: list[Task]
+    defaults: list[str] | None
+    notes: tuple[str, ...]
+
+    @property
+    def experiments(self) -> list[Experiment]:
+        """All, that on the task first."""
+        return [self.own, *self.controls, *self.kin]
+
+
+@contextmanager
+def controlled(
+    model: ModelLike,
+    task: Task,
+    controls: Any,
+    found: Any,
+    *,
+    n: int,
+    seed: int,
+    settings: SettingsArguments,
+    with_kin: bool = False,
+) -> Iterator[Controlled]:
+    """Experiments on the unseen side of a task and of its controls; workers end with the block.
+
+    Args:
+        model: A model, the name of one, or a ``Cluster``.
+        task: The task, both sides.
+        controls: As of ``confirm``.
+        found: The heads: what rankings among them were found on is left out.
+        n: Examples of every task at most.
+        seed: Draws the examples of whole tasks.
+        settings: As of ``Experiment``.
+        with_kin: Whether kin are measured beside.
+    """
+    given, kin = without_kin(check_controls(controls, task), task)
+    seen, automatic = found_on(found), isinstance(controls, str)
+    sides, left_out = judged_sides(task, given, n, seed, seen)
+    with Experiment(model, sides[0], **settings) as made:
+        # Read before anything runs, so that a control that cannot be measured is refused at once.
+        others, names, fewer = control_experiments(
+            made, task, None if automatic else sides[1:], n=n, seed=seed, seen=seen
+        )
+        (own, *others), same = unseen_tokens([made, *others], task, seen)
+        kin = [*kin_of(own, task, seed)] if automatic else kin
+        beside = kin_experiments(own, task, kin, n=n, seed=seed, seen=seen) if with_kin else None
+        notes = (*left_out, *fewer, *same, *left_out_note(own, kin, automatic, beside))
+        yield Controlled(own, others, beside or [], given, names if automatic else None, notes)
+
+
 def check_own(experiments: Sequence[Any], settings: SettingsArguments) -> None:
     """Raise ``ValueError`` unless what is given with no model are experiments, and no settings beside."""
     for experiment in experiments:
@@ -132,13 +208,10 @@ def without_seen(columns: Sequence[Column], found: Any) -> list[Column]:
 
 
 def check_columns(columns: Sequence[Column]) -> None:
-    """Raise ``ValueError`` unless there are columns, of different names, each of one task or more, on one grid."""
+    """Raise ``ValueError`` unless columns are of different names, on one grid."""
     names = [column.name for column in columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"tasks must have different names, got two or more of {', '.join(map(repr, twice))}")
-    empty = [column.name for column in columns if not column.parts]
-    if not columns or empty:
-        raise ValueError(f"suites must hold one task or more, got none in {', '.join(map(repr, empty)) or 'any'}")
     if len({part.grid for column in columns for part in column.parts}) > 1:
         raise ValueError("tasks must all be measured on one grid")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from time import perf_counter
 from typing import Any
@@ -14,28 +14,20 @@ import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.columns import Column
+from cs_heads.analysis.columns import Column, controlled
 from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.faithfulness import Faithfulness, check_shares, faithfulness
 from cs_heads.analysis.losses import Specificity, TaskDrop
 from cs_heads.analysis.overlap import rank_biased_overlap, spearman, top_overlap
 from cs_heads.analysis.random_heads import random_orders
-from cs_heads.analysis.result import Result
+from cs_heads.analysis.result import Result, leading
 from cs_heads.analysis.sparsity import measure_sparsity, random_drops
 from cs_heads.analysis.verdict import default_note
 from cs_heads.arguments import check_integer, check_list, check_mapping, check_one_of, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
-from cs_heads.experiment.controls import (
-    control_experiments,
-    defaults_of,
-    found_on,
-    judged_sides,
-    kin_of,
-    left_out_note,
-    unseen_tokens,
-)
+from cs_heads.experiment.controls import defaults_of
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.find import PreparedSearch, prepared_search
 from cs_heads.methods.registry import method_named
@@ -44,7 +36,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.record import Proportion, Record, json_ready
 from cs_heads.settings import SettingsArguments, check_method_options
 from cs_heads.store.store import BrokenStoreError
-from cs_heads.tasks import Task, check_controls, finding_side, without_kin
+from cs_heads.tasks import Task, finding_side
 from cs_heads.units import Grid, Unit
 
 _MOST = 10
@@ -107,10 +99,7 @@ class Comparison(Result, Drawable, picture="comparison"):
     random_drops: Float[np.ndarray, "set k"]
     k: int
     baseline: Proportion
-    spent: int
     refused: dict[str, str]
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-    notes: tuple[str, ...] = ()
     faithfulness: Faithfulness | None = None
     default_controls: bool = False
 
@@ -132,24 +121,13 @@ class Comparison(Result, Drawable, picture="comparison"):
         one = self.methods[method]
         return Specificity.of(one.curve[self.k - 1], one.control_drops.values())
 
-    def leading(self, k: int | None = None) -> tuple[str, ...]:
-        """The methods whose first ``k`` heads take the most.
+    def leading(self) -> tuple[str, ...]:
+        """The methods whose top heads take the most.
 
         The one with the largest drop first, then all whose drop lies within its 95 % interval.
-
-        Args:
-            k: Heads (None: as many as the comparison is of).
-
-        Raises:
-            ValueError: ``k`` lies beyond the drop curve.
         """
-        most = self.random_drops.shape[1]
-        k = self.k if k is None else k
-        check_integer("k", k, 1, most, "the heads of the drop curve")
-        drops = {name: one.curve[k - 1] for name, one in self.methods.items()}
-        order = sorted(drops, key=lambda name: -drops[name].drop)
-        low = drops[order[0]].interval[0]
-        return tuple(name for name in order if name == order[0] or drops[name].drop >= low)
+        drops = {name: one.curve[self.k - 1] for name, one in self.methods.items()}
+        return leading({name: (drop.drop, drop.interval[0]) for name, drop in drops.items()})
 
     def most_specific(self) -> tuple[str, ...]:
         """The methods whose top heads take the most from the task beyond what its controls lose with them off.
@@ -158,8 +136,7 @@ class Comparison(Result, Drawable, picture="comparison"):
         95 % interval. Methods without a control that can tell are left out.
         """
         found = {name: one.difference for name in self.methods if (one := self.specificity(name)) is not None}
-        order = sorted(found, key=lambda name: -found[name].loss)
-        return tuple(name for name in order if found[name].loss >= found[order[0]].low)
+        return leading({name: (difference.loss, difference.low) for name, difference in found.items()})
 
     def to_frame(self) -> pd.DataFrame:
         """One row per method: its top heads, cost, drop@1, @k (with its interval) and at the end, and its controls.
@@ -170,49 +147,22 @@ class Comparison(Result, Drawable, picture="comparison"):
         """
         most = self.random_drops.shape[1]
         at = sorted({1, min(self.k, most), most})
-        return pd.DataFrame(
-            {
-                "method": name,
-                "heads": " ".join(map(str, one.ranking.top(self.k))),
-                **one.cost,
-                **{f"drop@{k}": one.drops[k - 1] for k in at},
-                "low": one.curve[self.k - 1].interval[0],
-                "high": one.curve[self.k - 1].interval[1],
-                **self._losses(name),
-                **({} if self.default_controls else {f"control {task}": drop for task, drop in one.controls.items()}),
-                **self._areas(name),
-            }
-            for name, one in self.methods.items()
-        )
-
-    def _areas(self, method: str) -> dict[str, float]:
-        if self.faithfulness is None:
-            return {}
-        curve = self.faithfulness.curves[method]
-        return {"cpr": curve.cpr, "cmd": curve.cmd}
-
-    def _losses(self, method: str) -> dict[str, float]:
-        if not self.methods[method].control_drops:
-            return {}
-        found = self.specificity(method)
-        own, mean = (np.nan, np.nan) if found is None else (found.own.loss, found.mean.loss)
-        return {"loss": own, "control loss": mean}
-
-    def curves(self) -> pd.DataFrame:
-        """One row per (method, k): the drop with its interval, and the mean, least and largest drop of random heads.
-
-        ``low`` and ``high`` are bounds of the 95 % interval of a method's drop, and the range of the random sets.
-        """
-        rows = [
-            {"method": name, "k": k, "drop": drop.drop, "low": drop.interval[0], "high": drop.interval[1]}
-            for name, one in self.methods.items()
-            for k, drop in enumerate(one.curve, start=1)
-        ]
-        rows += [
-            {"method": "random", "k": k, "drop": sets.mean(), "low": sets.min(), "high": sets.max()}
-            for k, sets in enumerate(self.random_drops.T, start=1)
-        ]
-        return pd.DataFrame(rows).astype({"low": float, "high": float})
+        rows = []
+        for name, one in self.methods.items():
+            low, high = one.curve[self.k - 1].interval
+            row = {"method": name, "heads": " ".join(map(str, one.ranking.top(self.k))), **one.cost}
+            row |= {**{f"drop@{k}": one.drops[k - 1] for k in at}, "low": low, "high": high}
+            if one.control_drops:
+                found = self.specificity(name)
+                row["loss"] = np.nan if found is None else found.own.loss
+                row["control loss"] = np.nan if found is None else found.mean.loss
+            if not self.default_controls:
+                row |= {f"control {task}": drop for task, drop in one.controls.items()}
+            if self.faithfulness is not None:
+                curve = self.faithfulness.curves[name]
+                row |= {"cpr": curve.cpr, "cmd": curve.cmd}
+            rows.append(row)
+        return pd.DataFrame(rows)
 
     def agreement(self) -> pd.DataFrame:
         """One row per pair of methods: overlap of the top k, rank-biased overlap of the curve's heads, Spearman.
@@ -231,10 +181,7 @@ class Comparison(Result, Drawable, picture="comparison"):
         """The whole comparison but for the rankings' importances, JSON-ready."""
         methods = {name: self._record(one) for name, one in self.methods.items()}
         agreement = json_ready(self.agreement().to_dict("records"))
-        record = {**super().to_dict(), "methods": methods, "agreement": agreement}
-        if self.faithfulness is None:
-            del record["faithfulness"]
-        return record
+        return {**super().to_dict(), "methods": methods, "agreement": agreement}
 
     def _record(self, one: Compared) -> dict[str, Any]:
         return {
@@ -319,25 +266,18 @@ def compare(
     check_integer("n_random", n_random, 1)
     shares = None if shares is None else check_shares(shares)
     _check(methods, options)
-    given, kin = without_kin(check_controls(controls, task), task)
-    # What a prior was found on is no evidence either.
-    seen = found_on(*options.values())
-    sides, left_out = judged_sides(task, given, n, seed, seen)
     check_size(finding_side(task))
-    with Experiment(model, sides[0], **settings) as made:
+    # What a prior was found on is no evidence either.
+    with controlled(model, task, controls, options, n=n, seed=seed, settings=settings) as sides:
+        judged, others = sides.own, sides.controls
         # Found on the same model or workers, with the same store.
-        same = made.shared_settings()
-        grid = made.grid
+        same, grid = judged.shared_settings(), judged.grid
         k, max_heads, notes = _fitting(k, max_heads, grid)
-        automatic = isinstance(controls, str)
-        chosen_sides = None if automatic else sides[1:]
-        others, names, fewer = control_experiments(made, task, chosen_sides, n=n, seed=seed, seen=seen)
-        (judged, *others), same_tokens = unseen_tokens([made, *others], task, seen)
-        skills = {}
-        if contrast and automatic:
+        helping = sides.given
+        if contrast and sides.defaults is not None:
             # The default controls, to a method that has none by itself, are those judged.
             skills = {skill.name: skill for skill in defaults_of(judged, task, seed)}
-        helping = [skills[other.task.name] for other in others] if skills else given
+            helping = [skills[other.task.name] for other in others]
 
         def search(name: str) -> AbstractContextManager[PreparedSearch]:
             more = {"budget": budget, "seed": seed, **same, **options.get(name, {})}
@@ -361,8 +301,7 @@ def compare(
             curve = measure_sparsity(own, ranking.top(max_heads), seed).drops[judged.task.name][1:]
             taken = measure_drops(beside, {name: ranking.top(k)}, {}, seed).drops[name] if beside else {}
             compared[name] = Compared(ranking, seconds, curve, taken)
-        kin = [*kin_of(judged, task, seed)] if automatic else kin
-        said = (*(default_note(names, counted) if automatic else ()), *left_out_note(judged, kin, automatic))
+        said = () if sides.defaults is None else default_note(sides.defaults, counted)
         kept, limits = _faithful(judged, compared, shares, n_random, seed)
         asked = {"budget": budget, "n_random": n_random, "contrast": contrast, "seed": seed, "shares": shares}
         return Comparison(
@@ -372,9 +311,9 @@ def compare(
             baseline=baseline,
             spent=judged.spent + sum(other.spent for other in others),
             refused={name: str(error) for name, error in refused.items()},
-            notes=(*notes, *left_out, *fewer, *same_tokens, *drawn, *said, *limits),
+            notes=(*notes, *sides.notes, *drawn, *said, *limits),
             faithfulness=kept,
-            default_controls=automatic,
+            default_controls=sides.defaults is not None,
             provenance=judged.provenance() | {"controls": [other.task.name for other in others], **asked},
         )
 

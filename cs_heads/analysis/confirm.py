@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from typing_extensions import Unpack
 
-from cs_heads.analysis.columns import Column, Judged, check_columns, check_own
+from cs_heads.analysis.columns import Column, Judged, check_columns, check_own, controlled
 from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.least_set import LeastSet, least_set
@@ -27,20 +27,7 @@ from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy, task_of
-from cs_heads.experiment.controls import (
-    UNTOLD,
-    cast_note,
-    check_ranked,
-    control_experiments,
-    found_on,
-    judged_sides,
-    kin_experiments,
-    kin_of,
-    left_out_note,
-    unseen_parts,
-    unseen_tokens,
-)
-from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.controls import UNTOLD, cast_note, check_ranked, found_on, unseen_parts
 from cs_heads.experiment.protocol import (
     ExperimentLike,
     chance_of,
@@ -56,7 +43,7 @@ from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Proportion
 from cs_heads.settings import SettingsArguments
-from cs_heads.tasks import Task, check_controls, without_kin
+from cs_heads.tasks import Task, check_controls
 from cs_heads.tasks.controls import alike
 from cs_heads.tasks.splits import check_is_task
 from cs_heads.units import HeadLike, Unit, as_heads
@@ -89,9 +76,6 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         default_controls: Whether the controls are the default ones.
         close_because: Why another verdict is compatible with the intervals (None: none is).
         notes: What the verdict cannot tell.
-
-    Raises:
-        ValueError: No heads, or no random sets.
     """
 
     _written = (
@@ -111,8 +95,6 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     verdict: Verdict
     reasons: tuple[str, ...]
     controls: tuple[TaskDrop, ...]
-    spent: int
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     specificity: Specificity | None = None
     kin: tuple[TaskDrop, ...] = ()
     but_for: tuple[str, ...] = ()
@@ -120,12 +102,6 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     stability: Stability | None = None
     default_controls: bool = False
     close_because: str | None = None
-    notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("heads", "random_drops"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} must be one or more, got none")
 
     @property
     def p(self) -> float:
@@ -306,11 +282,9 @@ def confirm(
     check_integer("n_random", n_random, 1)
     check_type("least", least, bool)
     check_integer("repeats", repeats, 0)
-    judged: dict[str, Any] = {"k": k, "controls": controls, "exclude": exclude, "n": n, "n_random": n_random}
+    asked: dict[str, Any] = {"k": k, "controls": controls, "exclude": exclude, "n": n, "n_random": n_random}
     if isinstance(heads, HeadRanking):
         exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
-    else:
-        as_heads("heads", heads)
     ranked = {"exclude": exclude, "off": off}
     exclude, off = as_heads("exclude", () if exclude is None else exclude), as_heads("off", () if off is None else off)
     how: dict[str, Any] = {"exclude": [*exclude, *off], "n_random": n_random, "seed": seed, "least": least}
@@ -324,76 +298,39 @@ def confirm(
     check_is_task(task)
     whole = cast(Task, task)
     search = search_of(heads, check_controls(controls, whole)) if repeats else None
-    proof = _prove_unseen(
-        model, whole, heads, k=k, controls=controls, n=n, off=off, ranked=ranked, how=how, settings=settings
-    )
+    with controlled(model, whole, controls, heads, n=n, seed=seed, settings=settings, with_kin=True) as judged:
+        experiment = judged.own
+        chosen = heads_of(experiment.grid, heads, k, model=model_of(experiment))
+        for option, each in ranked.items():
+            check_ranked(option, each, experiment)
+        if twice := {experiment.grid.resolve(head) for head in off} & {*chosen}:
+            raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
+        own, *beside = (Without(each, off) for each in judged.experiments)
+        n_controls = len(judged.controls)
+        how |= {"controls": beside[:n_controls], "kin": beside[n_controls:], "defaults": judged.defaults}
+        proof = prove(own, chosen, **how)
+        said = (*judged.notes, *cast_note(heads, experiment), *(() if found_on(heads) else (UNTOLD,)))
+        if proof.verdict == "baseline too low":
+            said = (remedy(own, own.baseline()), *said)
+        # Their own count has what the ablation ran beforehand.
+        proof = replace(proof, spent=sum(each.spent for each in judged.experiments), notes=(*proof.notes, *said))
     if search is None:
         return proof
 
     def again(number: int) -> Confirmation:
         repeated = {**search, "seed": search["seed"] + number}
         found = find_heads(model, whole, off=off, **repeated, **settings)
-        once = confirm(model, whole, found, off=off, seed=repeated["seed"], least=least, **judged, **settings)
+        once = confirm(model, whole, found, off=off, seed=repeated["seed"], least=least, **asked, **settings)
         return replace(once, spent=once.spent + found.spent)
 
-    stability = Stability.of([again(number) for number in range(1, repeats + 1)])
+    proofs = [again(number) for number in range(1, repeats + 1)]
+    stability = Stability(
+        tuple(each.heads for each in proofs),
+        tuple(each.verdict for each in proofs),
+        sum(each.spent for each in proofs),
+    )
     reasons = (*proof.reasons, stability.told)
     return replace(proof, stability=stability, reasons=reasons, spent=proof.spent + stability.spent)
-
-
-def _prove_unseen(
-    model: ModelLike,
-    task: Task,
-    heads: Found,
-    *,
-    k: int | None,
-    controls: Sequence[Any] | str | None,
-    n: int,
-    off: Sequence[HeadLike],
-    ranked: Mapping[str, Any],
-    how: dict[str, Any],
-    settings: SettingsArguments,
-) -> Confirmation:
-    """``prove`` on the unseen side of a task and its controls: what ``confirm`` says of a model.
-
-    Args:
-        model: As of ``confirm``.
-        task: As of ``confirm``.
-        heads: As of ``confirm``.
-        k: As of ``confirm``.
-        controls: As of ``confirm``.
-        n: As of ``confirm``.
-        off: Heads that are off throughout.
-        ranked: Rankings by the name of the argument, of which the weights must be the model's.
-        how: More arguments of ``prove``.
-        settings: As of ``Experiment``.
-    """
-    given, kin = without_kin(check_controls(controls, task), task)
-    seed, seen, automatic = how["seed"], found_on(heads), isinstance(controls, str)
-    sides, left_out = judged_sides(task, given, n, seed, seen)
-    with Experiment(model, sides[0], **settings) as made:
-        chosen = heads_of(made.grid, heads, k, model=model_of(made))
-        for option, each in ranked.items():
-            check_ranked(option, each, made)
-        # Read before anything runs, so that a control that cannot be measured is refused at once.
-        chosen_sides = None if automatic else sides[1:]
-        others, names, fewer = control_experiments(made, task, chosen_sides, n=n, seed=seed, seen=seen)
-        (experiment, *others), same = unseen_tokens([made, *others], task, seen)
-        kin = [*kin_of(experiment, task, seed)] if automatic else kin
-        beside = kin_experiments(experiment, task, kin, n=n, seed=seed, seen=seen)
-        twice = {experiment.grid.resolve(head) for head in off} & {*chosen}
-        if twice:
-            raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
-        own, *without = (Without(each, off) for each in (experiment, *others, *beside))
-        how = {**how, "controls": without[: len(others)], "kin": without[len(others) :]}
-        proof = prove(own, chosen, defaults=names if automatic else None, **how)
-        said = (*left_out, *fewer, *same, *left_out_note(experiment, kin, automatic, beside))
-        said = (*said, *cast_note(heads, made), *(() if seen else (UNTOLD,)))
-        if proof.verdict == "baseline too low":
-            said = (remedy(own, own.baseline()), *said)
-        # Their own count has what the ablation ran beforehand.
-        spent = sum(each.spent for each in (experiment, *others, *beside))
-    return replace(proof, spent=spent, notes=(*proof.notes, *said))
 
 
 def most_of_proof(k: int, n: int, others: Sequence[int], n_random: int = N_RANDOM, *, least: bool = True) -> int:
@@ -456,10 +393,8 @@ def prove(
         raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
     check_k(len(heads), grid)
     drawn = random_sets(grid, found, apart, n_random, check_seed(seed))
-    others = [Column(name_of(each), "control", (each,)) for each in controls]
-    others += [Column(name_of(each), "sibling", (each,)) for each in kin]
-    if others:
-        check_columns(others)
+    others = [Column(name_of(each), "control", (each,)) for each in parts]
+    check_columns(others)
     n, sizes = experiment.n_examples, [each.n_examples for each in parts]
     expect(preparation_of(experiment, *parts) + most_of_proof(len(heads), n, sizes, len(drawn), least=least))
     chance = chance_of(experiment)
@@ -471,16 +406,19 @@ def prove(
         own = explicit(grid, [[], heads])
         ablated = measured(experiment, own[1:])[0]
     measure_together([Asked(experiment, own), *(Asked(other, own) for other in parts if other.grid == grid)])
-    like = like_note(found, apart, drawn)
+    like = like_note(found, drawn)
     if fewest is not None:
-        like = f"{like.removesuffix(',')}, {found.sum()} in a set,"
+        like = f"{like}, {found.sum()} in a set,"
     random = compare_with_random(experiment, drawn, baseline, ablated, like=like, seed=seed)
     low = baseline_too_low(experiment, baseline, chance)
     result = task_drop(name_of(experiment), chance, [(baseline, ablated)], seed, [low])
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
     drops = () if controlled is None else tuple(controlled.drops["heads"].values())
     taken, carried = drops[: len(controls)], drops[len(controls) :]
-    said = judge(result, random, taken, defaults, kin=carried, alike=_of_the_form(experiment, controls))
+    # What has no task shares no form with another.
+    task, tasks = task_of(experiment), {name_of(c): t for c in controls if isinstance(t := task_of(c), Task)}
+    of_form = alike(task, tasks) if isinstance(task, Task) else []
+    said = judge(result, random, taken, defaults, kin=carried, alike=of_form)
     return Confirmation(
         heads=heads,
         result=result,
@@ -512,11 +450,3 @@ def _loss(drop: TaskDrop) -> str:
 
 def _share(share: float) -> str:
     return "unknown" if np.isnan(share) else f"{share:.2f}"
-
-
-def _of_the_form(experiment: ExperimentLike, controls: Sequence[ExperimentLike]) -> list[str]:
-    """The controls that share a form with a task, by name; what has no task shares none."""
-    task, tasks = task_of(experiment), {name_of(each): task_of(each) for each in controls}
-    if not isinstance(task, Task):
-        return []
-    return alike(task, {name: other for name, other in tasks.items() if isinstance(other, Task)})

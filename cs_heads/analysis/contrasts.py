@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -41,7 +40,6 @@ class HeldOutScore(Record):
     measured: str
     baseline: float
     score: float
-    n_examples: int
     interval: Interval
 
     @property
@@ -64,9 +62,6 @@ class HeldOutContrasts(Result, Drawable, picture="contrasts"):
 
     scores: tuple[HeldOutScore, ...]
     gates: dict[tuple[str, str], Float[np.ndarray, "layer head"]]
-    spent: int
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-    notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """One row per (held-out task, retained format, measured format): baseline, and the score with its interval."""
@@ -143,7 +138,6 @@ def held_out_contrasts(
                             measured=measured,
                             baseline=float(experiment.baseline().mean()),
                             score=float(gated.mean()),
-                            n_examples=experiment.n_examples,
                             interval=mean_interval(gated[0]),
                         )
                     )

@@ -67,10 +67,8 @@ def check_model(
     plain, why_not = _plain(reference or (model if named else None), loaded, reference is None, revision)
     lines = checks_of(loaded, plain)
     if why_not:
-        lines.insert(
-            0,
-            Check("reference", "warn", f"not available: {why_not}", "logits are not compared with plain Hugging Face"),
-        )
+        said = f"not available: {why_not}", "logits are not compared with plain Hugging Face"
+        lines.insert(0, Check("reference", "warn", *said))
     fused = any(line.name == "fused attention" and line.status == "ok" for line in lines)
     return [*lines, tried("speed", partial(_speed, loaded, fused))]
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from typing_extensions import Unpack
 
@@ -55,9 +54,6 @@ class TaskDrops(Result, Drawable, picture="specificity"):
     drops: dict[str, dict[str, TaskDrop]]
     roles: dict[str, Role]
     own: dict[str, str]
-    spent: int
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-    notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """One row per (set of heads, task): role, baseline, score, drop and relative drop with their intervals."""
@@ -65,24 +61,15 @@ class TaskDrops(Result, Drawable, picture="specificity"):
             {
                 "found": found,
                 "heads": " ".join(map(str, self.heads[found])),
-                "role": "own" if self.own.get(found) == name else self.role_beside(found, name),
+                "role": self._role_beside(found, name),
                 **drop.to_dict(),
             }
             for found, row in self.drops.items()
             for name, drop in row.items()
         )
 
-    def role_beside(self, found: str, task: str) -> Role:
-        """What a task is to one set of heads: the own task of another set is a control to it.
-
-        Args:
-            found: Name of the set.
-            task: Name of the task.
-
-        Returns:
-            The role: ``"own"``, ``"sibling"``, ``"control"``, ``"suite"``, or of ``format_heads`` ``"letters"`` or
-            ``"full"``.
-        """
+    def _role_beside(self, found: str, task: str) -> Role:
+        """What a task is to one set of heads: the own task of another set is a control to it."""
         if self.own.get(found) == task:
             return "own"
         return "control" if self.roles[task] == "own" else self.roles[task]
@@ -101,40 +88,6 @@ class TaskDrops(Result, Drawable, picture="specificity"):
         return pd.DataFrame(
             {found: {name: getattr(drop, value) for name, drop in row.items()} for found, row in self.drops.items()}
         ).T
-
-    def summary(self) -> pd.DataFrame:
-        """One row per set of heads: what its own task loses, siblings on average, and which other task loses most.
-
-        Relative drops. ``specificity`` is the own drop less the worst drop among controls and suites;
-        ``transfer`` the mean drop of the siblings as a share of the own one. A task whose baseline is too low to show a
-        drop is no part of them. NaN where there is nothing to compare.
-
-        Raises:
-            ValueError: A set of heads belongs to no task.
-        """
-        homeless = [found for found in self.drops if self.own.get(found) not in self.roles]
-        if homeless:
-            raise ValueError(f"own must name the task of every set of heads; none for {', '.join(homeless)}")
-        rows = []
-        for found, row in self.drops.items():
-            own = row[self.own[found]].relative_drop
-            known = {name: drop.relative_drop for name, drop in row.items() if not np.isnan(drop.relative_drop)}
-            roles = {name: self.role_beside(found, name) for name in known}
-            siblings = [drop for name, drop in known.items() if roles[name] == "sibling"]
-            others = {name: drop for name, drop in known.items() if roles[name] in ("control", "suite")}
-            worst = max(others, key=lambda name: others[name], default=None)
-            rows.append(
-                {
-                    "found": found,
-                    "own": own,
-                    "siblings": np.mean(siblings) if siblings else np.nan,
-                    "transfer": np.mean(siblings) / own if siblings and own else np.nan,
-                    "worst other": worst,
-                    "worst": np.nan if worst is None else others[worst],
-                    "specificity": np.nan if worst is None else own - others[worst],
-                }
-            )
-        return pd.DataFrame(rows)
 
     def _table(self) -> pd.DataFrame:
         return self.matrix()
@@ -210,7 +163,7 @@ def specificity(
     """Ablate heads on the unseen examples of their own task, and of others.
 
     Of one task: heads that are specific to it leave controls and suites as they were, and heads of a capability take
-    from its siblings as much (``TaskDrops.summary()`` has ``transfer``). Of several: the matrix of heads found on one
+    from its siblings as much. Of several: the matrix of heads found on one
     task and ablated on another. Examples that a ranking was found on are left out, and one example of each question
     counts; ``notes`` say how many others there are. A list of heads does not say what it was found on. Costs
     ``n × (1 + sets of heads)`` example-evaluations per task at most.
@@ -232,8 +185,8 @@ def specificity(
         settings: As of ``Experiment``.
 
     Returns:
-        By the name of a set of heads what it takes from each task, with 95 % intervals: ``to_frame()``, ``matrix()``
-        and ``summary()`` are tables of it.
+        By the name of a set of heads what it takes from each task, with 95 % intervals: ``to_frame()`` and ``matrix()``
+        are tables of it.
 
     Raises:
         ValueError: A task without unseen examples, with fewer than 20, that shares a question with the finding side of

@@ -6,18 +6,16 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool
-from scipy.stats import entropy
 from typing_extensions import Unpack
 
 from cs_heads.analysis.found_heads import Found, sets_of
 from cs_heads.analysis.intervals import wilson_interval
 from cs_heads.analysis.result import Result
-from cs_heads.arguments import check_one_of
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
@@ -71,7 +69,6 @@ class FailureModes(Result, Drawable, picture="failures"):
         heads: By the name of a set its heads.
         modes: By set, ``intact`` among them, then by kind of failure the share of examples; an example may show
             several.
-        measures: By set, then by name, means over examples.
         spent: Example-evaluations.
         texts: By set what was written after each prompt; empty where choices were measured.
         provenance: Model, task and options of texts.
@@ -82,13 +79,9 @@ class FailureModes(Result, Drawable, picture="failures"):
 
     heads: dict[str, tuple[Unit, ...]]
     modes: dict[str, dict[str, Share]]
-    measures: dict[str, dict[str, float]]
-    spent: int
     texts: dict[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     prompts: tuple[str, ...] = field(default=(), repr=False)
     right: tuple[str, ...] = field(default=(), repr=False)
-    notes: tuple[str, ...] = ()
 
     def beyond_intact(self, found: str, mode: str) -> bool:
         """Whether a kind of failure is seen clearly more often than with no head off: the intervals do not meet.
@@ -101,19 +94,6 @@ class FailureModes(Result, Drawable, picture="failures"):
             True where the lower bound with the heads off is above the upper bound of the intact model.
         """
         return self.modes[found][mode].interval[0] > self.modes[INTACT][mode].interval[1]
-
-    def named(self, found: str) -> tuple[str, ...]:
-        """The kinds of failure seen clearly more often than with no head off, the most frequent first.
-
-        Args:
-            found: Name of a set of heads, one of ``modes``.
-
-        Raises:
-            ValueError: No set of heads has this name.
-        """
-        check_one_of("found", found, self.modes)
-        seen = [mode for mode in self.modes[found] if self.beyond_intact(found, mode)]
-        return tuple(sorted(seen, key=lambda mode: -self.modes[found][mode].share))
 
     def text_frame(self) -> pd.DataFrame:
         """What the model wrote, one row per prompt: its last line, the right answer, and a column for each set.
@@ -163,15 +143,13 @@ def failures(
     ``choices unlikely`` (the probability of saying any of the choices is a tenth or less of what it is in the intact
     model) and ``same place`` (the place among the choices that is picked most often, such as always the first letter;
     picked is the likeliest, for each character where the task is ``length_normalized``, also where a scorer judges by
-    another rule). Measures: ``score``, ``mass`` (the mean probability of saying any choice; of choices with prompts of
-    their own, the sum of each after its own), ``log mass`` (its mean logarithm, nats) and ``entropy`` of the places
-    picked (bits).
+    another rule).
 
     Of other tasks the model writes a text after each prompt. Kinds: ``empty`` (no word), ``repetition`` (a loop at the
     end, or hardly any new pair of words), ``same text`` (the one written most often, where it is written twice or more)
     and ``changed`` (not what the intact model writes); where examples have a target, also ``answer later``
-    (its words stand in the text, and not at its start, as where the model begins its sentence otherwise). Measures:
-    ``distinct-1``, ``distinct-2`` and ``words`` of a text. Every text is one example-evaluation.
+    (its words stand in the text, and not at its start, as where the model begins its sentence otherwise). Every text
+    is one example-evaluation.
 
     Args:
         model: A model, the name of one, or a ``Cluster``.
@@ -185,8 +163,8 @@ def failures(
         settings: As of ``Experiment``.
 
     Returns:
-        By set of heads, ``intact`` first, the share of examples that show each kind of failure, with its interval, the
-        measures, and the texts if the model wrote any.
+        By set of heads, ``intact`` first, the share of examples that show each kind of failure, with its interval,
+        and the texts if the model wrote any.
 
     Raises:
         ValueError: A task with fewer than 20 unseen examples, heads outside the grid or named ``"intact"``, or options
@@ -216,11 +194,10 @@ def failures(
             prompts, right = [shown(each.prompt) for each in experiment.task.examples], _answers(experiment.task)
             judged = [_judge_texts(row, written[INTACT], right) for row in written.values()]
             provenance |= {"max_new_tokens": max_new_tokens, "stop": None if stop is None else list(stop)}
-        shares = [{mode: Share(n, experiment.n_examples) for mode, n in counts.items()} for counts, _ in judged]
+        shares = [{mode: Share(n, experiment.n_examples) for mode, n in counts.items()} for counts in judged]
         return FailureModes(
             heads=named,
             modes=dict(zip(sets, shares, strict=True)),
-            measures={name: measures for name, (_, measures) in zip(sets, judged, strict=True)},
             spent=len(masks) * experiment.n_examples + experiment.preparation,
             texts=written,
             provenance=provenance,
@@ -230,17 +207,14 @@ def failures(
         )
 
 
-Judged: TypeAlias = tuple[dict[str, int], dict[str, float]]
-"""How many examples show each kind of failure, and the measures, with one set of heads off."""
-
-
 def _answers(task: Task) -> list[str]:
     """The target of each prompt, where a task has them and they are texts; choices are not meant to be written."""
     targets = [example.target for example in task.examples if example.continuations]
     return [] if task.kind == "choice" else [target for target in targets if isinstance(target, str)]
 
 
-def _judge_texts(row: Sequence[str], intact: Sequence[str], right: Sequence[str]) -> Judged:
+def _judge_texts(row: Sequence[str], intact: Sequence[str], right: Sequence[str]) -> dict[str, int]:
+    """How many texts show each kind of failure."""
     same = most_common(row)
     counts = {
         "empty": sum(map(is_empty, row)),
@@ -248,35 +222,24 @@ def _judge_texts(row: Sequence[str], intact: Sequence[str], right: Sequence[str]
         "same text": same if same > 1 else 0,
         "changed": sum(a != b for a, b in zip(row, intact, strict=True)),
     }
-    if len(right) == len(row):
-        counts["answer later"] = sum(map(is_later, right, row))
-    words = float(np.mean([len(words_of(text)) for text in row]))
-    return counts, {"distinct-1": distinct(row, 1), "distinct-2": distinct(row, 2), "words": words}
+    return counts | ({"answer later": sum(map(is_later, right, row))} if len(right) == len(row) else {})
 
 
-def _judge_choices(experiment: Experiment, masks: Bool[np.ndarray, "row layer head"]) -> list[Judged]:
-    """Of each mask, the first being the intact model."""
+def _judge_choices(experiment: Experiment, masks: Bool[np.ndarray, "row layer head"]) -> list[dict[str, int]]:
+    """How many examples show each kind of failure with each mask, the first being the intact model."""
     task, said = experiment.task, experiment.observe(masks)
     assert said.logprobs is not None
-    scores = RESPONSES["score"](task, said)
     masses = np.logaddexp.reduce(np.where(np.isnan(said.logprobs), -np.inf, said.logprobs), axis=-1)
     # Of choices that tie the first is picked.
     picked = np.nanargmax(compared_of(task, said), axis=-1)
-    judged = []
-    for score, mass, places in zip(scores, masses, picked.tolist(), strict=True):
-        counts = {
+    return [
+        {
             "wrong": int((score == 0).sum()),
             "choices unlikely": int((mass <= masses[0] + np.log(UNLIKELY)).sum()),
             "same place": most_common(places),
         }
-        measures = {
-            "score": float(score.mean()),
-            "mass": float(np.exp(mass).mean()),
-            "log mass": float(mass.mean()),
-            "entropy": float(entropy(np.unique(places, return_counts=True)[1], base=2)),
-        }
-        judged.append((counts, measures))
-    return judged
+        for score, mass, places in zip(RESPONSES["score"](task, said), masses, picked.tolist(), strict=True)
+    ]
 
 
 def words_of(text: str) -> list[str]:
@@ -287,24 +250,6 @@ def words_of(text: str) -> list[str]:
     """
     words = re.findall(r"\w+|[^\w\s]", text.lower())
     return list(text.strip()) if len(words) < 3 and len(text) > 30 else words
-
-
-def distinct(texts: Sequence[str], n: int) -> float:
-    """Share of different n-grams of words among all of them, each text by itself: distinct-n, averaged over texts.
-
-    (Li et al., *A Diversity-Promoting Objective Function for Neural Conversation Models*, arXiv 1510.03055.) Texts
-    shorter than ``n`` words do not count; NaN where none is longer.
-
-    >>> distinct(["a b a b"], 1), distinct(["a b a b"], 2)
-    (0.5, 0.6666666666666666)
-    """
-    shares = []
-    for text in texts:
-        words = words_of(text)
-        grams = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
-        if grams:
-            shares.append(len({*grams}) / len(grams))
-    return sum(shares) / len(shares) if shares else float("nan")
 
 
 def looped(text: str) -> float:
@@ -336,7 +281,9 @@ def is_repetition(text: str) -> bool:
     >>> is_repetition("the the the the the the the the"), is_repetition("so go and see who that is now")
     (True, False)
     """
-    return len(words_of(text)) >= LEAST and (looped(text) >= LOOPED or distinct([text], 2) < DISTINCT)
+    words = words_of(text)
+    pairs = list(pairwise(words))
+    return len(words) >= LEAST and (looped(text) >= LOOPED or len({*pairs}) < DISTINCT * len(pairs))
 
 
 def is_later(answer: str, text: str) -> bool:

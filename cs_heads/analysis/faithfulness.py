@@ -10,7 +10,7 @@ good ranking has a CPR that is large, or a CMD that is small.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from typing_extensions import Unpack
 from cs_heads.analysis.columns import Judged, in_role, unseen_columns
 from cs_heads.analysis.found_heads import heads_of, model_of
 from cs_heads.analysis.intervals import Interval, wilson_interval
-from cs_heads.analysis.result import Result
+from cs_heads.analysis.result import Result, leading
 from cs_heads.arguments import check_integer, check_list, check_seed, fits, in_line
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import different
@@ -96,8 +96,8 @@ class Faithfulness(Result, Drawable, picture="faithfulness"):
         spent: Example-evaluations.
         random: f of random orders of all units (None: not measured).
         provenance: Model, task, shares and seed.
-        notes: Which shares keep as many units as another, and where the order of a ranking says less than it seems:
-            shared units come last, and those ranked alike by layer and index.
+        notes: Where the order of a ranking says less than it seems: shared units come last, and those ranked alike by
+            layer and index.
     """
 
     curves: dict[str, FaithfulnessCurve]
@@ -106,10 +106,7 @@ class Faithfulness(Result, Drawable, picture="faithfulness"):
     response: str
     intact: float
     empty: float
-    spent: int
     random: Float[np.ndarray, "set share"] | None = None
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-    notes: tuple[str, ...] = ()
 
     @property
     def shares(self) -> Float[np.ndarray, " share"]:
@@ -122,20 +119,19 @@ class Faithfulness(Result, Drawable, picture="faithfulness"):
         Random orders are rows of their own (``random``), with their mean, least and largest faithfulness.
         """
         points = {"kept": self.kept, "share": self.shares}
-        frames = [
-            pd.DataFrame({"found": name, **points, "response": one.responses, "faithfulness": one.faithfulness}).assign(
-                low=one.bounds[:, 0], high=one.bounds[:, 1]
-            )
+        rows = {
+            name: (one.responses, one.faithfulness, one.bounds[:, 0], one.bounds[:, 1])
             for name, one in self.curves.items()
-        ]
+        }
         if self.random is not None:
-            mean, low, high = (each(axis=0) for each in (self.random.mean, self.random.min, self.random.max))
+            mean = self.random.mean(axis=0)
             response = self.empty + (self.intact - self.empty) * mean
-            frames.append(
-                pd.DataFrame({"found": RANDOM, **points, "response": response, "faithfulness": mean}).assign(
-                    low=low, high=high
-                )
-            )
+            rows[RANDOM] = response, mean, self.random.min(axis=0), self.random.max(axis=0)
+        columns = ("response", "faithfulness", "low", "high")
+        frames = [
+            pd.DataFrame({"found": name, **points, **dict(zip(columns, each, strict=True))})
+            for name, each in rows.items()
+        ]
         return pd.concat(frames, ignore_index=True)
 
     def areas(self) -> pd.DataFrame:
@@ -149,9 +145,7 @@ class Faithfulness(Result, Drawable, picture="faithfulness"):
 
     def leading(self) -> tuple[str, ...]:
         """The ranking with the largest CPR, then all whose CPR lies within its 95 % interval, the larger first."""
-        order = sorted(self.curves, key=lambda name: -self.curves[name].cpr)
-        low, _ = self.curves[order[0]].cpr_interval
-        return tuple(name for name in order if self.curves[name].cpr >= low)
+        return leading({name: (one.cpr, one.cpr_interval[0]) for name, one in self.curves.items()})
 
     def _table(self) -> pd.DataFrame:
         return self.areas()
@@ -227,26 +221,21 @@ def faithfulness(
         for name, ranking in rankings.items():
             heads_of(experiment.grid, ranking, name=f"found[{name!r}]", model=model_of(experiment))
         response = _default_response(experiment) if response is None else response
-        kept, notes = _numbers_kept(shares, experiment.grid)
-        result = _measured(experiment, rankings, kept, response, n_random=n_random, seed=seed)
+        kept = _numbers_kept(shares, experiment.grid)
+        notes = (*(said for one in rankings.items() for said in _order_notes(*one)), *left_out)
         asked = {"shares": shares, "response": response, "n_random": n_random, "seed": seed}
-        return replace(
-            result,
-            provenance={**provenance_of(experiment), **asked},
-            notes=(*notes, *(said for one in rankings.items() for said in _order_notes(*one)), *left_out),
-        )
+        return _measured(experiment, rankings, kept, asked, notes)
 
 
 def _measured(
     experiment: ExperimentLike,
     rankings: Mapping[str, HeadRanking],
     kept: tuple[int, ...],
-    response: str,
-    *,
-    n_random: int,
-    seed: int,
+    asked: dict[str, Any],
+    notes: tuple[str, ...],
 ) -> Faithfulness:
     """Measure the intact model and the one with nothing kept, then every order."""
+    response, n_random, seed = asked["response"], asked["n_random"], asked["seed"]
     grid, n, prepared = experiment.grid, experiment.n_examples, preparation_of(experiment)
     ask = responding(experiment, response)
     expect((2 + (len(rankings) + n_random) * len(kept)) * n + prepared)
@@ -282,6 +271,8 @@ def _measured(
         empty=float(empty.mean()),
         spent=len(once) * n + prepared,
         random=faithful[at[len(rankings) :]] if n_random else None,
+        provenance={**provenance_of(experiment), **asked},
+        notes=notes,
     )
 
 
@@ -296,16 +287,15 @@ def check_shares(shares: Any) -> list[float]:
 
 def _rankings(found: Any) -> Mapping[str, HeadRanking]:
     """Rankings by name; one alone has the name of its method."""
-    if isinstance(found, HeadRanking):
-        return {found.method: found}
-    if not isinstance(found, Mapping) or not found:
+    given = {found.method: found} if isinstance(found, HeadRanking) else found
+    if not isinstance(given, Mapping) or not given:
         raise ValueError(f"found must be a HeadRanking, or rankings by name, got {in_line(found)}")
-    for name, ranking in found.items():
+    for name, ranking in given.items():
         if not isinstance(ranking, HeadRanking):
             raise ValueError(f"found[{name!r}] must be a HeadRanking, got {in_line(ranking)}")
-        if name == RANDOM:
-            raise ValueError(f"found must have other names than {RANDOM!r}, which is that of random orders")
-    return found
+    if RANDOM in given:
+        raise ValueError(f"found must have other names than {RANDOM!r}, which is that of random orders")
+    return given
 
 
 def _default_response(experiment: ExperimentLike) -> str:
@@ -316,15 +306,11 @@ def _default_response(experiment: ExperimentLike) -> str:
     return "margin"
 
 
-def _numbers_kept(shares: Sequence[int | float], grid: Grid) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The different numbers of units kept, 0 and all of them among these, and a note where shares coincide."""
+def _numbers_kept(shares: Sequence[int | float], grid: Grid) -> tuple[int, ...]:
+    """The different numbers of units kept, 0 and all of them among these."""
     # Rounded first: 0.005 * 300 must be 1.5, not 1.4999....
-    each = [max(1, round(round(share * grid.size, 9))) if share else 0 for share in {*shares}]
-    kept = tuple(sorted({0, *each, grid.size}))
-    if len({*each}) == len(each):
-        return kept, ()
-    said = f"the {len(each)} shares keep {len({*each})} different numbers of {grid.size} {grid.word}s"
-    return kept, (f"{said}, each measured once",)
+    each = (max(1, round(round(share * grid.size, 9))) if share else 0 for share in shares)
+    return tuple(sorted({0, *each, grid.size}))
 
 
 def _order_notes(name: str, ranking: HeadRanking) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pandas as pd
 from typing_extensions import Unpack
 
-from cs_heads.analysis.columns import Judged, Role, in_role, unseen_columns
+from cs_heads.analysis.columns import Column, Judged, in_role, unseen_columns
 from cs_heads.analysis.drops import TaskDrops, measure_drops
 from cs_heads.analysis.found_heads import Found, heads_of, model_of, sets_of
 from cs_heads.analysis.losses import TaskDrop
@@ -25,6 +25,7 @@ from cs_heads.units import as_heads
 
 Kind = Literal["format", "knowledge", "full form", "some letters", "universal", "control", "none", "unclear"]
 
+_FORMS = ("letters", "full", "control")
 MIN_LOST = 0.25
 """Share of a score above chance that must be lost for a set to count as broken; its drop's interval must exclude 0."""
 
@@ -33,20 +34,18 @@ MIN_LOST = 0.25
 class FormatHeads(Result, Drawable, picture="format_heads"):
     """What each candidate takes from questions answered by a letter, and from questions answered in full.
 
-    ``forms`` say in which form a column of ``drops`` is: ``letters``, ``full`` or ``control``. A set of questions is
+    ``drops.roles`` say in which form a set of questions is: ``letters``, ``full`` or ``control``. A set of questions is
     broken where a candidate takes ``MIN_LOST`` of its score above chance or more and some for certain, and spared where
     the interval of the loss ends below that; else, or where its baseline is too low, it is undecided.
 
     Attributes:
         drops: What each candidate takes from each set of questions.
+        spent: Example-evaluations.
+        provenance: That of the drops.
+        notes: Those of the drops.
     """
 
     drops: TaskDrops
-
-    @property
-    def forms(self) -> dict[str, Role]:
-        """The form of each set of questions."""
-        return self.drops.roles
 
     def broken(self, found: str, form: str) -> tuple[str, ...]:
         """The sets of one form that a candidate breaks.
@@ -61,8 +60,8 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         Raises:
             ValueError: A candidate that was not measured, or another form.
         """
-        check_one_of("form", form, ("letters", "full", "control"))
-        return tuple(name for name, drop in self._of(found, form) if _is_broken(drop))
+        check_one_of("form", form, _FORMS)
+        return tuple(name for name, drop in self._of(found, form).items() if _is_broken(drop))
 
     def kind(self, found: str) -> Kind:
         """What a candidate serves.
@@ -83,7 +82,7 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         kinds = set()
         for letters, full in product(self._states(found, "letters"), self._states(found, "full")):
             controls = self._states(found, "control")
-            if "control" not in self.forms.values():
+            if "control" not in self.drops.roles.values():
                 # The form that is spared stands in for a control.
                 controls = {"none"} if "none" in (letters, full) else {"none", "some"}
             kinds |= {self._kind(found, letters, full, control) for control in controls}
@@ -91,46 +90,35 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
 
     def _kind(self, found: str, letters: str, full: str, control: str) -> Kind:
         if control != "none":
-            left = {form: [1 - drop.loss for _, drop in self._of(found, form)] for form in {*self.forms.values()}}
-            tasks = [*left.get("letters", ()), *left.get("full", ())]
-            return "universal" if any(is_universal(share, tasks) for share in left.get("control", ())) else "control"
+            left = {form: [1 - drop.loss for drop in self._of(found, form).values()] for form in _FORMS}
+            tasks = left["letters"] + left["full"]
+            return "universal" if any(is_universal(share, tasks) for share in left["control"]) else "control"
         if full != "none":
             return "full form" if letters == "none" else "knowledge"
         return "format" if letters == "all" else "some letters" if letters == "some" else "none"
 
     def _states(self, found: str, form: str) -> set[str]:
         """How many of the sets of one form may be broken: none, some, all."""
-        drops = [drop for _, drop in self._of(found, form)]
+        drops = self._of(found, form).values()
         least = sum(map(_is_broken, drops))
         most = sum(not _is_spared(drop) or _is_broken(drop) for drop in drops)
         return {"none" if n == 0 else "all" if n == len(drops) else "some" for n in range(least, most + 1)}
 
-    def _of(self, found: str, form: str) -> Iterator[tuple[str, TaskDrop]]:
-        return ((name, drop) for name, drop in self._row(found).items() if self.forms[name] == form)
-
-    def _row(self, found: str) -> dict[str, TaskDrop]:
+    def _of(self, found: str, form: str) -> dict[str, TaskDrop]:
+        """What a candidate takes from each set of one form."""
         check_one_of("found", found, self.drops.drops)
-        return self.drops.drops[found]
-
-    @property
-    def spent(self) -> int:
-        """Example-evaluations."""
-        return self.drops.spent
+        return {name: drop for name, drop in self.drops.drops[found].items() if self.drops.roles[name] == form}
 
     def to_frame(self) -> pd.DataFrame:
         """One row per (candidate, set): kind, form, score, drop and loss, and whether the set is broken."""
-        frame = self.drops.to_frame().drop(columns="role")
+        frame = self.drops.to_frame().rename(columns={"role": "form"})
         frame.insert(2, "kind", [self.kind(found) for found in frame["found"]])
-        frame.insert(3, "form", [self.forms[name] for name in frame["task"]])
-        frame["broken"] = [
-            _is_broken(self.drops.drops[f][t]) for f, t in zip(frame["found"], frame["task"], strict=True)
-        ]
-        return frame
+        return frame.assign(broken=[_is_broken(drop) for row in self.drops.drops.values() for drop in row.values()])
 
     def to_dict(self) -> dict[str, Any]:
         """The whole result, JSON-ready."""
         kinds = {found: self.kind(found) for found in self.drops.drops}
-        return {**self.drops.to_dict(), "forms": dict(self.forms), "kinds": kinds}
+        return {**self.drops.to_dict(), "kinds": kinds}
 
     def _table(self) -> pd.DataFrame:
         table = self.drops.matrix("loss")
@@ -193,7 +181,19 @@ def format_heads(
             named = {str(head): (head,) for head in heads_of(judged.grid, heads, k, model=model_of(judged))}
         if not named:
             raise ValueError("heads must name one head or more")
-        return FormatHeads(measure_drops(columns, named, {}, seed))
+        return measure_formats(columns, named, seed)
+
+
+def measure_formats(columns: Sequence[Column], candidates: Mapping[str, Found], seed: int = 0) -> FormatHeads:
+    """``format_heads`` on columns whose roles are the forms.
+
+    Args:
+        columns: The sets of questions.
+        candidates: Sets of heads by name.
+        seed: Draws intervals.
+    """
+    drops = measure_drops(columns, candidates, {}, seed)
+    return FormatHeads(drops, spent=drops.spent, provenance=drops.provenance, notes=drops.notes)
 
 
 def _is_broken(drop: TaskDrop) -> bool:

@@ -7,7 +7,7 @@ scores (figure 3a), mediation (figure 4), and consistency over seeds (section 4.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal, cast
 
@@ -32,24 +32,19 @@ THRESHOLD = 0.5
 """The score from which a head counts as facilitating, irrelevant or interfering."""
 
 
-def score_distribution(gates: HeadGates, bins: int = 10, cumulative: bool = False) -> pd.DataFrame:
-    """Share of heads by bin of each score, all seeds together: one row per bin.
+def score_distribution(gates: HeadGates, bins: int = 10) -> pd.DataFrame:
+    """Share of heads whose score is the index or less, all seeds together: the distribution of their figure 3a.
 
     Args:
         gates: Fitted gates.
-        bins: Bins of equal width between 0 and 1.
-        cumulative: Whether the share of heads is given whose score is the index or less, at the ends of the bins: the
-            empirical distribution of their figure 3a.
+        bins: Steps of equal width between 0 and 1.
 
     Returns:
-        A column for each score, which sums to 1; the index is the middle of the bin.
+        A column for each score; the index is the score reached.
     """
     edges = np.linspace(0, 1, bins + 1)
-    if cumulative:
-        reached = {name: (gates.score(name).reshape(1, -1) <= edges[:, None]).mean(axis=1) for name in SCORES}
-        return pd.DataFrame(reached, index=pd.Index(edges, name="score"))
-    shares = {name: np.histogram(gates.score(name), bins=edges)[0] / gates.free.size for name in SCORES}
-    return pd.DataFrame(shares, index=pd.Index((edges[:-1] + edges[1:]) / 2, name="score"))
+    reached = {name: (gates.score(name).reshape(1, -1) <= edges[:, None]).mean(axis=1) for name in SCORES}
+    return pd.DataFrame(reached, index=pd.Index(edges, name="score"))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,6 +60,7 @@ class GroupTest(Result, Drawable, picture="group"):
         t: Welch's t.
         p: Its one-sided p-value.
         provenance: That of the gates.
+        spent, notes: Of every result; nothing is measured.
     """
 
     _number = "{:.3g}"
@@ -76,7 +72,6 @@ class GroupTest(Result, Drawable, picture="group"):
     others: Float[np.ndarray, " outside"]
     t: float
     p: float
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def inside(self) -> float:
@@ -130,46 +125,11 @@ def score_of_heads(
     scores, others = score[inside], score[~inside]
     test = ttest_ind(scores, others, equal_var=False, alternative="greater")
     t, p = float(test.statistic), float(test.pvalue)
-    return GroupTest(by, over, tuple(grid.units(inside)), scores, others, t, p, gates.provenance)
+    return GroupTest(by, over, tuple(grid.units(inside)), scores, others, t, p, provenance=gates.provenance)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Taxonomy(Result, Drawable, picture="taxonomy"):
-    """Shares of heads by kind, ``always`` (in every seed) and ``any`` (in at least one), by the name of a fit.
-
-    Attributes:
-        shares: By fit, then by (kind, score), the share of heads whose score reaches the threshold; kinds are ``mean``
-            (over seeds), ``always`` and ``any``.
-        models: Each fit's model; None where its gates do not say.
-        n_seeds: Number of seeds of each fit.
-        active: Share of heads that facilitate or interfere in at least one seed, by fit.
-        provenance: The threshold, and that of each fit.
-    """
-
-    shares: dict[str, dict[tuple[str, Score], float]]
-    models: dict[str, str | None]
-    n_seeds: dict[str, int]
-    active: dict[str, float]
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per fit and kind of count: its model, seeds, and the share of heads of each score (their table 2)."""
-        return pd.DataFrame(
-            {
-                "fit": name,
-                "model": self.models[name],
-                "seeds": self.n_seeds[name],
-                "heads": kind,
-                **{score: shares[kind, score] for score in SCORES},
-                "active": self.active[name] if kind == "any" else np.nan,
-            }
-            for name, shares in self.shares.items()
-            for kind in ("mean", "always", "any")
-        )
-
-
-def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> Taxonomy:
-    """Count heads whose score is ``threshold`` or more: in every seed, in any, and on average over seeds.
+def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> pd.DataFrame:
+    """Count heads whose score is ``threshold`` or more: in every seed, in any, and on average over seeds (table 2).
 
     With one seed the three counts are one.
 
@@ -178,8 +138,9 @@ def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> Tax
         threshold: The score from which a head counts.
 
     Returns:
-        By fit the share of heads that reach ``threshold`` in each score, by each of the three counts; ``to_frame()`` is
-        a table of it.
+        One row per fit and kind of count (``mean``, ``always``, ``any``): its model, seeds, the share of heads that
+        reach ``threshold`` in each score, and beside ``any`` the share that facilitates or interferes in some seed
+        (``active``).
 
     Raises:
         ValueError: No fit, a threshold outside (0, 1], or fits of one model with other weights.
@@ -189,22 +150,21 @@ def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> Tax
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold must lie in (0, 1], got {threshold}")
     check_states("fits", fits)
-    shares: dict[str, dict[tuple[str, Score], float]] = {name: {} for name in fits}
-    active = {}
+    rows = []
     for name, gates in fits.items():
         reached = {score: gates.score(score) >= threshold for score in SCORES}
-        for score, counted in reached.items():
-            shares[name]["mean", score] = float(counted.mean())
-            shares[name]["always", score] = float(counted.all(axis=0).mean())
-            shares[name]["any", score] = float(counted.any(axis=0).mean())
-        active[name] = float((reached["facilitation"] | reached["interference"]).any(axis=0).mean())
-    return Taxonomy(
-        shares=shares,
-        models={name: gates.provenance.get("model", {}).get("name") for name, gates in fits.items()},
-        n_seeds={name: len(gates.free) for name, gates in fits.items()},
-        active=active,
-        provenance={"threshold": threshold, "fits": {name: gates.provenance for name, gates in fits.items()}},
-    )
+        active = (reached["facilitation"] | reached["interference"]).any(axis=0).mean()
+        made: dict[str, Any] = {
+            "fit": name,
+            "model": gates.provenance.get("model", {}).get("name"),
+            "seeds": len(gates.free),
+        }
+        for kind, over_seeds in (("mean", np.mean), ("always", np.all), ("any", np.any)):
+            shares: dict[str, float] = {
+                score: float(over_seeds(each, axis=0).mean()) for score, each in reached.items()
+            }
+            rows.append({**made, "heads": kind, **shares, "active": active if kind == "any" else np.nan})
+    return pd.DataFrame(rows)
 
 
 def seed_agreement(gates: HeadGates, threshold: float = THRESHOLD) -> pd.DataFrame:
@@ -251,13 +211,12 @@ class ToggleCurve(Result):
             where they facilitate, about zero where they are irrelevant, above where they interfere.
         spent: Example-evaluations of this curve.
         notes: Which examples were left out, or were those that the gates were fitted to.
+        provenance: Of every result; that of the gates says where they are from.
     """
 
     by: Score
     n_heads: Int[np.ndarray, " point"]
     difference: Float[np.ndarray, "seed point"]
-    spent: int
-    notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """One row per number of heads: the difference, its mean, least and largest value over seeds."""
@@ -322,7 +281,8 @@ def toggle_curves(
                 rows.append(toggled.reshape(len(points), *grid.shape))
         logprob = experiment.logprob(np.concatenate(rows)).mean(axis=1)
         off, on = logprob.reshape(len(gates.plus), 2, len(points)).transpose(1, 0, 2)
-        curves.append(ToggleCurve(score, points, off - on, 2 * off.size * experiment.n_examples, notes))
+        spent = 2 * off.size * experiment.n_examples
+        curves.append(ToggleCurve(score, points, off - on, spent=spent, notes=notes))
     return tuple(curves)
 
 

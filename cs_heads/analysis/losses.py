@@ -40,9 +40,6 @@ class TaskDrop(Record):
             drop and loss are NaN then, for they would be nothing but noise.
         relative_interval: That of ``relative_drop``.
         loss_interval: That of ``loss``.
-
-    Raises:
-        ValueError: A lower bound above its upper one.
     """
 
     _written = (
@@ -59,12 +56,6 @@ class TaskDrop(Record):
     too_low: str | None = None
     relative_interval: Interval = UNKNOWN
     loss_interval: Interval = UNKNOWN
-
-    def __post_init__(self) -> None:
-        for name in ("interval", "relative_interval", "loss_interval"):
-            low, high = getattr(self, name)
-            if low > high:
-                raise ValueError(f"{name} must be a lower and an upper bound, got {low}, {high}")
 
     @property
     def drop(self) -> float:
@@ -225,10 +216,6 @@ class Specificity(Record):
 
     own: Loss
     controls: Mapping[str, Loss]
-
-    def __post_init__(self) -> None:
-        if not self.controls:
-            raise ValueError("controls must hold one loss or more")
 
     def __repr__(self) -> str:
         n = len(self.controls)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,8 +19,6 @@ from cs_heads.drawable import Drawable
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Record
 from cs_heads.units import Grid, Unit, check_grid
-
-Null = Literal["layers", "grid"]
 
 
 @dataclass(frozen=True)
@@ -50,17 +48,14 @@ class Overlap(Result, Drawable, picture="overlap"):
     Attributes:
         heads: By the name of a ranking the heads compared.
         pairs: What each two of them share; q are p-values after Benjamini and Hochberg, over all pairs.
-        null: The null distribution. ``layers``: heads of the same layers, so that two tasks that both live in late
-            layers do not pass for alike; ``grid``: heads of the whole grid.
         n_groups: Groups of heads with keys and values in common (None: every head has its own, or it is not known).
-        provenance: Grid, permutations, seed, and that of each ranking.
+        provenance: Grid, seed, and that of each ranking.
+        spent, notes: Of every result; nothing is measured.
     """
 
     heads: dict[str, tuple[Unit, ...]]
     pairs: tuple[PairOverlap, ...]
-    null: Null
     n_groups: int | None = None
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per pair: shared heads and groups, what chance gives, p and q."""
@@ -87,19 +82,6 @@ class Overlap(Result, Drawable, picture="overlap"):
             table.loc[pair.first, pair.second] = table.loc[pair.second, pair.first] = np.nan if found is None else found
         return table
 
-    def shared(self, at_least: int = 2) -> dict[Unit, list[str]]:
-        """Heads that several of the rankings name, each with their names; those named most often first.
-
-        Args:
-            at_least: By how many rankings.
-        """
-        by_head: dict[Unit, list[str]] = {}
-        for name, heads in self.heads.items():
-            for head in heads:
-                by_head.setdefault(head, []).append(name)
-        kept = {head: names for head, names in by_head.items() if len(names) >= at_least}
-        return dict(sorted(kept.items(), key=lambda item: (-len(item[1]), item[0])))
-
 
 def head_overlap(
     found: Mapping[str, Found],
@@ -108,12 +90,12 @@ def head_overlap(
     seed: int = 0,
     grid: Grid | None = None,
     n_key_value_heads: int | None = None,
-    null: Null = "layers",
     n_permutations: int = 9999,
 ) -> Overlap:
     """Compare the heads of several tasks or methods, two by two, with what chance would give.
 
-    The null distribution puts both sets elsewhere. The number of heads in common is then a sum of hypergeometric draws,
+    The null distribution puts both sets elsewhere in the same layers, so that two tasks that both live in late layers
+    do not pass for alike. The number of heads in common is then a sum of hypergeometric draws,
     whose probabilities are exact; the number of groups in common is taken from pairs of random sets. Which ranking is
     named first changes neither.
 
@@ -125,7 +107,6 @@ def head_overlap(
         n_key_value_heads: Key-value heads of a layer (None: what the rankings know of their model). Groups of heads
             that share keys and values are counted, too: head h is in group ``h // (n_heads / n_key_value_heads)`` of
             its layer.
-        null: Where the null distribution puts heads: ``"layers"``, in the same layers, or ``"grid"``, anywhere.
         n_permutations: Pairs of random sets.
 
     Returns:
@@ -145,7 +126,6 @@ def head_overlap(
     check_seed(seed)
     check_mapping("found", found, "rankings or lists of heads by name")
     check_integer("n_permutations", n_permutations, 1)
-    check_one_of("null", null, ("layers", "grid"))
     rankings = {name: each for name, each in found.items() if isinstance(each, HeadRanking)}
     if grid is None and not rankings:
         raise ValueError("grid must be given where found holds no ranking")
@@ -165,11 +145,11 @@ def head_overlap(
     pairs: list[dict[str, Any]] = []
     for (first, a), (second, b) in combinations(heads.items(), 2):
         one, other = grid.mask(a), grid.mask(b)
-        chances, shared = _chances(one, other, null), int((one & other).sum())
+        chances, shared = _chances(one, other), int((one & other).sum())
         expected, p = float(chances @ np.arange(len(chances))), min(1.0, float(chances[shared:].sum()))
         pair = {"first": first, "second": second, "heads": shared, "expected_heads": expected, "p_heads": p}
         if grouped:
-            pair |= _shared_groups([_drawn(side, null, n_permutations, rng) for side in (one, other)], n_groups)
+            pair |= _shared_groups([_drawn(side, n_permutations, rng) for side in (one, other)], n_groups)
         pairs.append(pair)
     for kind in ("heads", "groups") if grouped else ("heads",):
         for pair, q in zip(pairs, false_discovery_control([pair[f"p_{kind}"] for pair in pairs]), strict=True):
@@ -178,31 +158,25 @@ def head_overlap(
     return Overlap(
         heads=heads,
         pairs=tuple(PairOverlap(**pair) for pair in pairs),
-        null=null,
         n_groups=grid.n_layers * n_groups if grouped else None,
         provenance={"grid": list(grid.shape), "seed": seed, "found": origins},
     )
 
 
-def _strata(mask: Mask, null: Null) -> Bool[np.ndarray, "stratum place"]:
-    """The parts of the grid inside which the null distribution moves heads."""
-    return mask if null == "layers" else mask.reshape(1, -1)
-
-
-def _chances(one: Mask, other: Mask, null: Null) -> np.ndarray:
+def _chances(one: Mask, other: Mask) -> np.ndarray:
     """Probability of 0, 1, ... heads in common where the second set lies at random: sums of hypergeometric draws."""
     from scipy.stats import hypergeom
 
     chances = np.ones(1)
-    for a, b in zip(_strata(one, null), _strata(other, null), strict=True):
+    for a, b in zip(one, other, strict=True):
         drawn = hypergeom(a.size, a.sum(), b.sum()).pmf(np.arange(min(a.sum(), b.sum()) + 1))
         chances = np.convolve(chances, drawn)
     return chances
 
 
-def _drawn(mask: Mask, null: Null, n: int, rng: np.random.Generator) -> Bool[np.ndarray, "draw layer head"]:
+def _drawn(mask: Mask, n: int, rng: np.random.Generator) -> Bool[np.ndarray, "draw layer head"]:
     """The set as it is, and ``n`` times with its heads drawn at random."""
-    drawn = rng.permuted(np.repeat(_strata(mask, null)[None], n, axis=0), axis=2).reshape(n, *mask.shape)
+    drawn = rng.permuted(np.repeat(mask[None], n, axis=0), axis=2)
     return np.concatenate([mask[None], drawn])
 
 

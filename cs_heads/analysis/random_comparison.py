@@ -16,7 +16,6 @@ from scipy.special import logsumexp
 
 from cs_heads.analysis.random_heads import Mask
 from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured
-from cs_heads.experiment.together import Asked
 
 Scores = Float[np.ndarray, " example"]
 
@@ -68,13 +67,6 @@ class RandomComparison:
 def most_evaluations(n_sets: int, n_examples: int) -> int:
     """What ``compare_with_random`` may take at most."""
     return min(n_sets * n_examples, max(_MOST * n_examples, _MOST_OF_SET * n_sets))
-
-
-def first_round(experiment: ExperimentLike, sets: list[Mask], seed: int = 0) -> Asked:
-    """What ``compare_with_random`` measures first, for ``measure_together``."""
-    n = experiment.n_examples
-    orders = _orders(len(sets), np.ones(n, dtype=bool), seed)
-    return Asked(experiment, np.stack(sets), orders[:, : _first(len(sets), n)])
 
 
 def compare_with_random(

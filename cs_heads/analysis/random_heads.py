@@ -7,7 +7,7 @@ from itertools import cycle, islice
 from typing import TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 
 from cs_heads.units import Grid, HeadLike, Unit
 
@@ -49,19 +49,9 @@ def used_up(found: Mask, exclude: Mask) -> list[int]:
     return np.flatnonzero((chosen > 0) & (chosen >= free)).tolist()
 
 
-def like_note(found: Mask, exclude: Mask, sets: Sequence[Mask]) -> str:
-    """What a sentence on random sets may say: " of the same layers" where all ``sets`` are, or how many are of any."""
-    in_layer = np.stack(sets).sum(axis=2)
-    if (in_layer == found.sum(axis=1)).all():
-        return " of the same layers"
-    of_any = int((~_alike_in(in_layer, found, exclude)).sum())
-    return f", {of_any} of {len(sets)} sets of any layer for want of others," if of_any else ""
-
-
-def _alike_in(in_layer: Int[np.ndarray, "set layer"], found: Mask, exclude: Mask) -> Bool[np.ndarray, " set"]:
-    """Which sets have as many heads as ``found`` in each layer, but those that are used up."""
-    kept = np.setdiff1d(np.arange(len(found)), used_up(found, exclude))
-    return np.asarray((in_layer[:, kept] >= found.sum(axis=1)[kept]).all(axis=1))
+def like_note(found: Mask, sets: Sequence[Mask]) -> str:
+    """What a sentence on random sets may say: " of the same layers" where all are."""
+    return " of the same layers" if (np.stack(sets).sum(axis=2) == found.sum(axis=1)).all() else ""
 
 
 def drawn_notes(grid: Grid, found: Mask, exclude: Mask, sets: Sequence[Mask]) -> tuple[str, ...]:
@@ -73,33 +63,12 @@ def drawn_notes(grid: Grid, found: Mask, exclude: Mask, sets: Sequence[Mask]) ->
         exclude: Heads that they should not have.
         sets: The random sets.
     """
-    drawn, free = np.stack(sets), ~(found | exclude)
-    in_layer = drawn.sum(axis=2)
-    in_layer = in_layer[_alike_in(in_layer, found, exclude)]
-    replaced = np.flatnonzero((in_layer < found.sum(axis=1)).any(axis=0))
-    # Of these layers all that is left stands in each set.
-    whole = np.flatnonzero(found.any(axis=1) & free.any(axis=1) & (drawn | ~free).all(axis=(0, 2)))
-    taken = _named(grid, (drawn & exclude).any(axis=0))
-    notes = []
-    if len(replaced):
-        some = ", as far as there are any," if in_layer[:, replaced].any() else ""
-        notes.append(
-            f"random sets have heads of other layers{some} in place of {_layers(replaced)}: "
-            "they would take all that the heads leave there"
-        )
-    if len(whole):
-        notes.append(f"every random set has all that the heads leave of {_layers(whole)}: there are no others to draw")
-    if taken:
-        notes.append(f"random sets have heads that were kept apart, for want of others: {taken}")
-    return tuple(notes)
-
-
-def _layers(layers: Int[np.ndarray, " n"]) -> str:
-    return f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))}"
-
-
-def _named(grid: Grid, mask: Mask) -> str:
-    return ", ".join(map(str, grid.units(mask)))
+    drawn = np.stack(sets)
+    n = int((drawn.sum(axis=2) != found.sum(axis=1)).any(axis=1).sum())
+    taken = ", ".join(map(str, grid.units((drawn & exclude).any(axis=0))))
+    of_others = f"{n} of {len(sets)} random sets have heads of other layers: those of the heads have too few others"
+    apart = f"random sets have heads that were kept apart, for want of others: {taken}"
+    return (*((of_others,) if n else ()), *((apart,) if taken else ()))
 
 
 def _alike(grid: Grid, found: Mask, exclude: Mask, used: Sequence[int], rng: np.random.Generator) -> Mask:

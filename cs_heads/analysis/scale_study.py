@@ -101,15 +101,12 @@ class ScaleStudy(Result, Drawable, picture="scale"):
     Attributes:
         models: What is found on each.
         k: Top heads of each ranking that make its profile (None: all); shared heads never count.
+        provenance: What each model's ranking says of its origin, by the model's name.
+        spent, notes: Of every result; nothing is measured.
     """
 
     models: tuple[ModelScale, ...]
     k: int | None = None
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """What each model's ranking says of its origin, by the model's name."""
-        return {m.name: m.ranking.provenance for m in self.models}
 
     def to_frame(self) -> pd.DataFrame:
         """One row per model: its grid, the localization index with its interval, heads for half of the score, depth."""
@@ -135,18 +132,13 @@ class ScaleStudy(Result, Drawable, picture="scale"):
             for m in self.models
         )
 
-    def profiles(self, bins: int | None = None) -> pd.DataFrame:
-        """One row per (model, part of the depth): the share of importance there.
-
-        Args:
-            bins: Parts of the depth (None: each model's own layers).
-        """
-        rows = []
-        for m in self.models:
-            shares = m.profile if bins is None else m.shares(bins)
-            depths = (np.arange(len(shares)) + 0.5) / len(shares)
-            rows += [{"model": m.name, "depth": d, "share": s} for d, s in zip(depths, shares, strict=True)]
-        return pd.DataFrame(rows)
+    def profiles(self) -> pd.DataFrame:
+        """One row per (model, layer): the share of importance there, by the depth of the layer."""
+        return pd.DataFrame(
+            {"model": m.name, "depth": depth, "share": share}
+            for m in self.models
+            for depth, share in zip(m.depths, m.profile, strict=True)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The whole result, JSON-ready."""
@@ -173,7 +165,8 @@ def scale_study(studies: Mapping[str, Study | HeadRanking | str | Path], *, k: i
     """
     if not check_mapping("studies", studies, "a Study, a ranking or a folder by the name of each model"):
         raise ValueError("studies must hold one study or more")
-    return ScaleStudy(tuple(_model(name, _read(study), k) for name, study in studies.items()), k)
+    models = tuple(_model(name, _read(study), k) for name, study in studies.items())
+    return ScaleStudy(models, k, provenance={m.name: m.ranking.provenance for m in models})
 
 
 def _read(study: Study | HeadRanking | str | Path) -> Study:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -47,22 +46,18 @@ class SparsityCurve(Result, Drawable, picture="sparsity"):
     heads: tuple[Unit, ...]
     drops: dict[str, tuple[TaskDrop, ...]]
     roles: dict[str, Role]
-    spent: int
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     random_drops: Float[np.ndarray, "set k"] | None = None
-    notes: tuple[str, ...] = ()
 
     @property
     def own(self) -> str:
         """The task that the heads belong to."""
         return next(iter(self.drops))
 
-    def heads_for(self, share: float = 0.5, task: str | None = None) -> int | None:
-        """The least number of heads that takes this share of what ``task`` has above chance.
+    def heads_for(self, share: float = 0.5) -> int | None:
+        """The least number of heads that takes this share of what the own task has above chance.
 
         Args:
             share: Of the score above chance, in (0, 1].
-            task: Name of a task of the curve (None: the own).
 
         Returns:
             None where the curve ends before, or the baseline is too low to tell.
@@ -72,8 +67,7 @@ class SparsityCurve(Result, Drawable, picture="sparsity"):
         """
         if not 0 < share <= 1:
             raise ValueError(f"share must lie in (0, 1], got {share}")
-        curve = self.drops[task or self.own]
-        return next((k for k, drop in enumerate(curve) if drop.loss >= share), None)
+        return next((k for k, drop in enumerate(self.drops[self.own]) if drop.loss >= share), None)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per (task, k): role, the head that is off from here on, score and drops with intervals."""

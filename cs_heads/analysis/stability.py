@@ -28,19 +28,6 @@ class Stability(Record):
     verdicts: tuple[Verdict, ...]
     spent: int
 
-    @classmethod
-    def of(cls, proofs: Sequence[Any]) -> Stability:
-        """What the proofs of all repeats say.
-
-        Args:
-            proofs: A ``Confirmation`` for each, ``spent`` with the cost of its search.
-        """
-        return cls(
-            tuple(each.heads for each in proofs),
-            tuple(each.verdict for each in proofs),
-            sum(each.spent for each in proofs),
-        )
-
     @property
     def frequency(self) -> dict[Unit, float]:
         """The share of the repeats that prove a head, the most frequent first."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
 from cs_heads import designs
-from cs_heads.analysis.intervals import paired_intervals
+from cs_heads.analysis.losses import task_drop
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.drawable import Drawable
@@ -49,10 +48,7 @@ class UniversalHeads(Result, Drawable, picture="universal"):
     candidates: tuple[Unit, ...]
     tasks: tuple[str, ...]
     left: Float[np.ndarray, "head task"]
-    spent: int
     interval: Float[np.ndarray, "head task 2"]
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-    notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """One row per candidate: its name, whether it is universal, the share left of each task, and the intervals."""
@@ -134,11 +130,9 @@ def universal_heads(
         drawn = np.random.default_rng([seed, column]).permutation(experiment.n_examples)[:n]
         ablated = measured(experiment, off, np.tile(drawn, (len(off), 1)))
         before, chance = intact[name][drawn], chance_of(experiment)
-        if before.mean() > chance:
-            left[:, column] = (ablated.mean(axis=1) - chance) / (before.mean() - chance)
-        for row, scores in enumerate(ablated):
-            low, high = paired_intervals([(before, scores)], chance, seed)[2]
-            interval[row, column] = 1 - high, 1 - low
+        drops = [task_drop(name, chance, [(before, scores)], seed, [None]) for scores in ablated]
+        left[:, column] = [1 - drop.loss for drop in drops]
+        interval[:, column] = [(1 - drop.loss_interval[1], 1 - drop.loss_interval[0]) for drop in drops]
     return UniversalHeads(
         heads=tuple(head for head, share in zip(candidates, left, strict=True) if is_universal(share[-1], share[:-1])),
         candidates=candidates,

@@ -195,12 +195,9 @@ def _specificity(
     counted = [control.task for control in controls if loss_of(control) is not None]
     if defaults is not None:
         return found, [*default_note(defaults, counted)]
-    notes = []
-    for control in controls:
-        if control.task not in counted:
-            near = f"its baseline of {control.baseline:.3f} may be no better than chance ({control.chance:.3f})"
-            notes.append(f"control {control.task} does not count: {control.too_low or near}")
-    return found, notes
+    near = "its baseline of {0.baseline:.3f} may be no better than chance ({0.chance:.3f})"
+    left_out = [one for one in controls if one.task not in counted]
+    return found, [f"control {one.task} does not count: {one.too_low or near.format(one)}" for one in left_out]
 
 
 def default_note(defaults: Sequence[str], counted: Collection[str]) -> tuple[str, ...]:

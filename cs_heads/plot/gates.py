@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
-from cs_heads.analysis.gating import GroupTest, Taxonomy, ToggleCurve, score_distribution
+from cs_heads.analysis.gating import GroupTest, ToggleCurve, score_distribution
 from cs_heads.arguments import check_integer
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
 from cs_heads.plot import guides, style
@@ -68,7 +69,7 @@ def trajectories(gates: HeadGates, seed: int = 0, heads: Iterable[HeadLike] | No
 
 
 @style.styled
-def taxonomy(found: Taxonomy, ax: Axes | None = None) -> Axes:
+def taxonomy(found: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the share of heads of each kind by fit: a bar from ``always`` to ``any``, a mark at the mean over seeds.
 
     Args:
@@ -78,13 +79,12 @@ def taxonomy(found: Taxonomy, ax: Axes | None = None) -> Axes:
     Returns:
         The axes.
     """
-    names = list(found.shares)
+    names = list(dict.fromkeys(found["fit"]))
     ax = style.new_axes(style.width_for(0.6 + 0.3 * len(names)), 2.4) if ax is None else ax
     for number, score in enumerate(SCORES):
         color, marker, _ = style.ROLES[score]
         places = np.arange(len(names)) + 0.22 * (number - 1)
-        kinds = ("always", "mean", "any")
-        low, mean, high = np.array([[found.shares[name][part, score] for name in names] for part in kinds])
+        low, mean, high = (found.loc[found["heads"] == kind, score].to_numpy() for kind in ("always", "mean", "any"))
         ax.bar(places, high - low, 0.16, bottom=low, color=color, alpha=0.3, linewidth=0)
         ax.plot(places, mean, linestyle="", marker=marker, color=color, label=score)
     guides.turned_names(ax, map(style.safe_text, names))
@@ -104,7 +104,7 @@ def score_ecdf(gates: HeadGates, ax: Axes | None = None) -> Axes:
         The axes.
     """
     ax = style.new_axes(height=2.4) if ax is None else ax
-    reached = score_distribution(gates, bins=200, cumulative=True)
+    reached = score_distribution(gates, bins=200)
     for score in SCORES:
         ax.plot(reached.index, reached[score], label=score, **_line(score))
     ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="score", ylabel="cumulative share of heads")

@@ -205,7 +205,7 @@ def format_heads(formats: FormatHeads, ax: Axes | None = None) -> Axes:
     ax = draw_table(ax, table.rename(lambda name: f"{name}: {formats.kind(name)}"), "loss")
     sets = [formats.drops.heads[name] for name in table.index]
     name_heads(ax, [heads[0] if len(heads) == 1 else None for heads in sets])
-    forms = [formats.forms[name] for name in table.columns]
+    forms = [formats.drops.roles[name] for name in table.columns]
     for form in dict.fromkeys(forms):
         first, n = forms.index(form), forms.count(form)
         if first:

@@ -1,7 +1,7 @@
-from .estimate import estimate as estimate
 from .papers import PAPERS as PAPERS
 from .papers import PaperSettings as PaperSettings
 from .papers import PaperTask as PaperTask
 from .reproduction import Reproduction as Reproduction
+from .run import estimate as estimate
 from .run import reproduce as reproduce
 from .tasks import load_tasks as load_tasks

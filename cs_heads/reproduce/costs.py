@@ -11,7 +11,7 @@ from cs_heads.analysis.gating import most_of_toggles
 from cs_heads.methods.compressed_sensing import N_MASKS, bound_of_tuning
 from cs_heads.methods.gating.descent import Plan
 from cs_heads.reproduce.reproduction import Reproduction
-from cs_heads.tasks import confirming_side, finding_side
+from cs_heads.tasks import finding_side
 
 Bill: TypeAlias = dict[Hashable, tuple[str, int]]
 """By what is measured, the paper's name of its task and example-evaluations."""
@@ -44,9 +44,7 @@ def rankings(repro: Reproduction) -> Bill:
 def universal(repro: Reproduction) -> Bill:
     """Texts or choices of one task, intact, with its heads off and with each of the heads shown."""
     first = next(iter(repro.finding.values()))
-    sides = [confirming_side(repro.tasks[name]) for name in repro.finding.values()]
-    n_choices = max(len(example.continuations) or 1 for side in sides for example in side.examples)
-    return rankings(repro) | {"failures": (first, n_choices * N_FAILURES * (2 + N_FAILING))}
+    return rankings(repro) | {"failures": (first, N_FAILURES * (2 + N_FAILING))}
 
 
 def drops(repro: Reproduction) -> Bill:
@@ -54,14 +52,14 @@ def drops(repro: Reproduction) -> Bill:
     return rankings(repro) | _off(repro, repro.finding, repro.tasks)
 
 
-def proof(repro: Reproduction) -> Bill:
-    """The heads of every name, random ones, and the curve over their number."""
-    return rankings(repro) | _proven(repro, repro.finding)
-
-
-def scale(repro: Reproduction) -> Bill:
-    """The proof of the first heads."""
-    return rankings(repro) | _proven(repro, [*repro.finding][:1])
+def proof(repro: Reproduction, n: int | None = None) -> Bill:
+    """The heads of every name, or of the first ``n``, random ones, and the curve over their number."""
+    settings, bill = repro.settings, rankings(repro)
+    for heads, name in [*repro.finding.items()][:n]:
+        n_unseen = len(repro.unseen(name))
+        random = most_of_proof(settings.k, n_unseen, [], least=False) - 2 * n_unseen
+        bill |= {**_curve(repro, heads, [name]), ("random", heads): (name, random)}
+    return bill
 
 
 def sparsity(repro: Reproduction) -> Bill:
@@ -148,13 +146,3 @@ def _curve(repro: Reproduction, heads: str, names: Iterable[str]) -> Bill:
     """Tasks with the first heads of a name off; how many are proved counts as those of the name."""
     k, most = repro.settings.k, repro.settings.max_heads
     return _off(repro, [heads, *((heads, n) for n in range(1, most + 1) if n != k)], names)
-
-
-def _proven(repro: Reproduction, sets: Iterable[str]) -> Bill:
-    bill = Bill()
-    for heads in sets:
-        name = repro.finding[heads]
-        n = len(repro.unseen(name))
-        random = most_of_proof(repro.settings.k, n, [], least=False) - 2 * n
-        bill |= {**_curve(repro, heads, [name]), ("random", heads): (name, random)}
-    return bill

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -39,83 +40,78 @@ def _capabilities(repro: Reproduction) -> dict[str, HeadGates]:
     return {name: gates for name, gates in repro.gates.items() if name in repro.finding}
 
 
-def _output(
-    repro: Reproduction, name: str, number: str, about: str, frame: pd.DataFrame, *, draw: Any = None
-) -> Output:
-    """A table or figure of one task, named by the heads and the task they were found on."""
-    title = f"{name}: {repro.label(repro.finding[name])}"
-    return Output(f"{number}-{name.replace(' ', '-')}", f"{title}: {about}", frame, draw, title)
+def _of_each(
+    repro: Reproduction,
+    number: str,
+    about: str,
+    make: Callable[[str, HeadGates], tuple[pd.DataFrame, Callable[[], Any] | None]],
+) -> list[Output]:
+    """A table or figure of each task, named by the heads and the task they were found on."""
+    outputs = []
+    for name, gates in _capabilities(repro).items():
+        title, (frame, draw) = f"{name}: {repro.label(repro.finding[name])}", make(name, gates)
+        outputs.append(Output(f"{number}-{name.replace(' ', '-')}", f"{title}: {about}", frame, draw, title))
+    return outputs
 
 
 @_step(cost=costs.gates)
 def _kinds(repro: Reproduction) -> list[Output]:
     """Gates of every head: facilitating, irrelevant or interfering."""
-    outputs = []
-    for name, gates in _capabilities(repro).items():
-        frame, heads = gates.to_frame(), _first_heads(gates)
-        about = "facilitation, irrelevance and interference of every head"
-        paths = partial(plot.trajectories, gates, heads=list(heads.values()))
-        by_score = "gate paths of the first head by each score"
-        outputs += [
-            _output(repro, name, "table-1", about, frame),
-            _output(repro, name, "figure-3b", "the same as a map", frame, draw=gates.plot),
-            _output(repro, name, "figure-1b", by_score, _paths(gates, heads), draw=paths),
-        ]
-    return outputs
+    about = "facilitation, irrelevance and interference of every head"
+    return [
+        *_of_each(repro, "table-1", about, lambda _, gates: (gates.to_frame(), None)),
+        *_of_each(repro, "figure-3b", "the same as a map", lambda _, gates: (gates.to_frame(), gates.plot)),
+        *_of_each(repro, "figure-1b", "gate paths of the first head by each score", lambda _, gates: _paths(gates)),
+    ]
 
 
-def _first_heads(gates: HeadGates) -> dict[str, Unit]:
-    """The first head by each score that is not the first by a score before it."""
+def _paths(gates: HeadGates) -> tuple[pd.DataFrame, Callable[[], Any]]:
+    """The gates of the first head by each score that is not the first by a score before it."""
     chosen: dict[str, Unit] = {}
     for score in SCORES:
         order = np.argsort(-gates.score(score).mean(axis=0).ravel(), kind="stable")
         heads = (gates.ranking().grid.unit(int(index)) for index in order)
         chosen[score] = next(head for head in heads if head not in chosen.values())
-    return chosen
-
-
-def _paths(gates: HeadGates, heads: dict[str, Unit]) -> pd.DataFrame:
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {"by": score, "head": str(head), "phase": phase, "step": step, "gate": gate}
-        for score, head in heads.items()
+        for score, head in chosen.items()
         for phase, paths in zip(PHASES, gates.trajectory[:, 0, :, head.layer, head.index].tolist(), strict=True)
         for step, gate in zip(gates.at.tolist(), paths, strict=True)
     )
+    return frame, partial(plot.trajectories, gates, heads=list(chosen.values()))
 
 
 @_step(cost=costs.gates)
 def _shares(repro: Reproduction) -> list[Output]:
     """How many heads are of each kind."""
-    found = taxonomy(_capabilities(repro))
-    frame = found.to_frame()
+    frame = taxonomy(_capabilities(repro))
     for column, model in enumerate(published.GATED_MODELS):
         known = [published.GATED.get(key) for key in zip(frame["fit"], frame["heads"], strict=True)]
         frame[f"facilitation, published {model}"] = [None if row is None else row[column] for row in known]
     about = f"share of heads of each kind, in every seed and in any; published: {published.CHG_SOURCE}"
-    return [Output("table-2", about, frame, found.plot)]
+    return [Output("table-2", about, frame, partial(plot.taxonomy, frame))]
 
 
 @_step(cost=costs.toggles)
 def _toggles(repro: Reproduction) -> list[Output]:
     """Heads turned off and on in the order of each score."""
+
+    def curves(name: str, gates: HeadGates) -> tuple[pd.DataFrame, Callable[[], Any]]:
+        found = toggle_curves(repro.experiment(repro.finding[name]), gates)
+        return pd.concat([one.to_frame() for one in found], ignore_index=True), partial(plot.toggle_curves, found)
+
     about = "log-probability with the first heads off minus that with them on, all others at G+"
-    outputs = []
-    for name, gates in _capabilities(repro).items():
-        curves = toggle_curves(repro.experiment(repro.finding[name]), gates)
-        frame = pd.concat([curve.to_frame() for curve in curves], ignore_index=True)
-        outputs.append(_output(repro, name, "figure-2", about, frame, draw=partial(plot.toggle_curves, curves)))
-    return outputs
+    return _of_each(repro, "figure-2", about, curves)
 
 
 @_step(cost=costs.gates)
 def _distribution(repro: Reproduction) -> list[Output]:
     """Distribution of the scores."""
-    about = "cumulative share of heads by score"
-    outputs = []
-    for name, gates in _capabilities(repro).items():
-        frame = score_distribution(gates, cumulative=True).reset_index()
-        outputs.append(_output(repro, name, "figure-3a", about, frame, draw=partial(plot.score_ecdf, gates)))
-    return outputs
+
+    def reached(_: str, gates: HeadGates) -> tuple[pd.DataFrame, Callable[[], Any]]:
+        return score_distribution(gates).reset_index(), partial(plot.score_ecdf, gates)
+
+    return _of_each(repro, "figure-3a", "cumulative share of heads by score", reached)
 
 
 @_step(cost=costs.gates, needs=("two seeds or more", lambda r: r.settings.n_seeds > 1))

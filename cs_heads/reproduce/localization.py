@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from cs_heads.analysis.compare import compare
 from cs_heads.analysis.confirm import Confirmation, confirm
 from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.failures import failures
-from cs_heads.analysis.formats import FormatHeads
+from cs_heads.analysis.formats import measure_formats
 from cs_heads.analysis.overlap import head_overlap
 from cs_heads.analysis.scale_study import scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
@@ -85,10 +85,8 @@ def _drops(repro: Reproduction) -> list[Output]:
     about = f"every task, intact and with the {repro.first} heads off; {_PUBLISHED}"
     every = f"every set of heads on every task; {_PUBLISHED}"
     return [
-        _measured_drops(repro, "figure-1", about, columns=shown, named=[repro.first], plot=draw),
-        _measured_drops(
-            repro, "drops", every, columns=[*columns.values()], named=[*repro.rankings], plot=plot.drop_matrix
-        ),
+        _measured_drops(repro, "figure-1", about, shown, [repro.first], draw=draw),
+        _measured_drops(repro, "drops", every, [*columns.values()], [*repro.rankings], draw=plot.drop_matrix),
     ]
 
 
@@ -96,10 +94,10 @@ def _measured_drops(
     repro: Reproduction,
     name: str,
     about: str,
-    *,
     columns: Sequence[Column],
     named: Sequence[str],
-    plot: Any,
+    *,
+    draw: Callable[..., Any],
     title: str | None = None,
 ) -> Output:
     """Sets of heads on tasks, with the published scores by the paper's names; unknown ones are left blank."""
@@ -108,12 +106,11 @@ def _measured_drops(
     found = measure_drops(columns, sets, own, repro.seed)
     kept = ["found", "task", "n_examples", "baseline", "score", "drop", "low", "high", "relative_drop", "too_low"]
     frame = repro.table(found.to_frame()[kept].rename(columns={"found": "heads"}))
-    known = [published.OFF.get(heads, {}).get(task) for heads, task in zip(frame["heads"], frame["task"], strict=True)]
-    frame["published baseline"] = [
-        None if score is None else published.INTACT.get(task) for task, score in zip(frame["task"], known, strict=True)
-    ]
-    frame["published score"] = known
-    return Output(name, about, frame, partial(plot, found), title)
+    pairs = list(zip(frame["heads"], frame["task"], strict=True))
+    known = {heads: published.OFF.get(heads, {}) for heads in named}
+    frame["published baseline"] = [published.INTACT[task] if task in known[heads] else None for heads, task in pairs]
+    frame["published score"] = [known[heads].get(task) for heads, task in pairs]
+    return Output(name, about, frame, partial(draw, found), title)
 
 
 @_step(cost=costs.proof)
@@ -123,8 +120,8 @@ def _proof(repro: Reproduction) -> list[Output]:
     for heads in repro.rankings:
         proof = _proven(repro, heads)
         row: dict[str, Any] = {"heads": heads, "task": repro.finding[heads], "ablated": " ".join(map(str, proof.heads))}
-        kept = ("baseline", "score", "drop", "random_drop", "p", "verdict")
-        rows.append(row | {name: proof.to_dict()[name] for name in kept})
+        row |= {"baseline": proof.result.baseline, "score": proof.result.score}
+        rows.append(row | {name: getattr(proof, name) for name in ("drop", "random_drop", "p", "verdict")})
     about = "the heads on unseen examples, beside random heads of the same layers"
     return [Output("proof", about, repro.table(pd.DataFrame(rows)))]
 
@@ -138,7 +135,7 @@ def _proven(repro: Reproduction, heads: str) -> Confirmation:
     return proof
 
 
-@_step(cost=costs.scale, keeps=False)
+@_step(cost=lambda r: costs.proof(r, 1), keeps=False)
 def _scale(repro: Reproduction) -> list[Output]:
     """Models side by side.
 
@@ -197,9 +194,7 @@ def _generalization(repro: Reproduction) -> list[Output]:
             columns = [repro.column(repro.finding[heads], "own"), *siblings]
             about = f"heads found on one task, ablated on another of the same capability: {heads}; {_PUBLISHED}"
             name, title = f"generalization-{heads}", f"{heads} heads off"
-            outputs.append(
-                _measured_drops(repro, name, about, columns=columns, named=[heads], plot=plot.specificity, title=title)
-            )
+            outputs.append(_measured_drops(repro, name, about, columns, [heads], draw=plot.specificity, title=title))
     return outputs
 
 
@@ -230,34 +225,13 @@ def _formats(repro: Reproduction) -> list[Output]:
         singles += repro.universal.heads
     sets |= {str(head): [head] for head in dict.fromkeys(singles)}
     columns = [repro.column(name, "letters") for name in letters] + [repro.column(name, "full") for name in full]
-    found = FormatHeads(measure_drops(columns, sets, {}, repro.seed))
+    found = measure_formats(columns, sets, repro.seed)
     frame = repro.table(found.to_frame().rename(columns={"found": "named"}))
-    # Single heads of other models do not carry over; sets are matched by the task they were found on.
-    known = {name: row for (model, name), row in published.KNOWLEDGE.items() if model == published.KNOWLEDGE_MODEL}
-    pairs = list(zip(frame["named"], frame["task"], strict=True))
+    known, pairs = published.KNOWLEDGE, list(zip(frame["named"], frame["task"], strict=True))
     frame["published baseline"] = [known["none"].get(task) if name in known else None for name, task in pairs]
     frame["published score"] = [known.get(name, {}).get(task) for name, task in pairs]
     about = f"questions answered by a letter and in full, by heads off; {_PUBLISHED}"
-    return [
-        Output("format", about, frame, found.plot),
-        Output("format-published", f"the same in {published.CS_SOURCE} and smaller ones", _published_formats()),
-    ]
-
-
-def _published_formats() -> pd.DataFrame:
-    """One row a (model, heads off, task), in the columns of ``format``."""
-    return pd.DataFrame(
-        {
-            "model": model,
-            "named": heads,
-            "task": task,
-            "published baseline": published.KNOWLEDGE[model, "none"][task],
-            "published score": score,
-        }
-        for (model, heads), scores in published.KNOWLEDGE.items()
-        if heads != "none"
-        for task, score in scores.items()
-    )
+    return [Output("format", about, frame, found.plot)]
 
 
 @_step(cost=costs.methods)

@@ -42,21 +42,15 @@ CURVE: Mapping[str, tuple[float, ...]] = {
 """Score with the first 0, 1, ..., 10 math heads ablated; General and Code are means of suites."""
 
 _KNOWLEDGE = ("wmdp_bio", "wmdp_chem", "wmdp_cyber", "mmlu", "General")
-KNOWLEDGE: Mapping[tuple[str, str], Mapping[str, float]] = {
-    ("Llama 3.1 8B", "none"): _row(_KNOWLEDGE, 0.7251, 0.5319, 0.4585, 0.6800, 0.7288),
-    ("Llama 3.1 8B", "bio"): _row(_KNOWLEDGE, 0.7196, 0.5441, 0.4509, 0.6579, 0.7223),
-    ("Llama 3.1 8B", "chem"): _row(_KNOWLEDGE, 0.7109, 0.5000, 0.4459, 0.6600, 0.7276),
-    ("Llama 3.1 8B", "cyber"): _row(_KNOWLEDGE, 0.7235, 0.5196, 0.4328, 0.6616, 0.7226),
-    ("Llama 3.2 3B", "none"): _row(_KNOWLEDGE, 0.6449, 0.4510, 0.4071, 0.6038, 0.6509),
-    ("Llama 3.2 3B", "L0H14"): _row(_KNOWLEDGE, 0.2341, 0.2475, 0.2557, 0.2371, 0.6294),
-    ("Llama 3.2 3B", "L0H16"): _row(_KNOWLEDGE, 0.2435, 0.2623, 0.2557, 0.2451, 0.6465),
-    ("Llama 3.2 1B", "none"): _row(_KNOWLEDGE, 0.5648, 0.4363, 0.3644, 0.4588, 0.5611),
-    ("Llama 3.2 1B", "L0H22"): _row(_KNOWLEDGE, 0.2600, 0.2598, 0.2235, 0.2455, 0.5564),
+KNOWLEDGE: Mapping[str, Mapping[str, float]] = {
+    "none": _row(_KNOWLEDGE, 0.7251, 0.5319, 0.4585, 0.6800, 0.7288),
+    "bio": _row(_KNOWLEDGE, 0.7196, 0.5441, 0.4509, 0.6579, 0.7223),
+    "chem": _row(_KNOWLEDGE, 0.7109, 0.5000, 0.4459, 0.6600, 0.7276),
+    "cyber": _row(_KNOWLEDGE, 0.7235, 0.5196, 0.4328, 0.6616, 0.7226),
 }
-"""Score on questions answered by a letter, by model and heads ablated; General is that of HellaSwag, BoolQ and ARC."""
+"""Score of Llama 3.1 8B on questions answered by a letter, by heads ablated; General is of HellaSwag, BoolQ and ARC.
 
-KNOWLEDGE_MODEL = "Llama 3.1 8B"
-"""The model whose sets of heads are known in ``KNOWLEDGE``."""
+Single heads of other models do not carry over."""
 
 GATED_MODELS = ("Llama 3.2 1B", "Llama 3.2 3B", "Llama 3.2 3B Instruct", "Llama 3.1 8B")
 GATED: Mapping[tuple[str, str], tuple[float, ...]] = {

@@ -1,22 +1,26 @@
-"""Running a protocol: every step once, its tables and figures written as soon as they are there."""
+"""Running a protocol: what it costs, then every step once, its tables and figures written as soon as they are there."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from cs_heads.experiment.baseline import BaselineTooLowError
+from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.timing import N_EXAMPLES, seconds_each
 from cs_heads.files import read_json
 from cs_heads.progress import one_bar
 from cs_heads.progress import step as show_step
 from cs_heads.record import json_text
 from cs_heads.reproduce import gating, localization
 from cs_heads.reproduce.reproduction import Reproduction, Step
-from cs_heads.settings import Settings
+from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.store.identity import study_of
 from cs_heads.tasks.example import hash_of
 
@@ -102,6 +106,37 @@ def done_steps(repro: Reproduction) -> list[Step]:
     """The steps that are done with these tasks and settings."""
     key, done = _key(repro), _read_done(repro)
     return [step for step in STEPS[repro.paper.name] if done.get(step.name, {}).get("key") == key]
+
+
+def estimate(repro: Reproduction, steps: Iterable[Step]) -> pd.DataFrame:
+    """The most example-evaluations of each step, and their seconds on this machine.
+
+    What an earlier step measures is not counted again, and what is done not at all. Half of the evaluations of gates
+    are backward passes, which are taken to last as long as forward ones.
+
+    Args:
+        repro: The model, the paper, its tasks and settings.
+        steps: Rows of the table of steps, as ``steps_of`` gives them.
+
+    Returns:
+        One row a step: ``step``, ``example-evaluations``, ``seconds``, and in ``missing`` why it cannot be made.
+    """
+    paid: set[Hashable] = set()
+    for step in done_steps(repro) if repro.store.is_file() else ():
+        paid |= step.cost(repro).keys()
+    seconds: dict[str, float] = {}
+    calls: SettingsArguments = {**repro.calls, "store": None, "progress": False}
+    rows = []
+    for step in steps:
+        lacking = step.lacking(repro)
+        bill = {} if lacking else {key: each for key, each in step.cost(repro).items() if key not in paid}
+        paid |= bill.keys()
+        for name in {name for name, _ in bill.values()} - seconds.keys():
+            with Experiment(repro.model, repro.unseen(name).take(N_EXAMPLES), **calls) as experiment:
+                seconds[name] = seconds_each(experiment, repro.seed)
+        n, lasting = sum(n for _, n in bill.values()), sum(n * seconds[name] for name, n in bill.values())
+        rows.append((step.name, n, lasting, f"it needs {lacking}" if lacking else ""))
+    return pd.DataFrame(rows, columns=["step", "example-evaluations", "seconds", "missing"])
 
 
 def _key(repro: Reproduction) -> str:

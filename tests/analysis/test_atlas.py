@@ -105,14 +105,7 @@ def test_a_saved_atlas_comes_back_as_it_was(found, tmp_path):
     assert again.to_frame().equals(found.to_frame())
 
 
-def test_the_same_seed_gives_the_same_atlas_and_another_does_not(found, model, skills):
-    assert alike(found, cs.atlas(model, skills, **SMALL))
-    other = cs.atlas(model, skills, seed=1, **SMALL)
-    assert other.losses.tobytes() != found.losses.tobytes()
-
-
-@pytest.mark.parametrize("after", [40])
-def test_an_interrupted_atlas_goes_on_and_ends_alike(found, model, skills, tmp_path, monkeypatch, after):
+def test_an_interrupted_atlas_goes_on_and_ends_alike(found, model, skills, tmp_path, monkeypatch):
     from cs_heads.engine.logprobs import Engine
 
     ran, pairs = Engine.run, []
@@ -129,7 +122,7 @@ def test_an_interrupted_atlas_goes_on_and_ends_alike(found, model, skills, tmp_p
     cs.atlas(model, skills, store=tmp_path / "whole.sqlite", **SMALL)
     needed = sum(pairs)
     pairs.clear()
-    stop = after
+    stop = 40
     with pytest.raises(KeyboardInterrupt):
         cs.atlas(model, skills, store=tmp_path / "run.sqlite", **SMALL)
     done = sum(pairs)

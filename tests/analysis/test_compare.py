@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -82,8 +84,6 @@ def test_drops_come_with_their_intervals(compared, model, task):
         assert one.control_drops["others"].interval[0] < one.controls["others"]
     frame = compared.to_frame()
     assert (frame["low"] <= frame["drop@2"]).all()
-    curves = compared.curves()
-    assert (curves["low"] <= curves["drop"]).all()
 
 
 def test_methods_that_cannot_be_told_apart_lead_together():
@@ -101,9 +101,7 @@ def test_methods_that_cannot_be_told_apart_lead_together():
         refused={},
     )
     assert made.leading() == ("a", "b")
-    assert made.leading(1) == ("a", "b", "c")
-    with pytest.raises(ValueError, match=r"k must be an integer in 1\.\.2, the heads of the drop curve; got 3"):
-        made.leading(3)
+    assert replace(made, k=1).leading() == ("a", "b", "c")
 
 
 def test_the_half_of_a_whole_control_that_is_searched_with_is_not_judged_with(model, task, control):
@@ -170,12 +168,6 @@ def test_the_cost_of_judging_is_counted_by_itself(compared):
     # At most: intact, four sizes of four methods and of three random orders, on 50 examples; intact and one set a
     # method on 40 of the control.
     assert 0 < compared.spent <= 50 * (1 + 4 * (4 + 3)) + 40 * (1 + 4)
-
-
-def test_every_method_keeps_to_a_budget_in_common(model, task):
-    found = compare(model, task, budget=700, **SETTINGS | {"options": {"css": {"density": 0.17}}}, controls=None)
-    assert set(found.methods) == set(METHODS)
-    assert all(one.ranking.spent <= 700 for one in found.methods.values())
 
 
 def test_a_method_that_refuses_its_budget_does_not_lose_what_others_measured(model, task):

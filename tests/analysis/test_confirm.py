@@ -81,9 +81,8 @@ def test_a_capability_is_localized_in_the_heads_that_it_rests_on(model, task):
     assert "all 45 random sets do less harm; the smallest that so few allow" in proof.reasons[1]
 
 
-@pytest.mark.parametrize("heads", [IDLE, (Head(1, 0), Head(1, 3))])
-def test_a_capability_is_not_localized_in_heads_without_effect(model, task, heads):
-    proof = confirm(model, task, heads, controls=None)
+def test_a_capability_is_not_localized_in_heads_without_effect(model, task):
+    proof = confirm(model, task, IDLE, controls=None)
     assert proof.verdict == "not localized"
     assert proof.drop == 0
     assert proof.p > 0.5
@@ -101,13 +100,6 @@ def test_a_small_certain_drop_is_not_localized(model):
     assert proof.p_examples < 0.01
     assert proof.verdict == "not localized"
     assert "less than 0.10" in proof.reasons[-1]
-
-
-def test_a_task_at_chance_has_a_baseline_too_low(model):
-    proof = confirm(model, Task.from_records(hopeless_records(200)).split()[0], WORKING, controls=None)
-    assert proof.verdict == "baseline too low"
-    assert len(proof.reasons) == 1
-    assert proof.reasons[0].endswith("no better than chance (0.500)")
 
 
 # The random sets
@@ -159,7 +151,7 @@ def test_controls_show_what_the_heads_do_to_other_tasks_and_count_in_the_verdict
     # Every answer of this model hangs on these heads; the coins cannot tell.
     assert proof.verdict == "shared"
     assert proof.specificity.shared_with == ("others",)
-    note, unknown = proof.notes
+    note, *_, unknown = proof.notes
     assert note.startswith("control coins does not count: the intact model")
     assert unknown.startswith("it is not known which examples these heads were found on")
 
@@ -194,19 +186,12 @@ def test_the_cost_is_every_pair_of_mask_and_example_that_was_run(model, task, me
 
 
 @pytest.mark.usefixtures("no_short_cuts")
-@pytest.mark.parametrize("ablation", ["mean", "resample"])
-def test_what_an_ablation_runs_beforehand_is_part_of_the_cost(model, task, ablation):
+def test_what_an_ablation_runs_beforehand_is_part_of_the_cost(model, task):
     other = Task.from_records(own_answers(model, 80, seed=8), "others")
     plain = confirm(model, task, WORKING, controls=[other], n=30)
     with rows_run(model) as rows:
-        proof = confirm(model, task, WORKING, controls=[other], n=30, ablation=ablation)
+        proof = confirm(model, task, WORKING, controls=[other], n=30, ablation="mean")
     assert proof.spent == sum(rows) == plain.spent + 2 * 30
-
-
-def test_the_same_seed_gives_the_same_proof(model, task):
-    first, second, other = (confirm(model, task, IDLE, n=40, seed=seed, controls=None) for seed in (1, 1, 2))
-    assert first == second
-    assert first.random_drops != other.random_drops
 
 
 def test_a_notebook_shows_five_columns_and_says_what_each_is(model, task):
@@ -224,13 +209,6 @@ def test_a_notebook_shows_five_columns_and_says_what_each_is(model, task):
     assert "random heads: the mean of 2 sets like these" in said
     assert all(f"{word}:" in said for word in ("off", "intact, without", "loss"))
     assert said.replace("<", "&lt;") in proof._repr_html_()
-
-
-def test_a_proof_that_is_read_back_is_the_same(model, task):
-    proof = confirm(model, task, WORKING, controls=None, n=20, n_random=1)
-    again = Confirmation.from_dict(json.loads(json.dumps(proof.to_dict())))
-    assert again == proof
-    assert again != replace(proof, p_sets=0.25)
 
 
 # What is refused before the model runs

@@ -97,7 +97,7 @@ def test_shares_that_keep_as_many_units_are_measured_once():
     assert found.kept == (0, 1, 2, 4, 10, 20)
     assert found.shares.tolist() == [0, 0.05, 0.1, 0.2, 0.5, 1]
     assert found.spent == 6 * 50
-    assert found.notes == ("the 11 shares keep 6 different numbers of 20 heads, each measured once",)
+    assert found.notes == ()
     again = faithfulness(None, experiment, ranking(*TRUE), shares=[1, 0.5, 0.5, 0.2, 0.1, 0.05, 0], n_random=0)
     assert again.curves["made"].to_dict() == found.curves["made"].to_dict()
     assert again.notes == ()
@@ -279,7 +279,6 @@ def test_a_result_is_read_back_as_it_was(model, task):
     record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert Faithfulness.from_dict(record).to_dict() == found.to_dict()
     assert "cpr_low" in record["curves"]["made"]
-    assert "12 heads" in found._repr_html_()
 
 
 # Beside other methods
@@ -295,7 +294,7 @@ def compared(model, task):
 
 def test_without_shares_a_comparison_is_what_it_was(compared, model, task):
     plain = compare(model, task, **SETTINGS)
-    assert {*compared.to_dict()} - {*plain.to_dict()} == {"faithfulness"}
+    assert plain.to_dict()["faithfulness"] is None
     assert not {"cpr", "cmd"} & {*plain.to_frame().columns}
     assert 0 < compared.spent - plain.spent <= compared.faithfulness.spent - 30
     assert plain.random_drops.tolist() == compared.random_drops.tolist()

@@ -87,8 +87,6 @@ def test_a_task_that_can_show_nothing_has_no_loss():
     assert loss_of(task_drop("t", 0.25, [(at_chance * 1.0, at_chance * 1.0)])) is None
 
 
-def test_a_loss_outside_of_its_interval_or_without_controls_is_refused():
+def test_a_loss_outside_of_its_interval_is_refused():
     with pytest.raises(ValueError, match=r"low, loss and high must be numbers in this order, got 0\.2, 0\.1, nan"):
         Loss(0.1, 0.2, float("nan"))
-    with pytest.raises(ValueError, match="controls must hold one loss or more"):
-        Specificity(Loss(0.5, 0.4, 0.6), {})

@@ -1,8 +1,7 @@
 """The form that results of analyses share: written as JSON, read back, shown as a table."""
 
 import json
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -28,8 +27,6 @@ class Whole(Result):
     heads: tuple[Head, ...]
     parts: dict[str, tuple[Part, ...]]
     numbers: Float[np.ndarray, "a b"] | None
-    notes: tuple[str, ...] = ()
-    provenance: dict[str, Any] = field(default_factory=dict)
 
     def to_frame(self):
         return pd.DataFrame([part.to_dict() for parts in self.parts.values() for part in parts])
@@ -37,12 +34,12 @@ class Whole(Result):
 
 def made():
     part = Part("one", float("nan"), (0.25, float("nan")))
-    return Whole((Head(0, 1), Head(2, 3)), {"some": (part,)}, np.eye(2), ("a < b",), {"seed": 3})
+    return Whole((Head(0, 1), Head(2, 3)), {"some": (part,)}, np.eye(2), notes=("a < b",), provenance={"seed": 3})
 
 
 def test_a_result_is_written_by_the_names_of_its_fields_and_what_is_not_known_is_none():
     record = json.loads(json.dumps(made().to_dict(), allow_nan=False))
-    assert list(record) == ["heads", "parts", "numbers", "notes", "provenance"]
+    assert list(record) == ["spent", "provenance", "notes", "heads", "parts", "numbers"]
     assert record["heads"] == ["L0H1", "L2H3"]
     assert record["parts"] == {"some": [{"name": "one", "share": None, "share_low": 0.25, "share_high": None}]}
 

@@ -141,10 +141,9 @@ def test_results_with_another_head_off_say_that_hooks_stood(met):
 def test_gates_meet_experiments_and_gates_of_the_same_weights_alone(met):
     unseen = cs.Experiment(met.model, met.task).held_out
     own, foreign = (gates_of(each, met.task) for each in (met.model, met.other))
-    for use in (cs.toggle_curves,):
-        use(unseen, own, max_heads=1)
-        with pytest.raises(ValueError, match=r"^gates and the model must be of the same weights"):
-            use(unseen, foreign, max_heads=1)
+    cs.toggle_curves(unseen, own, max_heads=1)
+    with pytest.raises(ValueError, match=r"^gates and the model must be of the same weights"):
+        cs.toggle_curves(unseen, foreign, max_heads=1)
     own.ranking(controls=[own])
     with pytest.raises(ValueError, match=r"^gates and those of controls must be of the same weights"):
         own.ranking(controls=[foreign])
@@ -156,11 +155,10 @@ def test_curves_of_gates_leave_out_unseen_examples_that_these_were_fitted_to(met
     held_out = met.task.held_out
     mixed = replace(met.task, examples=(*met.task.examples[:5], *held_out.examples[:3]), held_out=None)
     gates = gates_of(met.model, mixed)
-    for use in (cs.toggle_curves,):
-        curve = use(cs.Experiment(met.model, held_out), gates, max_heads=1)[0]
-        assert curve.notes[0].startswith(f"3 of {len(held_out)} unseen examples")
-        rest = replace(held_out, examples=held_out.examples[3:])
-        assert repr(use(cs.Experiment(met.model, rest), gates, max_heads=1)[0]) == repr(curve)
-        # On the examples of the fit, as in the paper.
-        (note,) = use(cs.Experiment(met.model, met.task), gates, max_heads=1)[0].notes
-        assert note == f"5 of {len(met.task)} examples are those that the gates were fitted to"
+    curve = cs.toggle_curves(cs.Experiment(met.model, held_out), gates, max_heads=1)[0]
+    assert curve.notes[0].startswith(f"3 of {len(held_out)} unseen examples")
+    rest = replace(held_out, examples=held_out.examples[3:])
+    assert repr(cs.toggle_curves(cs.Experiment(met.model, rest), gates, max_heads=1)[0]) == repr(curve)
+    # On the examples of the fit, as in the paper.
+    (note,) = cs.toggle_curves(cs.Experiment(met.model, met.task), gates, max_heads=1)[0].notes
+    assert note == f"5 of {len(met.task)} examples are those that the gates were fitted to"

@@ -40,7 +40,7 @@ def proof_of(right: int, left: int, *, n: int = 100, chance: float = 0.25, rando
     """A proof on n examples, of which so many are right without and with the heads off."""
     intact, off = (np.arange(n) < count for count in (right, left))
     drop = task_drop("choice", chance, [(intact.astype(float), off.astype(float))])
-    return Confirmation((Head(1, 0),), drop, float(np.mean(random)), random, 0.001, 0.001, 0, "localized", (), (), 0)
+    return Confirmation((Head(1, 0),), drop, float(np.mean(random)), random, 0.001, 0.001, 0, "localized", (), ())
 
 
 def index_of(proof):
@@ -115,7 +115,7 @@ def test_the_result_is_json_with_one_row_a_model_and_part():
     assert found.to_dict()["provenance"] == {"a": {"seed": 3}, "b": {}}
     assert len(json.loads(json.dumps(found.to_dict()))["models"]) == 2
     assert len(found.profiles()) == 16
-    assert found.profiles(4).groupby("model")["share"].sum().tolist() == pytest.approx([1, 1])
+    assert found.profiles().groupby("model")["share"].sum().tolist() == pytest.approx([1, 1])
 
 
 def test_what_is_no_study_is_refused(tmp_path):

@@ -1,11 +1,7 @@
-"""Gates taken together: counts by hand, gates against plain Hugging Face, contrasts on what was held out."""
-
-import json
+"""Gates taken together: counts by hand, heads toggled, contrasts on what was held out."""
 
 import numpy as np
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
 from cs_heads.analysis.contrasts import held_out_contrasts
 from cs_heads.analysis.gating import (
@@ -16,12 +12,10 @@ from cs_heads.analysis.gating import (
 )
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.lens import encode_example
 from cs_heads.methods.gating import HeadGates
 from cs_heads.tasks import Task
 from tests.analysis.test_gating import made_gates
 from tests.known_heads import WORKING, own_answers, rows_run
-from tests.plain_gates import gated_nll
 
 
 def gates_of(plus, minus) -> HeadGates:
@@ -40,18 +34,12 @@ def test_heads_are_counted_in_every_seed_in_any_and_on_average():
     plus = [[[1, 1, 0, 1]], [[1, 1, 1, 1]]]
     minus = [[[1, 1, 0, 0]], [[1, 0, 0, 0]]]
     found = taxonomy({"task": gates_of(plus, minus)})
-    shares = found.shares["task"]
-    assert [shares[kind, "facilitation"] for kind in ("always", "mean", "any")] == [0.25, 0.375, 0.5]
-    assert [shares[kind, "interference"] for kind in ("always", "mean", "any")] == [0, 0.125, 0.25]
-    assert [shares[kind, "irrelevance"] for kind in ("always", "mean", "any")] == [0.25, 0.5, 0.75]
-    assert found.active["task"] == 0.75
-    assert found.n_seeds["task"] == 2
-    record = json.loads(json.dumps(found.to_dict()))
-    assert record["provenance"] == {"threshold": 0.5, "fits": {"task": {}}}
-    assert record["shares"]["task"]["mean facilitation"] == 0.375
-    frame = found.to_frame()
-    assert frame["heads"].tolist() == ["mean", "always", "any"]
-    assert frame["facilitation"].tolist() == [0.375, 0.25, 0.5]
+    frame = found.set_index("heads").loc[["always", "mean", "any"]]
+    assert frame["facilitation"].tolist() == [0.25, 0.375, 0.5]
+    assert frame["interference"].tolist() == [0, 0.125, 0.25]
+    assert frame["irrelevance"].tolist() == [0.25, 0.5, 0.75]
+    assert frame["active"].tolist() == pytest.approx([np.nan, np.nan, 0.75], nan_ok=True)
+    assert found[["fit", "model", "seeds", "heads"]].to_numpy().tolist()[0] == ["task", None, 2, "mean"]
 
 
 def test_seeds_that_agree_have_their_heads_in_common():
@@ -68,20 +56,6 @@ def test_a_head_that_facilitates_in_one_seed_alone_counts_by_its_largest_score()
     gates = gates_of(np.ones((2, 3, 4)), minus)
     assert score_of_heads(gates, WORKING).inside == pytest.approx((0.6 + 0.45) / 2)
     assert score_of_heads(gates, WORKING, over="any").inside == pytest.approx(0.95)
-
-
-def test_soft_gates_give_the_numbers_of_plain_hugging_face(known_folder, experiment):
-    model = AutoModelForCausalLM.from_pretrained(known_folder)
-    gates = np.random.default_rng(1).random((2, 3, 4))
-    scores, logprobs = experiment(gates), experiment.logprob(gates)
-    with torch.no_grad():
-        for example in range(0, 25, 6):
-            record = experiment.task.examples[example]
-            tokens = encode_example(experiment.model.tokenizer, record.prompt, record.continuations)
-            for row in range(2):
-                nll = gated_nll(model, tokens.prompt, tokens.continuations[0], torch.from_numpy(gates[row]).float())
-                assert logprobs[row, example] == pytest.approx(-float(nll), abs=1e-4)
-    assert set(np.unique(scores)) <= {0.0, 1.0}
 
 
 def test_heads_are_toggled_with_all_others_at_their_gates(experiment):

@@ -214,5 +214,5 @@ def test_intervals_of_a_continuous_mean_are_wider_than_students_and_of_answers_w
 
 def test_held_out_scores_under_gates_have_the_interval_of_their_examples():
     scores = np.repeat([0.1, 0.2], 20)
-    made = HeldOutScore("a", "few_shot", "few_shot", 0.2, 0.15, 40, mean_interval(scores))
+    made = HeldOutScore("a", "few_shot", "few_shot", 0.2, 0.15, mean_interval(scores))
     assert made.interval[1] - made.interval[0] < 0.1

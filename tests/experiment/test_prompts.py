@@ -99,7 +99,8 @@ def test_failures_are_of_the_choices_after_their_own_prompts(load):
     ]
     finding, unseen = Task("schemas", "choice", tuple(many)).split(30)
     found = failures(load("llama"), finding, [Head(0, 0)], k=1, progress=False)
-    assert found.measures["intact"]["score"] == Experiment(load("llama"), unseen, progress=False).baseline().mean()
+    wrong = Experiment(load("llama"), unseen, progress=False).baseline() == 0
+    assert found.modes["intact"]["wrong"].share == wrong.mean()
 
 
 def test_each_prompt_is_shown_in_the_chat_template_and_cut_by_itself(load):

@@ -134,4 +134,4 @@ def made_atlas(n_layers=8, n_heads=16, n_skills=5, k=2, folder="everyday/", shar
     heads = {name: tuple(ranking.top(k)) for name, ranking in rankings.items()}
     measured = TaskDrops(heads, drops, dict.fromkeys(names, "own"), {name: name for name in names}, spent=10)
     errors = np.full_like(losses, 0.01)
-    return Atlas(rankings, losses, errors, measured, {}, k, {}, 20, provenance, kin=kin)
+    return Atlas(rankings, losses, errors, measured, {}, k, {}, kin=kin, spent=20, provenance=provenance)

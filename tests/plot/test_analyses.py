@@ -72,7 +72,7 @@ def formats():
 def failures():
     kinds = {"wrong": Share(3, 30), "choices unlikely": Share(0, 30), "same place": Share(12, 30)}
     off = {**kinds, "wrong": Share(25, 30)}
-    return FailureModes({"top heads": (A,)}, {"intact": kinds, "top heads": off}, {}, spent=0)
+    return FailureModes({"top heads": (A,)}, {"intact": kinds, "top heads": off})
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,6 @@ def contrasts():
             measured,
             0.95,
             0.9 if kept == measured else 0.1,
-            50,
             (0.8, 0.95) if kept == measured else (0.05, 0.2),
         )
         for held in ("antonym", "capitalize")
@@ -103,8 +102,7 @@ def overlap():
 def toggles():
     points = np.array([1, 5, 9])
     return [
-        ToggleCurve(by, points, np.array([[v, v, 2 * v]]), 0)
-        for by, v in (("facilitation", -1.0), ("interference", 0.2))
+        ToggleCurve(by, points, np.array([[v, v, 2 * v]])) for by, v in (("facilitation", -1.0), ("interference", 0.2))
     ]
 
 

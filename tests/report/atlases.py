@@ -55,7 +55,7 @@ def made_atlas(skills=SKILLS, model="tiny", harm=0.3) -> Atlas:
         rankings=rankings,
         losses=losses,
         errors=np.full(losses.shape, 0.01),
-        drops=TaskDrops(heads, drops, dict.fromkeys(skills, "own"), {name: name for name in skills}, 2000),
+        drops=TaskDrops(heads, drops, dict.fromkeys(skills, "own"), {name: name for name in skills}, spent=2000),
         proofs=proofs,
         k=1,
         left_out={"sums": "the intact model guesses"},
