@@ -84,7 +84,7 @@ class Command(Loading):
     command: Annotated[str, Parameter(parse=False)] = ""
 
     @property
-    def kept_in(self) -> str | Path | None:
+    def kept_in(self) -> Path | None:
         """The store that an interruption names."""
         return None
 
@@ -126,9 +126,10 @@ class Run(Command):
     settings: Annotated[SettingsFlags, Parameter(name="*", group="Settings")] = field(default_factory=SettingsFlags)
 
     @property
-    def kept_in(self) -> str | Path | None:
+    def kept_in(self) -> Path | None:
         """The file of ``--store``."""
-        return self.settings.get("store")
+        store = self.settings.get("store")
+        return None if store is None else Path(store)
 
     @property
     def search(self) -> dict[str, Any]:

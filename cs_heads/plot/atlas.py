@@ -53,10 +53,12 @@ def atlas(found: Atlas, ax: Axes | None = None) -> Axes:
     _check(found)
     grid = grid_of(found)
     looks = skill_looks(found.skills, found.linkage())
+    # Each is worked out anew when it is asked for.
+    universal, shared = found.universal, found.shared
     excess, clear = _beyond(found)
     limit = _limit(found, excess)
     first = {head: name for name, heads in found.heads.items() for head in heads}
-    handles = _legend_handles(looks, bool(found.universal), found.shared)
+    handles = _legend_handles(looks, bool(universal), shared)
     ax = _new_map(grid, [str(handle.get_label()) for handle in handles]) if ax is None else ax
     most = np.where(clear, excess, -np.inf).argmax(axis=0)
 
@@ -68,29 +70,29 @@ def atlas(found: Atlas, ax: Axes | None = None) -> Axes:
     for head, name in first.items():
         strength = excess[found.skills.index(name), head.layer, head.index] / limit
         colors[head.layer, head.index] = tinted(looks[name].color, max(strength, FAINTEST))
-    for head in found.universal:  # a disc, not a square
+    for head in universal:  # a disc, not a square
         colors[head.layer, head.index] = tinted(NOTHING, 0.0)
     wide = grid.n_units > 16 * grid.n_layers
     ax.imshow(colors, aspect="auto" if wide else "equal", interpolation="none")
     square = points_per_square(ax, grid)
     _draw_gaps(ax, grid, square)
-    for head, names in found.shared.items():
+    for head, names in shared.items():
         losses = {name: found.losses[found.skills.index(name), head.layer, head.index] for name in names}
         _draw_split(ax, head, losses, looks, limit)
-    for head in first.keys() - {*found.universal}:
+    for head in first.keys() - {*universal}:
         _draw_frame(ax, head, square)
     letters = {head: looks[name].letter for head, name in first.items()}
-    letters |= {head: str(len(names)) for head, names in found.shared.items()} | dict.fromkeys(found.universal, "U")
+    letters |= {head: str(len(names)) for head, names in shared.items()} | dict.fromkeys(universal, "U")
     # Without them gray squares would be of no skill in particular.
     thin = [head for head in grid if clear[:, head.layer, head.index].any() and head not in letters]
     letters |= {head: looks[found.skills[most[head.layer, head.index]]].letter for head in thin}
     lettered = square >= _OVER
     for head, letter in letters.items() if lettered else ():
-        split = head in found.shared or square < _LETTER
-        on = UNIVERSAL if head in found.universal else None if split else colors[head.layer, head.index]
+        split = head in shared or square < _LETTER
+        on = UNIVERSAL if head in universal else None if split else colors[head.layer, head.index]
         weight = "normal" if head in thin else "bold"
         ax.text(head.index, head.layer, letter, **letter_look(on) | {"fontweight": weight}, zorder=5)
-    for head in found.universal:
+    for head in universal:
         _draw_ring(ax, head)
     _draw_bar(ax, [look.color for look in looks.values()], limit, bool(excess.max() > limit))
     ticks = {"xticks": guides.some_of(grid.n_units, 16), "yticks": guides.some_of(grid.n_layers, 16)}
