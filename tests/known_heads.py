@@ -122,20 +122,6 @@ def before_forwards(model: Any, see: Callable[[torch.Tensor], None]) -> Iterator
             del kind.forward
 
 
-@contextmanager
-def little_memory(model: Any, rows: int) -> Iterator[list[int]]:
-    """The number of rows of each forward that did not fit inside the block: more than ``rows``."""
-    refused: list[int] = []
-
-    def check(tokens: torch.Tensor) -> None:
-        if len(tokens) > rows:
-            refused.append(len(tokens))
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-    with before_forwards(model, check):
-        yield refused
-
-
 def choice_of_own_answers(model: Any, n: int, name: str, seed: int = 0) -> Any:
     """A choice task of whole prompts: what the intact model says next, and another word."""
     from cs_heads.tasks import Task

@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 
 import cs_heads as cs
-from cs_heads import confirm
 from cs_heads.arguments import MAX_SEED, check_integer
-from cs_heads.experiment.baseline import check_k
 from cs_heads.tasks import pairs
 from cs_heads.tasks.load import FAMILIES
 from cs_heads.tasks.suites import Suite
-from cs_heads.units import HeadGrid
 
 
 @pytest.mark.parametrize("value", [5.0, "abc", 0, True, [1]])
@@ -25,21 +22,6 @@ def test_an_integer_of_numpy_counts_and_becomes_a_plain_one():
     assert type(check_integer("n", np.int32(8), 1, 8)) is int
     with pytest.raises(ValueError, match=r"^n must be an integer in 1\.\.7, those that are left; got 8$"):
         check_integer("n", 8, 1, 7, "those that are left")
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda: inspect.unwrap(check_k)(5.0, HeadGrid(3, 4)),
-            r"k must be an integer in 1\.\.6, half of the 12 .*; got 5\.0",
-        ),
-        (lambda: inspect.unwrap(confirm)(None, None, [], n=50.0), r"n must be an integer of 20 or more, got 50\.0"),
-    ],
-)
-def test_a_fraction_is_refused_before_anything_is_looked_at(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 # Seeds

@@ -1,39 +1,27 @@
-"""A run in a file, what was meant by a mistake, colors, and completion."""
+"""A run in a file, what was meant by a mistake, and completion."""
 
-import io
 import json
-import sys
 
 import pytest
 
-from cs_heads.cli import app, main
-from cs_heads.cli.flags import names_of_methods, names_of_models, names_of_tasks
-from cs_heads.cli.printing import colored, status_colored, verdict_colored
+from cs_heads.cli import app
+from cs_heads.cli.flags import names_of_methods, names_of_tasks
 from cs_heads.methods.registry import METHODS
 from tests.known_heads import own_answers
+from tests.test_cli import ran, write
 
 COMPARE = ["compare", "--model", "demo", "--task", "demo/code", "--methods"]
 
 
 @pytest.fixture(scope="module")
 def task(load_known, tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("tasks") / "own.jsonl"
-    path.write_text("".join(json.dumps(each) + "\n" for each in own_answers(load_known(), 60)), encoding="utf-8")
-    return str(path)
+    return write(tmp_path_factory.mktemp("tasks") / "own.jsonl", own_answers(load_known(), 60))
 
 
 @pytest.fixture
 def run(capsys):
     """Runs a command, and gives status, stdout and stderr."""
-
-    def command(*arguments: object) -> tuple[int, str, str]:
-        try:
-            status = main([*map(str, arguments)])
-        except SystemExit as end:
-            status = int(end.code or 0)
-        return status, *capsys.readouterr()
-
-    return command
+    return lambda *arguments: (ran([*map(str, arguments)]), *capsys.readouterr())
 
 
 def test_the_version_is_said_and_a_bare_command_shows_the_help(run):
@@ -104,12 +92,6 @@ def test_a_wrong_file_gets_one_line_that_names_what_is_wrong(run, tmp_path, said
     assert error in err
 
 
-def test_a_file_that_is_not_there_gets_one_line(run, tmp_path):
-    status, _, err = run("compare", "--config", tmp_path / "gone.toml")
-    assert (status, err.count("\n")) == (2, 1)
-    assert "gone.toml" in err
-
-
 @pytest.mark.parametrize(
     ("arguments", "meant"),
     [
@@ -134,45 +116,10 @@ def test_what_is_misspelled_is_answered_with_what_was_meant(run, arguments, mean
     assert f"did you mean '{meant}'?" in err.replace('"', "'").replace("Did", "did")
 
 
-def test_methods_are_listed_and_the_options_of_one(run):
-    status, out, err = run("methods")
-    assert (status, err) == (0, "")
-    lines = out.splitlines()
-    assert [line.split()[0] for line in lines] == list(METHODS)
-    # Of two that share a function each says what it is.
-    assert len({line.split(maxsplit=1)[1] for line in lines}) == len(METHODS)
-    told = run("methods", "chg")[1]
-    assert "--n-seeds: " in told
-    assert "(default: 500)" in told
-    assert "--density" not in told
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_colors_are_for_terminals_alone_and_no_color_is_heeded(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    assert colored("error:", "red", Terminal()) == "\x1b[31merror:\x1b[0m"
-    assert colored("error:", "red", io.StringIO()) == "error:"
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    assert verdict_colored("specific", 10) == "\x1b[32mspecific\x1b[0m  "
-    assert status_colored("fail  weights") == "\x1b[31mfail\x1b[0m  weights"
-    assert status_colored("model demo") == "model demo"
-    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
-        with monkeypatch.context() as patch:
-            patch.setenv(name, value)
-            assert verdict_colored("specific") == "specific"
-
-
 def test_the_shell_completes_commands_flags_and_names(tmp_path, monkeypatch):
     script = app().generate_completion(shell="bash")
     assert all(word in script for word in ("find", "compare", "atlas"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.jsonl").touch()
-    (tmp_path / "weights").mkdir()
     assert {"mine.jsonl", "demo/capitals"} <= {*names_of_tasks()}
-    assert {"demo", "weights/"} == {*names_of_models()}
     assert names_of_methods() == list(METHODS)

@@ -10,14 +10,13 @@ import pytest
 from cs_heads.cli import main
 from cs_heads.engine import Engine
 from tests.known_heads import own_answers
+from tests.test_cli import write
 from tests.waiting import run_program
 
 
 @pytest.fixture(scope="module")
 def task(load_known, tmp_path_factory):
-    path = tmp_path_factory.mktemp("tasks") / "own.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in own_answers(load_known(), 60)), encoding="utf-8")
-    return path
+    return write(tmp_path_factory.mktemp("tasks") / "own.jsonl", own_answers(load_known(), 60))
 
 
 @pytest.fixture
@@ -76,12 +75,6 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(find, stop_at, capsys):
     assert not calls
 
 
-def test_ctrl_c_without_a_store_is_as_before(find, stop_at, capsys):
-    stop_at(1)
-    assert main([*find[:-3], "--json"]) == 130
-    assert capsys.readouterr().err == "cs-heads: interrupted\n"
-
-
 STOPPED = """
 import os, signal, sys
 from cs_heads.cli import main
@@ -109,33 +102,6 @@ def test_a_command_that_is_stopped_leaves_its_store_closed(find, tmp_path, numbe
     assert f"cs-heads: {said}; " in done.stderr
     assert " results are kept in " in done.stderr
     assert [file.name for file in tmp_path.iterdir()] == ["my run.sqlite"]
-
-
-def test_compare_takes_a_store(find, capsys, stop_at):
-    store = find[-2]
-    arguments = [
-        "compare",
-        *find[1:5],
-        "--methods",
-        "one-shot,greedy",
-        "--k",
-        "1",
-        "--max-heads",
-        "2",
-        "--store",
-        store,
-    ]
-    arguments += ["--no-control"]
-    assert main([*arguments, "--device", "cpu", "--json"]) == 0
-    first = json.loads(capsys.readouterr().out)
-    calls = stop_at(0)
-    assert main([*arguments, "--device", "cpu", "--json"]) == 0
-    again = json.loads(capsys.readouterr().out)
-    assert not calls
-    for result in (first, again):
-        for method in result["methods"].values():
-            del method["seconds"]
-    assert again == first
 
 
 def test_store_says_what_is_in_a_file(find, capsys, tmp_path):
@@ -174,17 +140,3 @@ def test_what_cannot_be_a_store_is_refused_in_one_line(find, capsys, tmp_path, t
     assert "is no store of cs-heads" in capsys.readouterr().err
     assert main([*find[:-3], "--store", str(task), "--json"]) == 2
     assert "is no store of cs-heads" in capsys.readouterr().err
-
-
-def test_another_ablation_is_refused_by_name(find, capsys):
-    assert main(find) == 0
-    assert main([*find, "--ablation", "mean"]) == 2
-    assert "ablation is 'zero' there and 'mean' here" in capsys.readouterr().err
-
-
-def test_a_store_is_not_exported_onto_itself(find, capsys):
-    main(find)
-    capsys.readouterr()
-    assert main(["store", find[-2], "--parquet", find[-2]]) == 2
-    assert "is the store itself" in capsys.readouterr().err
-    assert main(["store", find[-2]]) == 0

@@ -1,7 +1,6 @@
 """The demo model has its skills, and they rest on the heads they were planted in."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -9,11 +8,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import cs_heads as cs
-from cs_heads.analysis.gating import score_of_heads
-from cs_heads.demo import SKILLS, planted_heads
+from cs_heads.cli import main
+from cs_heads.demo import SKILLS, planted_heads, universal_heads
 from cs_heads.lens.load import DEMO
 from tests.plain import units_replaced
-from tests.waiting import run_program
 
 # Skills that every change is tried on; the others are of `make test-all`.
 QUICK = ("capitals", "rhyme")
@@ -32,12 +30,6 @@ def test_logits_equal_plain_hugging_face_on_every_class(backend):
     with torch.no_grad():
         torch.testing.assert_close(model(tokens).log_softmax(-1), hf(tokens).logits.log_softmax(-1), atol=1e-4, rtol=0)
     assert model.cfg.model_name == "demo"
-
-
-def test_it_is_small_and_has_enough_heads_to_search(demo):
-    assert (DEMO / "model.safetensors").stat().st_size <= 8 * 2**20
-    assert cs.HeadGrid.from_model(demo) == cs.HeadGrid(8, 16)
-    assert len(SKILLS) >= 6
 
 
 def greedy_accuracy(hf, tokenizer, skill, heads=()):
@@ -92,37 +84,6 @@ def test_a_blind_search_finds_planted_heads(demo):
 
 
 @pytest.mark.slow
-def test_planted_heads_facilitate_more_than_others(demo):
-    """Causal head gating, a tenth of its steps: Welch's t-test over heads."""
-    task = cs.load_task("demo/rhyme", n=100, seed=0)
-    gates = cs.methods.fit_gates(cs.Experiment(demo, task, progress=False), steps=50, batch_size=32)
-    test = score_of_heads(gates, planted_heads("rhyme"))
-    assert test.inside > test.outside + 0.2
-    assert test.p < 0.01
-    assert not (gates.kind == "interference").any()
-
-
-@pytest.mark.slow
-def test_methods_side_by_side_find_planted_heads(demo):
-    task = cs.load_task("demo/capitals", n=40, seed=0)
-    methods = ("css", "one-shot", "gradient", "attribution")
-    compared = cs.compare(demo, task, methods=methods, n=40, controls=[cs.load_task("demo/copying")], progress=False)
-    for one in compared.methods.values():
-        assert len({*one.ranking.top(5)} & {*planted_heads("capitals")}) >= 3
-        assert one.drops[4] > compared.random_drop[4] + 0.4
-        assert one.controls["demo/copying"] <= 0.2
-
-
-@pytest.mark.slow
-def test_contrastive_gates_stay_open_where_the_retained_skill_lives_and_shut_where_the_other_does(demo):
-    task, forget = (cs.load_task(f"demo/{skill}", n=60, seed=0) for skill in ("capitals", "code"))
-    settings = {"forget": forget, "steps": 40, "batch_size": 24, "progress": False}
-    found = cs.find_heads(demo, task, method="contrastive", **settings)
-    assert set(found.top(3)) <= set(planted_heads("capitals"))
-    assert max(found.importance[head.layer, head.head] for head in planted_heads("code")) < 0.1
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("skill", ["capitals", "multiple_choice"])
 def test_annealed_sensing_finds_what_css_finds_for_a_fifth_of_its_cost(demo, skill):
     task = cs.load_task(f"demo/{skill}", n=100, seed=0)
@@ -134,12 +95,18 @@ def test_annealed_sensing_finds_what_css_finds_for_a_fifth_of_its_cost(demo, ski
 
 
 @pytest.mark.slow
-def test_planted_heads_are_found_and_proved_by_what_the_model_writes(demo):
-    task = cs.load_task("demo/word_problems", generate=True)
-    found = cs.find_heads(demo, task, controls=[cs.load_task("demo/capitals", generate=True)])
-    assert len(set(found.top(5)) & set(planted_heads("word_problems"))) >= 4
-    proof = cs.confirm(demo, task, found.top(5), controls=None)
-    assert proof.verdict == "localized"
+def test_the_shell_finds_planted_heads_by_what_the_model_writes(capsys):
+    arguments = ["find", "--model", "demo", "--device", "cpu", "--task", "demo/word_problems", "--generate"]
+    assert main([*arguments, "--control", "demo/capitals", "--n", "60", "--budget", "2000", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["spent"] <= 2000
+    assert len({row["head"] for row in found["heads"]} & set(map(str, planted_heads("word_problems")))) >= 4
+    assert found["confirm"]["verdict"] == "specific"
+
+
+def test_planted_groups_do_not_overlap():
+    heads = [head for skill in SKILLS for head in planted_heads(skill)] + universal_heads()
+    assert len(set(heads)) == len(heads) == 5 * len(SKILLS) + 1
 
 
 @pytest.mark.parametrize("skill", SKILLS)
@@ -149,15 +116,3 @@ def test_tasks_come_with_disjoint_sides(skill):
     assert not {e.prompt for e in task.examples} & {e.prompt for e in task.held_out.examples}
     assert task == cs.load_task(f"demo/{skill}", n=100, seed=3)
     assert task != cs.load_task(f"demo/{skill}", n=100, seed=4)
-
-
-def test_the_demo_runs_from_a_shell(tmp_path):
-    """The main job in a process of its own, with few masks."""
-    arguments = ["find", "--model", "demo", "--task", "demo/swearing", "--n", "30", "--budget", "1300", "--json"]
-    done = run_program([sys.executable, "-m", "cs_heads.cli", *arguments, "--out", tmp_path / "report"])
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["baseline"] > 0.9
-    assert {path.name for path in (tmp_path / "report").iterdir()} == {
-        *("result.json", "ranking.json", "heads.png"),
-        *("attention.json", "curve.json", "report.html", "run.toml"),
-    }

@@ -14,7 +14,7 @@ import pytest
 import cs_heads as cs
 from cs_heads.arguments import MAX_SEED, check_seed
 from cs_heads.cli import main
-from cs_heads.tasks import Example, Task, load_task
+from cs_heads.tasks import Task, load_task
 from tests.known_heads import own_answers
 from tests.plot.studies import made_ranking
 from tests.waiting import run_program
@@ -51,46 +51,41 @@ def program(code: str, **more: str) -> list:
 # Files
 
 
-@pytest.mark.parametrize("depth", [5_000, 60_000], ids=["nested too deep", "longer than a field"])
-def test_deep_nesting_in_a_csv_cell(said, tmp_path, depth):
-    (tmp_path / "deep.csv").write_text(f"prompt,choices,answer\nthe cat,{'[' * depth}{']' * depth},0\n")
-    assert "task 'deep', line 2: " in said("find", "--model", "demo", "--task", tmp_path / "deep.csv")
-
-
-@pytest.mark.parametrize("field", ["prompt", "target"])
-def test_a_lone_surrogate(said, tmp_path, field):
-    lines = [json.dumps(record) for record in [*RECORDS, {"prompt": "a", "target": " b", field: " \ud800"}]]
-    (tmp_path / "half.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    line = said("find", "--model", "demo", "--task", tmp_path / "half.jsonl")
-    assert "task 'half', line 61: a text must be Unicode, without lone surrogates; got ' \\ud800'" in line
-    with pytest.raises(ValueError, match="without lone surrogates"):
-        Example("a", (" \udc00",))
-
-
-def test_a_csv_column_that_is_there_twice(said, tmp_path):
-    (tmp_path / "twice.csv").write_text("prompt,target,target\nthe cat, runs, sees\n", encoding="utf-8")
-    line = said("find", "--model", "demo", "--task", tmp_path / "twice.csv")
-    assert "task 'twice', line 1: columns must have different names, got two or more of 'target'" in line
-
-
-def test_a_key_that_is_twice_in_a_record_is_refused_by_its_line(said, tmp_path):
-    line = json.dumps(RECORDS[0])
-    (tmp_path / "twice.jsonl").write_text(f'{line}\n\n{line[:-1]}, "target": " sees"}}\n', encoding="utf-8")
-    found = said("find", "--model", "demo", "--task", tmp_path / "twice.jsonl")
-    assert "task 'twice', line 3: not JSON (key 'target' stands twice in one record" in found
+RECORD = json.dumps(RECORDS[0])
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "place"),
+    ("name", "text", "line"),
     [
-        ("spaced.csv", "prompt, target\nthe cat, runs\n", "line 2"),
-        ("spaced.jsonl", '{"prompt": "a", " target": "b"}', "line 1"),
+        ("t.csv", f"prompt,choices,answer\nthe cat,{'[' * 5000}{']' * 5000},0\n", "task 't', line 2: "),
+        ("t.csv", f"prompt,choices,answer\nthe cat,{'[' * 60_000}{']' * 60_000},0\n", "task 't', line 2: "),
+        (
+            "t.csv",
+            "prompt,target,target\nthe cat, runs, sees\n",
+            "line 1: columns must have different names, got two or more of 'target'",
+        ),
+        (
+            "t.csv",
+            "prompt, target\nthe cat, runs\n",
+            "has a field ' target', which is not read; did you mean 'target'?",
+        ),
+        ("t.jsonl", '{"prompt": "a", " target": "b"}', "line 1: has a field ' target', which is not read"),
+        (
+            "t.jsonl",
+            f'{RECORD}\n\n{RECORD[:-1]}, "target": " sees"}}\n',
+            "line 3: not JSON (key 'target' stands twice in one record",
+        ),
+        (
+            "t.jsonl",
+            f'{RECORD}\n{{"prompt": "a", "target": " \\ud800"}}',
+            "line 2: a text must be Unicode, without lone surrogates; got ' \\ud800'",
+        ),
     ],
+    ids=["too deep", "too long", "column twice", "space in CSV", "space in JSON", "key twice", "surrogate"],
 )
-def test_a_field_with_spaces_around_its_name_is_named(said, tmp_path, name, text, place):
+def test_a_file_that_cannot_be_read_as_it_is_meant_is_refused_by_its_line(said, tmp_path, name, text, line):
     (tmp_path / name).write_text(text, encoding="utf-8")
-    found = said("find", "--model", "demo", "--task", tmp_path / name)
-    assert f"task 'spaced', {place}: has a field ' target', which is not read; did you mean 'target'?" in found
+    assert line in said("find", "--model", "demo", "--task", tmp_path / name)
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame(), pd.DataFrame(index=range(3))], ids=["empty", "without columns"])
@@ -100,12 +95,7 @@ def test_a_frame_without_columns_is_refused_in_one_line(frame):
     assert "\n" not in str(refused.value)
 
 
-def test_the_column_of_a_frame_with_spaces_around_its_name_is_named():
-    with pytest.raises(ValueError, match=r"record 0: has a field 'prompt ', .* did you mean 'prompt'\?"):
-        Task.from_frame(pd.DataFrame([{"prompt ": "a", "target": " b"}]))
-
-
-BROKEN = ["", "{", "[]", "5", "null", "[" * 100_000, '{"heads": 5}', '{"confirm": 5}', '{"confirm": {"heads": 3}}']
+BROKEN = ["{", "null", "[" * 100_000, '{"heads": 5}', '{"confirm": {"heads": 3}}']
 
 
 @pytest.mark.parametrize("content", BROKEN, ids=lambda content: content[:30])
@@ -123,8 +113,7 @@ def test_a_study_with_a_broken_file(said, tmp_path, name, content):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("--n", "100000000"), "n must be an integer in 1..100000, got 100000000"),
-        (("--seed", str(2**70)), f"seed must be an integer in 0..2147483647, got {2**70}"),
+        (("--seed", str(2**70)), f'Invalid value "{2**70}" for --seed. Must be <= 2147483647.'),
         (("--workers", "999"), "workers must be an integer in 1.."),
         (("--address", "127.0.0.1:1"), "address must be that of a running Ray cluster, got '127.0.0.1:1': "),
         (
@@ -155,22 +144,19 @@ HUGE = str(10**20)
 @pytest.mark.parametrize(
     ("command", "arguments", "line"),
     [
-        ("find", ("--k", HUGE), f"k must be an integer in 1..1000000, got {HUGE}"),
-        ("find", ("--k", "0"), "k must be an integer of 1 or more, got 0"),
-        ("find", ("--n", HUGE), f"n must be an integer in 1..100000, got {HUGE}"),
-        ("find", ("--budget", HUGE), f"budget must be an integer in 1..1000000000000, got {HUGE}"),
+        ("find", ("--k", HUGE), "for --k. Must be <= 1000000."),
+        ("find", ("--n", HUGE), "for --n. Must be <= 100000."),
+        ("find", ("--budget", HUGE), "for --budget. Must be <= 1000000000000."),
         ("find", ("--method", "css", "--n-masks", HUGE), f"n_masks must be an integer in 1..1000000000000, got {HUGE}"),
-        ("find", ("--generate", HUGE), f"generate must be an integer in 0..100000, got {HUGE}"),
+        ("find", ("--generate", HUGE), "for --generate. Must be <= 100000."),
         (
             "find",
             ("--off", f"L{10**19}H0"),
             f"off must be a list of heads: layer must be an integer in 0..1000000, got {10**19}",
         ),
-        ("find", ("--off", f"L{'1' * 4000}H0"), "is no head; heads are written like 'L16H21'"),
-        ("compare", ("--max-heads", HUGE), f"max_heads must be an integer in 1..1000000, got {HUGE}"),
-        ("reproduce", ("--k", HUGE), f"k must be an integer in 1..1000000, got {HUGE}"),
-        ("reproduce", ("--n-unseen", HUGE), f"n_unseen must be an integer in 1..100000, got {HUGE}"),
-        ("reproduce", ("--seed", HUGE), f"seed must be an integer in 0..2147483647, got {HUGE}"),
+        ("compare", ("--max-heads", HUGE), "for --max-heads. Must be <= 1000000."),
+        ("reproduce", ("--k", HUGE), "for --k. Must be <= 1000000."),
+        ("reproduce", ("--n-unseen", HUGE), "for --n-unseen. Must be <= 100000."),
     ],
     ids=lambda value: " ".join(value)[:20] if isinstance(value, tuple) else "",
 )
@@ -206,86 +192,37 @@ def test_every_random_generator_takes_the_largest_seed():
 
 
 MISTAKES = {
-    "cs.load_task(None)": "name_or_path must be a name or a path, got None",
-    "cs.load_task(5)": "name_or_path must be a name or a path, got 5",
     "cs.load_task('demo/capitals', n=10**8)": "n must be an integer in 1..100000, got 100000000",
     "cs.Task.from_frame(None)": "frame must be a DataFrame with columns, got None",
-    "cs.Task.from_records(None)": "records must be a list of records, got None",
     "cs.Task.from_frame(twice)": "frame: columns must have different names, got two or more of 'target'",
-    "cs.find_heads(None, task, method=['css'])": "method must be one of annealed, css,",
     "cs.find_heads(None, task, controls=5)": "controls must be a list of tasks, 'auto' or None, got 5",
-    "cs.designs.bernoulli(grid, 4, 'a', seed=0)": "density must lie between 0 and 1, got 'a'",
-    "cs.designs.stratified(grid, 4, None, seed=0)": "density must lie between 0 and 1, got None",
     "judged.score_texts([0], ['a'])": "scorer 'nothing' must give 1 numbers in 0..1, got None",
     "cs.compare(None, task, methods=[['css']])": "method must be one of annealed, css,",
-    "cs.compare(None, task, methods=5)": "methods must be a list of different names, got 5",
-    "cs.compare(None, task, options=5)": "options must be a mapping, those of each method by its name, got 5",
     "cs.compare(None, task, options={'css': 5})": "options['css'] must be a mapping, values by the name of an option",
     "cs.find_heads(None, task, off=[None])": "off must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5)",
-    "cs.find_heads(None, task, off=None)": "off must be a list of heads, as ranking.top(5) gives, got None",
-    "cs.find_heads(model, task, progress=5)": "progress must be True, False or None, got 5",
     "cs.find_heads(model, task, prepend_bos='yes')": "prepend_bos must be True, False or None, got 'yes'",
     "cs.confirm(None, task, [None])": "heads must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5), got",
-    "cs.confirm(None, task, (2, 5))": "heads must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5)",
-    "cs.confirm(None, task, ['L0H1'], exclude=5)": "exclude must be a list of heads, as ranking.top(5) gives, got 5",
-    "cs.confirm(None, task, ['L0H1'], off=5)": "off must be a list of heads, as ranking.top(5) gives, got 5",
     "cs.confirm(None, task, ['L0H1'])": "task must be an Experiment, or a subclass of ExperimentLike, got Task",
-    "cs.confirm(None, world.task, ['L0H1'], controls=[task])": "task must be an Experiment, or a subclass of Exper",
     "cs.confirm(None, world.task, ['L0H1'], repeats=2)": "repeats must be 0 for an experiment, which has no search",
     "cs.confirm(None, world.task, ['L0H1'], units='kv')": "units must not be given where model is None: an experiment",
-    "cs.specificity(model, None, ['L0H1'])": "task must be a cs_heads.Task",
-    "cs.specificity(None, task, ['L0H1'], controls=5)": "controls must be a list of tasks, got 5",
     "cs.specificity(None, task, ['L0H1'], suites=[task])": "suites must be a mapping, a list of tasks by the name of",
     "cs.specificity(model, task, None)": "heads must be a ranking or a list of heads, got NoneType",
-    "cs.specificity(model, task, [5])": "heads must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5)",
-    "cs.specificity(None, task, ['L0H1'], siblings=None)": "siblings must be a list of tasks, got None",
-    "cs.specificity(model, [None], {'control': ['L0H1']})": "task must be a cs_heads.Task",
-    "cs.specificity(None, [task], None)": "heads must be a mapping, rankings or lists of heads by the name of",
-    "cs.sparsity_curve(model, None, ['L0H1'])": "task must be a cs_heads.Task",
-    "cs.sparsity_curve(None, task, ['L0H1'], n_random=None)": "n_random must be an integer of 0 or more, got None",
-    "cs.faithfulness(model, None, ranked)": "task must be a cs_heads.Task",
-    "cs.faithfulness(None, task, ['L0H1'])": "found must be a HeadRanking, or rankings by name, got ['L0H1']",
-    "cs.faithfulness(None, task, {'a': 5})": "found['a'] must be a HeadRanking, got 5",
-    "cs.faithfulness(None, task, ranked, shares=0.5)": "shares must be a list of numbers in 0..1, got 0.5",
-    "cs.faithfulness(None, task, ranked, shares=[True])": "shares must be numbers in 0..1, got True",
     "cs.faithfulness(None, task, ranked, response='logit')": "response must be one of 'score', 'probability'",
     "cs.faithfulness(model, task, ranked)": "found['css'] must be ranked on the grid of the model, 8 × 16 heads, got ",
-    "cs.compare(None, task, shares='all')": "shares must be a list of numbers in 0..1, got 'all'",
-    "cs.failures(None, None, ['L0H1'])": "task must be a cs_heads.Task",
     "cs.attention(model, None, ['L0H1'])": "prompts must be a list of one text or more, got None",
-    "cs.attention(model, ['a'], None)": "heads must be a ranking or a list of heads, got NoneType",
-    "cs.attention(model, ['a'], ['L0H1'], off=[5])": "off must be a list of heads: a head must be",
-    "cs.habits(model, 5)": "heads must be a ranking or a list of heads, got int",
     "cs.format_heads(None, [task], None, ['L0H1'])": "full must be a list of tasks, got None",
-    "cs.format_heads(None, [task], [task], None)": "heads must be a list of heads, as ranking.top(5) gives, got",
     "cs.held_out_contrasts(None, None)": "formats must be a mapping, tasks by name, by the name of each format",
     "cs.universal_heads(None, [], world.task)": "experiments must be a mapping, an experiment by the name of each task",
     "cs.head_overlap(None)": "found must be a mapping, rankings or lists of heads by name, got None",
-    "cs.head_overlap({}, grid=5)": "grid must be a HeadGrid, got 5",
     "cs.scale_study(5)": "studies must be a mapping, a Study, a ranking or a folder by the name of each model, got 5",
-    "cs.scale_study({'a': None})": "study must be a path, got None",
-    "cs.simulate.planted_world(None)": "scenario must be a Scenario or one of main, ",
-    "cs.simulate.planted_world(grid=5)": "grid must be a HeadGrid, got 5",
-    "cs.designs.explicit(grid, None)": "groups must be a list of groups of heads, got None",
-    "cs.designs.explicit(grid, [None])": "heads must be a list of heads, as ranking.top(5) gives, got None",
-    "cs.designs.bernoulli(None, 4, 0.5)": "grid must be a HeadGrid, got None",
-    "grid.mask([None])": "heads must be a list of heads: a head must be Head(2, 5), 'L2H5' or (2, 5), got None",
     "cs.HeadGrid(10**20, 4)": f"n_layers must be an integer in 1..1000000, got {10**20}",
     "cs.find_heads(model, task, method='one-shot', budget=10**20)": "budget must be 1,000,000,000,000 example-eval",
     "grid.resolve(None)": "a head must be Head(2, 5), 'L2H5' or (2, 5), got None",
-    "cs.Head.parse(None)": "text None is no head",
-    "cs.HeadRanking('css', None, 5)": "importance must be an array, one number a head, got None",
     "cs.HeadRanking.load(None)": "path must be a path, got None",
-    "cs.analysis.HeadAttention.load(5)": "path must be a path, got 5",
-    "cs.Store.open(None)": "path must be a path, got None",
-    "Findings.load(None)": "folder must be a path, got None",
     "cs.write_report(None, 'r.html')": "findings must be a ranking, an atlas, or the path of a folder, got None",
     "cs.write_report('.', 'r.html', proof=1)": "proof, curve and attention go beside a ranking, got findings '.'",
-    "cs.write_report('.', None)": "path must be a path, got None",
     "cs.plot.save(None, None)": "path must be a path, got None",
     "cs.plot.atlas(None)": "found must be an Atlas, as cs.atlas gives, got None",
-    "cs.plot.skill_tree(ranked)": "found must be an Atlas, as cs.atlas gives, got ",
-    "cs.plot.skill_matrix(None)": "found must be an Atlas, as cs.atlas gives, got None",
     "cs.plot.heads(None)": "ranking must be a HeadRanking, as find_heads gives, got None",
 }
 
@@ -293,7 +230,7 @@ MISTAKES = {
 def test_a_wrong_argument_raises_a_value_error_that_names_it():
     """In a process where no types are checked at run time, as those of users are."""
     code = (
-        "import cs_heads as cs, pandas as pd, json\nfrom cs_heads.report import Findings\n"
+        "import cs_heads as cs, pandas as pd, json\n"
         "task = cs.load_task('demo/capitals', n=40)\ngrid = cs.HeadGrid(3, 4)\n"
         "world, model = cs.simulate.planted_world(grid=cs.HeadGrid(8, 8)), cs.load_model('demo', device='cpu')\n"
         "import numpy as np\nranked = cs.HeadRanking('css', np.eye(1), spent=0)\n"
@@ -314,23 +251,12 @@ def test_a_wrong_argument_raises_a_value_error_that_names_it():
     assert wrong == {}
 
 
-@pytest.mark.parametrize("score", [None, "1", b"1", [0.5], {}], ids=repr)
+@pytest.mark.parametrize("score", ["1", [0.5]], ids=repr)
 def test_a_scorer_that_gives_no_number(score):
     judged = Task.from_records(RECORDS, scorer=lambda example, text: score, max_new_tokens=2)
     with pytest.raises(ValueError, match=r"must give 1 numbers in 0\.\.1, got") as got:
         judged.score_texts([0], ["a"])
     assert repr(score) in str(got.value)
-
-
-class Silent:
-    def score_texts(self, examples, texts):
-        return None
-
-
-def test_a_scorer_object_that_returns_nothing():
-    task = Task.from_records(RECORDS, scorer=Silent(), max_new_tokens=2)
-    with pytest.raises(ValueError, match=r"scorer 'Silent' must give 1 numbers in 0\.\.1, got None"):
-        task.score_texts([0], ["a"])
 
 
 # Endings
@@ -349,8 +275,10 @@ def test_a_reader_that_has_enough_ends_the_command_quietly(load_known, tmp_path)
         assert (run.returncode, run.stderr) == (141, "")
 
 
-@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "ImportError('initialization failed')", "SystemError('C')"])
-@pytest.mark.parametrize("module", ["torch", "numpy"])
+@pytest.mark.parametrize(
+    ("module", "raised"),
+    [("torch", "KeyboardInterrupt"), ("numpy", "KeyboardInterrupt"), ("numpy", "SystemError('C')")],
+)
 def test_ctrl_c_while_a_library_is_imported(module, raised, tmp_path):
     """However the library puts it, and though it can no more be imported for the last words."""
     code = (

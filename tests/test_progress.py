@@ -11,7 +11,7 @@ import tqdm.notebook
 import cs_heads as cs
 from cs_heads import designs, methods, progress
 from cs_heads.analysis.confirm import prove
-from cs_heads.progress import counting, expect, one_bar, step
+from cs_heads.progress import counting, one_bar
 from cs_heads.tasks import Task
 from tests.known_heads import WORKING, own_answers
 
@@ -85,13 +85,6 @@ def test_a_call_on_an_experiment_has_one_bar_too(model, task, bars, call):
     assert bar.n == bar.total
 
 
-def test_texts_that_are_drafted_and_written_have_one_bar(model, task, bars):
-    experiment = cs.Experiment(model, task.generated(2), progress=True)
-    experiment(designs.single(experiment.grid))
-    [bar] = bars
-    assert bar.n >= experiment.n_examples * experiment.grid.size
-
-
 def test_compare_says_which_method_of_how_many_and_that_it_judges(model, task, bars):
     found = cs.compare(model, task, k=2, max_heads=4, methods=["one-shot", "gradient"], controls=None, progress=True)
     [bar] = bars
@@ -101,27 +94,6 @@ def test_compare_says_which_method_of_how_many_and_that_it_judges(model, task, b
     searched = sum(one.ranking.spent for one in found.methods.values())
     # The intact run of the second method is known from the first.
     assert bar.n <= found.spent + searched <= bar.first
-
-
-def test_the_steps_of_a_search_are_named(model, task, bars):
-    cs.find_heads(model, task, k=2, method="greedy", controls=None, progress=True)
-    said = list(dict.fromkeys(line.split(",")[0] for line in bars[0].said))
-    assert {"greedy", "greedy: head 1/2", "greedy: head 2/2"} <= {*said}
-
-
-def test_a_search_says_that_it_measures_gradients_and_of_which_task(model, task, other, bars):
-    CALLS["annealed"](model, task, other)
-    said = list(dict.fromkeys(line.split(",")[0] for line in bars[0].said))
-    assert said.index("annealed: gradients of own") < said.index("annealed: batch 11/14")
-    assert "annealed: batch 1/14" not in said
-
-
-def test_an_atlas_says_what_it_is_at_and_which_skill_it_measures(model, task, other, bars):
-    CALLS["atlas"](model, task, other)
-    said = {line.split(",")[0] for line in bars[0].said}
-    assert {"atlas search: batch 1/14", "atlas matrix", "atlas random heads"} <= said
-    # Skills share forwards: of each it is the last that is named.
-    assert {"own", "other"} <= {line.rpartition(": ")[2] for line in said}
 
 
 def test_what_the_store_has_counts_as_done(model, task, bars, tmp_path):
@@ -146,30 +118,6 @@ def test_a_call_that_fails_leaves_its_bar_and_the_next_has_its_own(bars):
     assert [(bar.n, bar.total) for bar in bars] == [(4, 10), (10, 10)]
 
 
-def test_what_an_inner_call_does_not_take_is_not_to_come(bars):
-    @one_bar("inner")
-    def inner() -> None:
-        expect(100)
-        with counting("part", 40, True) as bar:
-            bar.add(40)
-
-    @one_bar("outer")
-    def outer() -> None:
-        expect(300)
-        inner()
-        totals.append(bars[0].total)
-        step("second")
-        inner()
-        totals.append(bars[0].total)
-
-    totals: list[int] = []
-    outer()
-    assert bars[0].first == 300
-    assert totals == [240, 180]
-    assert (bars[0].n, bars[0].total) == (80, 80)
-    assert bars[0].said[-1] == "outer second"
-
-
 @pytest.mark.parametrize("kernel", [True, False])
 def test_without_a_word_a_bar_is_shown_in_notebooks_and_terminals_and_elsewhere_a_line_a_minute(
     model, task, monkeypatch, capsys, kernel
@@ -192,9 +140,3 @@ def test_without_a_word_a_bar_is_shown_in_notebooks_and_terminals_and_elsewhere_
     monkeypatch.setenv("TQDM_DISABLE", "1")
     cs.Experiment(model, task)(np.zeros((1, 3, 4), dtype=bool))
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_notebook_with_widgets_has_a_widget():
-    pytest.importorskip("ipywidgets")
-    assert progress.bar_class(in_notebook=True) is tqdm.notebook.tqdm
-    assert progress.bar_class(in_notebook=False) is tqdm.tqdm

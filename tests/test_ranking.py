@@ -25,12 +25,6 @@ def test_the_normal_interval_of_a_mean_is_scipys():
     np.testing.assert_allclose(normal_interval(each), np.stack([low, high], axis=-1), atol=1e-4)
 
 
-def test_many_equal_heads_keep_the_order_of_the_grid():
-    importance = np.tile([0.0, 0.5], 100).reshape(10, 20)
-    flat = [head.layer * 20 + head.head for head in HeadRanking("css", importance, spent=0).order]
-    assert flat == [*range(1, 200, 2), *range(0, 200, 2)]
-
-
 def test_the_order_holds_every_head_once_and_ends_with_what_interferes():
     order = ranking().order
     assert sorted(order) == list(ranking().grid)
@@ -51,15 +45,6 @@ def test_a_frame_has_one_row_a_head_in_order():
     assert frame["index"].tolist()[:3] == [1, 4, 3]
     assert frame["importance"].tolist() == sorted(IMPORTANCE.ravel(), reverse=True)
     assert not {"low", "high", "frequency"} & set(frame.columns)
-
-
-def test_a_frame_shows_interval_and_frequency_where_they_are_known():
-    frame = ranking(
-        interval=np.stack([IMPORTANCE - 0.1, IMPORTANCE + 0.1], axis=-1), frequency=(IMPORTANCE > 0).astype(float)
-    ).to_frame()
-    assert np.allclose(frame["low"], frame["importance"] - 0.1)
-    assert np.allclose(frame["high"], frame["importance"] + 0.1)
-    assert frame["frequency"].tolist() == [1, 1, 1, 0, 0, 0]
 
 
 def test_what_is_saved_is_loaded_bit_for_bit(tmp_path):
@@ -85,39 +70,9 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path):
     loaded = HeadRanking.load(tmp_path / "ranking.json")
     for name in ("importance", "interval", "frequency", "z", "control_importance"):
         assert np.array_equal(getattr(loaded, name), getattr(saved, name))
-    for name in (
-        "method",
-        "spent",
-        "claims",
-        "shared",
-        "chosen",
-        "provenance",
-        "notes",
-        "order",
-        "k",
-        "shared_effects",
-        "search",
-    ):
+    same = ("method", "spent", "claims", "shared", "chosen", "provenance", "notes", "order", "k", "shared_effects")
+    for name in (*same, "search"):
         assert getattr(loaded, name) == getattr(saved, name)
-
-
-def test_what_is_not_known_stays_unknown_when_saved(tmp_path):
-    ranking().save(tmp_path / "ranking.json")
-    loaded = HeadRanking.load(tmp_path / "ranking.json")
-    assert loaded.interval is None
-    assert loaded.frequency is None
-    assert loaded.z is None
-    assert loaded.control_importance is None
-    assert loaded.chosen == loaded.shared == ()
-
-
-def test_heads_without_an_interval_stay_without_when_saved(tmp_path):
-    interval = np.stack([IMPORTANCE - 0.1, IMPORTANCE + 0.1], axis=-1)
-    interval[1, 2] = np.nan
-    ranking(interval=interval).save(tmp_path / "ranking.json")
-    assert "NaN" not in (tmp_path / "ranking.json").read_text(encoding="utf-8")
-    loaded = HeadRanking.load(tmp_path / "ranking.json")
-    assert np.array_equal(loaded.interval, interval, equal_nan=True)
 
 
 def test_evidence_outranks_luck():
@@ -151,19 +106,6 @@ def test_what_heads_take_from_the_controls_stands_in_the_frame():
     assert not {"controls", "shared"} & set(ranking().to_frame().columns)
 
 
-def test_of_a_shared_head_both_effects_are_told_where_the_method_says_them():
-    effects = {"task": 0.32, "task_interval": [0.2, 0.4], "controls": 0.3, "controls_interval": [0.2, 0.4], "most": "b"}
-    found = ranking(shared=(Head(0, 1), Head(1, 0)), shared_effects=({"head": "L0H1", **effects},))
-    assert found.shared_effects == ({"head": "L0H1", **effects}, {"head": "L1H0"})
-    assert ranking().shared_effects == ()
-
-
-def test_a_frame_shows_z_and_claims_where_they_are_known():
-    frame = ranking(z=IMPORTANCE * 10, claims=(Head(0, 1),)).to_frame()
-    assert frame["z"].tolist() == sorted(10 * IMPORTANCE.ravel(), reverse=True)
-    assert frame["claimed"].tolist() == [True] + [False] * 5
-
-
 def saved(path, **changed):
     """A saved ranking of which some fields were changed by hand; None leaves one out."""
     ranking().save(path)
@@ -172,18 +114,11 @@ def saved(path, **changed):
     return path
 
 
-def test_a_saved_file_names_its_format_and_version(tmp_path):
-    record = json.loads(saved(tmp_path / "ranking.json").read_text(encoding="utf-8"))
-    assert (record["format"], record["version"]) == ("cs-heads ranking", 5)
-
-
 @pytest.mark.parametrize(
     ("version", "message"),
     [
         (6, "ranking format 6; this version of cs-heads reads 5: update cs-heads"),
         (4, "ranking format 4; this version of cs-heads reads 5: make it again"),
-        (True, "ranking format True; this version of cs-heads reads 5: make it again"),
-        ("5", "ranking format '5'; this version of cs-heads reads 5: make it again"),
         (None, "ranking format None; this version of cs-heads reads 5: make it again"),
     ],
 )
@@ -208,37 +143,20 @@ def test_a_ranking_file_with_a_part_missing_is_refused(tmp_path, missing):
 
 WRONG = [
     ({"importance": [[0.0, 1e308, 0.0], [0.1, 0.4, 0.0]]}, "importance[0][1] must be a number in "),
-    ({"importance": [[0.0, "0.4", 0.0], [0.1, 0.4, 0.0]]}, "importance[0][1] must be a number in "),
     ({"importance": [[0.0, True, 0.0], [0.1, 0.4, 0.0]]}, "importance[0][1] must be a number in "),
-    ({"importance": [[0.0, [0.4], 0.0], [0.1, 0.4, 0.0]]}, "importance[0][1] must be a number in "),
-    ({"importance": [[0.0, 10**400, 0.0], [0.1, 0.4, 0.0]]}, "importance[0][1] must be a number in "),
-    ({"importance": "high"}, "importance must be a number in "),
     ({"importance": [0.1, 0.2]}, "importance must be numbers [layer, head], got [0.1, 0.2] of shape (2,)"),
     ({"interval": [[[0.3, 0.1]] * 3] * 2}, "interval must be a lower and an upper bound, got [0.3, 0.1]"),
     ({"frequency": [[0.0, 1.5, 0.0], [0.0, 0.0, 0.0]]}, "frequency must be a number in 0..1 for every head, got 1.5"),
-    ({"spent": True}, "spent must be an integer of 0 or more, got True"),
     ({"spent": -5}, "spent must be an integer of 0 or more, got -5"),
-    ({"spent": 8.5}, "spent must be an integer of 0 or more, got 8.5"),
     ({"chosen": ["L0H1", "L0H1"]}, "chosen must be different heads, none of them shared or off, got L0H1"),
     ({"claims": ["L0H1", "L0H1"]}, "claims must be different heads, got L0H1"),
-    ({"chosen": ["L0H1"], "shared": ["L0H1"]}, "chosen must be different heads, none of them shared or off, got L0H1"),
-    ({"chosen": ["L0H1"], "off": ["L0H1"]}, "chosen must be different heads, none of them shared or off, got L0H1"),
-    ({"chosen": "L0H1"}, "chosen must be a list, got 'L0H1'"),
     ({"chosen": ["L9H1"]}, "chosen must be heads of the grid (2, 3), got L9H1"),
-    ({"chosen": ["head 1"]}, "chosen[0]: text 'head 1' is no "),
     ({"k": 7}, "k must be an integer in 1..6, the heads of the grid; got 7"),
     ({"search": {"seed": "one"}}, "search: seed must be an integer of 0 or more, got 'one'"),
     ({"provenance": ["css"]}, "provenance must be an object, got ['css']"),
-    (
-        {"provenance": {"model": "gpt2"}},
-        "provenance['model'] must be a mapping, what is known of it by name, got",
-    ),
-    ({"notes": "one"}, "notes must be a list, got 'one'"),
+    ({"provenance": {"model": "gpt2"}}, "provenance['model'] must be a mapping, what is known of it by name, got"),
     ({"notes": [1]}, "notes[0] must be a text, got 1"),
-    ({"method": 3}, "method must be a text, got 3"),
     ({"grid": {"n_layers": 2, "n_heads": 4}}, "importance must be of the grid (2, 4), got shape (2, 3)"),
-    ({"grid": {"n_layers": 2}}, "grid: grid must have n_layers and n_heads, or n_layers, n_units and kind, got {'n"),
-    ({"grid": [2, 3]}, "grid must be an object, got [2, 3]"),
     ({"importances": [[1.0]]}, "'importances' is no field of it; did you mean 'importance'?"),
 ]
 
@@ -249,30 +167,6 @@ def test_a_ranking_that_cannot_be_is_refused_in_one_line_with_field_and_value(tm
     with pytest.raises(ValueError, match=re.escape(f"path {str(path)!r} is a broken ranking: {message}")) as refused:
         HeadRanking.load(path)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"spent": 1, "spent": 2}', "key 'spent' stands twice in one record, which would be read once"),
-        ('{"importance": NaN}', "NaN is no number of JSON"),
-        ('{"importance": -Infinity}', "-Infinity is no number of JSON"),
-        ('{"importance": 1e999}', "1e999 is too large a number"),
-        ("[" * 200_000 + "]" * 200_000, "nested more than 100 levels deep"),
-        ('{"a":' * 150 + "1" + "}" * 150, "nested more than 100 levels deep"),
-    ],
-    ids=["twice", "NaN", "infinity", "too large", "200,000 deep", "150 deep"],
-)
-def test_what_readers_of_json_would_read_differently_is_refused(tmp_path, text, message):
-    path = tmp_path / "ranking.json"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=re.escape(f"path {str(path)!r} is no saved ranking: not JSON ({message})")):
-        HeadRanking.load(path)
-
-
-def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):
-    with pytest.raises(ValueError, match=r"none\.json' does not exist"):
-        HeadRanking.load(tmp_path / "none.json")
 
 
 def test_bounds_that_are_infinite_are_no_interval_before_and_after_saving(tmp_path):
@@ -316,27 +210,6 @@ def test_a_shell_shows_method_task_model_cost_and_the_top_heads():
     assert "L0H1 +0.400  L1H1 +0.400  L1H0 +0.100" in shown
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_every_importance_is_a_number(value):
-    with pytest.raises(ValueError, match=r"importance must be a number in .* for every head, got (nan|inf|-inf)"):
-        HeadRanking("css", np.array([[0.0, value]]), spent=0)
-
-
-def test_interval_frequency_and_cost_fit_the_importance():
-    with pytest.raises(ValueError, match=r"interval must be \[layer, head, 2\] = \(2, 3, 2\), got \(2, 3, 1\)"):
-        ranking(interval=np.zeros((2, 3, 1)))
-    with pytest.raises(ValueError, match="spent must be an integer of 0 or more, got -1"):
-        HeadRanking("css", IMPORTANCE, spent=-1)
-    with pytest.raises(ValueError, match=r"claims must be heads of the grid \(2, 3\), got L2H0"):
-        ranking(claims=(Head(2, 0),))
-    with pytest.raises(ValueError, match=r"chosen must be heads of the grid \(2, 3\), got L0H3"):
-        ranking(chosen=(Head(0, 1), Head(0, 3)))
-    with pytest.raises(ValueError, match=r"z must be a number in .* for every head, got nan"):
-        ranking(z=np.full((2, 3), np.nan))
-    with pytest.raises(ValueError, match=r"control_importance must be a number in .* for every head, got inf"):
-        ranking(control_importance=np.full((2, 3), np.inf))
-
-
 # The heads found
 
 
@@ -346,16 +219,12 @@ def test_as_a_sequence_a_ranking_is_the_heads_found_as_many_as_were_searched_for
     assert found.heads == tuple(found) == (Head(0, 1), Head(1, 1))
     assert (found[0], found[-1], found[:1]) == (Head(0, 1), Head(1, 1), (Head(0, 1),))
     assert found.top() == [*found]
+    assert ranking().k == 3  # by default five, or half of a small grid
+    assert HeadRanking("css", np.zeros((4, 4)), spent=0).k == 5
     assert Head(1, 1) in found
     assert Head(1, 0) not in found
     with pytest.raises(IndexError):
         found[2]
-
-
-def test_where_a_ranking_does_not_say_how_many_it_is_five_or_half_of_a_small_grid():
-    assert ranking().k == 3
-    assert HeadRanking("css", np.zeros((4, 4)), spent=0).k == 5
-    assert HeadRanking("css", np.zeros((1, 1)), spent=0).heads == (Head(0, 0),)
 
 
 def test_a_ranking_equals_what_was_saved_of_it_and_no_other(tmp_path):
@@ -370,12 +239,6 @@ def test_a_ranking_equals_what_was_saved_of_it_and_no_other(tmp_path):
     assert found != ranking()
     assert ranking() != HeadRanking("css", IMPORTANCE, spent=801)
     assert ranking() != "a ranking"
-
-
-def test_a_shell_shows_as_many_heads_as_were_searched_for_and_ten_at_most():
-    one, many = (HeadRanking("css", np.eye(8), spent=0, k=k) for k in (1, 12))
-    assert repr(one).splitlines()[1] == "  L0H0 +1.000"
-    assert len(repr(many).splitlines()[1].split("  ")[1:]) == 10
 
 
 def test_heads_whose_removal_helps_are_reported_and_saved(tmp_path):
@@ -397,6 +260,9 @@ def test_heads_whose_removal_helps_are_reported_and_saved(tmp_path):
     [
         ({"spent": 10**40}, r"spent must be an integer in 0\.\.1000000000000"),
         ({"backwards": 801}, r"backwards must be an integer in 0\.\.800"),
+        ({"importance": np.array([[0.0, np.inf]])}, r"importance must be a number in .* for every head, got inf"),
+        ({"interval": np.zeros((2, 3, 1))}, r"interval must be \[layer, head, 2\] = \(2, 3, 2\), got \(2, 3, 1\)"),
+        ({"z": np.full((2, 3), np.nan)}, r"z must be a number in .* for every head, got nan"),
         ({"shared_effects": ({"head": "L0H1", "task": "abc"},)}, r"\['task'\] must be a number, got 'abc'"),
         ({"shared_effects": ({"head": "L0H1", "task": 0.5},)}, r"\['task_interval'\] must be two numbers, got None"),
         ({"shared_effects": ({"head": "L0H1", "among_others": {}},)}, r"\['among_others'\]\['task'\] must be a number"),
@@ -405,10 +271,3 @@ def test_heads_whose_removal_helps_are_reported_and_saved(tmp_path):
 def test_what_is_read_out_of_a_ranking_later_is_checked_when_it_is_made(wrong, message):
     with pytest.raises(ValueError, match=message):
         HeadRanking(**{"method": "css", "importance": IMPORTANCE, "spent": 800, "shared": (Head(0, 1),), **wrong})
-
-
-def test_a_text_is_no_list_of_examples():
-    made = ranking()
-    object.__setattr__(made, "examples", "abc")
-    with pytest.raises(ValueError, match="examples must be a list of texts, got 'abc'"):
-        made.__post_init__()

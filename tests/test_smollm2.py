@@ -68,12 +68,6 @@ def test_a_head_off_is_its_slice_of_the_output_projection_zeroed(model, plain):
     assert np.abs(ours[1] - experiment.logprob(np.zeros((1, 30, 9), dtype=bool))[0]).min() > 0.01
 
 
-@pytest.mark.parametrize(("skill", "least"), [("agreement", 0.6), ("capitals", 0.2)])
-def test_it_answers_better_than_by_guessing(model, skill, least):
-    task = cs.load_task(f"everyday/{skill}", n=24)
-    assert cs.Experiment(model, task, progress=False).baseline().mean() > least >= task.chance
-
-
 def test_answers_of_everyday_skills_are_one_token(tokenizer):
     for name in builtin_tasks():
         if name.startswith("everyday/") and name not in ("everyday/sums", "everyday/capitals"):
@@ -96,26 +90,6 @@ def test_a_small_search_finds_heads_of_plurals_and_not_those_of_every_skill(smol
     lost = loss(skill)
     assert lost > 0.6
     assert all(loss(control) < lost / 2 for control in controls)
-
-
-@pytest.mark.slow
-def test_opposites_in_other_words_are_kin_of_antonyms_and_no_control_of_them(model):
-    """Half of a user's pairs are in ``everyday/antonyms``, under another prompt. L9H3 carries both."""
-    antonyms = cs.load_task("everyday/antonyms")
-    known = [*antonyms.examples, *antonyms.held_out.examples]
-    more = "true false;begin end;buy sell;push pull;top bottom;front back;war peace;sad happy;light dark;soft hard"
-    pairs = [(e.asked.split()[-2], str(e.target)) for e in known][:130]
-    pairs += [(word, f" {answer}") for word, answer in map(str.split, more.split(";")) if word not in dict(pairs)]
-    shots = "quiet versus loud\nclean versus dirty\nthick versus thin\nnear versus far\ntall versus short\n"
-    records = [{"prompt": f"{shots}{word} versus", "target": answer} for word, answer in pairs]
-    task = cs.Task.from_records(records, "opposites").split(len(records) // 3, seed=0)[0]
-    controls = [antonyms, cs.load_task("everyday/plural")]
-    proof = cs.confirm(model, task, ["L9H3"], controls=controls, n_random=30, progress=False)
-    assert [kin.task for kin in proof.kin] == ["everyday/antonyms"]
-    assert [control.task for control in proof.controls] == ["everyday/plural"]
-    assert "no controls, since they ask for the same as the task: everyday/antonyms" in str(proof)
-    assert proof.verdict == "specific"
-    assert proof.kin[0].loss > 0.5
 
 
 @pytest.mark.slow

@@ -28,7 +28,6 @@ The shell completes commands, flags, and names of tasks and methods, after
 
 from __future__ import annotations
 
-import atexit
 import gc
 import inspect
 import os
@@ -37,65 +36,29 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
 
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts.config import Dict
+
+from cs_heads.cli import others
+from cs_heads.cli.atlas import atlas
+from cs_heads.cli.compare import compare
+from cs_heads.cli.find import find
+from cs_heads.cli.flags import Command
+from cs_heads.cli.reproduce import reproduce
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-
-def _interrupted(kept: str = "", by: int = signal.SIGINT) -> int:
-    """Say so, and what the store has; returns the exit status."""
-    print(f"cs-heads: {'interrupted' if by == signal.SIGINT else 'terminated'}{kept}", file=sys.stderr)
-    return 128 + by
-
-
-@contextmanager
-def _noticing_signals() -> Iterator[list[int]]:
-    """A list that has Ctrl-C and SIGTERM once they came, whatever becomes of the exception; both end the command."""
-    noticed: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        noticed.append(number)
-        raise KeyboardInterrupt
-
-    # Only the main thread has signals, and a handler of others stays.
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    own = {number: was for number, was in usual.items() if signal.getsignal(number) is was}
-    own = own if current_thread() is main_thread() else {}
-    for number in own:
-        signal.signal(number, note)
-    try:
-        yield noticed
-    finally:
-        for number, was in own.items():
-            signal.signal(number, was)
-
-
-with _noticing_signals() as _noticed:
-    try:
-        from cyclopts import App, CycloptsError, Parameter
-        from cyclopts.config import Dict
-
-        from cs_heads.cli import others
-        from cs_heads.cli.atlas import atlas
-        from cs_heads.cli.compare import compare
-        from cs_heads.cli.find import find
-        from cs_heads.cli.printing import colored
-        from cs_heads.cli.reproduce import reproduce
-    except BaseException:  # a library that is interrupted while it is imported may raise one of its own
-        if not _noticed:
-            raise
-        raise SystemExit(_interrupted(by=_noticed[0])) from None
-
-WIDTH = 118
-"""Columns of help."""
+WIDTH = 118  # columns of help
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
     others.doctor,
@@ -117,17 +80,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     terminated (SIGTERM), 141 where nobody reads on.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments is None:
+        # Looking for garbage is a sixth of the seconds that large libraries take to import.
+        gc.set_threshold(50_000)
     options: Any = None
-    with _ending_soon(own=arguments is None), _collecting_seldom(), _noticing_signals() as noticed:
+    with _stopped_by() as signals:
         try:
             made, told = app(wide=not given or bool({"--help", "-h"} & {*given})), given
-            if (
-                place := next((place for place, each in enumerate(given) if each.startswith("--config")), None)
-            ) is not None:
+            place = next((place for place, each in enumerate(given) if each.startswith("--config")), None)
+            if place is not None:
                 made.config, told = _config(given, place)
             run, bound, _ = made.parse_args(told, exit_on_error=False, print_error=False)
             options = next(iter(bound.arguments.values()), None)
-            if hasattr(options, "command"):
+            if isinstance(options, Command):
                 options.command = shlex.join(["cs-heads", *given])
             with warnings.catch_warnings():
                 warnings.showwarning = _print_warning
@@ -138,57 +103,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # What is left in the buffer has nowhere to go, and Python would try once more at its end.
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
             return 141
-        except KeyboardInterrupt:
-            return _interrupted(_kept(options), *noticed[:1])
-        except Exception as error:
-            # A library that is interrupted while it is imported may say so in an exception of its own.
-            if noticed:
-                return _interrupted(_kept(options), noticed[0])
+        except (Exception, KeyboardInterrupt) as error:
+            # A library that is interrupted while it is imported may raise an exception of its own.
+            if signals or isinstance(error, KeyboardInterrupt):
+                number = signals[0] if signals else signal.SIGINT
+                said = "interrupted" if number == signal.SIGINT else "terminated"
+                print(f"cs-heads: {said}{_kept(options)}", file=sys.stderr)
+                return 128 + number
             if not isinstance(error, ValueError | OSError | MemoryError | ImportError | CycloptsError):
                 raise
             said = " ".join(str(error).split()) or type(error).__name__
-            print(f"cs-heads: {colored('error:', 'red', sys.stderr)} {said}", file=sys.stderr)
+            print(f"cs-heads: error: {said}", file=sys.stderr)
             return 2
     return status or 0
 
 
-def _kept(options: Any) -> str:
-    """What to say of the store of a command that was interrupted; nothing where it has none yet."""
-    path = getattr(options, "settings", {}).get("store") or getattr(options, "store", None)
-    try:
-        from cs_heads.store.store import Store
+@contextmanager
+def _stopped_by() -> Iterator[list[int]]:
+    """The signals that came, Ctrl-C or SIGTERM, each of which raises ``KeyboardInterrupt``."""
+    came: list[int] = []
 
-        results = 0 if path is None else Store.open(path).contents().observations
-    except (Exception, KeyboardInterrupt):  # what reads the store may be half imported
-        results = 0
+    def stop(number: int, _: FrameType | None) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    # Only the main thread may set what a signal does.
+    numbers = (signal.SIGINT, signal.SIGTERM) if current_thread() is main_thread() else ()
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _kept(options: Any) -> str:
+    """What to say of the store of a command that was stopped; nothing where it has none yet."""
+    path = options.kept_in if isinstance(options, Command) else None
+    results = 0
+    if path is not None:
+        with suppress(Exception, KeyboardInterrupt):  # there is no store yet, or what reads it is half imported
+            from cs_heads.store.store import Store
+
+            results = Store.open(path).contents().observations
     return (
         f"; {results:,} results are kept in {path}, and the same command resumes: {options.command}" if results else ""
     )
-
-
-@contextmanager
-def _ending_soon(*, own: bool) -> Iterator[None]:
-    """Let a process of the command line's ``own`` end without what large libraries do there, which takes a second."""
-    try:
-        yield
-    finally:
-        if own:
-            # Nobody needs the garbage that they leave, nor a log of what nothing was compiled for.
-            atexit.register(gc.freeze)
-            log = getattr(sys.modules.get("torch._dynamo.utils"), "dump_compile_times", None)
-            if log is not None:
-                atexit.unregister(log)
-
-
-@contextmanager
-def _collecting_seldom() -> Iterator[None]:
-    """Look for garbage in cycles more seldom: that is a sixth of the seconds that large libraries take to import."""
-    usual = gc.get_threshold()
-    gc.set_threshold(50_000, *usual[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*usual)
 
 
 def app(*, wide: bool = False) -> App:
@@ -230,4 +190,4 @@ def _config(given: list[str], place: int) -> tuple[Dict, list[str]]:
 
 
 def _print_warning(message: Any, *_: Any, **__: Any) -> None:
-    print(f"cs-heads: {colored('warning:', 'yellow', sys.stderr)} {' '.join(str(message).split())}", file=sys.stderr)
+    print(f"cs-heads: warning: {' '.join(str(message).split())}", file=sys.stderr)

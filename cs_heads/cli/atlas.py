@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from cs_heads import plot
-from cs_heads.arguments import check_integer, check_weight
+from cs_heads.arguments import check_integer
 from cs_heads.cli.cost import print_cost
 from cs_heads.cli.flags import Run, one_line_each, settings_of, write_config
-from cs_heads.cli.loading import N_UNSEEN, check_numbers, make_folder, model_of, options_by_task
-from cs_heads.cli.printing import headed, verdict_colored
+from cs_heads.cli.loading import N_UNSEEN, make_folder, model_of, options_by_task
+from cs_heads.cli.printing import end_with_page, print_json
 from cs_heads.files import write_csv
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ class AtlasFlags(Run):
 
     tasks: str | None = None
     n_unseen: int = N_UNSEEN
-    n_random: int = 250
-    screen: str = "auto"
-    control_weight: float | None = None
+    n_random: Annotated[int, Parameter(validator=Number(gte=1))] = 250
+    screen: Literal["auto", "gradients", "masks"] = "auto"
+    control_weight: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
 
 
 def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
@@ -76,16 +76,11 @@ def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
     import cs_heads as cs
 
     # What needs no model to be refused is refused before one is loaded.
-    check_numbers(options)
-    check_integer("n_random", options.n_random, 1)
-    if options.control_weight is not None:
-        check_weight("control_weight", options.control_weight)
     settings = settings_of(options)
     tasks = _tasks(options)
     # What takes seconds to import comes after what can be refused without it.
     from cs_heads.analysis.atlas import check_skills
     from cs_heads.experiment.baseline import MIN_CORRECT
-    from cs_heads.record import json_text
     from cs_heads.report.findings import COMPARISON, RESULT, check_alone
 
     check_integer("n_unseen", options.n_unseen, MIN_CORRECT)
@@ -95,26 +90,15 @@ def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
     if tasks is not None:
         check_skills(tasks, options.n_unseen)
     with model_of(options) as model:
-        call = partial(
-            cs.atlas,
-            model,
-            tasks,
-            k=options.k,
-            budget=options.budget,
-            seed=options.seed,
-            n=options.n_unseen,
-            n_random=options.n_random,
-            screen=options.screen,
-            control_weight=options.control_weight,
-        )
         if options.dry_run:
             _print_cost(options, model, tasks, settings)
             return
         start = perf_counter()
-        found = call(**settings)
+        more: dict[str, Any] = {name: getattr(options, name) for name in ("n_random", "screen", "control_weight")}
+        found = cs.atlas(model, tasks, n=options.n_unseen, **options.search, **more, **settings)
     found = replace(found, command=options.command, seconds=round(perf_counter() - start, 3))
     if options.json:
-        print(json_text(found))
+        print_json(found)
     else:
         _print_atlas(options.model, found)
     if options.out is not None:
@@ -162,7 +146,7 @@ def _print_atlas(model: str, found: Atlas) -> None:
     print(f"{'skill':<{width}}{'own':>6}{'others':>8}  {'verdict':<{told}}heads")
     for row in frame.to_dict("records"):
         losses = "{:>6.2f}{:>8.2f}".format(row["own loss"], row["others' mean loss"])
-        print(f"{row['skill']:<{width}}{losses}  {verdict_colored(row['verdict'], told)}{row['heads']}")
+        print(f"{row['skill']:<{width}}{losses}  {row['verdict']:<{told}}{row['heads']}")
     own, others = found.means()
     print(f"{'mean':<{width}}{own:>6.2f}{others:>8.2f}\n")
     print(f"universal heads: {', '.join(map(str, found.universal)) or 'none'}")
@@ -173,16 +157,15 @@ def _print_atlas(model: str, found: Atlas) -> None:
     for name, reason in found.left_out.items():
         print(f"{name} is left out: {reason}")
     for note in notes_of(found):
-        print(headed(f"note: {note}"))
+        print(f"note: {note}")
     search = found.provenance["search"]["spent"]
-    print(headed(f"cost: {search:,} example-evaluations to find, {found.spent - search:,} to prove"))
+    print(f"cost: {search:,} example-evaluations to find, {found.spent - search:,} to prove")
 
 
 def _write(options: AtlasFlags, found: Atlas) -> None:
     folder = options.out
     assert folder is not None
     from cs_heads.plot.style import draw_to
-    from cs_heads.report import write_report
     from cs_heads.report.findings import ATLAS
 
     tables = ("atlas.csv", "matrix.csv", "skills.csv")
@@ -192,9 +175,6 @@ def _write(options: AtlasFlags, found: Atlas) -> None:
     write_csv(folder / tables[2], found.to_frame(), index=False)
     written = [write_config(options)]
     written += [folder / name for name in (ATLAS, *tables)]
-    written += draw_to(folder / "atlas.png", plot.atlas, found)
-    written += draw_to(folder / "matrix.png", plot.skill_matrix, found)
-    written += draw_to(folder / "tree.png", plot.skill_tree, found)
-    written.append(write_report(folder, folder / "report.html"))
-    if not options.json:
-        print(f"written: {', '.join(map(str, written))}")
+    for name, draw in (("atlas.png", plot.atlas), ("matrix.png", plot.skill_matrix), ("tree.png", plot.skill_tree)):
+        written += draw_to(folder / name, draw, found)
+    end_with_page(options, written)

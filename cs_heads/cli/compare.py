@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,24 +11,15 @@ from cyclopts import Parameter
 
 from cs_heads import plot
 from cs_heads.cli.cost import judged_with, print_cost
-from cs_heads.cli.flags import (
-    OneTask,
-    Several,
-    Switch,
-    one_line_each,
-    settings_of,
-    write_config,
-)
-from cs_heads.cli.loading import N_UNSEEN, loaded, method_options, unseen_of
-from cs_heads.cli.printing import headed, losses_line
+from cs_heads.cli.flags import Heads, MethodOption, OneTask, Several, Switch, one_line_each, value_of, write_config
+from cs_heads.cli.loading import N_UNSEEN, Loaded, loaded, method_options, unseen_of
+from cs_heads.cli.printing import end_with_page, losses_line, print_json
 
 if TYPE_CHECKING:
     from cs_heads.analysis.compare import Comparison
-    from cs_heads.tasks import Task
 
 
-WIDTH = 120
-"""Columns of what is printed."""
+WIDTH = 120  # columns of what is printed
 
 
 @one_line_each
@@ -50,14 +40,11 @@ class CompareFlags(OneTask):
     methods: str | None = None
     option: Several = field(default_factory=list)
     contrast: Switch = False
-    max_heads: int | None = None
+    max_heads: Heads = None
     shares: str | None = None
 
 
-def compare(
-    options: Annotated[CompareFlags, Parameter(name="*")],
-    **own: Annotated[str, Parameter(help="an option of the method")],
-) -> None:
+def compare(options: Annotated[CompareFlags, Parameter(name="*")], **own: MethodOption) -> None:
     """Rank heads by several methods, and judge them on unseen examples.
 
     Rank heads by several methods on the same finding examples, and judge all rankings on the
@@ -82,48 +69,25 @@ def compare(
     from cs_heads.report.findings import RESULT
 
     names = DEFAULT if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
-    settings = settings_of(options)
     given = method_options(options, names, own, options.option)
-    shares = None if options.shares is None else check_shares([_number(share) for share in options.shares.split(",")])
-    with loaded(options, settings) as (model, task, controls):
-        call = partial(
-            cs.compare,
-            model,
-            task,
-            methods=names,
-            budget=options.budget,
-            k=options.k,
-            max_heads=options.max_heads,
-            controls=controls,
-            contrast=options.contrast,
-            shares=shares,
-            options=given,
-            seed=options.seed,
-        )
+    shares = None if options.shares is None else check_shares([*map(value_of, options.shares.split(","))])
+    with loaded(options) as at:
         if options.dry_run:
-            _print_cost(options, model, task, controls, given={name: given[name] for name in names}, settings=settings)
+            _print_cost(options, at, given)
             return
-        unseen_of(options, model, task, RESULT, settings)
-        result = call(**settings)
+        unseen_of(options, at, RESULT)
+        more: dict[str, Any] = {"max_heads": options.max_heads, "contrast": options.contrast, "shares": shares}
+        more |= {**options.search, **at.settings}
+        result = cs.compare(at.model, at.task, methods=names, controls=at.controls, options=given, **more)
     if options.json:
-        from cs_heads.record import json_text
-
-        print(json_text(result))
+        print_json(result)
     else:
         _print_comparison(options, result)
     if options.out is not None:
         _write_comparison(options, result, own)
 
 
-def _print_cost(
-    options: CompareFlags,
-    model: Any,
-    task: Task,
-    controls: list[Task] | str | None,
-    *,
-    given: dict[str, dict[str, Any]],
-    settings: dict[str, Any],
-) -> None:
+def _print_cost(options: CompareFlags, at: Loaded, given: dict[str, dict[str, Any]]) -> None:
     """Print the cost of the search of each method, by its ``given`` options, and of judging."""
     from cs_heads.analysis.compare import most_of_judging
     from cs_heads.experiment.experiment import Experiment
@@ -131,36 +95,27 @@ def _print_cost(
     from cs_heads.methods.registry import METHODS
     from cs_heads.tasks import confirming_side
 
-    settings = {**settings, "store": None, "progress": False}
     steps, refused = dict[str, int](), list[ValueError]()
     for name, own in given.items():
         method = METHODS[name]
         helped = method.default_controls or (options.contrast and method.takes_controls)
-        more = {"budget": options.budget, "seed": options.seed, "controls": controls if helped else None, **own}
+        more = {"budget": options.budget, "seed": options.seed, "controls": at.controls if helped else None, **own}
         try:
-            with prepared_search(model, task, k=options.max_heads, method=name, **more, **settings) as search:
+            with prepared_search(at.model, at.task, k=options.max_heads, method=name, **more, **at.dry) as search:
                 steps[name] = search.most
         except ValueError as error:
             # One that refuses its budget or the task is left out of the comparison.
             refused.append(error)
     if not steps:
         raise refused[0]
-    with Experiment(model, confirming_side(task).take(N_UNSEEN), **settings) as unseen:
-        sizes = judged_with(unseen, task, controls, options.seed)
+    with Experiment(at.model, confirming_side(at.task).take(N_UNSEEN), **at.dry) as unseen:
+        sizes = judged_with(unseen, at.task, at.controls, options.seed)
         max_heads = options.max_heads or min(10, unseen.grid.size // 2)
         steps["judging"] = most_of_judging(unseen.n_examples, sizes, max_heads, len(given))
         if options.shares is not None:
             n_masks = (len(steps) - 1 + 8) * len(options.shares.split(","))
             steps["faithfulness"] = n_masks * unseen.n_examples
         print_cost(options, steps, unseen)
-
-
-def _number(text: str) -> float | str:
-    """A number, or what is none, for the error that names it."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _print_comparison(options: CompareFlags, result: Comparison) -> None:
@@ -178,9 +133,7 @@ def _print_comparison(options: CompareFlags, result: Comparison) -> None:
         heads = " ".join(map(str, one.ranking.top(k)))
         cost = f"{one.ranking.spent:>12,}{one.cost['backwards']:>10,}{one.seconds:>9.1f}"
         found = result.specificity(name)
-        told = "–", "–"
-        if found is not None:
-            told = f"{found.own.loss:.2f}", f"{found.mean.loss:.2f}"
+        told = ("–", "–") if found is None else (f"{found.own.loss:.2f}", f"{found.mean.loss:.2f}")
         losses = f"{told[0]:>9}{told[1]:>10}" if weighed else ""
         print(f"{name:<14}{cost}{losses}{drops}  {heads}")
     random = "".join(f"{result.random_drop[k - 1]:>+9.3f}" for k in at)
@@ -197,16 +150,15 @@ def _print_comparison(options: CompareFlags, result: Comparison) -> None:
         for note in one.ranking.notes:
             print(f"note on {name}: {note}")
     for note in result.notes:
-        print(headed(f"note: {note}"))
+        print(f"note: {note}")
     for name, reason in result.refused.items():
         print(f"{name} did not run: {reason}")
-    print(headed(f"cost: {result.spent:,} example-evaluations to judge"))
+    print(f"cost: {result.spent:,} example-evaluations to judge")
 
 
 def _write_comparison(options: CompareFlags, result: Comparison, own: Mapping[str, str]) -> None:
     from cs_heads.plot.style import draw_to
     from cs_heads.record import write_json
-    from cs_heads.report import write_report
     from cs_heads.report.findings import COMPARISON
 
     folder = options.out
@@ -220,6 +172,4 @@ def _write_comparison(options: CompareFlags, result: Comparison, own: Mapping[st
         written += draw_to(folder / name, draw, result)
     if result.faithfulness is not None:
         written += draw_to(folder / "faithfulness.png", plot.faithfulness, result.faithfulness)
-    written.append(write_report(folder, folder / "report.html"))
-    if not options.json:
-        print(f"written: {', '.join(map(str, written))}")
+    end_with_page(options, written)

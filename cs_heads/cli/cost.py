@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cs_heads.cli.loading import N_UNSEEN
+from cs_heads.cli.printing import print_json
 
 if TYPE_CHECKING:
     from cs_heads.cli.flags import Run
     from cs_heads.experiment.experiment import Experiment
     from cs_heads.tasks import Task
 
-WIDTH = 20
-"""Columns of the name of a step."""
+WIDTH = 20  # columns of the name of a step
 
 
 def judged_with(experiment: Experiment, task: Task, controls: Sequence[Task] | str | None, seed: int) -> list[int]:
@@ -32,7 +32,6 @@ def print_cost(options: Run, steps: Mapping[str, int], experiment: Experiment) -
     from cs_heads.engine.plan import peak_memory
     from cs_heads.experiment.timing import seconds_each
     from cs_heads.lens.model import device_of
-    from cs_heads.record import json_text
 
     each = seconds_each(experiment, options.seed)
     seconds = {step: n * each for step, n in steps.items()}
@@ -44,7 +43,7 @@ def print_cost(options: Run, steps: Mapping[str, int], experiment: Experiment) -
     if options.json:
         lasting = {step: round(value, 1) for step, value in seconds.items()}
         cost = {"evaluations": dict(steps), "seconds": lasting, "memory_bytes": memory}
-        print(json_text({**cost, "command": options.command}))
+        print_json({**cost, "command": options.command})
         return
     print_steps(steps, seconds)
     if memory is not None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,15 +14,10 @@ from cyclopts import Parameter
 
 from cs_heads import plot
 from cs_heads.cli.cost import judged_with, print_cost
-from cs_heads.cli.flags import (
-    OneTask,
-    names_of_methods,
-    one_line_each,
-    settings_of,
-    write_config,
-)
-from cs_heads.cli.loading import N_UNSEEN, loaded, method_options, unseen_of
-from cs_heads.cli.printing import headed, largest_losses, losses_line, verdict_colored
+from cs_heads.cli.flags import MethodOption, OneTask, names_of_methods, one_line_each, write_config
+from cs_heads.cli.loading import N_UNSEEN, Loaded, loaded, method_options, unseen_of
+from cs_heads.cli.printing import end_with_page, largest_losses, losses_line, print_json
+from cs_heads.units import as_heads
 
 if TYPE_CHECKING:
     from cs_heads.analysis.confirm import Confirmation
@@ -33,11 +27,8 @@ if TYPE_CHECKING:
     from cs_heads.tasks import Task
     from cs_heads.units import Unit
 
-PROMPTS = 3
-"""How many unseen prompts a report shows attention on."""
-
-MOST, N_RANDOM = 10, 3
-"""How many heads the curve of a report goes up to, and how many sets of random heads stand beside it."""
+PROMPTS = 3  # unseen prompts that a report shows attention on
+MOST, N_RANDOM = 10, 3  # heads of the curve of a report, and sets of random heads beside it
 
 
 @one_line_each
@@ -60,9 +51,7 @@ class FindFlags(OneTask):
     repeats: int = 0
 
 
-def find(
-    options: Annotated[FindFlags, Parameter(name="*")], **own: Annotated[str, Parameter(help="an option of the method")]
-) -> None:
+def find(options: Annotated[FindFlags, Parameter(name="*")], **own: MethodOption) -> None:
     """Rank heads for a task and prove the best on unseen examples.
 
     Rank the heads of a model by how much a task rests on them, and prove the first on examples
@@ -111,63 +100,46 @@ def find(
     import cs_heads as cs
 
     # What needs no model to be refused is refused before one is loaded, and what loads and runs it is imported.
-    settings = settings_of(options)
-    chosen: dict[str, Any] = {}
+    search: dict[str, Any] = {**options.search, "method": options.method, "off": as_heads("off", options.off)}
     # The default method without options needs no look at the methods, whose import takes seconds.
     if own or options.method != "annealed":
-        chosen = method_options(options, [options.method], own)[options.method]
-    with loaded(options, settings) as (model, task, controls):
+        search |= method_options(options, [options.method], own)[options.method]
+    with loaded(options) as at:
         from cs_heads.methods.find import prepared_search
         from cs_heads.methods.registry import METHODS
 
-        method = METHODS[options.method]
-        search: dict[str, Any] = {
-            "k": options.k,
-            "method": options.method,
-            # Of a method that takes no controls they judge all the same.
-            "controls": controls if method.takes_controls else None,
-            "budget": options.budget,
-            "seed": options.seed,
-            "off": options.off,
-            **chosen,
-        }
-        judge = partial(cs.confirm, model, task, controls=controls, off=options.off, seed=options.seed)
+        # Of a method that takes no controls they judge all the same.
+        search["controls"] = at.controls if METHODS[options.method].takes_controls else None
         curve = options.out is not None and options.curve and not options.off
         if options.dry_run:
-            with prepared_search(model, task, **search, **{**settings, "store": None, "progress": False}) as prepared:
-                print_cost(options, _steps(options, task, controls, prepared, curve=curve), prepared.experiment)
+            with prepared_search(at.model, at.task, **search, **at.dry) as prepared:
+                print_cost(options, _steps(options, at, prepared, curve=curve), prepared.experiment)
             return
-        from cs_heads.cluster import local_model
-        from cs_heads.report import write_report
         from cs_heads.report.findings import COMPARISON
 
-        unseen = unseen_of(options, model, task, COMPARISON, settings)
+        unseen = unseen_of(options, at, COMPARISON)
         start = perf_counter()
-        found = cs.find_heads(model, task, **search, **settings)
+        found = cs.find_heads(at.model, at.task, **search, **at.settings)
         between = perf_counter()
-        k = found.k  # by default what fits the grid
-        proof = judge(found, k=k, repeats=options.repeats, **settings)
+        # By default found.k is what fits the grid.
+        judging: dict[str, Any] = {"off": search["off"], "seed": options.seed, "repeats": options.repeats}
+        proof = cs.confirm(at.model, at.task, found, controls=at.controls, k=found.k, **judging, **at.settings)
         seconds = {"find": between - start, "confirm": perf_counter() - between}
         found = found.proved(proof.heads)
-        result = _result(options, task, found, proof, seconds)
-        if unseen is None:
-            _print_result(options, result, found, proof)
-            return
-        # Results are told and lie on disk before the model runs once more, for what is looked at.
-        assert options.out is not None
-        written = [write_config(options, own)]
-        written += _write(options.out, result, found)
+        result = _result(options, at.task, found, proof, seconds)
         if not options.json:
-            _print_result(options, result, found, proof)
-        if curve and not proof.result.too_low:
-            written += _measure_curve(options.out, unseen, found, result, options.seed)
-        if found.grid.kind == "heads":
-            written += _attend(options.out, local_model(model), task, found.heads, settings)
-        written.append(write_report(options.out, options.out / "report.html"))
+            _print_result(result, found, proof)
+        if options.out is not None and unseen is not None:
+            folder = options.out
+            # Results lie on disk before the model runs once more, for what is looked at.
+            written = [write_config(options, own), *_write(folder, result, found)]
+            if curve and not proof.result.too_low:
+                written += _measure_curve(folder, unseen, found, result, options.seed)
+            if found.grid.kind == "heads":
+                written += _attend(folder, at, found.heads)
+            end_with_page(options, written)
     if options.json:
-        _print_result(options, result, found, proof)
-    else:
-        print(f"written: {', '.join(map(str, written))}")
+        print_json(result)
 
 
 def _result(
@@ -200,15 +172,10 @@ def _row(found: HeadRanking, head: Unit) -> dict[str, Any]:
     return row | {name: float(values[at]) for name, values in known.items() if values is not None}
 
 
-def _print_result(options: FindFlags, result: dict[str, Any], found: HeadRanking, proof: Confirmation) -> None:
+def _print_result(result: dict[str, Any], found: HeadRanking, proof: Confirmation) -> None:
     from cs_heads.analysis.losses import shared_line
     from cs_heads.report.heads import interfering_note
 
-    if options.json:
-        from cs_heads.record import json_text
-
-        print(json_text(result))
-        return
     print(f"model {result['model']}, task {result['task']}, method {result['method']}")
     off = f", with {', '.join(map(str, found.off))} off throughout" if found.off else ""
     print(f"baseline {result['baseline']:.3f}{off}")
@@ -219,8 +186,7 @@ def _print_result(options: FindFlags, result: dict[str, Any], found: HeadRanking
     how = f"{found.grid.word}s{where[found.provenance.get('positions', 'all')]}"
     if how != "heads":
         print(how)
-    asked, chat = options.settings.get("prepend_bos"), found.provenance["task"]["chat_template"] is not None
-    print(f"{_prepended_line(result['prepend_bos'], asked, chat)}\n")
+    print(f"{_prepended_line(result['prepend_bos'])}\n")
     unit = "" if found.unit == "score lost" else f" ({found.unit})"
     print(f"{'unit' if found.grid.kind != 'heads' else 'head':<8}{'importance':>10}{unit}")
     for row in result["heads"]:
@@ -230,25 +196,22 @@ def _print_result(options: FindFlags, result: dict[str, Any], found: HeadRanking
     if result["shared"]:
         told = [f"  {shared_line(effects)}" for effects in result["shared"]]
         print("left out, because the controls need them too (shared):", *told, sep="\n")
-    print(f"\n{headed('verdict: ')}{verdict_colored(proof.headline)}")
+    print(f"\nverdict: {proof.headline}")
     for reason in proof.reasons:
         print(f"  {reason}")
     _print_controls(proof)
     if proof.close_because is not None:
         print(f"  close: {proof.close_because}")
     for note in dict.fromkeys((*proof.notes, *found.notes, *interfering_note(found))):
-        print(headed(f"note: {note}"))
-    print(headed(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm"))
+        print(f"note: {note}")
+    print(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm")
 
 
-def _prepended_line(prepended: bool | list[str] | None, asked: bool | None, chat: bool) -> str:
-    """What stands before every prompt, by whose will; None where prompts are token ids."""
+def _prepended_line(prepended: bool | list[str] | None) -> str:
+    """What stands before every prompt; None where prompts are token ids."""
     if prepended is None:
         return "prompts are token ids, as they are given"
-    what = ("BOS" if prepended else "no BOS") if isinstance(prepended, bool) else " ".join(prepended)
-    if asked is not None:
-        return f"{what} prepended, as {'--prepend-bos' if asked else '--no-prepend-bos'} says"
-    return f"{what} prepended, {'beside what the chat template writes' if chat else 'as the tokenizer does by itself'}"
+    return f"{' '.join(prepended) if isinstance(prepended, list) else 'BOS' if prepended else 'no BOS'} prepended"
 
 
 def _print_controls(proof: Confirmation) -> None:
@@ -282,20 +245,13 @@ def _heads_of_curve(size: int) -> int:
     return min(MOST, size // 2)
 
 
-def _steps(
-    options: FindFlags,
-    task: Task,
-    controls: Sequence[Task] | str | None,
-    search: PreparedSearch,
-    *,
-    curve: bool,
-) -> dict[str, int]:
+def _steps(options: FindFlags, at: Loaded, search: PreparedSearch, *, curve: bool) -> dict[str, int]:
     """The most example-evaluations of each step."""
     from cs_heads.analysis.confirm import most_of_proof
     from cs_heads.tasks import confirming_side
 
-    n, experiment = min(N_UNSEEN, len(confirming_side(task))), search.experiment
-    others = judged_with(experiment, task, controls, options.seed)
+    n, experiment = min(N_UNSEEN, len(confirming_side(at.task))), search.experiment
+    others = judged_with(experiment, at.task, at.controls, options.seed)
     prepared = 0 if experiment.settings.ablation == "zero" else n + sum(others)
     steps = {"search": search.most, "proof": prepared + most_of_proof(search.k, n, others)}
     if options.repeats:
@@ -322,19 +278,21 @@ def _measure_curve(
     return written
 
 
-def _attend(folder: Path, model: Any, task: Task, heads: Sequence[Unit], settings: Mapping[str, Any]) -> list[Path]:
+def _attend(folder: Path, at: Loaded, heads: Sequence[Unit]) -> list[Path]:
     """Attention of the heads on a few short unseen prompts; a model that does not show it goes without."""
     from cs_heads.analysis.attention import attention
+    from cs_heads.cluster import local_model
     from cs_heads.experiment.inputs import as_shown
     from cs_heads.plot.attention_patterns import MAX_TOKENS
     from cs_heads.tasks import confirming_side
 
-    prompts = {example.prompt for example in as_shown(model, confirming_side(task)).examples}
+    model = local_model(at.model)
+    prompts = {example.prompt for example in as_shown(model, confirming_side(at.task)).examples}
     short = sorted(prompts, key=lambda prompt: (len(prompt), prompt))
     path = folder / "attention.json"
     path.unlink(missing_ok=True)
     try:
-        chosen, prepend_bos = short[len(short) // 4 :][:PROMPTS], settings.get("prepend_bos")
+        chosen, prepend_bos = short[len(short) // 4 :][:PROMPTS], at.settings.get("prepend_bos")
         attention(model, chosen, heads, prepend_bos=prepend_bos).truncated(MAX_TOKENS).save(path)
     except ValueError as error:
         print(f"cs-heads: note: no attention patterns: {error}", file=sys.stderr)

@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, get_type_hints
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
-from cs_heads.arguments import described
+from cs_heads.arguments import MAX_BUDGET, MAX_HEADS, MAX_SEED, described
 from cs_heads.settings import Settings, SettingsArguments
 
-RUN = "run.toml"
-"""The file of flags that ``--out`` writes."""
-# What it says nothing of: these are of one call.
+RUN = "run.toml"  # the file of flags that --out writes
+# What the file of flags says nothing of: these are of one call.
 _OF_A_CALL = ("json", "dry_run", "command")
 
 
@@ -23,11 +23,6 @@ def names_of_tasks(*_: Any) -> list[str]:
     from cs_heads.tasks import builtin_tasks
 
     return [*builtin_tasks(), *(str(path) for form in ("*.jsonl", "*.csv") for path in Path().glob(form))]
-
-
-def names_of_models(*_: Any) -> list[str]:
-    """The demo model, and folders here."""
-    return ["demo", *(f"{path}/" for path in Path().iterdir() if path.is_dir() and path.name[0] != ".")]
 
 
 def names_of_methods(*_: Any) -> list[str]:
@@ -39,10 +34,13 @@ def names_of_methods(*_: Any) -> list[str]:
 
 AnyFlags = TypeVar("AnyFlags")
 
+Examples = Annotated[int | None, Parameter(validator=Number(gte=1, lte=100_000))]
+Heads = Annotated[int | None, Parameter(validator=Number(gte=1, lte=MAX_HEADS))]
+Evaluations = Annotated[int | None, Parameter(validator=Number(gte=1, lte=MAX_BUDGET))]
+Seed = Annotated[int, Parameter(validator=Number(gte=0, lte=MAX_SEED))]
 Switch = Annotated[bool, Parameter(negative=(), show_default=False)]
 Several = Annotated[list[str], Parameter(show_default=False)]
 TaskName = Annotated[str, Parameter(completer=names_of_tasks)]
-ModelName = Annotated[str, Parameter(completer=names_of_models)]
 MethodOption = Annotated[str, Parameter(help="an option of the method")]
 
 
@@ -71,17 +69,29 @@ class Loading:
     Attributes:
         device: cpu, cuda, ... (default: cuda where there is one)
         dtype: float32, bfloat16 or float16 (default: float32)
-        backend: auto, bridge or hooked
+        backend: class of the model
     """
 
     device: str | None = None
-    dtype: str | None = None
-    backend: str = "auto"
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    backend: Literal["auto", "bridge", "hooked"] = "auto"
+
+
+@dataclass(kw_only=True)
+class Command(Loading):
+    """What is known of a command that measures: its shell line, and where it keeps results."""
+
+    command: Annotated[str, Parameter(parse=False)] = ""
+
+    @property
+    def kept_in(self) -> Path | None:
+        """The store that an interruption names."""
+        return None
 
 
 @one_line_each
 @dataclass(kw_only=True)
-class Run(Loading):
+class Run(Command):
     """What every command that runs a model takes.
 
     Attributes:
@@ -100,21 +110,31 @@ class Run(Loading):
         out: folder for report.html, results and pictures
     """
 
-    model: ModelName
-    n: int | None = None
+    model: str
+    n: Examples = None
     allow_code: Switch = False
     unsafe_code: Switch = False
     chat: str | None = None
     too_long: str | None = None
     task_option: Several = field(default_factory=list)
-    budget: int | None = None
-    k: int | None = None
-    seed: int = 0
+    budget: Evaluations = None
+    k: Heads = None
+    seed: Seed = 0
     json: Switch = False
     dry_run: Switch = False
     out: Path | None = None
     settings: Annotated[SettingsFlags, Parameter(name="*", group="Settings")] = field(default_factory=SettingsFlags)
-    command: Annotated[str, Parameter(parse=False)] = ""
+
+    @property
+    def kept_in(self) -> Path | None:
+        """The file of ``--store``."""
+        store = self.settings.get("store")
+        return None if store is None else Path(store)
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """What every search takes."""
+        return {"k": self.k, "budget": self.budget, "seed": self.seed}
 
 
 @one_line_each
@@ -140,7 +160,7 @@ class OneTask(Run):
     no_control: Switch = False
     control_option: Several = field(default_factory=list)
     length_normalized: Switch = False
-    generate: int | None = None
+    generate: Annotated[int | None, Parameter(validator=Number(gte=0, lte=100_000))] = None
     stop: Several = field(default_factory=list)
 
 
@@ -158,7 +178,7 @@ def write_config(options: Any, more: Mapping[str, Any] | None = None) -> Path:
         value = getattr(options, each.name)
         if each.name not in (*_OF_A_CALL, "settings") and value != default:
             given[each.name] = value
-    given |= {**getattr(options, "settings", {}), **{name: _plain(text) for name, text in (more or {}).items()}}
+    given |= {**getattr(options, "settings", {}), **{name: value_of(text) for name, text in (more or {}).items()}}
     name = type(options).__name__.removesuffix("Flags").lower()
     lines = [f"# cs-heads {name} --config {RUN} repeats this run (cs-heads {version('cs-heads')}); flags override it."]
     lines += [f"{key.replace('_', '-')} = {_as_toml(value)}" for key, value in given.items() if value is not None]
@@ -167,11 +187,11 @@ def write_config(options: Any, more: Mapping[str, Any] | None = None) -> Path:
     return path
 
 
-def _plain(text: str) -> Any:
-    """The number that a text says, or the text."""
+def value_of(text: str) -> Any:
+    """What a text says that is JSON, and any other text."""
     try:
         return json.loads(text, parse_constant=str)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

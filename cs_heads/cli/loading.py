@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from cs_heads.arguments import MAX_BUDGET, Option, check_within, did_you_mean
+from cs_heads.arguments import MAX_BUDGET, Option, check_type, check_within, did_you_mean
+from cs_heads.cli.flags import settings_of, value_of
 from cs_heads.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,29 +24,7 @@ if TYPE_CHECKING:
 _FLAGS = ("seed", "chat", "too_long", "allow_code", "unsafe_code")
 _TASK_FLAGS = ("n", "length_normalized", *_FLAGS)
 
-N_UNSEEN = 100
-"""Unseen examples to judge with, at most."""
-
-
-def check_numbers(options: Any) -> None:
-    """Raise ``ValueError`` for a number, a name or a head that no model and no task takes, before one is loaded."""
-    from cs_heads.arguments import MAX_HEADS, check_one_of, check_seed
-    from cs_heads.settings import BACKENDS, COMPUTE_DTYPES, SCREENS
-    from cs_heads.tasks.load import MAX_EXAMPLES
-    from cs_heads.units import as_heads
-
-    most = {"k": MAX_HEADS, "max_heads": MAX_HEADS, "n": MAX_EXAMPLES, "n_unseen": MAX_EXAMPLES}
-    for name, limit in {**most, "budget": MAX_BUDGET, "generate": MAX_EXAMPLES}.items():
-        value = getattr(options, name, None)
-        if value is not None:
-            check_within(name, value, 0 if name == "generate" else 1, limit)
-    check_seed(options.seed)
-    as_heads("off", getattr(options, "off", ()))
-    check_one_of("backend", options.backend, BACKENDS)
-    if getattr(options, "screen", None) is not None:
-        check_one_of("screen", options.screen, SCREENS)
-    if options.dtype is not None:
-        check_one_of("dtype", options.dtype, COMPUTE_DTYPES)
+N_UNSEEN = 100  # unseen examples to judge with, at most
 
 
 def make_folder(out: Path, dry: bool = False) -> None:
@@ -67,16 +44,35 @@ def make_folder(out: Path, dry: bool = False) -> None:
         raise ValueError(f"--out must be a folder that is there or can be made, got {str(out)!r}: {reason}")
 
 
-@contextmanager
-def loaded(options: OneTask, settings: dict[str, Any]) -> Iterator[tuple[Any, Task, list[Task] | str | None]]:
-    """The model or the cluster that holds it, the task and its controls, each read before anything is measured.
+@dataclass
+class Loaded:
+    """What a command on one task runs with.
 
-    Controls are as ``find_heads`` takes them: tasks, "auto" or None. They are read with the command's ``settings``.
+    Attributes:
+        model: The model, or the cluster that holds it.
+        task: The task.
+        controls: As ``find_heads`` takes them: tasks, "auto" or None.
+        settings: Those of every call.
     """
+
+    model: Any
+    task: Task
+    controls: list[Task] | str | None
+    settings: dict[str, Any]
+
+    @property
+    def dry(self) -> dict[str, Any]:
+        """The settings of a dry run."""
+        return {**self.settings, "store": None, "progress": False}
+
+
+@contextmanager
+def loaded(options: OneTask) -> Iterator[Loaded]:
+    """The model, the task and its controls, each read before anything is measured."""
     import cs_heads as cs
     from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, read_task_file
 
-    check_numbers(options)
+    settings = settings_of(options)
     if options.control and options.no_control:
         raise ValueError("--control and --no-control do not go together")
     if options.out is not None:
@@ -100,7 +96,7 @@ def loaded(options: OneTask, settings: dict[str, Any]) -> Iterator[tuple[Any, Ta
     with model_of(options) as model:
         for side in sides:
             cs.Experiment(model, side, **{**settings, "store": None})
-        yield model, task, None if options.no_control else controls or "auto"
+        yield Loaded(model, task, None if options.no_control else controls or "auto", settings)
 
 
 @contextmanager
@@ -150,15 +146,13 @@ def options_by_task(
     return given
 
 
-def unseen_of(options: OneTask, model: Any, task: Task, beside: str, settings: dict[str, Any]) -> Experiment | None:
+def unseen_of(options: OneTask, at: Loaded, beside: str) -> Experiment | None:
     """The unseen examples to judge with, where ``--out`` names a folder; None where it does not.
 
     Args:
         options: The arguments of a command.
-        model: The model.
-        task: The task.
+        at: What it runs with; its settings are given the store that the examples opened.
         beside: A file of the folder that another command wrote.
-        settings: Those of the command; they are given the store that the examples opened.
 
     Raises:
         ValueError: The file ``beside`` is of another model or task, or the folder is that of an atlas.
@@ -174,9 +168,9 @@ def unseen_of(options: OneTask, model: Any, task: Task, beside: str, settings: d
     with warnings.catch_warnings():
         # The same examples are measured later, and what is to be said of them is said then.
         warnings.simplefilter("ignore")
-        unseen = cs.Experiment(model, distinct(confirming_side(task))[0].take(N_UNSEEN), **settings)
+        unseen = cs.Experiment(at.model, distinct(confirming_side(at.task))[0].take(N_UNSEEN), **at.settings)
     check_folder(options.out, beside, unseen.provenance())
-    settings["store"] = unseen.store
+    at.settings["store"] = unseen.store
     return unseen
 
 
@@ -214,17 +208,14 @@ def load_named(options: Run, name: str, given: dict[str, Any]) -> Task:
 
 
 def _option(flag: str, text: str, flags: Sequence[str]) -> tuple[str, Any]:
-    """Name and value; a value that is JSON is what it says, any other a text."""
+    """The name and the value of ``NAME=VALUE``."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise ValueError(f"{flag} must be NAME=VALUE, got {text!r}")
     own = name.rpartition(":")[2]
     if own in flags:
         raise ValueError(f"{flag} {name}=...: use --{own.replace('_', '-')}")
-    try:
-        return name, json.loads(value)
-    except (json.JSONDecodeError, RecursionError):
-        return name, value
+    return name, value_of(value)
 
 
 def method_options(
@@ -244,33 +235,23 @@ def method_options(
     Raises:
         ValueError: An unknown method, an option that a method does not have, or a required one that is missing.
     """
-    from cs_heads.methods.registry import METHODS, method_named
+    from cs_heads.methods.registry import method_named
     from cs_heads.settings import check_method_options
 
     methods = {name: method_named(name).options for name in names}
     given: dict[str, dict[str, Any]] = {name: {} for name in names}
     for flag, text in flags.items():
         option = flag.replace("-", "_")
-        having = [name for name, method in METHODS.items() if option in method.options]
-        takers = [name for name in names if name in having]
-        if not having:
-            known = {each.name for each in fields(type(options))} | {*Settings.kinds()}
-            near = did_you_mean(option, known | {each for method in METHODS.values() for each in method.options})
-            raise ValueError(f"unknown option --{flag.replace('_', '-')}{near.replace('_', '-')}")
-        if not takers:
-            raise ValueError(f"--{flag} goes with the method {', '.join(having)}")
-        for name in takers:
-            given[name][option] = value = _number(f"--{flag}", methods[name][option], text)
-            if type(value) is int:
-                check_within(option, value, min(value, 1), MAX_BUDGET)
+        for name in _takers(options, option, names):
+            given[name][option] = None if text == "none" else value_of(text)
     for text in texts:
         named, equals, value = text.partition("=")
-        name, _, key = named.partition(".")
-        if not equals or not key:
+        name, _, option = named.partition(".")
+        if not equals or not option:
             raise ValueError(f"--option must be METHOD.NAME=VALUE, got {text!r}")
         if name not in methods:
             raise ValueError(f"--option {text}: METHOD must be one of {', '.join(names)}, got {name!r}")
-        given[name][key] = _number(f"--option {text}: {key}", methods[name].get(key), value)
+        given[name][option] = None if value == "none" else value_of(value)
     for name, own in methods.items():
         missing = [option for option in own.values() if option.required and option.name not in given[name]]
         if missing:
@@ -281,23 +262,31 @@ def method_options(
     return given
 
 
-def _number(place: str, option: Option | None, text: str) -> Any:
-    """The value of an option; texts of options that name something, and of unknown ones, are left as they are."""
-    types = () if option is None else option.types
-    if text == "none" and NoneType in types:
-        return None
-    kind = next((kind for kind in (int, float) if kind in types), None)
-    try:
-        return text if kind is None else kind(text)
-    except ValueError:
-        raise ValueError(f"{place} must be a number, got {text!r}") from None
+def _takers(options: OneTask, option: str, names: Sequence[str]) -> list[str]:
+    """Which of the methods that are run have an option."""
+    from cs_heads.methods.registry import METHODS
+
+    having = [name for name, method in METHODS.items() if option in method.options]
+    if not having:
+        known = {each.name for each in fields(type(options))} | {*Settings.kinds()}
+        near = did_you_mean(option, known.union(*(method.options for method in METHODS.values())))
+        raise ValueError(f"unknown option --{option.replace('_', '-')}{near.replace('_', '-')}")
+    if not {*names} & {*having}:
+        raise ValueError(f"--{option.replace('_', '-')} goes with the method {', '.join(having)}")
+    return [name for name in names if name in having]
 
 
 def _read(options: OneTask, option: Option, value: Any) -> Any:
-    """The value of an option that names a task or a file."""
+    """The value of an option, or what it names: a task or a file; a number within reach."""
     from cs_heads.ranking import HeadRanking
     from cs_heads.tasks import Task, finding_side
 
     if Task in option.types:
         return finding_side(load_named(options, value, permissions(value, options)))
-    return HeadRanking.load(value) if HeadRanking in option.types else value
+    if HeadRanking in option.types and value is not None:
+        return HeadRanking.load(value)
+    check_type(option.name, value, option.type)
+    if type(value) is int:
+        check_within(option.name, value, min(value, 1), MAX_BUDGET)
+        return float(value) if float in option.types else value
+    return value

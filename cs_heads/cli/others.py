@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from cs_heads.cli.flags import Loading, ModelName, Switch, names_of_methods
-from cs_heads.cli.printing import status_colored
+from cs_heads.cli.flags import Loading, Switch, names_of_methods
+from cs_heads.cli.printing import print_json
 
 if TYPE_CHECKING:
     from cs_heads.store.store import Contents
@@ -19,7 +19,7 @@ WIDTH = 120
 
 
 def doctor(
-    model: ModelName, /, *, loading: Annotated[Loading | None, Parameter(name="*")] = None, json: Switch = False
+    model: str, /, *, loading: Annotated[Loading | None, Parameter(name="*")] = None, json: Switch = False
 ) -> int:
     """Check that a model loads as it is and can be measured.
 
@@ -48,12 +48,10 @@ def doctor(
     count = Counter(check.status for check in checks)
     if json:
         found = {"model": model, "ok": not count["fail"], "checks": [check.to_dict() for check in checks]}
-        from cs_heads.record import json_text
-
-        print(json_text(found))
+        print_json(found)
     else:
         for check in checks:
-            print(status_colored(str(check)))
+            print(check)
         print(f"\nmodel {model}: {count['ok']} ok, {count['warn']} warn, {count['fail']} fail")
     return int(count["fail"] > 0)
 
@@ -87,9 +85,7 @@ def store(file: Path, /, *, json: Switch = False, parquet: Path | None = None) -
     if parquet is not None:
         opened.to_parquet(parquet)
     if json:
-        from cs_heads.record import json_text
-
-        print(json_text(contents.to_dict()))
+        print_json(contents.to_dict())
     else:
         _print_contents(contents)
 
@@ -121,9 +117,7 @@ def tasks(*, json: Switch = False) -> None:
     listed = builtin_tasks()
     if json:
         told = ("about", "needs", "leaves_out", "options")
-        from cs_heads.record import json_text
-
-        print(json_text({name: {key: getattr(entry, key) for key in told} for name, entry in listed.items()}))
+        print_json({name: {key: getattr(entry, key) for key in told} for name, entry in listed.items()})
         return
     width = 2 + max(map(len, listed))
     margin = " " * (width + 2)

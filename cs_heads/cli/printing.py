@@ -1,54 +1,31 @@
-"""What several commands print: losses of controls, and colors where a terminal shows them.
-
-Colors are never in files, pipes and JSON, nor where NO_COLOR is set.
-"""
+"""What several commands print."""
 
 from __future__ import annotations
 
-import os
-import re
-import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cs_heads.analysis.losses import Specificity
-
-_CODES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
-# A verdict, and what a line of results begins with.
-_VERDICTS = {
-    "specific": "green",
-    "template-bound": "yellow",
-    "localized": "yellow",
-    "shared": "yellow",
-    "not localized": "red",
-    "baseline too low": "red",
-}
-_STATUS = {"ok": "green", "warn": "yellow", "fail": "red"}
+    from cs_heads.cli.flags import Run
 
 
-def colored(text: str, color: str, stream: Any = None) -> str:
-    """The text in a color, or bold, where the stream (standard output by default) shows it; else as it is."""
-    stream = sys.stdout if stream is None else stream
-    shown = stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
-    return f"\x1b[{_CODES[color]}m{text}\x1b[0m" if shown and not os.environ.get("NO_COLOR") else text
+def print_json(result: Any) -> None:
+    """Print one JSON object, as ``--json`` asks for."""
+    from cs_heads.record import json_text
+
+    print(json_text(result))
 
 
-def verdict_colored(verdict: str, width: int = 0) -> str:
-    """A verdict in its color, in as many columns as ``width``."""
-    return colored(verdict, _VERDICTS.get(verdict.partition(" but for")[0], "bold")) + " " * (width - len(verdict))
+def end_with_page(options: Run, written: Sequence[Path]) -> None:
+    """Write the page of the folder of ``--out``, and say which files a command wrote."""
+    from cs_heads.report import write_report
 
-
-def status_colored(line: str) -> str:
-    """A line that begins with ok, warn or fail, with that in its color."""
-    status = re.match(r"\w+", line)
-    color = _STATUS.get(status[0]) if status else None
-    return line if status is None or color is None else colored(status[0], color) + line[status.end() :]
-
-
-def headed(line: str) -> str:
-    """A line such as ``note: ...`` or ``cost: ...``, with its head bold."""
-    head, colon, rest = line.partition(":")
-    return colored(head + colon, "bold") + rest if colon else line
+    assert options.out is not None
+    page = write_report(options.out, options.out / "report.html")
+    if not options.json:
+        print(f"written: {', '.join(map(str, (*written, page)))}")
 
 
 def losses_line(found: Specificity, most: int = 3) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from cyclopts import Parameter
 
 from cs_heads.cli.cost import print_steps
-from cs_heads.cli.flags import Loading, ModelName, Several, Switch, one_line_each, write_config
-from cs_heads.cli.loading import check_numbers, make_folder
+from cs_heads.cli.flags import Command, Examples, Heads, Seed, Several, Switch, one_line_each, write_config
+from cs_heads.cli.loading import make_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @one_line_each
 @dataclass(kw_only=True)
-class ReproduceFlags(Loading):
+class ReproduceFlags(Command):
     """The flags of ``reproduce``.
 
     Attributes:
@@ -46,43 +46,29 @@ class ReproduceFlags(Loading):
     """
 
     paper: Literal["cs", "chg"]
-    model: ModelName
+    model: str
     out: Path
     tasks: str | None = None
     data: Path | None = None
     steps: str | None = None
     quick: Switch = False
-    n: int | None = None
-    n_unseen: int | None = None
-    k: int | None = None
-    seed: int = 0
+    n: Examples = None
+    n_unseen: Examples = None
+    k: Heads = None
+    seed: Seed = 0
     beside: Several = field(default_factory=list)
     allow_code: Switch = False
     prepend_bos: bool | None = None
     batch_tokens: int | None = None
     progress: bool | None = None
     dry_run: Switch = False
-    command: Annotated[str, Parameter(parse=False)] = ""
 
     @property
-    def store(self) -> Path:
-        """What an interruption names."""
+    def kept_in(self) -> Path:
+        """The store of the folder."""
         from cs_heads.reproduce.reproduction import STORE
 
         return self.out / STORE
-
-
-def steps_listed() -> str:
-    """A line for each step of each paper, for the documentation."""
-    from cs_heads.reproduce.run import STEPS
-
-    lines = []
-    for paper, steps in STEPS.items():
-        lines.append(f"steps of {paper}:")
-        for step in steps:
-            need = f" (needs {step.needs[0]})" if step.needs[0] else ""
-            lines.append(f"  {step.name:<16}{step.about}{need}")
-    return "\n".join(lines)
 
 
 def reproduce(options: Annotated[ReproduceFlags, Parameter(name="*")]) -> None:
@@ -113,7 +99,6 @@ def reproduce(options: Annotated[ReproduceFlags, Parameter(name="*")]) -> None:
 
     names = _parts(options.steps)
     steps = steps_of(options.paper, names)
-    check_numbers(options)
     make_folder(options.out, dry=options.dry_run)
     repro = _reproduction(options)
     found = protocol.estimate(repro, steps)

@@ -12,29 +12,21 @@ from cs_heads.lens.model import without_place
 from cs_heads.plot import guides, style
 from cs_heads.plot.head_markers import points_per_square
 from cs_heads.plot.heatmap import drop_matrix
-from cs_heads.plot.skills import (
-    NOTHING,
-    UNIVERSAL,
-    SkillLook,
-    SquareHandle,
-    common_folder,
-    letter_look,
-    skill_looks,
-    tinted,
-)
+from cs_heads.plot.skills import NOTHING, UNIVERSAL, SkillLook, common_folder, letter_look, skill_looks, tinted
 from cs_heads.units import Grid, Unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
+# Standard errors from which on a head takes more from one skill than from skills in the mean.
 CLEAR = 4.0
-"""Standard errors from which on a head takes more from one skill than from skills in the mean."""
+# Share of the full color that the first heads of a skill have at least.
 FAINTEST = 0.35
-"""Share of the full color that the first heads of a skill have at least."""
 _LETTER = 8.0  # points of a square that holds a letter
 _OVER = 6.0  # points of a square that a letter may stand over
+# Colors of a square of several skills.
 SPLITS = 4
-"""Colors of a square of several skills."""
 
 
 @style.styled
@@ -61,11 +53,13 @@ def atlas(found: Atlas, ax: Axes | None = None) -> Axes:
     _check(found)
     grid = grid_of(found)
     looks = skill_looks(found.skills, found.linkage())
+    # Each is worked out anew when it is asked for.
+    universal, shared = found.universal, found.shared
     excess, clear = _beyond(found)
     limit = _limit(found, excess)
     first = {head: name for name, heads in found.heads.items() for head in heads}
-    squares = _legend_squares(looks, bool(found.universal), found.shared)
-    ax = _new_map(grid, [label for label, _ in squares]) if ax is None else ax
+    handles = _legend_handles(looks, bool(universal), shared)
+    ax = _new_map(grid, [str(handle.get_label()) for handle in handles]) if ax is None else ax
     most = np.where(clear, excess, -np.inf).argmax(axis=0)
 
     colors = np.empty((*grid.shape, 3))
@@ -76,29 +70,29 @@ def atlas(found: Atlas, ax: Axes | None = None) -> Axes:
     for head, name in first.items():
         strength = excess[found.skills.index(name), head.layer, head.index] / limit
         colors[head.layer, head.index] = tinted(looks[name].color, max(strength, FAINTEST))
-    for head in found.universal:  # a disc, not a square
+    for head in universal:  # a disc, not a square
         colors[head.layer, head.index] = tinted(NOTHING, 0.0)
     wide = grid.n_units > 16 * grid.n_layers
     ax.imshow(colors, aspect="auto" if wide else "equal", interpolation="none")
     square = points_per_square(ax, grid)
     _draw_gaps(ax, grid, square)
-    for head, names in found.shared.items():
+    for head, names in shared.items():
         losses = {name: found.losses[found.skills.index(name), head.layer, head.index] for name in names}
         _draw_split(ax, head, losses, looks, limit)
-    for head in first.keys() - {*found.universal}:
+    for head in first.keys() - {*universal}:
         _draw_frame(ax, head, square)
     letters = {head: looks[name].letter for head, name in first.items()}
-    letters |= {head: str(len(names)) for head, names in found.shared.items()} | dict.fromkeys(found.universal, "U")
+    letters |= {head: str(len(names)) for head, names in shared.items()} | dict.fromkeys(universal, "U")
     # Without them gray squares would be of no skill in particular.
     thin = [head for head in grid if clear[:, head.layer, head.index].any() and head not in letters]
     letters |= {head: looks[found.skills[most[head.layer, head.index]]].letter for head in thin}
     lettered = square >= _OVER
     for head, letter in letters.items() if lettered else ():
-        split = head in found.shared or square < _LETTER
-        on = UNIVERSAL if head in found.universal else None if split else colors[head.layer, head.index]
+        split = head in shared or square < _LETTER
+        on = UNIVERSAL if head in universal else None if split else colors[head.layer, head.index]
         weight = "normal" if head in thin else "bold"
         ax.text(head.index, head.layer, letter, **letter_look(on) | {"fontweight": weight}, zorder=5)
-    for head in found.universal:
+    for head in universal:
         _draw_ring(ax, head)
     _draw_bar(ax, [look.color for look in looks.values()], limit, bool(excess.max() > limit))
     ticks = {"xticks": guides.some_of(grid.n_units, 16), "yticks": guides.some_of(grid.n_layers, 16)}
@@ -108,8 +102,7 @@ def atlas(found: Atlas, ax: Axes | None = None) -> Axes:
     framed = f"framed{', with a letter' if lettered else ''}: the heads of a skill"
     if lettered and thin:
         framed = "framed: the heads of a skill; thin letter: others"
-    _draw_legend(ax, squares, framed)
-    return ax
+    return guides.add_legend(ax, handles=handles, handletextpad=0.4, labelspacing=0.55, title=framed)
 
 
 @style.styled
@@ -276,38 +269,23 @@ def _draw_bar(ax: Axes, colors: list[str], limit: float, more: bool) -> None:
     bar.set_ticks([0, limit / 2, limit], labels=["0", f"{limit / 2:.2f}", f"{'≥ ' if more else ''}{limit:.2f}"])
 
 
-def _legend_squares(
-    looks: dict[str, SkillLook], universal: bool, shared: dict[Unit, tuple[str, ...]]
-) -> list[tuple[str, SquareHandle]]:
-    """What the legend shows, each with its label: the skills, and the other marks that are there."""
+def _legend_handles(looks: dict[str, SkillLook], universal: bool, shared: dict[Unit, tuple[str, ...]]) -> list[Line2D]:
+    """What the legend shows, each with its letter: the skills, and the other marks that are there."""
+    from matplotlib.lines import Line2D
+
+    square: dict[str, Any] = {"linestyle": "none", "marker": "s", "markersize": 8, "markeredgecolor": "black"}
     prefix = common_folder(looks)
-    squares = [
-        (style.safe_text(name[len(prefix) :], 24), SquareHandle((look.color,), look.letter, framed=True))
+    handles = [
+        Line2D([], [], **square, color=look.color, label=f"{look.letter}  {style.safe_text(name[len(prefix) :], 24)}")
         for name, look in looks.items()
     ]
     if shared:
         fewest, most = (pick(map(len, shared.values())) for pick in (min, max))
-        label = f"shared by {fewest}{f' to {most}' if most > fewest else ''} skills"
-        squares.append((label, SquareHandle(("0.85", "0.6"), str(fewest))))
+        number = f"{fewest}–{most}" if most > fewest else str(fewest)
+        handles.append(Line2D([], [], **square, color="0.75", label=f"{number}  skills share it"))
     if universal:
-        squares.append(("universal", SquareHandle((UNIVERSAL,), "U", ringed=True)))
-    return squares
-
-
-def _draw_legend(ax: Axes, squares: list[tuple[str, SquareHandle]], framed: str) -> None:
-    """Which skill each letter and color is, and what the other marks mean."""
-    from matplotlib.patches import Patch
-
-    handles = {Patch(facecolor=square.colors[-1], label=label): square for label, square in squares}
-    guides.add_legend(
-        ax,
-        handles=list(handles),
-        handler_map=handles,
-        handlelength=1.4,
-        handletextpad=0.6,
-        labelspacing=0.55,
-        title=framed,
-    )
+        handles.append(Line2D([], [], **square | {"marker": "o"}, color=UNIVERSAL, label="U  universal"))
+    return handles
 
 
 def _title(found: Atlas) -> str:

@@ -25,15 +25,15 @@ from cs_heads.plot.head_markers import head_looks, name_heads, same_looks
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# Tokens of a prompt that are shown; the size of a page grows with their square.
 MAX_TOKENS = 96
-"""Tokens of a prompt that are shown; the size of a page grows with their square."""
 _NUMBERS = count()
+# Tokens that the picture of the last one has room for on a page.
 _MAX_ROWS = 32
-"""Tokens that the picture of the last one has room for on a page."""
+# Patterns side by side.
 _MAX_ACROSS = 5
-"""Patterns side by side."""
+# Inches beside the first pattern, for its tokens.
 _LABELS = 0.8
-"""Inches beside the first pattern, for its tokens."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def last_token(
     image = ax.imshow(shares, cmap="Greys", vmin=0, vmax=1, aspect="auto")
     for (row, column), share in np.ndenumerate(shares):
         if share >= 0.1:
-            color = style.letter_color(image, float(share))
+            color = style.letter_on(image.to_rgba(share))
             ax.text(column, row, f"{100 * share:.0f}", ha="center", va="center", color=color, fontsize=7)
     each = len(runs)
     for border in range(1, len(patterns.heads)):

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
     from matplotlib.lines import Line2D
 
+# Share of the scale from which a head that interferes carries a minus, which is legible in gray too.
 CLEARLY = 0.2
-"""Share of the scale from which a head that interferes carries a minus, which is legible in gray too."""
+# Points that a square needs to hold a sign.
 SIGNS = 4.0
-"""Points that a square needs to hold a sign."""
 
 
 @style.styled
@@ -83,7 +83,7 @@ def heads(
         marker="_",
         s=min(points_per_square(ax, grid) * 0.7, 5) ** 2,
         linewidths=0.7,
-        color=[style.letter_color(image, ranking.importance[tuple(at)]) for at in opposed],
+        color=[style.letter_on(image.to_rgba(ranking.importance[tuple(at)])) for at in opposed],
     )
     hollow = _not_claimed(ranking, top)
     mark_heads(ax, grid, top, hollow=hollow, avoid=ranking.shared)

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from itertools import chain, count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 # Okabe and Ito, "Color Universal Design" (2008), for any kind of color vision; yellow is too light on white.
+# Colors of heads; no line or bar of a method, task or model has one of these. Roles share two of them.
 HEAD_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""Colors of heads; no line or bar of a method, task or model has one of these. Roles share two of them."""
+# The shapes that a head has by itself.
 _OWN = style.MARKERS[:10]
-"""The shapes that a head has by itself."""
 _SIZE = 6.0  # points across
 _LETTER = (5.2, 7.5)  # points across and down, of a bold digit
 _NEAR, _FAR = 7.5, 14.0  # points from a marker to its number; farther ones are joined by a line
@@ -75,7 +74,7 @@ def head_looks(*pictures: Iterable[Unit]) -> dict[Unit, HeadLook]:
     """The look of every head; of two in one picture that want the same marker, the later has the next that is free.
 
     It depends on the heads before it alone: the first heads of one ranking look the same however many are drawn.
-    Beyond thirteen heads in a picture markers are letters; none comes again.
+    Where all twelve shapes are taken, a head has its own.
 
     Args:
         pictures: the heads of each picture, in order.
@@ -89,9 +88,9 @@ def head_looks(*pictures: Iterable[Unit]) -> dict[Unit, HeadLook]:
     for head in dict.fromkeys(head for heads in shown for head in heads):
         own = _LOOKS.get().get(head, head_look(head))
         first = _OWN.find(own.marker) + 1
-        wanted = chain([own.marker], _OWN[first:], _OWN[:first], map(style.marker_at, count(len(_OWN))))
+        wanted = (own.marker, *_OWN[first:], *_OWN[:first], *style.MARKERS[len(_OWN) :])
         taken = {looks[other].marker for heads in shown if head in heads for other in heads if other in looks}
-        looks[head] = HeadLook(own.color, next(marker for marker in wanted if marker not in taken))
+        looks[head] = HeadLook(own.color, next((marker for marker in wanted if marker not in taken), own.marker))
     return looks
 
 
@@ -230,17 +229,13 @@ def _points_per_unit(ax: Axes, grid: Grid) -> np.ndarray:
 
 
 def _marker(look: HeadLook, hollow: bool, size: float = _SIZE, *, halo: bool = False) -> dict[str, Any]:
-    letter = style.is_letter(look.marker)
-    # Rays and letters take little room.
-    larger = 1.2 if letter else 1.4 if look.marker == "*" else 1
-    edge = (0.6 if hollow else 0) if letter else 1.2 if hollow else 0.5
     return {
         "linestyle": "none",
         "marker": look.marker,
-        "markersize": (size - hollow) * larger,
+        "markersize": (size - hollow) * (1.4 if look.marker == "*" else 1),  # rays take little room
         "color": look.color,
         "markerfacecolor": "white" if hollow else look.color,
         "markeredgecolor": look.color if hollow else "white",
-        "markeredgewidth": edge,
-        "path_effects": style.edged(2.4) if halo and (hollow or letter) else None,
+        "markeredgewidth": 1.2 if hollow else 0.5,
+        "path_effects": style.edged(2.4) if halo and hollow else None,
     }

@@ -22,22 +22,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_Q = 0.05
+# Letters of a name that a picture of one column has room for.
 _LETTERS = 20
-"""Letters of a name that a picture of one column has room for."""
+# Inches of a square.
 _SIDE = 0.27
-"""Inches of a square."""
+# Inches that a number needs.
 _NUMBER = 0.22
-"""Inches that a number needs."""
 
 
 def draw_table(
-    ax: Axes | None,
-    table: pd.DataFrame,
-    label: str,
-    *,
-    limit: float = 1.0,
-    form: str = "{:.2f}",
-    colors: str = "Blues",
+    ax: Axes | None, table: pd.DataFrame, label: str, *, limit: float = 1.0, form: str = "{:.2f}", colors: str = "Blues"
 ) -> Axes:
     """Draw a table as squares with a color bar, numbers written in them where there is room; NaN stays white.
 
@@ -68,7 +62,7 @@ def draw_table(
         if room >= _NUMBER and not np.isnan(value):
             # Rounded first: what is nought to the last digit shown has no sign.
             text = form.format(round(float(value), 6)).replace("-0.00", "0.00")
-            color = style.letter_color(image, value)
+            color = style.letter_on(image.to_rgba(value))
             ax.text(column, row, text, ha="center", va="center", color=color, fontsize=style.SMALL)
     max_letters = _LETTERS if style.figure_of(ax).get_size_inches()[0] <= style.COLUMN else 2 * _LETTERS
     guides.turned_names(ax, [style.safe_text(name, max_letters) for name in columns])

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from cs_heads.plot import style
-
-if TYPE_CHECKING:
-    from matplotlib.text import Text
 
 # Tol, "Colour Schemes" (2021), "muted", in the order of its hues.
 FEW_SKILLS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499")
@@ -22,10 +19,10 @@ MANY_SKILLS = (
     *("#004C78", "#65D4FD", "#00867A", "#25E790", "#14B36A", "#305300", "#A59300", "#EFB213", "#B75B0A", "#B20D42"),
     *("#FD82BB", "#CB53B5", "#7433B1", "#A69BFF", "#636DED"),
 )
+# The gray of heads that most skills need.
 UNIVERSAL = "0.2"
-"""The gray of heads that most skills need."""
+# The gray of heads that serve no skill.
 NOTHING = "0.955"
-"""The gray of heads that serve no skill."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTVWXYZ"  # U is for universal
 
 
@@ -95,46 +92,7 @@ def tinted(color: str, strength: float) -> np.ndarray:
 
 def letter_look(color: Any | None) -> dict[str, Any]:
     """How letters on a color are written; None: on several colors, where they are black with a white edge."""
-    from matplotlib.patheffects import withStroke
-
     look: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": style.SMALL, "fontweight": "bold"}
     if color is None:
-        return {**look, "color": "black", "path_effects": [withStroke(linewidth=1.8, foreground="white")]}
+        return {**look, "color": "black", "path_effects": style.edged(1.8)}
     return {**look, "color": style.letter_on(color)}
-
-
-@dataclass(frozen=True)
-class SquareHandle:
-    """A square of the map as a legend shows it; give it as ``handler_map={handle: SquareHandle(...)}``.
-
-    Attributes:
-        colors: one, or those of a square that is split.
-        letter: written on it.
-        framed: with a black edge.
-        ringed: a disc in a ring, not a square.
-    """
-
-    colors: tuple[str, ...]
-    letter: str
-    framed: bool = False
-    ringed: bool = False
-
-    def legend_artist(self, _legend: Any, _handle: Any, fontsize: float, box: Any) -> Text:
-        """Draw the square where a legend asks for it."""
-        from matplotlib.patches import Circle, Rectangle
-        from matplotlib.text import Text
-
-        side = 1.3 * fontsize
-        left, low = (box.width - side) / 2 - box.xdescent, (box.height - side) / 2 - box.ydescent
-        middle = (left + side / 2, low + side / 2)
-        for number, color in enumerate(() if self.ringed else self.colors):
-            wide = side / len(self.colors)
-            box.add_artist(Rectangle((left + number * wide, low), wide, side, facecolor=color, edgecolor="none"))
-        if self.framed:
-            box.add_artist(Rectangle((left, low), side, side, fill=False, edgecolor="black", linewidth=0.9))
-        if self.ringed:
-            box.add_artist(Circle(middle, 0.62 * side, facecolor="white", edgecolor="black", linewidth=0.9))
-            box.add_artist(Circle(middle, 0.5 * side, facecolor=self.colors[0], edgecolor="none"))
-        text = Text(*middle, self.letter, **letter_look(self.colors[0] if len(self.colors) == 1 else None))
-        box.add_artist(text)
-        return text

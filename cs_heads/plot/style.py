@@ -18,31 +18,28 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 Numbers = Float[np.ndarray, "_"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# Width of one column of a paper, inches.
 COLUMN = 3.3
-"""Width of one column of a paper, inches."""
+# Width of a page of two columns, inches.
 PAGE = 6.9
-"""Width of a page of two columns, inches."""
+# Points of the smallest letters that can be read in print.
 SMALL = 7.0
-"""Points of the smallest letters that can be read in print."""
 FORMATS = ("png", "svg", "pdf")
 
 # Tol, "Colour Schemes" (2021), "muted", for any kind of color vision, without its two that are too light on white.
+# Colors of lines and bars (methods, tasks, models, sets of heads); black is seen best on the first ones.
 COLORS = ("#AA4499", "#999933", "#44AA99", "#CC6677", "#332288", "#117733", "#882255")
-"""Colors of lines and bars (methods, tasks, models, sets of heads); black is seen best on the first ones."""
 LINES = ("-", "--", "-.", ":")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
+# The shapes of markers, in order.
 MARKERS = "osD^vP*X<>dph"
-"""The shapes of markers, in order. Beyond the last, markers are letters."""
-# Without those that look like a shape or have a meaning on maps.
-_LETTERS = "ABCDEFGHJKLMNPQRTWYZ"
+# The gray of random heads, in every picture.
 RANDOM = "0.45"
-"""The gray of random heads, in every picture."""
 ROLES = {
     "facilitation": ("#0072B2", "P", "-"),
     "interference": ("#E69F00", "X", "--"),
@@ -51,31 +48,10 @@ ROLES = {
 """Color, marker and line of what heads do: in every picture blue facilitates and orange interferes; legible in gray."""
 
 
-def marker_at(place: int) -> str:
-    r"""The marker of the first, second, ... line of a picture: a shape, then a letter, then twice a letter, ...
-
-    Args:
-        place: from 0.
-
-    >>> [marker_at(place) for place in (0, 12, 13, 33)]
-    ['o', 'h', '$\\mathbf{A}$', '$\\mathbf{AA}$']
-    """
-    if place < len(MARKERS):
-        return MARKERS[place]
-    times, letter = divmod(place - len(MARKERS), len(_LETTERS))
-    return rf"$\mathbf{{{_LETTERS[letter] * (times + 1)}}}$"
-
-
-def is_letter(marker: str) -> bool:
-    """Whether a marker is a letter, of which an edge would leave little."""
-    return marker.startswith("$")
-
-
 def line_look(number: int) -> dict[str, Any]:
     """Color, marker and line style of the first, second, ... line of a picture; they differ without colors too."""
-    marker = marker_at(number)
-    look = {"color": COLORS[number % len(COLORS)], "marker": marker, "linestyle": LINES[number % len(LINES)]}
-    return look | ({"markeredgewidth": 0.2} if is_letter(marker) else {})
+    looks = {"color": COLORS, "marker": MARKERS, "linestyle": LINES}
+    return {name: several[number % len(several)] for name, several in looks.items()}
 
 
 def edged(width: float) -> list[Any]:
@@ -99,22 +75,8 @@ def signed_colors() -> Colormap:
     return LinearSegmentedColormap.from_list("cs-heads", ends)
 
 
-def letter_color(image: AxesImage, value: float) -> str:
-    """White on dark squares of a map, else black, by relative luminance (Rec. 709).
-
-    Args:
-        image: the map.
-        value: the number of the square that the letters are on.
-    """
-    return letter_on(image.to_rgba(np.array([value]))[0])
-
-
 def letter_on(color: Any) -> str:
-    """White on dark colors, else black, by relative luminance (Rec. 709).
-
-    Args:
-        color: any color of matplotlib.
-    """
+    """White on dark colors of matplotlib, else black, by relative luminance (Rec. 709)."""
     from matplotlib.colors import to_rgb
 
     return "white" if np.dot(to_rgb(color), (0.2126, 0.7152, 0.0722)) < 0.5 else "black"

@@ -20,10 +20,10 @@ from cs_heads.report.heads import interfering_note
 from cs_heads.units import Unit
 
 _ALONE = "In brackets: what the {} takes among others that are off, as a share of the score above chance."
+# Losses that are told of a head that is pointed at.
 _LARGEST = 4
-"""Losses that are told of a head that is pointed at."""
+# Skills that are named beside a note.
 _NAMED = 3
-"""Skills that are named beside a note."""
 _NUMBER = re.compile(r"\d[\d,.]*\d|\d")
 
 

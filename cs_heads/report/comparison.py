@@ -29,10 +29,7 @@ def comparison_answer(compared: Comparison) -> tuple[str, Markup]:
     blocks: list[str] = [html.paragraphs(*answer_of(compared))]
     for name in leading:
         marks = [html.mark(head) for head in compared.methods[name].ranking.top(compared.k)]
-        blocks += [
-            html.paragraphs(name, kind="caption"),
-            html.macro("chips", marks, f"the heads of {name}, in order"),
-        ]
+        blocks += [html.paragraphs(name, kind="caption"), html.macro("chips", marks, f"the heads of {name}, in order")]
     return ", ".join(leading), html.joined(*blocks)
 
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.compare import Compared, Comparison
 from cs_heads.analysis.confirm import Confirmation
@@ -20,17 +19,11 @@ from cs_heads.lens.model import without_place
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import read_as
 
-if TYPE_CHECKING:
-    pass
-
 ATLAS = "atlas.json"
 ATTENTION = "attention.json"
 RESULT = "result.json"
 COMPARISON = "comparison.json"
 CURVE = "curve.json"
-
-BROKEN = (KeyError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError, OSError)
-"""Errors of reading a file that does not hold what was written there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,35 +97,26 @@ class Findings:
         if result is None and compared is None:
             missing = f"folder {str(folder)!r} has no {RESULT} or {COMPARISON}, and no {ATLAS}"
             raise ValueError(f"{missing}: give what find, compare or atlas wrote with --out, or a study of reproduce")
-        told = result or {}
 
         def of_result(name: str, hint: Any) -> Any:
-            return read_as(f"{name} of {str(folder / RESULT)!r}", told.get(name), hint)
+            return read_as(f"{name} of {str(folder / RESULT)!r}", (result or {}).get(name), hint)
 
-        try:
-            comparison = None if compared is None else _comparison(folder, compared)
-            proof, heads = of_result("confirm", Confirmation | None), of_result("heads", tuple[Any, ...] | None)
-            commands = (of_result("command", str | None), (compared or {}).get("command"))
-            attention = folder / ATTENTION
-            return cls(
-                ranking=None if result is None else HeadRanking.load(folder / "ranking.json"),
-                proof=proof,
-                comparison=comparison,
-                attention=HeadAttention.load(attention) if attention.is_file() else None,
-                curve=read_as(f"path {str(folder / CURVE)!r}", curve, SparsityCurve | None),
-                seconds=of_result("seconds", dict[str, float] | None) or {},
-                command="\n".join(filter(None, commands)),
-                k=comparison.k if comparison is not None else len(told["confirm"]["heads"] if heads is None else heads),
-            )
-        except BROKEN as error:
-            raise broken_folder(folder, error) from error
-
-
-def load_atlas(folder: str | Path) -> Atlas:
-    """The atlas of a folder that ``cs-heads atlas --out`` wrote; one with other results raises ``ValueError``."""
-    folder = check_path("folder", folder)
-    check_alone(folder, RESULT, COMPARISON)
-    return Atlas.load(folder / ATLAS)
+        comparison = None if compared is None else _comparison(folder, compared)
+        proof, heads = of_result("confirm", Confirmation | None), of_result("heads", tuple[Any, ...] | None)
+        if heads is None and proof is not None:  # a study of reproduce
+            heads = proof.heads
+        commands = (of_result("command", str | None), (compared or {}).get("command"))
+        attention = folder / ATTENTION
+        return cls(
+            ranking=None if result is None else HeadRanking.load(folder / "ranking.json"),
+            proof=proof,
+            comparison=comparison,
+            attention=HeadAttention.load(attention) if attention.is_file() else None,
+            curve=read_as(f"path {str(folder / CURVE)!r}", curve, SparsityCurve | None),
+            seconds=of_result("seconds", dict[str, float] | None) or {},
+            command="\n".join(filter(None, commands)),
+            k=len(heads or ()) if comparison is None else comparison.k,
+        )
 
 
 def check_alone(folder: Path, *names: str) -> None:
@@ -140,18 +124,6 @@ def check_alone(folder: Path, *names: str) -> None:
     there = [name for name in names if (folder / name).is_file()]
     if there:
         raise ValueError(f"folder {str(folder)!r} has {there[0]} already: give an atlas a folder of its own")
-
-
-def broken_folder(folder: str | Path, error: Exception) -> ValueError:
-    """The error for a folder whose files are not what was written there.
-
-    Args:
-        folder: the folder.
-        error: what reading failed with.
-    """
-    missing = f": {error.args[0]!r:.80} is missing" if isinstance(error, KeyError) and error.args else ""
-    what = f": {error}" if isinstance(error, OSError) else missing
-    return ValueError(f"folder {str(folder)!r} is broken: a file of it holds no result as cs-heads writes it{what}")
 
 
 def check_same(*origins: Mapping[str, Any]) -> None:
@@ -199,9 +171,8 @@ def check_folder(folder: Path, name: str, origin: Mapping[str, Any]) -> None:
     if record is None:
         return
     try:
-        check_same((record.get("confirm") or record).get("provenance") or {}, origin)
-    except BROKEN as error:
-        raise broken_folder(folder, error) from error
+        there = read_as("confirm", record.get("confirm", record), dict[str, Any])
+        check_same(read_as("provenance", there.get("provenance", {}), dict[str, Any]), origin)
     except ValueError as error:
         raise ValueError(f"out {str(folder)!r} has a {name} already: {error}") from error
 
@@ -218,9 +189,9 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _comparison(folder: Path, record: dict[str, Any]) -> Comparison:
     methods = {}
-    for name, one in record["methods"].items():
-        kept = {key: one[key] for key in ("seconds", "curve", "control_drops")}
-        ranking = HeadRanking.load(folder / f"ranking-{name}.json")
-        methods[name] = read_as(f"methods[{name!r}]", {**kept, "ranking": ranking}, Compared)
+    for name, one in read_as("methods", record.get("methods"), dict[str, dict[str, Any]]).items():
+        kept = {key: one[key] for key in ("seconds", "curve", "control_drops") if key in one}
+        kept["ranking"] = HeadRanking.load(folder / f"ranking-{name}.json")
+        methods[name] = read_as(f"methods[{name!r}]", kept, Compared)
     given = {key: value for key, value in record.items() if key != "command"}
     return read_as(f"path {str(folder / COMPARISON)!r}", {**given, "methods": methods}, Comparison)

@@ -19,13 +19,13 @@ from cs_heads.plot.head_markers import head_looks
 from cs_heads.plot.style import figure_of, settings
 from cs_heads.units import Grid, Unit
 
+# A head, or a skill, with its mark in the pictures.
 Mark = dict[str, Any]
-"""A head, or a skill, with its mark in the pictures."""
 
 CONTROL = "a task that the heads should not serve"
 
+# Heads of a map that can be pointed at; the size of a page grows with them.
 MAX_CELLS = 4096
-"""Heads of a map that can be pointed at; the size of a page grows with them."""
 
 
 @cache

@@ -8,11 +8,11 @@ from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.sparsity import SparsityCurve
-from cs_heads.arguments import check_path, in_line
+from cs_heads.arguments import check_path, check_type, in_line
 from cs_heads.plot.style import offscreen
 from cs_heads.ranking import HeadRanking
 from cs_heads.report.atlas_page import atlas_page
-from cs_heads.report.findings import ATLAS, Findings, load_atlas
+from cs_heads.report.findings import ATLAS, COMPARISON, RESULT, Findings, check_alone
 from cs_heads.report.findings_page import findings_page
 
 
@@ -52,8 +52,10 @@ def write_report(
     elif (proof, curve, attention) != (None, None, None):
         raise ValueError(f"proof, curve and attention go beside a ranking, got findings {in_line(findings)}")
     elif isinstance(findings, str | Path):
-        folder = Path(findings)
-        findings = load_atlas(folder) if (folder / ATLAS).is_file() else Findings.load(folder)
+        folder, atlas = Path(findings), Path(findings) / ATLAS
+        if atlas.is_file():
+            check_alone(folder, RESULT, COMPARISON)
+        findings = Atlas.load(atlas) if atlas.is_file() else Findings.load(folder)
     elif not isinstance(findings, Findings | Atlas):
         raise ValueError(f"findings must be a ranking, an atlas, or the path of a folder, got {in_line(findings)}")
     with offscreen():
@@ -65,13 +67,9 @@ def write_report(
 def _findings_of(
     ranking: HeadRanking, proof: Confirmation | None, curve: SparsityCurve | None, attention: HeadAttention | None
 ) -> Findings:
-    for name, given, kind, call in (
-        ("proof", proof, Confirmation, "confirm"),
-        ("curve", curve, SparsityCurve, "sparsity_curve"),
-        ("attention", attention, HeadAttention, "attention"),
-    ):
-        if given is not None and not isinstance(given, kind):
-            raise ValueError(f"{name} must be what {call} gives, got {in_line(given)}")
+    check_type("proof", proof, Confirmation | None)
+    check_type("curve", curve, SparsityCurve | None)
+    check_type("attention", attention, HeadAttention | None)
     k = ranking.k
     if proof is not None:
         proved = (*proof.heads, *proof.passengers)

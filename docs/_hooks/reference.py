@@ -52,17 +52,27 @@ def commands() -> str:
 
 def _command(command: Any) -> Iterator[str]:
     from cs_heads.cli import described
-    from cs_heads.cli.reproduce import steps_listed
 
     yield f"## cs-heads {command.__name__}"
     summary, _, more = described(command).partition("\n\n")
     yield from _paragraphs(f"{summary}\n\n{more.replace('examples:', '').rstrip()}")
     if command.__name__ == "reproduce":
-        yield _text(steps_listed())
+        yield _text("\n".join(_steps()))
     lines = [f"| `{name}` | {text} |" for name, text in rows(command)]
     yield "\n".join(["| argument | meaning |", "|---|---|", *lines])
     if command.__name__ == "methods":
         yield from _options()
+
+
+def _steps() -> Iterator[str]:
+    """A line for each step of each paper."""
+    from cs_heads.reproduce.run import STEPS
+
+    for paper, steps in STEPS.items():
+        yield f"steps of {paper}:"
+        for step in steps:
+            need = f" (needs {step.needs[0]})" if step.needs[0] else ""
+            yield f"  {step.name:<16}{step.about}{need}"
 
 
 def _options() -> Iterator[str]:

@@ -91,12 +91,6 @@ def test_names_of_the_library_exist(page):
             found = getattr(found, part)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if PYTHON.search(text_of(page))], ids=named)
-def test_blocks_of_python_are_python(page):
-    for block in PYTHON.findall(text_of(page)):
-        ast.parse(block)
-
-
 @pytest.fixture(scope="module")
 def started():
     """What the page Start leaves: a model, a task, heads and their proof."""
@@ -143,9 +137,3 @@ def test_every_file_measured_on_a_real_model_has_the_script_that_makes_it():
     files = {each.relative_to(folder).as_posix() for each in folder.rglob("*.*") if each.is_file()} - {"README.md"}
     assert {name for name in files if not any(fnmatch(name, pattern) for pattern in made)} == set()
     assert {pattern for pattern in made if not any(fnmatch(name, pattern) for name in files)} == set()
-
-
-def test_what_is_cited_is_this_version():
-    cited = re.search(r"^version: (\S+)$", text_of(ROOT / "CITATION.cff"), flags=re.MULTILINE)
-    built = re.search(r'^version = "(\S+)"$', text_of(ROOT / "pyproject.toml"), flags=re.MULTILINE)
-    assert cited[1] == built[1]

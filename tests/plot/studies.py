@@ -66,11 +66,7 @@ def made_drops(drops) -> tuple[TaskDrop, ...]:
 
 def made_comparison() -> Comparison:
     def one(name: str, spent: int, drops: list[float]) -> Compared:
-        ranking = HeadRanking(
-            name,
-            made_ranking().importance,
-            spent=spent,
-        )
+        ranking = HeadRanking(name, made_ranking().importance, spent=spent)
         return Compared(ranking, 1.5, made_drops(drops), {"code": TaskDrop("code", 100, 0.0, 0.9, 0.89, (-0.01, 0.03))})
 
     return Comparison(

@@ -8,7 +8,6 @@ from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
-from matplotlib.text import Text
 
 from cs_heads import plot
 from cs_heads.plot.skills import NOTHING, UNIVERSAL, common_folder, skill_looks, tinted
@@ -17,7 +16,6 @@ from tests.plot.looking import clipped
 from tests.plot.studies import made_atlas
 
 ATLAS = made_atlas()
-ATLAS_GRID = next(iter(ATLAS.rankings.values())).grid
 LOOKS = skill_looks(ATLAS.skills, ATLAS.linkage())
 NEAR_WHITE = pytest.approx(to_rgb(NOTHING))
 
@@ -55,25 +53,6 @@ def discs(ax) -> list[Circle]:
 
 def rings(ax) -> set[Head]:
     return {Head(disc.center[1], disc.center[0]) for disc in discs(ax)}
-
-
-def legend_of(ax) -> dict[str, list[str]]:
-    """By its label what is written on the square of each entry of the legend."""
-    figure = ax.figure
-    legend = figure.legends[0] if figure.legends else ax.get_legend()
-    figure.draw_without_rendering()
-    names = legend.get_texts()
-    marks = [text for text in legend.findobj(Text) if text not in [*names, legend.get_title()] and text.get_text()]
-    rows = {name.get_text(): name.get_window_extent() for name in names}
-    return {
-        name: [
-            mark.get_text()
-            for mark in marks
-            if abs((box := mark.get_window_extent()).y0 + box.y1 - row.y0 - row.y1) < 4
-            and 0 < row.x0 - box.x1 < 3 * row.height
-        ]
-        for name, row in rows.items()
-    }
 
 
 def test_the_first_heads_of_each_skill_are_framed_and_carry_its_letter(ax):
@@ -135,13 +114,14 @@ def test_a_shared_head_is_split_in_the_colors_of_its_skills_and_carries_their_nu
     assert letters(ax)[Head(0, 1)] == "2"
 
 
-def test_the_legend_gives_each_skill_its_letter_without_the_common_folder():
-    ax = plot.atlas(ATLAS)
-    expected = {name.removeprefix("everyday/"): [look.letter] for name, look in LOOKS.items()}
-    assert legend_of(ax) == {**expected, "shared by 2 skills": ["2"], "universal": ["U"]}
-    assert list(legend_of(ax)) == [*expected, "shared by 2 skills", "universal"]
-    assert ax.figure.legends[0].get_title().get_text() == "framed, with a letter: the heads of a skill"
-    plt.close(ax.figure)
+def test_the_legend_gives_each_skill_its_letter_and_color_without_the_common_folder():
+    [legend] = plot.atlas(ATLAS).figure.legends
+    shown = {
+        text.get_text(): handle.get_color() for text, handle in zip(legend.get_texts(), legend.get_lines(), strict=True)
+    }
+    skills = {f"{look.letter}  {name.removeprefix('everyday/')}": look.color for name, look in LOOKS.items()}
+    assert shown == {**skills, "2  skills share it": "0.75", "U  universal": UNIVERSAL}
+    assert legend.get_title().get_text() == "framed, with a letter: the heads of a skill"
 
 
 @pytest.mark.parametrize("name", ["tiny", "models/tiny", "/somewhere/models/tiny/"])

@@ -139,11 +139,7 @@ def whole():
     )
 
 
-PAGES = {
-    "whole": whole,
-    "comparison": lambda: Findings(comparison=made_comparison()),
-    "atlas": made_atlas,
-}
+PAGES = {"whole": whole, "comparison": lambda: Findings(comparison=made_comparison()), "atlas": made_atlas}
 
 
 @pytest.mark.parametrize("make", PAGES.values(), ids=PAGES)
