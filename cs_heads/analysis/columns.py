@@ -23,7 +23,7 @@ from cs_heads.experiment.controls import (
     unseen_tokens,
 )
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment, name_of
+from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, check_controls, without_kin
 from cs_heads.tasks.splits import check_is_task, unseen_control
@@ -56,7 +56,7 @@ class Column:
 
 def in_role(role: Role, tasks: Any, name: str | None = None) -> TasksByRole:
     """Tasks or experiments under their own names; one that is no list raises ``ValueError``, as ``name``."""
-    return [(name_of(task), role, [task]) for task in _listed(name or f"{role}s", tasks)]
+    return [(task.name, role, [task]) for task in _listed(name or f"{role}s", tasks)]
 
 
 def in_suites(suites: Any) -> TasksByRole:

@@ -26,15 +26,12 @@ from cs_heads.arguments import check_integer, check_seed, check_type
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy, task_of
+from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy
 from cs_heads.experiment.controls import UNTOLD, cast_note, check_ranked, found_on, unseen_parts
 from cs_heads.experiment.protocol import (
     ExperimentLike,
-    chance_of,
     measured,
-    name_of,
     preparation_of,
-    provenance_of,
 )
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.experiment.without import Without
@@ -393,11 +390,11 @@ def prove(
         raise ValueError(f"exclude must have none of heads, got {', '.join(both)}")
     check_k(len(heads), grid)
     drawn = random_sets(grid, found, apart, n_random, check_seed(seed))
-    others = [Column(name_of(each), "control", (each,)) for each in parts]
+    others = [Column(each.name, "control", (each,)) for each in parts]
     check_columns(others)
     n, sizes = experiment.n_examples, [each.n_examples for each in parts]
     expect(preparation_of(experiment, *parts) + most_of_proof(len(heads), n, sizes, len(drawn), least=least))
-    chance = chance_of(experiment)
+    chance = experiment.chance
     own = explicit(grid, [[], heads])
     baseline, ablated = measured(experiment, own)
     fewest = least_set(experiment, heads, baseline, ablated) if least else None
@@ -411,12 +408,12 @@ def prove(
         like = f"{like}, {found.sum()} in a set,"
     random = compare_with_random(experiment, drawn, baseline, ablated, like=like, seed=seed)
     low = baseline_too_low(experiment, baseline, chance)
-    result = task_drop(name_of(experiment), chance, [(baseline, ablated)], seed, [low])
+    result = task_drop(experiment.name, chance, [(baseline, ablated)], seed, [low])
     controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
     drops = () if controlled is None else tuple(controlled.drops["heads"].values())
     taken, carried = drops[: len(controls)], drops[len(controls) :]
     # What has no task shares no form with another.
-    task, tasks = task_of(experiment), {name_of(c): t for c in controls if isinstance(t := task_of(c), Task)}
+    task, tasks = experiment.task, {c.name: t for c in controls if isinstance(t := c.task, Task)}
     of_form = alike(task, tasks) if isinstance(task, Task) else []
     said = judge(result, random, taken, defaults, kin=carried, alike=of_form)
     return Confirmation(
@@ -433,7 +430,7 @@ def prove(
         controls=taken,
         kin=carried,
         spent=2 * n + random.spent + sum(part.spent for part in (fewest, controlled) if part is not None),
-        provenance=provenance_of(experiment) | {"n_random": n_random, "apart": list(map(str, exclude)), "seed": seed},
+        provenance=experiment.provenance() | {"n_random": n_random, "apart": list(map(str, exclude)), "seed": seed},
         specificity=said.specificity,
         but_for=said.but_for,
         default_controls=defaults is not None,

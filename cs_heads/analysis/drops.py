@@ -27,7 +27,7 @@ from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import baseline_too_low, check_k
-from cs_heads.experiment.protocol import chance_of, measured, preparation_of, provenance_of
+from cs_heads.experiment.protocol import measured, preparation_of
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.settings import SettingsArguments
@@ -128,20 +128,20 @@ def measure_drops(
     spent = 0
     for column in columns:
         scores = [measured(part, once)[place] for part in column.parts]
-        spent += sum(len(once) * part.n_examples + preparation_of(part) for part in column.parts)
-        chances = list(map(chance_of, column.parts))
+        spent += sum(len(once) * part.n_examples + part.preparation for part in column.parts)
+        chances = [part.chance for part in column.parts]
         low = [baseline_too_low(part, each[0]) for part, each in zip(column.parts, scores, strict=True)]
         for row, found in enumerate(heads, start=1):
             pairs = [(each[0], each[row]) for each in scores]
             drops[found][column.name] = task_drop(column.name, chances, pairs, seed, low)
-    tasks = {column.name: [provenance_of(part).get("task") for part in column.parts] for column in columns}
+    tasks = {column.name: [part.provenance().get("task") for part in column.parts] for column in columns}
     return TaskDrops(
         heads=sets,
         drops=drops,
         roles={column.name: column.role for column in columns},
         own=dict(own),
         spent=spent,
-        provenance=provenance_of(columns[0].parts[0]) | {"tasks": tasks, "seed": seed},
+        provenance=columns[0].parts[0].provenance() | {"tasks": tasks, "seed": seed},
         notes=tuple(dict.fromkeys(note for column in columns for note in column.notes)),
     )
 

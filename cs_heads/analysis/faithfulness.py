@@ -31,9 +31,6 @@ from cs_heads.experiment.protocol import (
     ExperimentLike,
     check_response,
     measured,
-    name_of,
-    preparation_of,
-    provenance_of,
     responding,
 )
 from cs_heads.progress import expect, one_bar
@@ -236,7 +233,7 @@ def _measured(
 ) -> Faithfulness:
     """Measure the intact model and the one with nothing kept, then every order."""
     response, n_random, seed = asked["response"], asked["n_random"], asked["seed"]
-    grid, n, prepared = experiment.grid, experiment.n_examples, preparation_of(experiment)
+    grid, n, prepared = experiment.grid, experiment.n_examples, experiment.preparation
     ask = responding(experiment, response)
     expect((2 + (len(rankings) + n_random) * len(kept)) * n + prepared)
     ends = np.stack([np.zeros(grid.shape, dtype=bool), np.ones(grid.shape, dtype=bool)])
@@ -271,7 +268,7 @@ def _measured(
         empty=float(empty.mean()),
         spent=len(once) * n + prepared,
         random=faithful[at[len(rankings) :]] if n_random else None,
-        provenance={**provenance_of(experiment), **asked},
+        provenance={**experiment.provenance(), **asked},
         notes=notes,
     )
 
@@ -336,13 +333,13 @@ def _check_clear(
     """Raise ``BaselineTooLowError`` where the intact model cannot do the task, or hardly differs from an empty one."""
     low = baseline_too_low(experiment, scores)
     if low:
-        raise BaselineTooLowError(f"task {name_of(experiment)!r}: {low}; {remedy(experiment, scores)}")
+        raise BaselineTooLowError(f"task {experiment.name!r}: {low}; {remedy(experiment, scores)}")
     gain = intact - empty
     error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
     if gain.mean() <= max(_CLEAR * error, _NOTHING):
         word = experiment.grid.word
         raise BaselineTooLowError(
-            f"task {name_of(experiment)!r}: the mean {response} of the intact model, {intact.mean():.3f}, must be "
+            f"task {experiment.name!r}: the mean {response} of the intact model, {intact.mean():.3f}, must be "
             f"clearly above that with every {word} ablated, {empty.mean():.3f} (by {_CLEAR} standard errors, "
             f"{_CLEAR * error:.3f}): use another response, ablation or task"
         )

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import logsumexp
 
 from cs_heads.analysis.random_heads import Mask
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, measured
+from cs_heads.experiment.protocol import ExperimentLike, measured
 
 Scores = Float[np.ndarray, " example"]
 
@@ -94,7 +94,7 @@ def compare_with_random(
     """
     n_sets, n = len(sets), len(intact)
     # A wrong answer can only be won. Where none is by luck, the sets do without.
-    losable = (intact > 0) | (chance_of(experiment) > 0)
+    losable = (intact > 0) | (experiment.chance > 0)
     masks, orders, mistaken = np.stack(sets), _orders(n_sets, losable, seed), _mistaken(n_sets)
     scores = np.full((n_sets, n), np.nan)
     left, has, more, spent = np.arange(n_sets), 0, _first(n_sets, n), 0

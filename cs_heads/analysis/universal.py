@@ -18,11 +18,9 @@ from cs_heads.experiment.baseline import baseline_too_low, is_universal
 from cs_heads.experiment.controls import check_ranked, unseen_parts
 from cs_heads.experiment.protocol import (
     ExperimentLike,
-    chance_of,
     check_is_experiment,
     measured,
     preparation_of,
-    provenance_of,
 )
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.units import HeadLike, Unit, as_heads
@@ -129,7 +127,7 @@ def universal_heads(
         step(f"on {name}")
         drawn = np.random.default_rng([seed, column]).permutation(experiment.n_examples)[:n]
         ablated = measured(experiment, off, np.tile(drawn, (len(off), 1)))
-        before, chance = intact[name][drawn], chance_of(experiment)
+        before, chance = intact[name][drawn], experiment.chance
         drops = [task_drop(name, chance, [(before, scores)], seed, [None]) for scores in ablated]
         left[:, column] = [1 - drop.loss for drop in drops]
         interval[:, column] = [(1 - drop.loss_interval[1], 1 - drop.loss_interval[0]) for drop in drops]
@@ -140,6 +138,10 @@ def universal_heads(
         left=left,
         spent=spent,
         interval=interval,
-        provenance={"tasks": dict(zip(every, map(provenance_of, parts), strict=True)), "n_examples": n, "seed": seed},
+        provenance={
+            "tasks": {name: part.provenance() for name, part in zip(every, parts, strict=True)},
+            "n_examples": n,
+            "seed": seed,
+        },
         notes=notes,
     )

@@ -265,11 +265,6 @@ def _off(experiment: ExperimentLike | None) -> list[str]:
     return [] if experiment is None else list(map(str, experiment.grid.units(experiment.off)))
 
 
-def task_of(experiment: ExperimentLike) -> Task | None:
-    """The task of an experiment."""
-    return experiment.task
-
-
 def _above(scores: Float[np.ndarray, " example"], level: float) -> bool:
     """Whether a mean is clearly above a level, by a one-sided t-test; where nothing varies it is as it is."""
     gain, n = float(scores.mean()) - level, len(scores)

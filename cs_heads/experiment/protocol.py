@@ -179,18 +179,3 @@ def check_examples(n_examples: int, n_rows: int, examples: Int[np.ndarray, "row 
 def preparation_of(*experiments: ExperimentLike) -> int:
     """Example-evaluations that experiments run before their first mask."""
     return sum(experiment.preparation for experiment in experiments)
-
-
-def provenance_of(experiment: ExperimentLike) -> dict[str, Any]:
-    """What an experiment says of its origin."""
-    return experiment.provenance()
-
-
-def name_of(experiment: Any) -> str:
-    """The name of an experiment's task."""
-    return str(experiment.name)
-
-
-def chance_of(experiment: ExperimentLike) -> float:
-    """The score of guessing on an experiment's task."""
-    return experiment.chance

@@ -18,7 +18,7 @@ from cs_heads import designs
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import check_budget
-from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.methods.controls import PLENTY, Contrast, Controls, ranking_method
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
@@ -111,7 +111,7 @@ def compressed_sensing(
         grid=experiment.grid,
         spent=before + len(once) * measure.a_mask,
         provenance={
-            **provenance_of(experiment),
+            **experiment.provenance(),
             "design": {"name": design, "n_masks": n_masks, "density": density, "seed": seed},
             "alpha": alpha,
             "intact": intact,
@@ -194,7 +194,7 @@ def tune(
     for number, density in product(n_masks, used):
         _check(experiment.grid, number, density, design, alpha)
     settings = [*product(sorted(n_masks), used)]
-    before = preparation_of(experiment)
+    before = experiment.preparation
     expect(before + bound_of_tuning(experiment.n_examples, n_masks, used))
     spent, tried, rankings = before, [], []
     for number, density in settings:

@@ -28,10 +28,8 @@ from cs_heads.experiment.baseline import (
 from cs_heads.experiment.controls import found_on
 from cs_heads.experiment.protocol import (
     ExperimentLike,
-    chance_of,
     check_is_experiment,
     measured,
-    name_of,
     preparation_of,
     responding,
 )
@@ -120,7 +118,7 @@ class TaskLoss:
         Raises:
             BaselineTooLowError: The model answers too few of them right, or its response is too near to guessing.
         """
-        chance = chance_of(experiment)
+        chance = experiment.chance
         nothing_off, rows = np.zeros((1, *experiment.grid.shape), dtype=bool), None if asked is None else asked[None]
         scores = measured(experiment, nothing_off, rows)[0]
         right = as_answers(scores, experiment)
@@ -269,7 +267,7 @@ class Controls:
             try:
                 tasks.append(TaskLoss.of(experiment, response, asked=asked, least=LEAST_RIGHT))
             except BaselineTooLowError as error:
-                left_out[name_of(experiment)] = str(error)
+                left_out[experiment.name] = str(error)
         return cls(tasks, rng, left_out)
 
     @staticmethod
@@ -280,7 +278,7 @@ class Controls:
     @property
     def names(self) -> list[str]:
         """The controls that are used."""
-        return [name_of(task.experiment) for task in self.tasks]
+        return [task.experiment.name for task in self.tasks]
 
     @property
     def n_examples(self) -> int:

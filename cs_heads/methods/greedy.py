@@ -13,7 +13,7 @@ from jaxtyping import Float
 from cs_heads import designs
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import check_budget
-from cs_heads.experiment.protocol import ExperimentLike, preparation_of, provenance_of
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.methods.controls import Contrast, ranking_method
 from cs_heads.progress import expect, step
 from cs_heads.ranking import HeadRanking
@@ -121,7 +121,7 @@ def greedy(
         spent=before + n_measured * measure.a_mask,
         interval=None if interval is None else interval.reshape(*grid.shape, 2),
         provenance={
-            **provenance_of(experiment),
+            **experiment.provenance(),
             "examples_a_mask": n,
             "chosen": [
                 {"head": str(head), **({"contrast": 0.0 - score} if controls else {"score": score})}
@@ -158,7 +158,7 @@ def _size(
         before, sides, least = Contrast.cost(experiment, controls), 2, 2 * len(controls)
         need = f"intact runs of {before:,}, then one example of each control and as many of the task"
     else:
-        before, sides, least, need = preparation_of(experiment), 1, 1, "one example"
+        before, sides, least, need = experiment.preparation, 1, 1, "one example"
     check_budget(budget, before + least * n_masks, f"{need} under each of {n_masks:,} masks")
     n = experiment.n_examples
     if budget is not None:

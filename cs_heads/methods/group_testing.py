@@ -21,7 +21,7 @@ from scipy.special import ndtri
 
 from cs_heads.arguments import check_share
 from cs_heads.experiment.cost import Budget, check_budget
-from cs_heads.experiment.protocol import ExperimentLike, provenance_of
+from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.methods.controls import (
     BothEffects,
     Contrast,
@@ -445,7 +445,7 @@ def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, 
         control_importance=of_controls.reshape(grid.shape) if len(search.sides) > 1 else None,
         off=tuple(grid.unit(int(head)) for head in np.setdiff1d(np.arange(grid.size), search.allowed)),
         provenance={
-            **provenance_of(task.experiment),
+            **task.experiment.provenance(),
             "design": design,
             "controls": known.names,
             "controls_left_out": known.left_out,

@@ -6,7 +6,6 @@ import pytest
 from cs_heads.analysis.compare import Compared, Comparison, _random, compare
 from cs_heads.analysis.losses import task_drop
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.experiment.protocol import name_of
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import METHODS as REGISTRY
 from cs_heads.methods.registry import Method
@@ -117,7 +116,7 @@ def by_lot(experiment, budget=None, seed=0, *, controls=()):
     """A method that takes controls, and says which it had."""
     experiment(np.zeros((1, *experiment.grid.shape), dtype=bool))
     importance = np.random.default_rng(seed).normal(size=experiment.grid.shape)
-    return HeadRanking("lot", importance, spent=0, provenance={"had": [name_of(other) for other in controls]})
+    return HeadRanking("lot", importance, spent=0, provenance={"had": [other.name for other in controls]})
 
 
 @pytest.mark.parametrize("contrast", [False, True])

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.arguments import check_one_of
-from cs_heads.experiment.protocol import ExperimentLike, GradientExperiment, name_of, responding
+from cs_heads.experiment.protocol import ExperimentLike, GradientExperiment, responding
 from cs_heads.methods.annealing.contrast_fit import ContrastFit, combined
 from cs_heads.methods.annealing.regression import Fit, standard_error
 from cs_heads.methods.controls import BalancedDraws, TaskLoss
@@ -112,7 +112,7 @@ def screening_of(
         ValueError: Another screen, or gradients that an experiment does not have or a budget has no room for.
     """
     check_one_of("screen", screen, SCREENS)
-    without = [name_of(experiment) for experiment in experiments if not has_gradients(experiment)]
+    without = [experiment.name for experiment in experiments if not has_gradients(experiment)]
     if screen == "gradients" and without:
         raise ValueError(
             f"screen must be 'auto' or 'masks' for {without[0]!r}, which has no gradients (they need a model in this "

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from cs_heads.experiment.protocol import provenance_of
 from cs_heads.methods.annealing.intervals import NO_HARM, Estimates, anchored, selection_frequency, taken_by
 from cs_heads.methods.annealing.measurements import Flat, PerRow
 from cs_heads.methods.annealing.regression import DOUBT, GRADIENT_MISFIT, with_errors
@@ -51,7 +50,7 @@ def ranking_of(
         spent=search.sensor.budget.spent,
         notes=search_notes(search, effects, before),
         provenance={
-            **provenance_of(task.experiment),
+            **task.experiment.provenance(),
             "n_right": task.n_right,
             "n_used": task.n_examples,
             "n_rows": len(search.rows),

@@ -18,7 +18,7 @@ from cs_heads.arguments import WEIGHT_BY_GRADIENTS, WEIGHT_BY_MASKS, check_integ
 from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
 from cs_heads.experiment.controls import check_ranked, found_on
 from cs_heads.experiment.cost import Budget, check_budget
-from cs_heads.experiment.protocol import ExperimentLike, chance_of, name_of, preparation_of, provenance_of, responding
+from cs_heads.experiment.protocol import ExperimentLike, preparation_of, responding
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.methods.annealing.gradient_screen import SAVED, Screening, screening_of
 from cs_heads.methods.annealing.measurements import Flat, Sensor
@@ -143,7 +143,7 @@ def annealed(
     before = Contrast.cost(experiment, controls)
     rng, spending = np.random.default_rng(seed), Budget(budget)
     spending.pay(before)
-    task = TaskLoss.of(experiment, response, every=chance_of(experiment) >= _EVEN)
+    task = TaskLoss.of(experiment, response, every=experiment.chance >= _EVEN)
     known, per_row = Controls.able(controls, seed, response), options.of_row(task.n_examples)
     of_controls = min(_controls_of_row(len(known.tasks), per_row), known.n_examples)
     sensor = Sensor(task, known, per_row, of_controls, of_controls, spending, rng)
@@ -159,7 +159,7 @@ def annealed(
             **ranking.provenance,
             "design": {**options.design(budget, k, seed, screening), "prior": prior is not None},
             "controls": known.names,
-            "control_tasks": [provenance_of(control).get("task") for control in controls],
+            "control_tasks": [control.provenance().get("task") for control in controls],
             "controls_left_out": known.left_out,
         },
         notes=(*fitted, *task.notes, *controls_notes(known.left_out, known.names), *ranking.notes),
@@ -426,7 +426,7 @@ def _able(
     tasks, left_out = {}, {}
     for place, experiment in enumerate(experiments):
         try:
-            tasks[place] = TaskLoss.of(experiment, response, every=chance_of(experiment) >= _EVEN)
+            tasks[place] = TaskLoss.of(experiment, response, every=experiment.chance >= _EVEN)
         except BaselineTooLowError as error:
             left_out[place] = str(error)
     for place in list(tasks):
@@ -434,6 +434,6 @@ def _able(
             left_out[place] = "no other task that the model can do is a control of it"
     tasks = {place: task for place, task in tasks.items() if place not in left_out}
     if len(tasks) < 2:
-        why = "; ".join(f"{name_of(experiments[place])!r}: {reason}" for place, reason in left_out.items())
+        why = "; ".join(f"{experiments[place].name!r}: {reason}" for place, reason in left_out.items())
         raise BaselineTooLowError(f"experiments: the model can do fewer than two of the tasks ({why})")
     return tasks, left_out

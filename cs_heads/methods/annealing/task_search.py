@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Int
 from scipy import sparse
 
-from cs_heads.experiment.protocol import name_of
 from cs_heads.methods.annealing.contrast_fit import ContrastFit, fit_contrast, fit_controls
 from cs_heads.methods.annealing.gradient_screen import Gradients, Screening, screened
 from cs_heads.methods.annealing.intervals import Taken, anchored, both_effects, taken_by
@@ -128,7 +127,7 @@ class TaskSearch:
     def screen(self, screening: Screening) -> None:
         """Begin with what gradients say of all heads; tasks searched together tell what the controls lose."""
         task, controls = self.sensor.task, [] if self.others else self.sensor.controls.tasks
-        step(f"gradients of {name_of(task.experiment)}")
+        step(f"gradients of {task.experiment.name}")
         self.sensor.budget.pay(screening.cost(len(controls)))
         self.gradients = Gradients.of(task, screening.rows, screening.per_row, self.rng)
         fits = [Gradients.of(each, screening.control_rows, screening.per_row, self.rng).fit() for each in controls]
@@ -332,7 +331,7 @@ class TaskSearch:
     def losing_most(self, head: int) -> str:
         """The control that loses most where this head is off, beside others."""
         if self.others:
-            return name_of(max(self.others, key=lambda other: other.own.effect[head]).sensor.task.experiment)
+            return max(self.others, key=lambda other: other.own.effect[head]).sensor.task.experiment.name
         controls, rows = self.sensor.controls, self.every_row[np.flatnonzero(self.every_row.off[:, [head]].toarray())]
         of = controls.of(rows.drawn)
         # By place: experiments of one's own may have the same name.
