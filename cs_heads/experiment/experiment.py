@@ -31,7 +31,6 @@ from cs_heads.lens import EncodedExample, ModelState, describe, prepended
 from cs_heads.lens.abilities import check_forward, why_no_gradients
 from cs_heads.lens.batches import TokenBudget, token_budget_for
 from cs_heads.lens.differentiate import Asked, gate_gradients, probability_gradients
-from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.locks import alone
 from cs_heads.lens.model import ModelDescription, check_units, device_of, end_tokens, tokenizer_of
 from cs_heads.lens.quantized import quantization_of
@@ -683,13 +682,12 @@ class Experiment:
     def _first_batch_tokens(self, store: Store) -> int:
         """The tokens that the store's first experiment on such a device ran at once.
 
-        A probe looks at free memory, which is another every day, and other batches round otherwise.
+        Where memory is short they depend on what is free, and other batches round otherwise.
         """
         source = self.source
         if isinstance(source, Cluster):
             return int(store.first(f"batch_tokens/{source.info.device}", lambda: str(source.batch_tokens)))
-        probe = partial(token_budget, source, why_not_fused(source) is None)
-        return int(store.first(f"batch_tokens/{device_of(source).type}", lambda: str(probe())))
+        return int(store.first(f"batch_tokens/{device_of(source).type}", lambda: str(token_budget(source))))
 
     @property
     def _nothing_off(self) -> Bool[np.ndarray, "1 layer head"]:
