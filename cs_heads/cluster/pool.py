@@ -76,6 +76,8 @@ class WorkerPool:
         What a worker raises is raised here. A call whose worker is lost is done again, and another worker started in
         its place; ``WorkersLostError`` is raised for a call that several were lost with.
         """
+        if not self.workers:
+            raise WorkersLostError("the cluster is closed: its workers are gone; what was measured before is kept")
         todo, losses = deque(range(len(calls))), Counter[int]()
         running: dict[Any, tuple[int, int]] = {}
         while todo or running:

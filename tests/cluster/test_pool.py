@@ -149,6 +149,13 @@ def test_a_chunk_that_takes_every_worker_along_is_given_up(pool_of):
         list(workers.run(doubling(4)))
 
 
+def test_a_closed_pool_is_refused(pool_of):
+    workers, _ = pool_of(2, lambda *_: 1.0)
+    workers.close()
+    with pytest.raises(WorkersLostError, match="the cluster is closed: its workers are gone"):
+        list(workers.run(doubling(1)))
+
+
 ROOM = (
     "of 2 workers have not begun for 60 s: each takes 1 CPU and 0.5 GPU of one machine, and the Ray cluster has "
     "3 of 4 CPU and 0 of 2 GPU free; Ray waits for room"
