@@ -118,14 +118,6 @@ def test_one_two_and_four_workers_give_the_same_numbers_bit_for_bit(cluster_of, 
         np.testing.assert_array_equal(found[n][2], found[1][2])
 
 
-def test_workers_fill_the_one_bar_of_the_call_here(cluster_of, bars):
-    experiment = Experiment(cluster_of(2), choices(), batch_tokens=TOKENS, progress=True)
-    experiment(off())
-    [bar] = bars
-    assert (bar.n, bar.total) == (experiment.spent, experiment.spent)
-    assert len({line for line in bar.said if line.startswith("choices")}) == len({*bar.said})
-
-
 @pytest.mark.slow
 def test_texts_are_those_written_here(cluster_of, load):
     here = Experiment(load("llama"), completions()).generate(off(6), max_new_tokens=6, stop=["runs"])

@@ -48,12 +48,6 @@ def test_a_shared_prefix_runs_once_for_a_mask(load, backend, forwarded):
     assert n_run < 0.25 * len(off) * apart
 
 
-def test_masks_share_forwards(load, forwarded):
-    experiment = Experiment(load("llama"), Task.from_records(RECORDS))
-    experiment.logprob(designs.single(experiment.grid))
-    assert len(forwarded) < N_LAYERS * N_HEADS
-
-
 def test_the_plan_does_not_change_the_order_of_results(load):
     examples, off, _ = workload(3, 6, 4)
     pairs = np.array([(m, e) for m in range(len(off)) for e in range(6)])
