@@ -151,7 +151,7 @@ def no_short_cuts(monkeypatch):
     from cs_heads.lens.abilities import PLAIN
 
     monkeypatch.setattr(forwards, "abilities", lambda model, wanted: PLAIN)
-    monkeypatch.setattr(forwards, "token_budget", lambda model, fused: 4096)
+    monkeypatch.setattr(forwards, "token_budget", lambda model: 4096)
 
 
 @pytest.fixture(scope="session")

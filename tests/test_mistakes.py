@@ -2,11 +2,8 @@
 
 import json
 import os
-import socket
 import sys
-from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 
 import pandas as pd
 import pytest
@@ -296,56 +293,6 @@ def test_ctrl_c_while_a_library_is_imported(module, raised, tmp_path):
     )
     run = program(code)
     assert (run.returncode, run.stderr) == (130, "cs-heads: interrupted\n")
-
-
-@pytest.fixture
-def listening(monkeypatch):
-    """The address of a program that answers every connection with these bytes, and then with nothing."""
-    from cs_heads.cluster import session
-
-    monkeypatch.setattr(session, "_ANSWER", 0.5)
-    servers = []
-
-    def listen(answer: bytes) -> str:
-        servers.append(socket.create_server(("127.0.0.1", 0)))
-        Thread(target=answering, args=(servers[-1], answer), daemon=True).start()
-        return f"127.0.0.1:{servers[-1].getsockname()[1]}"
-
-    def answering(server: socket.socket, answer: bytes) -> None:
-        with suppress(OSError), server.accept()[0] as connection:
-            connection.sendall(answer)
-            while connection.recv(1024):
-                pass
-
-    yield listen
-    for server in servers:
-        server.close()
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (b"", "no Ray answers within 0 s"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "another program listens there"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "another program listens there"),
-    ],
-    ids=["silent", "HTTP/1", "SSH"],
-)
-@pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_an_address_where_another_program_listens_is_refused_before_ray_waits_for_it(listening, scheme, answer, reason):
-    """Ray itself would wait half a minute, and more."""
-    from cs_heads.cluster.session import _check_answers
-
-    address = scheme + listening(answer)
-    with pytest.raises(ValueError, match=f"address must be that of a running Ray cluster, got '{address}': {reason}"):
-        _check_answers(address)
-
-
-def test_an_address_that_speaks_as_ray_does_or_names_no_port_is_left_to_ray(listening):
-    from cs_heads.cluster.session import _check_answers
-
-    for address in (listening(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])), "local", "nonsense"):
-        _check_answers(address)
 
 
 @pytest.mark.parametrize("address", ["auto", "ray://127.0.0.1"])

@@ -157,7 +157,7 @@ def test_probes_fit_into_short_contexts(n_ctx):
     shape = {"n_layers": 2, "n_heads": 2, "d_model": 8, "d_head": 4, "d_mlp": 8, "act_fn": "relu"}
     model = TransformerBridge.boot_native({**shape, "d_vocab": 5, "n_ctx": n_ctx, "normalization_type": "LN"})
     assert abilities(model).resume
-    assert token_budget(model, fused=False) > 0
+    assert token_budget(model) > 0
     assert sample_logits(model).shape[1] == 5
     with pytest.warns(UserWarning, match="the same question has different answers"):
         task = Task.from_records([{"prompt": [1] * n_ctx, "target": [token]} for token in range(5)])

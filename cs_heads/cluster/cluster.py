@@ -15,7 +15,7 @@ from cs_heads.arguments import check_integer
 from cs_heads.cluster.engine import ClusterEngine
 from cs_heads.cluster.pool import WorkerPool
 from cs_heads.cluster.session import Session, join, leave, ray_module, workers_for
-from cs_heads.cluster.worker import Report, Source, WorkerConfig, versions
+from cs_heads.cluster.worker import Source, WorkerConfig, versions
 from cs_heads.engine.ablation import Ablation
 from cs_heads.lens import EncodedExample, ModelState, check_ablatable, fingerprint, load_model
 from cs_heads.lens.forward import sample_logits
@@ -144,7 +144,7 @@ class Cluster:
         return ClusterEngine(
             self._pool,
             self.model_or_info,
-            self.info.device,
+            self.info,
             examples,
             batch_tokens=tokens,
             ablation=ablation or Ablation(),
@@ -168,23 +168,16 @@ class Cluster:
         than = "worker 1" if original is None else "the model given"
         weights = fingerprint(first.info if original is None else original)
         tolerance = _TOLERANCE.get(first.info.description["dtype"], _HALF_TOLERANCE) * np.abs(expected).max()
-
-        def check(number: int, report: Report) -> None:
+        for number, report in enumerate(self._pool.reports, start=1):
             other = {name: theirs for name, theirs in report.versions.items() if theirs != mine[name]}
             if other:
                 said = ", ".join(f"{name} {theirs} (here {mine[name]})" for name, theirs in other.items())
                 raise ValueError(f"worker {number} must run the same versions as this process, it has {said}")
             if report.info.fingerprint != weights:
                 raise ValueError(f"worker {number} must hold the same weights as {than}, these are others")
-            alike = report.logits.shape == expected.shape
-            difference = float(np.abs(report.logits - expected).max()) if alike else np.inf
+            difference = float(np.abs(report.logits - expected).max())
             if not difference <= tolerance:
                 raise ValueError(f"worker {number} must answer as {than} does, its logits differ by {difference:.1e}")
-
-        for number, report in enumerate(self._pool.reports, start=1):
-            check(number, report)
-        # A worker that is started again is held to the same.
-        self._pool.check = check
 
 
 def source_of(model: ModelLike, settings: Settings) -> Any:

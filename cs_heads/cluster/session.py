@@ -31,10 +31,6 @@ PER_CORE = 4
 
 # Seconds that an address has to answer in: Ray itself tries a dead one for many minutes.
 _ANSWER = 10.0
-# With which HTTP/2, and so gRPC, begins: the preface of the client with a frame of no settings, to which a server
-# answers with its own, a frame of type 4.
-_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-_SETTINGS = bytes([4])
 
 
 @dataclass(eq=False)
@@ -83,10 +79,7 @@ def leave(session: Session) -> None:
 
 
 def _check_answers(address: str) -> None:
-    """Raise ``ValueError`` where nothing answers at ``host:port``, ``ray://host`` or what ``auto`` stands for.
-
-    So it does where something answers that is not gRPC, as Ray is.
-    """
+    """Raise ``ValueError`` where nothing answers at ``host:port``, ``ray://host`` or what ``auto`` stands for."""
     asked = address
     if address == "auto":
         from ray._private.services import get_ray_address_from_environment
@@ -98,14 +91,7 @@ def _check_answers(address: str) -> None:
     if not host or not port.isdecimal():
         return
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER) as connection:
-            if os.environ.get("RAY_USE_TLS", "0") in ("", "0"):
-                connection.sendall(_HELLO)
-                if connection.recv(9, socket.MSG_WAITALL)[3:4] != _SETTINGS:
-                    raise OSError("another program listens there")
-    except TimeoutError as error:
-        reason = f"no Ray answers within {_ANSWER:.0f} s"
-        raise ValueError(f"address must be that of a running Ray cluster, got {asked!r}: {reason}") from error
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
     except (OSError, OverflowError) as error:
         raise ValueError(f"address must be that of a running Ray cluster, got {asked!r}: {error}") from error
 
@@ -152,11 +138,11 @@ def workers_for(
         share = float(gpus_per_worker)
         if share > gpus:
             raise ValueError(f"gpus_per_worker must be {gpus} or less: the Ray cluster has {gpus} GPUs; got {share:g}")
-    if workers is None:
-        if not share or not gpus:
-            raise ValueError(f"workers must be given: there is no GPU to count them by, and {cpus} CPU cores")
-        workers = int(gpus / share) if share > 1 else gpus * int(1 / share)
     fit = cpus if not share else int(gpus / share) if share > 1 else gpus * int(1 / share)
+    if workers is None:
+        if not share:
+            raise ValueError(f"workers must be given: there is no GPU to count them by, and {cpus} CPU cores")
+        workers = fit
     if not 1 <= workers <= fit:
         have = f"{gpus} GPUs, of which a worker takes {share:g}" if share else f"{cpus} CPU cores, one for each worker"
         raise ValueError(f"workers must be in 1..{fit}: the Ray cluster has {have}; got {workers}")

@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,22 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from cs_heads.cluster.session import ray_module
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.plan import share_memory, token_budget
-from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
+from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText
 from cs_heads.lens import EncodedExample, load_model
 from cs_heads.lens.casts import InDtype
 from cs_heads.lens.forward import sample_logits
-from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import HookedModel, ModelInfo
 from cs_heads.lens.serialization import model_info, unpacked_model, use_threads
 
 Source = str | Path | bytes | Callable[[], Any]
 """A name or folder for ``load_model``, a model packed by ``lens.serialization``, or a function that returns a model."""
+
+# Experiments whose engines a worker keeps: those that it ran last.
+_ENGINES = 4
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,7 @@ class WorkerConfig:
 class Report:
     """What a worker says once it holds its model: ``logits`` after a few tokens tell copies of a model apart.
 
-    ``batch_tokens`` is what a probe of the model finds for a forward (``engine.plan``); ``pid`` and ``host`` say
-    where the worker runs.
+    ``batch_tokens`` is what a forward takes (``engine.plan``); ``pid`` is that of its process.
     """
 
     info: ModelInfo
@@ -56,17 +59,29 @@ class Report:
     logits: Float[np.ndarray, "n vocab"]
     batch_tokens: int
     pid: int
-    host: str
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the engine of an experiment is made of, on every worker alike."""
+    """What the engine of an experiment is made of, on every worker alike; ``weights`` is the model's fingerprint."""
 
     examples: Sequence[EncodedExample]
     batch_tokens: int
+    weights: str
     ablation: Ablation = field(default_factory=Ablation)
     compute_dtype: str | None = None
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Something in Ray's store, until nobody has this any more: inside an object it is not fetched unasked."""
+
+    number: int
+    reference: Any
+
+    def get(self) -> Any:
+        """Fetch it."""
+        return ray_module().get(self.reference)
 
 
 def versions() -> dict[str, str]:
@@ -76,65 +91,62 @@ def versions() -> dict[str, str]:
 
 
 class Worker:
-    """One model, and the engines of the experiments that run on it.
+    """One model, loaded when it is first asked for, and the engines of the experiments that run on it.
 
     What a chunk gives depends on the chunk and its job alone, not on what ran before it or elsewhere.
     """
 
-    model: HookedModel
-
-    def __init__(self) -> None:
-        self._open: dict[str, Any] = {}
-        self._engines: dict[str, Engine] = {}
+    def __init__(self, source: Source, config: WorkerConfig) -> None:
+        self._source, self._config = source, config
+        self._engines: dict[int, Engine] = {}
         # Weights in another dtype, once for all jobs.
         self._casts: dict[str, InDtype | None] = {}
 
-    def load(self, source: Source, config: WorkerConfig) -> Report:
-        """Load the model; what ``load_model`` refuses raises its ``ValueError``."""
-        use_threads(config.threads)
-        share_memory(config.sharers)
-        self._engines.clear()
-        self._casts.clear()
-        if isinstance(source, bytes):
-            self.model = unpacked_model(source, config.device)
-        elif isinstance(source, str | Path):
-            self.model = load_model(source, device=config.device)
+    @cached_property
+    def model(self) -> HookedModel:
+        """The model; what ``load_model`` refuses raises its ``ValueError``."""
+        use_threads(self._config.threads)
+        share_memory(self._config.sharers)
+        model: HookedModel
+        if isinstance(self._source, bytes):
+            model = unpacked_model(self._source, self._config.device)
+        elif isinstance(self._source, str | Path):
+            model = load_model(self._source, device=self._config.device)
         else:
-            self.model = load_model(source())
-        budget = token_budget(self.model, why_not_fused(self.model) is None)
-        return Report(
-            model_info(self.model), versions(), sample_logits(self.model), budget, os.getpid(), platform.node()
-        )
+            model = load_model(self._source())
+        return model
 
-    def open(self, key: str, what: Job | TextRequest) -> None:
-        """Keep what later calls name by its key."""
-        self._open[key] = what
+    @cached_property
+    def _info(self) -> ModelInfo:
+        return model_info(self.model)
 
-    def close(self, keys: Sequence[str]) -> None:
-        """Forget what was opened, engines included."""
-        for key in keys:
-            self._open.pop(key, None)
-            self._engines.pop(key, None)
+    def report(self) -> Report:
+        """Load the model and say what it is."""
+        return Report(self._info, versions(), sample_logits(self.model), token_budget(self.model), os.getpid())
 
-    def prepare(self, job: str) -> Ablation:
+    def prepare(self, job: Sent) -> Ablation:
         """Run the intact model for what ablated units give; the others are given what this returns."""
         return self._engine(job).forwards.ablation.on_cpu()
 
-    def logprobs(self, job: str, masks: PairMasks, examples: PairExamples, known: Known = None) -> list[PairResult]:
+    def logprobs(self, job: Sent, masks: PairMasks, examples: PairExamples, known: Known = None) -> list[PairResult]:
         """The results of a chunk."""
         return [result for batch in self._engine(job).run(masks, examples, known) for result in batch]
 
-    def generate(self, job: str, masks: PairMasks, examples: PairExamples, request: str) -> list[PairText]:
+    def generate(self, job: Sent, masks: PairMasks, examples: PairExamples, request: Sent) -> list[PairText]:
         """The texts of a chunk."""
-        batches = self._engine(job).generate(self._open[request], masks, examples)
+        batches = self._engine(job).generate(request.get(), masks, examples)
         return [text for batch in batches for text in batch]
 
-    def _engine(self, key: str) -> Engine:
-        if key not in self._engines:
-            job: Job = self._open[key]
+    def _engine(self, sent: Sent) -> Engine:
+        engine = self._engines.pop(sent.number, None)
+        if engine is None:
+            job: Job = sent.get()
+            # A worker in the place of one that was lost has loaded the model anew.
+            if self._info.fingerprint != job.weights:
+                raise ValueError("a worker must hold the same weights as the others, these are others by now")
             dtype = job.compute_dtype
             engine = Engine(self.model, job.examples, job.batch_tokens, job.ablation, compute_dtype=dtype)
             if dtype is not None:
                 engine.cast = self._casts.setdefault(dtype, engine.cast)
-            self._engines[key] = engine
-        return self._engines[key]
+        self._engines = dict([*self._engines.items(), (sent.number, engine)][-_ENGINES:])
+        return engine

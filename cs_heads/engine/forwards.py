@@ -243,7 +243,7 @@ class Forwards:
     Args:
         model: The model.
         examples: All examples of the task, which mean and resample ablation run beforehand.
-        batch_tokens: Tokens of one forward at most; None finds them by a probe.
+        batch_tokens: Tokens of one forward at most; None: ``plan.token_budget``.
         ablation: What is ablated, and what it gives then (None: heads, zero).
         ideas: Shortcuts that may be taken (None: all); those that are not exact on this model are left out.
     """
@@ -260,7 +260,7 @@ class Forwards:
         self._ideas = ideas
         self._able = dict[bool, Abilities]()
         self.look()
-        self.budget = TokenBudget(batch_tokens or token_budget(model, self.able.fused))
+        self.budget = TokenBudget(batch_tokens or token_budget(model))
         device = device_of(model)
         self._overhead = overhead(model)
         self._most_kept = _MAX_STORED.get(device.type, _MAX_STORED["cpu"])

@@ -70,7 +70,7 @@ class Engine:
     Args:
         model: The model.
         examples: The examples of the task, as tokens; ``add`` takes in those of others.
-        batch_tokens: Tokens of one forward at most; None finds them by a probe.
+        batch_tokens: Tokens of one forward at most; None: ``plan.token_budget``.
         ablation: What is ablated, and what it gives then (None: heads, zero).
         ideas: Shortcuts that may be taken; None is all of them.
         compute_dtype: What forwards run in (None: the dtype of the weights).

@@ -1,20 +1,16 @@
-"""How many tokens one forward takes and how fast a model reads, found by short probes of it on its device."""
+"""How many tokens one forward takes, and how fast a model reads on its device."""
 
 from __future__ import annotations
 
 import logging
 import sys
-import weakref
 from collections.abc import Sequence
 from functools import cache
 from time import perf_counter
-from typing import Any
 
 import psutil
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from cs_heads.lens.batches import default_tokens
 from cs_heads.lens.casts import InDtype, can_be_cast
@@ -36,7 +32,11 @@ _log = logging.getLogger(__name__)
 
 # Share of the free memory that one forward is planned to take; stored prefixes and the allocator take some too.
 _SHARE = 0.4
-_PROBE_ROWS, _PROBE_LENGTH = 4, 32
+# What a token needs of it at most, in numbers of the widest layer; forwards that do not fit all the same are halved.
+_ACTIVATIONS = 16
+
+# Tokens of an example whose time is taken.
+_PROBE_LENGTH = 32
 
 # Examples of one forward whose time is taken, by device: enough to keep it busy.
 _TIMED_ROWS = {"cpu": 8, "cuda": 256}
@@ -61,19 +61,17 @@ def share_memory(n: int) -> None:
     _sharers = n
 
 
-def token_budget(model: HookedModel, fused: bool) -> int:
+def token_budget(model: HookedModel) -> int:
     """Tokens of one forward: what the device is fast with, or less where memory is short.
 
-    Four rows of 32 tokens, or as many as the context holds, run through the model while its memory is watched. No clock
-    is read: unless memory is short, the same model on the same machine is planned alike, so that results are the same
-    bit for bit.
+    No clock is read: unless memory is short, the same model on the same machine is planned alike, so that results are
+    the same bit for bit.
     """
-    rows = _rows(model, _PROBE_ROWS)
-    with _LiveBytes() as live:
-        token_logprobs(model, *rows, fused=fused)
-    per_token = max(1, live.peak) / rows[0].numel()
+    cfg = model.cfg
+    widest = max(getattr(cfg, "d_mlp", None) or 0, cfg.d_model, cfg.n_heads * cfg.d_head)
     # A model that is split over devices needs memory on each.
-    fits = int(_SHARE * min(map(free_memory, devices_of(model))) / per_token)
+    free = min(map(free_memory, devices_of(model)))
+    fits = int(_SHARE * free / (_ACTIVATIONS * widest * dtype_of(model).itemsize))
     return max(1, min(fits, default_tokens(model, "scoring")))
 
 
@@ -168,31 +166,3 @@ def tokens_per_second(model: HookedModel, fused: bool) -> float:
 def _rows(model: HookedModel, n_rows: int) -> tuple[Tensor, Tensor, Reads]:
     """Examples of a probe: their tokens, attention mask and the last token of each to be scored."""
     return with_targets([[0] * example_length(model)] * n_rows, [[0]] * n_rows)
-
-
-class _LiveBytes(TorchDispatchMode):
-    """Counts the bytes of tensors made inside the ``with`` block that are alive at once, on any device."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self._seen: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        given = {leaf.untyped_storage()._cdata for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
-        for tensor in tree_leaves(made):
-            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in given | self._seen:
-                self._watch(tensor.untyped_storage())
-        self.peak = max(self.peak, self.now)
-        return made
-
-    def _watch(self, storage: torch.UntypedStorage) -> None:
-        address, size = storage._cdata, storage.nbytes()
-        self.now += size
-        self._seen.add(address)
-        weakref.finalize(storage, self._forget, address, size)
-
-    def _forget(self, address: int, size: int) -> None:
-        self.now -= size
-        self._seen.discard(address)

@@ -10,7 +10,6 @@ from typing import Any
 from cs_heads.cluster import Cluster, ModelLike, source_of
 from cs_heads.engine.plan import faster_dtype, token_budget
 from cs_heads.lens import ModelState, describe
-from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.model import ModelDescription, check_units, device_of
 from cs_heads.settings import Settings
 from cs_heads.store.identity import study_of
@@ -102,9 +101,8 @@ class Setup:
 def _first_batch_tokens(source: Any, store: Store) -> int:
     """The tokens that the store's first experiment on such a device ran at once.
 
-    A probe looks at free memory, which is another every day, and other batches round otherwise.
+    Where memory is short they depend on what is free, and other batches round otherwise.
     """
     if isinstance(source, Cluster):
         return int(store.first(f"batch_tokens/{source.info.device}", lambda: str(source.batch_tokens)))
-    probe = partial(token_budget, source, why_not_fused(source) is None)
-    return int(store.first(f"batch_tokens/{device_of(source).type}", lambda: str(probe())))
+    return int(store.first(f"batch_tokens/{device_of(source).type}", lambda: str(token_budget(source))))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import io
-import pickle
 from collections import ChainMap
-from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from cs_heads.lens.fingerprint import fingerprint, settings_of
 from cs_heads.lens.model import (
@@ -66,15 +62,13 @@ def packed_model(model: HookedModel) -> bytes:
             f"model {model.cfg.model_name} cannot be sent to workers, it is split over {', '.join(map(str, devices))}: "
             "give a function that loads it split, and each worker loads its own"
         )
-    buffer = io.BytesIO()
     try:
-        torch.save(model, buffer, pickle_module=SimpleNamespace(Pickler=_pickler(), __name__="cloudpickle"))
+        return _bytes_of(model).getvalue()
     except Exception as error:  # whatever stands in the way of pickling some part of the model
         raise ValueError(
             f"model {model.cfg.model_name} cannot be sent to workers ({error}): give its name or folder, "
             "or a function that loads it, and each worker loads its own"
         ) from error
-    return buffer.getvalue()
 
 
 def unpacked_model(data: bytes, device: str) -> HookedModel:
@@ -86,24 +80,8 @@ def unpacked_model(data: bytes, device: str) -> HookedModel:
 
 
 def copied_model(model: HookedModel) -> Any:
-    """A copy that shares nothing but the tokenizer: hooks and other functions in it work on modules of its own."""
-    tokenizer, held = getattr(model, "tokenizer", None), list[Any]()
-    memo: dict[int, Any] = {id(tokenizer): tokenizer}
-
-    def keep(value: Any) -> int | None:
-        if not isinstance(value, Tensor) and (value is not tokenizer or value is None):
-            return None
-        held.append(value)
-        return len(held) - 1
-
-    class Unpickler(pickle.Unpickler):
-        def persistent_load(self, place: int) -> Any:
-            return copy.deepcopy(held[place], memo)
-
-    buffer = io.BytesIO()
-    _pickler(keep)(buffer).dump(model)
-    buffer.seek(0)
-    return Unpickler(buffer).load()
+    """A copy that shares nothing: hooks and other functions in it work on modules of its own."""
+    return torch.load(_bytes_of(model), weights_only=False)
 
 
 def use_threads(n: int) -> None:
@@ -111,8 +89,8 @@ def use_threads(n: int) -> None:
     torch.set_num_threads(n)
 
 
-def _pickler(keep: Callable[[Any], int | None] | None = None) -> Any:
-    """A class that pickles functions by value; of what ``keep`` gives a number for, that number."""
+def _bytes_of(model: HookedModel) -> io.BytesIO:
+    """A model by value, functions in it as well."""
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):
@@ -120,10 +98,10 @@ def _pickler(keep: Callable[[Any], int | None] | None = None) -> Any:
             {ContextVar: _reduce_context_variable}, cloudpickle.Pickler.dispatch_table
         )
 
-        def persistent_id(self, value: Any) -> Any:
-            return None if keep is None else keep(value)
-
-    return Pickler
+    buffer = io.BytesIO()
+    torch.save(model, buffer, pickle_module=SimpleNamespace(Pickler=Pickler, __name__="cloudpickle"))
+    buffer.seek(0)
+    return buffer
 
 
 def _reduce_context_variable(variable: ContextVar[Any]) -> tuple[Any, ...]:

@@ -1,57 +1,35 @@
 """Chunks of work depend on what is wanted alone, and hold every pair once."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cs_heads.cluster.engine import cut
+from cs_heads.cluster.engine import chunk_size, cut
 from cs_heads.engine.protocol import PairMasks
 
 
-def wanted(seed, n_masks=12, n_examples=10, share=0.7):
-    """Some pairs of random masks and examples, and a prompt for each example."""
+@given(st.integers(0, 10_000), st.integers(1, 20))
+def test_every_pair_is_in_one_chunk_and_a_mask_in_as_few_as_hold_it(seed, size):
     rng = np.random.default_rng(seed)
-    masks = np.unique(rng.random((n_masks, 3, 4)) < 0.2, axis=0)
-    pairs = [(m, e) for m in range(len(masks)) for e in range(n_examples) if rng.random() < share] or [(0, 0)]
+    masks = np.unique(rng.random((12, 3, 4)) < 0.2, axis=0)
+    pairs = [(m, e) for m in range(len(masks)) for e in range(10) if rng.random() < 0.7] or [(0, 0)]
     rng.shuffle(pairs)
     which, examples = np.array(pairs).T
-    prompts = [tuple(rng.integers(0, 3, 4).tolist()) for _ in range(n_examples)]
-    return masks[which], examples, prompts
-
-
-@given(st.integers(0, 10_000), st.floats(1, 20), st.floats(1, 20))
-def test_every_pair_is_in_one_chunk_of_bounded_cost(seed, a, b):
-    masks, examples, prompts = wanted(seed)
-    least, most = sorted((a, b))
-    chunks = cut(PairMasks.of(masks), examples, len, prompts, least=least, most=most)
+    prompts = [tuple(rng.integers(0, 3, 4).tolist()) for _ in range(10)]
+    chunks = cut(PairMasks.of(masks[which]), examples, prompts, size)
     assert sorted(np.concatenate(chunks).tolist()) == list(range(len(examples)))
-    assert max(map(len, chunks)) <= np.ceil(most)
+    assert max(map(len, chunks)) <= size
+    for mask in range(len(masks)):
+        holding = sum((which[chunk] == mask).any() for chunk in chunks)
+        assert holding == -(-(which == mask).sum() // size)
 
 
-def test_a_mask_is_not_split_where_it_fits():
-    masks, examples, prompts = wanted(0)
-    chunks = cut(PairMasks.of(masks), examples, len, prompts, least=1.0, most=10.0)
-    of_mask = {mask.tobytes(): set() for mask in masks}
-    for number, chunk in enumerate(chunks):
-        for pair in chunk:
-            of_mask[masks[pair].tobytes()].add(number)
-    assert all(len(numbers) == 1 for numbers in of_mask.values())
-
-
-def test_a_mask_that_costs_too_much_is_split_between_unlike_prompts():
+def test_a_mask_of_too_many_pairs_is_split_between_unlike_prompts():
     """Ten examples of two few-shot prompts: each chunk keeps to one, so that it runs once."""
     prompts = [(i % 2, i) for i in range(10)]
-    chunks = cut(PairMasks.of(np.zeros((10, 3, 4), dtype=bool)), np.arange(10), len, prompts, least=1.0, most=5.0)
+    chunks = cut(PairMasks.of(np.zeros((10, 3, 4), dtype=bool)), np.arange(10), prompts, 5)
     assert [sorted(chunk.tolist()) for chunk in chunks] == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]
-
-
-def test_large_work_is_cut_small_enough_for_many_workers_and_small_work_is_not_crumbled():
-    masks = np.eye(600, dtype=bool).reshape(600, 20, 30)
-    examples, prompts = np.zeros(600, dtype=int), [(1,)]
-    assert 30 <= len(cut(PairMasks.of(masks), examples, len, prompts, least=2.0, most=100.0)) <= 34
-    assert [
-        len(chunk) for chunk in cut(PairMasks.of(masks[:7]), examples[:7], len, prompts, least=4.0, most=100.0)
-    ] == [4, 3]
 
 
 def test_masks_that_begin_at_the_same_layer_share_a_chunk():
@@ -59,5 +37,18 @@ def test_masks_that_begin_at_the_same_layer_share_a_chunk():
     masks = np.zeros((8, 4, 2), dtype=bool)
     layers = [3, 0, 2, 3, 0, 1, 1, 2]
     masks[np.arange(8), layers, 0] = True
-    chunks = cut(PairMasks.of(masks), np.zeros(8, dtype=int), len, [(1,)], least=2.0, most=2.0)
+    chunks = cut(PairMasks.of(masks), np.zeros(8, dtype=int), [(1,)], 2)
     assert [[layers[pair] for pair in chunk] for chunk in chunks] == [[0, 0], [1, 1], [2, 2], [3, 3]]
+
+
+@pytest.mark.parametrize(
+    ("n_pairs", "cost", "size"),
+    [
+        (32_000, 10.0, 200),  # no more than fit a few forwards
+        (3_200, 10.0, 100),  # enough for many workers
+        (32, 10.0, 50),  # not crumbled
+        (32, 1e6, 1),
+    ],
+)
+def test_large_work_is_cut_for_many_workers_and_small_work_is_not_crumbled(n_pairs, cost, size):
+    assert chunk_size(n_pairs, cost, least=500.0, most=2000.0) == size

@@ -2,13 +2,11 @@
 
 import json
 import os
-import shlex
 import signal
 import socket
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -120,14 +118,6 @@ def test_one_two_and_four_workers_give_the_same_numbers_bit_for_bit(cluster_of, 
         np.testing.assert_array_equal(found[n][2], found[1][2])
 
 
-def test_workers_fill_the_one_bar_of_the_call_here(cluster_of, bars):
-    experiment = Experiment(cluster_of(2), choices(), batch_tokens=TOKENS, progress=True)
-    experiment(off())
-    [bar] = bars
-    assert (bar.n, bar.total) == (experiment.spent, experiment.spent)
-    assert len({line for line in bar.said if line.startswith("choices")}) == len({*bar.said})
-
-
 @pytest.mark.slow
 def test_texts_are_those_written_here(cluster_of, load):
     here = Experiment(load("llama"), completions()).generate(off(6), max_new_tokens=6, stop=["runs"])
@@ -135,24 +125,6 @@ def test_texts_are_those_written_here(cluster_of, load):
         there = Experiment(cluster_of(n), completions())
         np.testing.assert_array_equal(there.generate(off(6), max_new_tokens=6, stop=["runs"]), here)
         assert there.spent == 6 * 8
-
-
-@pytest.mark.slow
-def test_a_generation_task_is_scored_alike(cluster_of, load):
-    task = completions().generated(max_new_tokens=3)
-    here, there = Experiment(load("llama"), task), Experiment(cluster_of(2), task)
-    np.testing.assert_array_equal(there(off(6)), here(off(6)))
-    np.testing.assert_allclose(there.logprob(off(6)), here.logprob(off(6)), atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mean", "resample"])
-def test_what_heads_become_is_prepared_once(cluster_of, load, kind):
-    here = Experiment(load("llama"), choices(), ablation=kind)
-    one, two = (Experiment(cluster_of(n), choices(), ablation=kind, batch_tokens=TOKENS) for n in (1, 2))
-    np.testing.assert_allclose(two.logprob(off(6)), here.logprob(off(6)), atol=1e-5)
-    np.testing.assert_array_equal(two.logprob(off(6)), one.logprob(off(6)))
-    assert two.spent == here.spent == 7 * 8
 
 
 def test_a_model_that_was_changed_since_it_was_sent_is_refused(load):
@@ -177,13 +149,6 @@ def test_ones_own_model_is_sent_to_the_workers(ray, load, backend):
         changed = "must be what it was when it was sent to the workers: hooks stand on"
         with cs.ablated(model, ["L0H1"]), pytest.raises(ValueError, match=changed):
             Experiment(cluster, choices())
-
-
-@pytest.mark.slow
-def test_a_function_loads_the_model_on_each_worker(ray, folders):
-    load = partial(cs.load_model, folders("llama"), dtype="bfloat16")
-    with Cluster(load, workers=1) as cluster:
-        assert Experiment(cluster, choices()).provenance()["model"]["dtype"] == "bfloat16"
 
 
 def test_the_short_form_ends_its_workers_with_the_experiment(ray, folders, load):
@@ -294,50 +259,25 @@ def test_what_two_workers_left_in_a_store_one_goes_on_with_bit_for_bit(cluster_o
 # What may happen to workers
 
 
-@pytest.fixture
-def killing():
-    """An experiment whose worker ``which`` is killed after each of its batches, ``times`` times."""
-
-    def experiment(cluster, which, times=1):
-        made = Experiment(cluster, choices(), batch_tokens=TOKENS)
-        run, left = made._engine.run, [None] * times
+def test_a_killed_workers_chunk_is_done_again(ray, folders, capfd):
+    with Cluster(folders("llama"), workers=2) as cluster:
+        undisturbed = Experiment(cluster, choices(), batch_tokens=TOKENS).logprob(off())
+        experiment = Experiment(cluster, choices(), batch_tokens=TOKENS)
+        run, alive = experiment._engine.run, [workers_of(cluster)[0]]
 
         def run_and_kill(*arguments):
             for batch in run(*arguments):
-                if left:
-                    left.pop()
-                    os.kill(cluster._pool.members[which].pid, signal.SIGKILL)
+                if alive:
+                    os.kill(alive.pop(), signal.SIGKILL)
                 yield batch
 
-        made._engine.run = run_and_kill
-        return made
-
-    return experiment
-
-
-def test_a_killed_workers_chunk_is_done_again(ray, folders, killing, capfd):
-    with Cluster(folders("llama"), workers=2) as cluster:
-        undisturbed = Experiment(cluster, choices(), batch_tokens=TOKENS).logprob(off())
-        experiment = killing(cluster, 0)
+        experiment._engine.run = run_and_kill
         capfd.readouterr()
         with lost():
             np.testing.assert_array_equal(experiment.logprob(off()), undisturbed)
         # Nothing is counted twice, nothing said where a program's output goes.
         assert experiment.spent == 24 * 8
         assert capfd.readouterr().out == ""
-
-
-@pytest.mark.slow
-def test_where_all_workers_are_lost_what_was_measured_is_kept(ray, folders, killing, monkeypatch):
-    monkeypatch.setattr(pool, "_RESTARTS", 0)
-    with Cluster(folders("llama"), workers=1) as cluster:
-        experiment = killing(cluster, 0)
-        with lost("given up, 0 are left"), pytest.raises(WorkersLostError, match="all 1 workers are lost"):
-            experiment(off())
-        kept = experiment.to_frame()
-        assert 0 < experiment.spent == len(kept) < 24 * 8
-        with pytest.raises(WorkersLostError, match="all 1 workers are lost"):
-            experiment(off())
 
 
 @pytest.mark.slow
@@ -377,26 +317,6 @@ def test_what_a_worker_raises_is_raised_here(ray, load, tmp_path):
             Experiment(cluster, completions())(off(2))
     finally:
         model.reset_hooks()
-
-
-@pytest.mark.slow
-def test_a_worker_that_comes_back_with_other_weights_is_given_up(ray, folders):
-    with Cluster(folders("llama"), workers=1) as cluster:
-        pool, report = cluster._pool, cluster._pool.reports[0]
-        pool._begin_again(pool.members[0], report)
-        assert not pool.members[0].gone
-        other = replace(report, info=replace(report.info, fingerprint="0" * 16))
-        with pytest.warns(UserWarning, match="worker 1 is given up, 0 are left: worker 1 must hold the same weights"):
-            pool._begin_again(pool.members[0], other)
-        assert pool.members[0].gone
-
-
-@pytest.mark.slow
-def test_a_closed_cluster_is_refused(ray, folders):
-    with Cluster(folders("llama"), workers=1) as cluster:
-        pass
-    with pytest.raises(ValueError, match="the cluster is closed"):
-        Experiment(cluster, choices())
 
 
 @pytest.mark.slow
@@ -440,32 +360,6 @@ def test_an_interrupted_program_leaves_no_processes(folders, with_signal):
     assert with_signal == signal.SIGKILL or "KeyboardInterrupt" in said
     # After a SIGKILL Ray's own agents take a minute to see that they are alone.
     wait_until(lambda: not any(map(alive, started)), "the end of what an interrupted program had started")
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_a_command_with_workers_cleanly(known_folder, load_known, tmp_path):
-    """As a terminal sends it, to all processes of the command; it says what is kept, and goes on from there."""
-    file, store = tmp_path / "task.jsonl", tmp_path / "run.sqlite"
-    file.write_text("".join(json.dumps(record) + "\n" for record in own_answers(load_known(), 60)))
-    command = [sys.executable, "-m", "cs_heads.cli", "find", "--model", str(known_folder), "--task", str(file)]
-    command += ["--method", "css", "--n-masks", "4000", "--density", "0.3", "--workers", "2", "--store", str(store)]
-    program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-
-    def kept():
-        return store.is_file() and len(cs.Store.open(store).query("SELECT 1 FROM observations LIMIT 100")) == 100
-
-    with program:
-        wait_until(kept, "a hundred results in the store")
-        started = psutil.Process(program.pid).children(recursive=True)
-        os.killpg(program.pid, signal.SIGINT)
-        said = ended(program, "an interrupted command")[1].strip().splitlines()
-        assert program.returncode == 130
-    results = cs.Store.open(store).contents().observations
-    assert said == [
-        f"cs-heads: interrupted; {results:,} results are kept in {store}, and the same command resumes: cs-heads "
-        + shlex.join(command[3:])
-    ]
-    wait_until(lambda: not any(map(alive, started)), "the end of what an interrupted command had started")
 
 
 @pytest.mark.slow

@@ -12,12 +12,12 @@ from cs_heads.cluster import cluster, session
 from cs_heads.cluster.engine import ClusterEngine
 from cs_heads.cluster.pool import WorkerPool
 from cs_heads.cluster.session import workers_for
-from cs_heads.cluster.worker import Job, Worker, WorkerConfig
+from cs_heads.cluster.worker import Job, Sent, Worker, WorkerConfig
 from cs_heads.engine import Engine, plan
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.protocol import PairMasks, StoppingCriteria, TextRequest
 from cs_heads.experiment.inputs import encode_prompts, encode_task
-from cs_heads.lens import describe, load_model
+from cs_heads.lens import describe, fingerprint, load_model
 from cs_heads.lens.model import ModelInfo
 from cs_heads.lens.serialization import model_info, packed_model, unpacked_model
 from cs_heads.settings import ABLATIONS
@@ -107,14 +107,10 @@ def test_a_worker_gives_the_numbers_of_the_engine(folders, load, home, kind, uni
     def ablation():
         return Ablation(kind, answers, units=units)
 
-    worker, other = Worker(), Worker()
-    for one in (worker, other):
-        one.load(folder, home)
-    worker.open("first", Job(examples, 512, ablation()))
+    worker, other = Worker(folder, home), Worker(folder, home)
     # What heads become is prepared by one worker for all.
-    prepared = worker.prepare("first")
-    for one in (worker, other):
-        one.open("job", Job(examples, 512, prepared))
+    prepared = worker.prepare(Put(Job(examples, 512, fingerprint(model), ablation())))
+    job = Put(Job(examples, 512, fingerprint(model), prepared))
     expected = {
         pair: (logprobs.tolist(), greedy.tolist())
         for batch in Engine(model, examples, 512, ablation()).run(PairMasks.of(masks), numbers)
@@ -122,8 +118,18 @@ def test_a_worker_gives_the_numbers_of_the_engine(folders, load, home, kind, uni
     }
     for one in (worker, other):
         assert {
-            pair: (a.tolist(), b.tolist()) for pair, a, b in one.logprobs("job", PairMasks.of(masks), numbers)
+            pair: (a.tolist(), b.tolist()) for pair, a, b in one.logprobs(job, PairMasks.of(masks), numbers)
         } == expected
+
+
+class Put(Sent):
+    """In this process."""
+
+    def __init__(self, what):
+        super().__init__(id(what), what)
+
+    def get(self):
+        return self.reference
 
 
 class Here(WorkerPool):
@@ -132,11 +138,8 @@ class Here(WorkerPool):
     def __init__(self, worker):
         self.worker = worker
 
-    def open(self, key, what):
-        self.worker.open(key, what)
-
-    def forget(self, key):
-        self.worker.close([key])
+    def send(self, what):
+        return Put(what)
 
     def run(self, calls):
         for number, call in enumerate(calls):
@@ -145,11 +148,10 @@ class Here(WorkerPool):
 
 def test_of_what_is_known_in_part_the_rest_is_run_with_the_same_numbers(folders, load, home):
     """A store has some pairs of a chunk and not others."""
-    worker = Worker()
-    worker.load(str(folders("llama")), home)
-    model = load("llama")
+    worker, model = Worker(str(folders("llama")), home), load("llama")
     examples = encode_task(model, task(), None)
-    engine = ClusterEngine(Here(worker), model, "cpu", examples, batch_tokens=64, ablation=Ablation())
+    options = {"batch_tokens": 64, "ablation": Ablation()}
+    engine = ClusterEngine(Here(worker), model, worker.report().info, examples, **options)
     masks, numbers = pairs()
 
     def results(known=None):
@@ -163,22 +165,27 @@ def test_of_what_is_known_in_part_the_rest_is_run_with_the_same_numbers(folders,
 
 
 def test_a_worker_writes_the_texts_of_the_experiment(folders, load, home):
-    worker = Worker()
-    report = worker.load(str(folders("llama")), home)
-    model = load("llama")
-    worker.open("job", Job(encode_task(model, task(), None), report.batch_tokens))
+    worker, model = Worker(str(folders("llama")), home), load("llama")
+    report = worker.report()
+    job = Put(Job(encode_task(model, task(), None), report.batch_tokens, report.info.fingerprint))
     ends = StoppingCriteria(5, (), report.info.end_tokens)
-    worker.open("how", TextRequest(encode_prompts(model, task(), None, 5), ends))
     masks, numbers = pairs(2)
-    texts = dict(worker.generate("job", PairMasks.of(masks), numbers, "how"))
+    request = Put(TextRequest(encode_prompts(model, task(), None, 5), ends))
+    texts = dict(worker.generate(job, PairMasks.of(masks), numbers, request))
     expected = Experiment(model, task()).generate(masks[::6], max_new_tokens=5)
     assert [ends.kept(texts[pair], model.tokenizer) for pair in range(12)] == expected.ravel().tolist()
 
 
-def test_a_worker_loads_what_a_function_returns_and_refuses_what_load_model_refuses(folders, load, home, tmp_path):
-    assert Worker().load(lambda: load("gpt2"), home).info.cfg.n_layers == N_LAYERS
+def test_a_worker_loads_what_a_function_returns_and_refuses_what_load_model_refuses(load, home, tmp_path):
+    assert Worker(lambda: load("gpt2"), home).report().info.cfg.n_layers == N_LAYERS
     with pytest.raises(ValueError, match=r"has no config.json"):
-        Worker().load(tmp_path, home)
+        Worker(tmp_path, home).report()
+
+
+def test_a_worker_that_comes_back_with_other_weights_is_refused(folders, load, home):
+    job = Put(Job(encode_task(load("llama"), task(), None), 512, weights="0" * 16))
+    with pytest.raises(ValueError, match="must hold the same weights as the others"):
+        Worker(str(folders("llama")), home).logprobs(job, PairMasks.of(pairs()[0]), pairs()[1])
 
 
 def test_processes_that_share_a_device_plan_with_their_part_of_its_memory(monkeypatch):

@@ -113,7 +113,7 @@ def test_texts_that_do_not_fit_are_halved_and_each_comes_once(load, monkeypatch,
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return then(model, tokens, *arguments, **options)
 
-    monkeypatch.setattr(forwards, "token_budget", lambda model, fused: 4096)
+    monkeypatch.setattr(forwards, "token_budget", lambda model: 4096)
     monkeypatch.setattr(module, name, short)
     found = texts()
     assert len(found) == len(expected)

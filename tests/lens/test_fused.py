@@ -1,6 +1,5 @@
 """Fused attention on a bridge: the same numbers, hooks still heard, everything put back."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -19,17 +18,6 @@ def rows(n=4, length=7, seed=0):
     mask = (torch.arange(length) < torch.arange(length - n + 1, length + 1)[:, None]).long()
     gates = (torch.rand(n, *SHAPE, generator=generator) > 0.3).float()
     return tokens, mask, gates, dict(zip(("row", "position"), mask.nonzero(as_tuple=True), strict=True))
-
-
-@pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2"])
-def test_fused_logits_equal_those_of_the_bridge(load, architecture):
-    model = load(architecture)
-    tokens, mask, gates, at = rows()
-    with torch.no_grad():
-        eager = logits_at(model, tokens, mask, gates=gates, **at)
-        fused = logits_at(model, tokens, mask, gates=gates, fused=True, **at)
-    assert why_not_fused(model) is None
-    np.testing.assert_allclose(fused, eager, atol=2e-5)
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2"])

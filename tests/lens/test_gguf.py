@@ -11,7 +11,6 @@ from cs_heads.lens import describe, fingerprint, load, load_model, settings_of
 from cs_heads.lens.model import dtype_of
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.tasks.chat import chat_prompt
-from tests.plain import plain_score
 
 gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
 
@@ -134,17 +133,6 @@ def test_a_file_loaded_again_is_the_same_model(file, backend):
     assert "quantization_config" not in settings_of(first).get("config", {})
 
 
-def test_scores_of_a_file_are_those_of_plain_transformers(file, plain):
-    records = [{"prompt": f"{i} and", "choices": [" a", " b"], "answer": i % 2} for i in range(4)]
-    experiment = cs.Experiment(load_model(file, device="cpu"), cs.Task.from_records(records), progress=False)
-    masks = np.zeros((1, 2, 4), dtype=bool)
-    masks[0, 1, 2] = True
-    for column, encoded in enumerate(experiment.encoded):
-        target = encoded.continuations[column % 2]
-        logprob, _ = plain_score(plain, encoded.prompt, target, masks[0])
-        assert experiment.logprob(masks)[0, column] == pytest.approx(logprob / len(target), abs=1e-4)
-
-
 def test_the_dtype_asked_for_is_that_of_all_weights(file):
     model = load_model(file, device="cpu", dtype="bfloat16")
     assert dtype_of(model) == torch.bfloat16
@@ -199,6 +187,19 @@ def test_what_is_not_read_is_refused(tmp_path, change, said):
         load_model(file, device="cpu")
     else:
         refusal(file, of=said)
+
+
+def test_rotary_scales_of_llama_3_are_read_back_from_their_table(tmp_path, backend):
+    """Such a file has them as a table alone, of what each frequency is divided by."""
+    scaling = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+    rotary = {"rope_type": "llama3", "rope_theta": 500_000.0, "factor": 8.0, **scaling}
+    plain = make("llama", rope_parameters=rotary)
+    frequencies = 500_000.0 ** -(np.arange(4) / 4)
+    table = (frequencies / plain.model.rotary_emb.inv_freq.numpy()).astype(np.float32)
+    assert table[0] == 1
+    assert table[-1] == pytest.approx(8)
+    change = lambda tensors: tensors.update({"rope_freqs.weight": (table, floats(4)[1])})  # noqa: E731
+    same_logits(load_model(write(plain, tmp_path / "m.gguf", change=change), device="cpu", backend=backend), plain)
 
 
 def test_scaling_that_transformers_does_not_read_is_refused(plain, tmp_path):

@@ -54,28 +54,17 @@ def test_z_is_recorded_at_the_positions_of_each_prompt(both):
 
 
 @pytest.mark.parametrize("n_answers", [1, 2])
-def test_patching_a_head_equals_patching_it_by_hand(both, n_answers):
+def test_rows_of_a_batch_carry_their_own_patches_as_by_hand(both, n_answers):
     model, plain = both
+    source, pair = record_z(model, CLEAN), np.array([1, 0, 1, 1, 0])
     corrupted = [PatchPoint(p.prompt, p.positions, p.answers[:n_answers]) for p in CORRUPTED]
-    source = record_z(model, CLEAN)
-    for layer, head in [(0, 0), (1, 3), (2, 2)]:
-        strength = torch.zeros(2, 3, 4)
-        strength[:, layer, head] = 1.0
-        found = patched_effects(model, corrupted, source, np.arange(2), strength)
-        with torch.no_grad():
-            by_hand = [plain_effect(plain, CLEAN[i], corrupted[i], strength[i]).item() for i in range(2)]
-        assert found == pytest.approx(by_hand, abs=1e-4)
-
-
-def test_rows_of_a_batch_carry_their_own_patches(both):
-    model, plain = both
-    source = record_z(model, CLEAN)
-    pair = np.array([1, 0, 1, 1, 0])
     strength = torch.rand(5, 3, 4, generator=torch.Generator().manual_seed(0))
+    # One head alone, wholly.
+    strength[0] = torch.eye(12)[7].view(3, 4)
     done: list[int] = []
-    found = patched_effects(model, CORRUPTED, source, pair, strength, batch_tokens=9, done=done.append)
+    found = patched_effects(model, corrupted, source, pair, strength, batch_tokens=9, done=done.append)
     with torch.no_grad():
-        by_hand = [plain_effect(plain, CLEAN[p], CORRUPTED[p], strength[r]).item() for r, p in enumerate(pair)]
+        by_hand = [plain_effect(plain, CLEAN[p], corrupted[p], strength[r]).item() for r, p in enumerate(pair)]
     assert found == pytest.approx(by_hand, abs=1e-4)
     assert len(done) > 1
     assert sum(done) == 5

@@ -214,9 +214,3 @@ def test_a_folder_of_8_bit_weights_is_refused(folder, tmp_path_factory):
     make_tokenizer().save_pretrained(packed)
     with pytest.raises(ValueError, match="quantized by bitsandbytes 8-bit, which makes a row's numbers depend"):
         load_model(packed, device="cpu")
-
-
-def test_an_8_bit_model_is_refused(folder):
-    model = bridged(quantized(folder, load_in_8bit=True), folder)
-    with pytest.raises(ValueError, match="quantized by bitsandbytes 8-bit, which makes a row's numbers depend"):
-        load_model(model)

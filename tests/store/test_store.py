@@ -95,10 +95,10 @@ def is_sound(path):
 
 def test_a_store_is_gone_on_with_in_forwards_of_the_size_it_was_begun_with(load, path, monkeypatch):
     """Free memory is another the next day, and another size of forward rounds otherwise."""
-    monkeypatch.setattr(budget_module, "token_budget", lambda model, fused: 300)
+    monkeypatch.setattr(budget_module, "token_budget", lambda model: 300)
     begun = Experiment(load("llama"), completion_task(), store=path)
     begun(some_masks(2))
-    monkeypatch.setattr(budget_module, "token_budget", lambda model, fused: 77)
+    monkeypatch.setattr(budget_module, "token_budget", lambda model: 77)
     again = Experiment(load("llama"), choice_task(), store=path)
     given = Experiment(load("llama"), choice_task(), store=path, batch_tokens=50)
     sizes = [experiment._engine.forwards.budget.tokens for experiment in (begun, again, given)]
