@@ -47,7 +47,6 @@ from cs_heads.tasks.example import hash_of
 from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.responses import RESPONSES, Observations
 from cs_heads.tasks.splits import check_is_task
-from cs_heads.tasks.task import Scoring
 from cs_heads.text import shown
 from cs_heads.units import Grid
 
@@ -68,22 +67,11 @@ class _Checked:
     description: ModelDescription
 
 
-class TaskDescription(Scoring):
-    """The task's part of the provenance of a result."""
-
-    name: str
-    role: str
-    n_examples: int
-    identity: str
-    chat_template: str | None
-    merged: int
-
-
 class Provenance(TypedDict):
     """Where a number comes from: model, task and settings that may change it; JSON-ready."""
 
     model: ModelDescription
-    task: TaskDescription
+    task: dict[str, Any]
     ablation: str
     units: str
     positions: str

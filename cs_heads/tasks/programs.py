@@ -211,9 +211,6 @@ def load(
 
 
 def _scorer(form: str, allow_code: bool | None, unsafe_code: bool, sandbox: Sandbox | None) -> PassesTests:
-    # A text such as "False" would count as yes.
-    check_type("allow_code", allow_code, bool | None)
-    check_type("unsafe_code", unsafe_code, bool)
     if unsafe_code and allow_code is False:
         raise ValueError("unsafe_code=True runs generated code, and allow_code=False forbids it; leave one of them out")
     sandbox = Sandbox() if sandbox is None else sandbox

@@ -283,13 +283,6 @@ def test_mbpp_solutions_that_pass_outside_pass_inside(real, sandbox):
     assert [r["task_id"] for r, i, o in zip(records, inside, outside, strict=True) if o and not i] == []
 
 
-@pytest.mark.slow
-def test_sanitized_mbpp_solutions_pass(real, sandbox):
-    records = real_records(real, "mbpp/sanitized-mbpp.json")
-    scores = graded("mbpp", records, [record["code"] for record in records], sandbox)
-    assert sum(scores) >= 0.99 * len(records)
-
-
 def test_the_real_files_load_with_the_paper_protocol(real, sandbox):
     files = {"humaneval_instruct": "humaneval/HumanEval.jsonl", "mbpp": "mbpp/mbpp.jsonl"}
     tasks = {form: load_task(form, data_files=real / "data" / file, allow_code=True) for form, file in files.items()}
