@@ -168,6 +168,8 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
     check_is_task(task)
     if controls is None or controls == AUTO:
         return ()
+    if isinstance(controls, str) or not isinstance(controls, Sequence | Task):
+        raise ValueError(f"controls must be a list of tasks, {AUTO!r} or None, got {controls!r:.300}")
     controls = check_tasks("controls", controls)
     names = [control.name for control in controls]
     twice = sorted({name for name in names if names.count(name) > 1})

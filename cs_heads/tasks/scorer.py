@@ -100,13 +100,8 @@ def _trials(scorer: AnyScorer, examples: Sequence[Example]) -> Iterator[float]:
         return
     own = [shown(right_of(example)) for example in examples]
     others = [*own[1:], own[0]]
-    for texts in (
-        own,
-        [text[: len(text) // 2] for text in own],
-        others,
-        [f"{text} {other}" for text, other in zip(own, others, strict=True)],
-        [""] * len(own),
-    ):
+    halves, both = [text[: len(text) // 2] for text in own], list(map(" ".join, zip(own, others, strict=True)))
+    for texts in (own, halves, others, both, [""] * len(own)):
         if isinstance(scorer, RelativeScorer):
             yield from map(float, scorer.against(examples, texts, own))
         elif isinstance(scorer, Scorer):

@@ -118,9 +118,9 @@ def test_lists_of_ones_own_are_used(tmp_path):
     [
         ([], "must be a JSON object with NAMES, BABA_TEMPLATES, PLACES, OBJECTS; no NAMES"),
         ({k: v for k, v in LISTS.items() if k != "PLACES"}, "no PLACES"),
-        ({**LISTS, "NAMES": ["Ada", 3]}, "'NAMES' must be a list of texts, none empty"),
-        ({**LISTS, "NAMES": ["Ada", "Ada"]}, "'NAMES' must hold 2 or more different texts"),
-        ({**LISTS, "OBJECTS": []}, "'OBJECTS' must hold 1 or more different texts"),
+        ({**LISTS, "NAMES": ["Ada", 3]}, "'NAMES' must be a list of 2 or more different texts, none empty"),
+        ({**LISTS, "NAMES": ["Ada", "Ada"]}, "'NAMES' must be a list of 2 or more different texts"),
+        ({**LISTS, "OBJECTS": []}, "'OBJECTS' must be a list of 1 or more different texts"),
         (
             {**LISTS, "BABA_TEMPLATES": ["[A] and [B] met. [B] gave a kite to [A]"]},
             r"names \[B\], \[A\], \[B\] in this",
