@@ -115,13 +115,6 @@ def test_the_shell_refuses_them_in_one_line(capsys, task, option, fault):
 # Files that hold no rows, or not the right ones
 
 
-def test_an_empty_text_file_is_named(tmp_path):
-    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
-    (tmp_path / "hellaswag_val.txt").write_text("\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"hellaswag_val\.txt' is empty"):
-        load_task("hellaswag", data_files=tmp_path / "hellaswag_val.txt")
-
-
 @pytest.mark.parametrize(
     ("record", "fault"),
     [

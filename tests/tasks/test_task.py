@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cs_heads.tasks import Example, Task, confirming_side, control_side, finding_side, search_control
@@ -78,6 +78,7 @@ def test_acc_takes_the_likeliest_choice_and_acc_norm_the_likeliest_a_character()
 # Which examples are kept for the proof
 
 
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=30), st.integers(1, 60), st.integers(0, 9))
 def test_a_split_shares_no_example_and_loses_none_also_where_examples_occur_twice(copies, n, seed):
     task = some_twice(copies)
@@ -89,6 +90,7 @@ def test_a_split_shares_no_example_and_loses_none_also_where_examples_occur_twic
     assert (finding.role, confirming.role, finding.held_out) == ("finding", "confirming", confirming)
 
 
+@settings(max_examples=30)
 @given(st.integers(2, 60), st.data())
 def test_a_split_of_different_examples_finds_with_exactly_n(size, data):
     n = data.draw(st.integers(1, size - 1))

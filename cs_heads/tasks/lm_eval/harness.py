@@ -187,7 +187,7 @@ def _is_of_type(value: Any, first: Any) -> bool:
 
     try:
         pyarrow.array([first, value])
-    except pyarrow.ArrowException:
+    except (pyarrow.ArrowException, OverflowError):
         return False
     return True
 
