@@ -149,19 +149,21 @@ def questions_of(examples: Sequence[Example]) -> list[tuple[str, ...]]:
 
 def groups_of(examples: Sequence[Example]) -> list[list[Example]]:
     """Examples that stay on one side of a split: of one question or sequence, or linked by others that are."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
+    leads: dict[tuple[str, ...], tuple[str, ...]] = {}
 
-    places: dict[object, int] = {}
-    links = []
-    for number, (example, known) in enumerate(zip(examples, questions_of(examples), strict=True)):
-        keys = known if example.sequence is None else (*known, ("sequence", example.sequence))
-        links += [(number, places.setdefault(key, len(examples) + len(places))) for key in keys]
-    shape = (len(examples) + len(places),) * 2
-    _, labels = connected_components(coo_array((np.ones(len(links)), tuple(zip(*links, strict=True))), shape))
-    groups: dict[int, list[Example]] = {}
-    for example, label in zip(examples, labels.tolist()[: len(examples)], strict=True):
-        groups.setdefault(label, []).append(example)
+    def lead(key: tuple[str, ...]) -> tuple[str, ...]:
+        while leads.setdefault(key, key) != key:
+            key = leads[key]
+        return key
+
+    known = questions_of(examples)
+    for example, (first, *others) in zip(examples, known, strict=True):
+        linked = [(other,) for other in others]
+        for key in linked if example.sequence is None else [*linked, ("sequence", example.sequence)]:
+            leads[lead((first,))] = lead(key)
+    groups: dict[tuple[str, ...], list[Example]] = {}
+    for example, (first, *_) in zip(examples, known, strict=True):
+        groups.setdefault(lead((first,)), []).append(example)
     return list(groups.values())
 
 
