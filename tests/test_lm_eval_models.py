@@ -7,6 +7,7 @@ import re
 import zipfile
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -16,7 +17,6 @@ from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM
 
 pytest.importorskip("lm_eval", reason="lm-eval is an extra")
 
-from cs_heads.analysis.confirm import confirm
 from cs_heads.cli import main
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens import load_model
@@ -268,18 +268,6 @@ def test_random_weights_are_at_chance(guessers, real, name, files):
     check_chance(guessers, load_task(name, n=480, data_files=real / "data" / files))
 
 
-@pytest.mark.slow
-def test_random_weights_are_at_chance_on_hazards(guessers, real, tmp_path):
-    """Questions of MMLU on life, in the columns of WMDP, whose own may not be passed on."""
-    rows = []
-    with zipfile.ZipFile(real / "data" / "mmlu" / "mmlu.zip") as archive:
-        for subject in ("high_school_biology", "college_biology", "virology", "medical_genetics", "anatomy"):
-            text = archive.read(f"data/test/{subject}_test.csv").decode()
-            found = csv.reader(io.StringIO(text))
-            rows += [{"question": r[0], "choices": r[1:5], "answer": "ABCD".index(r[5])} for r in found]
-    check_chance(guessers, load_task("wmdp_bio", n=480, data_files=write(tmp_path / "wmdp.jsonl", rows)))
-
-
 def check_chance(guessers, task):
     """Six models on 80 questions each; a model's answers hang together, so that the interval is over models."""
     rates = []
@@ -301,7 +289,7 @@ def test_heads_are_found_on_a_blimp_set_of_lm_eval(model, real):
     task = load_task(f"lm-eval/{AGREEMENT}", n=60, seed=0, data_files=real / "data" / "blimp")
     found = find_heads(model, task, method="css", n_masks=20, density=0.1, seed=0, progress=False)
     assert len(found.top(3)) == 3
-    assert found.provenance["task"]["scorer"] == "HarnessLogprobScorer"
+    assert found.provenance["task"]["scorer"] == f"lm-eval {version('lm_eval')}: acc"
 
 
 def test_the_shell_finds_heads_on_a_blimp_set_of_lm_eval(folder, real, capsys):
@@ -313,15 +301,6 @@ def test_the_shell_finds_heads_on_a_blimp_set_of_lm_eval(folder, real, capsys):
     assert len((*found["heads"], *found["passengers"])) == 3
     assert 0.6 < found["baseline"] < 0.9
     assert found["confirm"]["verdict"] in {"localized", "not localized"}
-
-
-@pytest.mark.slow
-def test_heads_of_a_blimp_set_prove_themselves(model, real):
-    task = load_task(f"lm-eval/{AGREEMENT}", n=150, seed=0, data_files=real / "data" / "blimp")
-    found = find_heads(model, task, method="css", n_masks=80, density=0.1, seed=0, progress=False)
-    proof = confirm(model, task, found.top(3), progress=False, controls=None)
-    assert proof.verdict == "localized"
-    assert proof.drop > 0.1
 
 
 @pytest.mark.slow

@@ -69,8 +69,8 @@ def test_the_list_is_json_where_asked(capsys):
 
 
 def test_options_of_a_task_are_passed_on():
-    task, _ = read("--task", "induction", "--n", "5", "--task-option", "length=6", "--task-option", "choices=3")
-    assert task == load_task("induction", n=5, length=6, choices=3)
+    task, _ = read("--task", "induction", "--n", "5", "--task-option", "length=6")
+    assert task == load_task("induction", n=5, length=6)
     task, _ = read("--task", "ioi", "--n", "5", "--task-option", "order=ABBA")
     assert task == load_task("ioi", n=5, order="ABBA")
 
@@ -103,7 +103,7 @@ def test_prompts_are_shown_in_the_chat_template_where_asked():
         (["--task", "mbpp", "--task-option", "allow_code=true"], "allow_code=...: use --allow-code"),
         (["--task", "mbpp", "--task-option", "unsafe_code=False"], "unsafe_code=...: use --unsafe-code"),
         (["--task", "ioi", "--task-option", "shots=3"], "task 'ioi' has no option shots; it has order, data_files"),
-        (["--task", "rhyming", "--task-option", "shared=true"], "task 'rhyming' has no option shared; it has format"),
+        (["--task", "rhyming", "--task-option", "shared=true"], "task 'rhyming' has no option shared; it has few_shot"),
         (["--task", "ioi", "--generate", "0"], "--generate needs a number of tokens for task 'ioi', as --generate 8"),
         (["--task", "ioi", "--generate", "4"], "only completion tasks of texts are written out"),
         (["--task", "demo/code", "--stop", "x"], "--stop goes with --generate TOKENS"),
@@ -291,13 +291,6 @@ def test_tasks_that_cannot_be_had_are_refused_in_one_line(capsys, role, task, fa
     said = refusal(capsys, ["find", "--model", "demo", *asked])
     assert fault in said
     assert "hub" not in fault or "name files of your own with data_files=" in said
-
-
-@pytest.mark.slow
-def test_an_unknown_task_of_lm_eval_is_refused_in_one_line(capsys):
-    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
-    said = refusal(capsys, ["find", "--model", "demo", "--task", "lm-eval/gsm9k"])
-    assert "lm-eval has no task 'gsm9k'; near are gsm8k" in said
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import select
 import signal
 import subprocess
 import tempfile
@@ -184,48 +183,21 @@ class Sandbox:
         return Outcome(False, str(verdict.get("reason", "it sent a report that is none"))[:1000], output)
 
 
-class First:
-    """The first process of the sandbox by its id, held so that no later process of the same id is taken for it.
+def _is_over(pid: int) -> bool:
+    """Whether the first process of a sandbox ends in time.
 
     The kernel ends a process namespace with its first process, and that one is over only when all others are.
     """
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._handle: int | None = None
-        # An interpreter built for old kernels lacks it, and a process that has ended already has none.
-        with suppress(AttributeError, OSError):
-            self._handle = os.pidfd_open(pid)
-
-    def end(self) -> bool:
-        """Kill it, and wait until it and all others are gone; whether they are."""
-        if self._handle is None:
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
-            return self._wait()
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-        waiting = select.poll()
-        waiting.register(self._handle, select.POLLIN)
-        return bool(waiting.poll(END_SECONDS * 1000))
-
-    def close(self) -> None:
-        """Let go of it."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
-
-    def _wait(self) -> bool:
-        deadline = time.monotonic() + END_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                state = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                return True
-            if state in "ZX":
-                return True
-            time.sleep(0.001)
-        return False
+    deadline = time.monotonic() + END_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.001)
+    return False
 
 
 @contextmanager
@@ -246,13 +218,12 @@ def _protected(sandbox: Sandbox) -> Iterator[Started]:
                 os.close(info)
             said = telling.read()
         # Where bubblewrap fails before there is an inside, it says nothing here.
-        first = First(json.loads(said)["child-pid"]) if said else None
-        if first is not None:
-            stack.callback(first.close)
+        first = json.loads(said)["child-pid"] if said else None
 
         def kill() -> bool:
+            # The first process of the sandbox dies with its parent, bubblewrap itself.
             process.kill()
-            return first is None or first.end()
+            return first is None or _is_over(first)
 
         yield Started(process, report, kill, uid)
 

@@ -11,7 +11,7 @@ from string import ascii_uppercase
 import numpy as np
 
 from cs_heads.arguments import check_seed
-from cs_heads.tasks.data_files import DataFiles, Row, hub_rows
+from cs_heads.tasks.data_files import DataFiles, Row
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.family import Entry, Question, with_worked_examples
 from cs_heads.tasks.local_data import Wanted, read_splits
@@ -71,12 +71,9 @@ def load(
             f"task 'bigbench/{name}' is not on the hub: get the folder bigbench/benchmark_tasks/{name} of "
             "github.com/google/BIG-bench and name its files with data_files="
         )
-    if data_files is None:
-        rows = hub_rows(DATASET, f"{name}_zero_shot", ["default"])
-    else:
-        folders = (name, f"{name}_english", f"{name}_zero_shot")
-        wanted = Wanted(name, "default", None, DATASET, name, (name, "task"), folders)
-        rows = read_splits(wanted, data_files)["default"]
+    folders = (name, f"{name}_english", f"{name}_zero_shot")
+    wanted = Wanted(name, "default", None, DATASET, f"{name}_zero_shot", (name, "task"), folders)
+    rows = read_splits(wanted, data_files)["default"]
     rng = np.random.default_rng(few_shot_seed)
     questions = []
     for number, row in enumerate(rows):

@@ -17,7 +17,7 @@ from typing import Any
 from cs_heads.arguments import check_seed
 from cs_heads.tasks.example import Example, questions_of, right_of
 from cs_heads.tasks.load import load_task, names_of
-from cs_heads.tasks.splits import check_is_task
+from cs_heads.tasks.splits import check_is_task, check_tasks
 from cs_heads.tasks.task import Task
 from cs_heads.text import Text
 
@@ -86,7 +86,7 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
     >>> len(default_controls(task, "gpt2"))
     14
     """
-    return tuple(_parted(_others(task, model_name, check_seed(seed)), task)[0])
+    return tuple(_defaults(task, model_name, seed)[0])
 
 
 def default_kin(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
@@ -111,7 +111,7 @@ def default_kin(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
     >>> [skill.name for skill in default_kin(load_task("ioi", n=20), "gpt2")]
     ['everyday/indirect_object']
     """
-    return tuple(_parted(_others(task, model_name, check_seed(seed)), task)[1])
+    return tuple(_defaults(task, model_name, seed)[1])
 
 
 def without_kin(controls: Sequence[Task], task: Task) -> tuple[list[Task], list[Task]]:
@@ -133,7 +133,7 @@ def without_kin(controls: Sequence[Task], task: Task) -> tuple[list[Task], list[
 
 def family_of(model_name: str, seed: int = 0) -> tuple[Task, ...]:
     """All the skills ``everyday/*``, of the demo model its own skills ``demo/*``, each split with ``seed``."""
-    return tuple(skill.task for skill in _skills(model_name, check_seed(seed)))
+    return tuple(skill.task for skill in _skills_of(_family(model_name), check_seed(seed)))
 
 
 def kin_among(tasks: Sequence[Task]) -> list[tuple[int, int]]:
@@ -159,21 +159,18 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
         task: The task that they are controls of.
 
     Returns:
-        The list as it was given, or an empty tuple.
+        The tasks, or an empty tuple.
 
     Raises:
         ValueError: What is none of these, a name that comes twice or is that of ``task`` (drawn with another seed,
             say), or a control that asks what the task asks.
     """
     check_is_task(task)
-    if controls is None or (isinstance(controls, str) and controls == AUTO):
+    if controls is None or controls == AUTO:
         return ()
-    if isinstance(controls, Task):
-        raise ValueError("controls must be a list of tasks, got one task")
-    if not isinstance(controls, Sequence) or isinstance(controls, str):
+    if isinstance(controls, str) or not isinstance(controls, Sequence | Task):
         raise ValueError(f"controls must be a list of tasks, {AUTO!r} or None, got {controls!r:.300}")
-    for control in controls:
-        check_is_task(control)
+    controls = check_tasks("controls", controls)
     names = [control.name for control in controls]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -224,14 +221,15 @@ class _Asking:
         return frozenset(key for asked in self.asked for key in asked)
 
     @cached_property
+    def plain(self) -> list[Example]:
+        """The examples with one prompt of texts."""
+        return [example for example in self.examples if not example.over_token_ids and not example.prompts]
+
+    @cached_property
     def questions(self) -> list[_Question]:
         """Of all examples with one prompt of texts, which is not empty."""
-        plain = [example for example in self.examples if not example.over_token_ids and not example.prompts]
-        return [
-            (words, tuple(str(right_of(example)).split()))
-            for example in plain
-            if (words := tuple(str(example.prompt).casefold().split()))
-        ]
+        asked = ((tuple(str(one.prompt).casefold().split()), tuple(str(right_of(one)).split())) for one in self.plain)
+        return [(words, right) for words, right in asked if words]
 
     @cached_property
     def bare(self) -> list[_Question]:
@@ -246,9 +244,11 @@ class _Asking:
     def answered(self) -> list[tuple[frozenset[str], str]]:
         """Of each example with one prompt of texts the words of its question, and the right answer."""
         return [
-            (frozenset(_unmarked(tuple(_last(one.prompt if one.asked is None else one.asked).split()))), _told(one))
-            for one in self.examples
-            if not one.over_token_ids and not one.prompts
+            (
+                frozenset(_unmarked(tuple(_last(one.prompt if one.asked is None else one.asked).split()))),
+                " ".join(str(right_of(one)).casefold().split()),
+            )
+            for one in self.plain
         ]
 
     @cached_property
@@ -291,10 +291,6 @@ def _last(prompt: Text) -> str:
     return "\n".join(lines[-1 if lines and len(lines[-1].split()) > 1 else -2 :])
 
 
-def _told(example: Example) -> str:
-    return " ".join(str(right_of(example)).casefold().split())
-
-
 def _mapped(one: _Asking, other: _Asking) -> float:
     """The share of the examples of the smaller task that have a word with the same answer as in the other.
 
@@ -308,13 +304,14 @@ def _mapped(one: _Asking, other: _Asking) -> float:
     return sum(not same.isdisjoint(words) for words, _ in asked) / len(asked)
 
 
-def _others(task: Task, model_name: str, seed: int) -> list[_Asking]:
-    """The skills of the model's family without the one of the task's name."""
-    return [skill for skill in _skills(model_name, seed) if skill.task.name != task.name]
+def _defaults(task: Task, model_name: str, seed: int) -> tuple[list[Task], list[Task]]:
+    """The skills of the model's family but the task itself, by its name: those that ask for something else, and kin."""
+    skills = _skills_of(_family(model_name), check_seed(seed))
+    return _parted((skill for skill in skills if skill.task.name != task.name), task)
 
 
-def _skills(model_name: str, seed: int) -> tuple[_Asking, ...]:
-    return _skills_of("demo" if model_name == "demo" else "everyday", seed)
+def _family(model_name: str) -> str:
+    return "demo" if model_name == "demo" else "everyday"
 
 
 @lru_cache(maxsize=4)

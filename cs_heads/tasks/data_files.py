@@ -12,7 +12,7 @@ import io
 import logging
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -250,8 +250,8 @@ def quietly(*more: str) -> Iterator[None]:
         yield
 
 
-def hub_rows(dataset: str, part: str | None, splits: Iterable[str], most: int | None = None) -> list[Row]:
-    """The rows of some splits of a data set, one split after another; with ``most``, read as a stream up to so many.
+def hub_rows(dataset: str, part: str | None, split: str, most: int | None = None) -> list[Row]:
+    """The rows of a split of a data set; with ``most``, read as a stream up to so many.
 
     A data set that cannot be reached, or a missing ``datasets``, raises ``ValueError`` saying what to do.
     """
@@ -261,11 +261,8 @@ def hub_rows(dataset: str, part: str | None, splits: Iterable[str], most: int | 
         raise ValueError("data from the hub need datasets: pip install 'cs-heads[datasets]'") from error
     try:
         with quietly():
-            found: list[Row] = []
-            for split in splits:
-                rows = datasets.load_dataset(dataset, part, split=split, streaming=most is not None)
-                found += [dict(row) for row in islice(rows, most)]
-        return found
+            rows = datasets.load_dataset(dataset, part, split=split, streaming=most is not None)
+            return [dict(row) for row in islice(rows, most)]
     except Exception as error:
         raise not_downloaded("/".join(filter(None, (dataset, part))), error) from error
 

@@ -2,8 +2,8 @@
 
 A family is a module with ``catalogue()``, which gives an ``Entry`` by the name of each task; ``load.FAMILIES`` lists
 the modules. Examples come from records (``Task.from_records``). Here is what draws them and holds some out to confirm
-heads with (``drawn``, ``drawn_about``, ``asked_once``, ``first_to_find``), gives them choices (``with_distractors``),
-and puts worked examples before them (``with_worked_examples``).
+heads with (``drawn``, ``drawn_about``, ``asked_once``, ``first_to_find``), and puts worked examples before them
+(``with_worked_examples``).
 """
 
 from __future__ import annotations
@@ -255,28 +255,6 @@ def choice_record(rng: random.Random, prompt: str, choices: Sequence[str], right
     return {"prompt": prompt, "choices": shuffled, "answer": shuffled.index(right)}
 
 
-def with_distractors(
-    rng: random.Random, prompt: str, right: str, words: Sequence[str], choices: int | None
-) -> dict[str, Any]:
-    """A record of ``choices`` continuations, the right one and others of ``words``; None: a completion.
-
-    Args:
-        rng: Draws the others, and shuffles.
-        prompt: What they follow.
-        right: The right continuation, without its leading space.
-        words: Continuations that differ from each other; the right one may be among them.
-        choices: How many continuations there are.
-
-    Raises:
-        ValueError: There are too few words.
-    """
-    if choices is None:
-        return {"prompt": prompt, "target": f" {right}"}
-    check_integer("choices", choices, 2, len(words) + (right not in words))
-    others = [word for word in rng.sample(words, min(choices, len(words))) if word != right]
-    return choice_record(rng, prompt, [f" {word}" for word in (right, *others[: choices - 1])], f" {right}")
-
-
 @dataclass(frozen=True)
 class Question:
     """A question, the answer it should get, and the choices it offers (none where the answer is written freely)."""
@@ -341,9 +319,3 @@ def check_shared(shared: bool, n_shots: int) -> None:
     """Raise ``ValueError`` where worked examples are to be the same for all and none is shown."""
     if shared and not n_shots:
         raise ValueError("shared must be False where no worked examples are shown; got shared=True and few_shot=0")
-
-
-def goes_with_format(name: str, value: object, format: str, wanted: str) -> None:
-    """Raise ``ValueError`` where an argument is given that another format of the task would not read."""
-    if value is not None and format != wanted:
-        raise ValueError(f"{name} goes with format={wanted!r}; got {name}={value!r} and format={format!r}")

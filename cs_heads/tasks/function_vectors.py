@@ -16,12 +16,11 @@ from pathlib import Path
 from cs_heads.arguments import check_integer, check_one_of, check_seed
 from cs_heads.files import read_json
 from cs_heads.tasks.data_files import input_output_pairs
-from cs_heads.tasks.family import Entry, Record, asking, goes_with_format, with_distractors
+from cs_heads.tasks.family import Entry, asking, check_shared
 from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import word_list, word_pairs
 
-FORMATS = ("few_shot", "instruction")
 INSTRUCTIONS = {
     "antonym": "Write the word that means the opposite.",
     "capitalize": "Write the word with a capital first letter.",
@@ -41,10 +40,8 @@ def load(
     n: int | None = None,
     seed: int = 0,
     *,
-    format: str = "few_shot",
-    few_shot: int | None = None,
+    few_shot: int = 10,
     shared: bool = False,
-    choices: int | None = None,
     data_files: str | Path | None = None,
 ) -> Task:
     """``n`` words to be turned into others, the remaining ones held out.
@@ -53,44 +50,32 @@ def load(
         name: One of ``INSTRUCTIONS``.
         n: Finding words; by default 100, or half of a short list.
         seed: Chooses them.
-        format: ``"few_shot"`` shows worked examples, drawn for each prompt from pairs never asked; ``"instruction"``
-            says what to do, in the model's chat template where it has one.
-        few_shot: Worked examples, 10 by default.
+        few_shot: Worked examples, drawn for each prompt from pairs never asked; 0: an instruction says what to do, in
+            the model's chat template where it has one.
         shared: Draw them once, and show the same before every question.
-        choices: None for completions; 4 for a choice of the right word among four of the task.
         data_files: A JSON list of ``{"input", "output"}``, or a folder that holds it as ``<name>.json``.
 
     Raises:
         ValueError: There are too few pairs, or they are malformed.
     """
     check_seed(seed)
-    check_one_of("format", format, FORMATS)
-    goes_with_format("few_shot", few_shot, format, "few_shot")
-    goes_with_format("shared", shared or None, format, "few_shot")
-    few_shot = 10 if few_shot is None else few_shot
-    check_integer("few_shot", few_shot, 1)
+    check_integer("few_shot", few_shot, 0)
+    check_shared(shared, few_shot)
     items = list(_items(name, data_files))
     rng = random.Random(f"function_vectors/{name}/{seed}")
     rng.shuffle(items)
-    held_back = _SHOT_POOL * few_shot if format == "few_shot" else 0
+    held_back = _SHOT_POOL * few_shot
     pool, asked = items[:held_back], items[held_back:]
     if len(asked) < 2:
         raise ValueError(f"few_shot={few_shot} needs {held_back + 2} pairs or more, task {name!r} has {len(items)}")
-    outputs = list(dict.fromkeys(output for _, output in items))
-    records: list[Record] = []
-    worked: list[tuple[str, str]] = []
-    for word, output in asked:
-        if format == "few_shot":
-            # Drawn each time, also where the first are kept: choices are then the same either way.
-            drawn = rng.sample(pool, few_shot)
-            worked = worked if shared and records else drawn
-            prompt = "".join(f"Q: {x}\nA: {y}\n\n" for x, y in worked) + f"Q: {word}\nA:"
-        else:
-            prompt = f"{INSTRUCTIONS[name]}\nWord: {word}\nAnswer:"
-        records.append(with_distractors(rng, prompt, output, outputs, choices))
-    whole = Task.from_records(records, f"function_vectors/{name}")
-    task = asking(whole, (f"{INSTRUCTIONS[name]}\nWord: {word}" for word, _ in asked)).split(n, seed)[0]
-    return task.with_chat_template("auto") if format == "instruction" else task
+    instructed = [f"{INSTRUCTIONS[name]}\nWord: {word}" for word, _ in asked]
+    prompts = [f"{question}\nAnswer:" for question in instructed]
+    if few_shot:
+        worked = ["".join(f"Q: {x}\nA: {y}\n\n" for x, y in rng.sample(pool, few_shot)) for _ in asked]
+        prompts = [f"{worked[0 if shared else i]}Q: {word}\nA:" for i, (word, _) in enumerate(asked)]
+    records = [{"prompt": prompt, "target": f" {y}"} for prompt, (_, y) in zip(prompts, asked, strict=True)]
+    task = asking(Task.from_records(records, f"function_vectors/{name}"), instructed).split(n, seed)[0]
+    return task if few_shot else task.with_chat_template("auto")
 
 
 def pairs(

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
 
 from cs_heads.arguments import check_integer
-from cs_heads.tasks.family import Entry, drawn, with_distractors
+from cs_heads.tasks.family import Entry, Record, drawn
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import word_list
 
@@ -25,7 +24,6 @@ def load(
     seed: int = 0,
     *,
     length: int = 20,
-    choices: int | None = None,
     words: Sequence[str] | None = None,
 ) -> Task:
     """``n`` prompts of ``length`` different words and some of them again, 400 held out.
@@ -34,7 +32,6 @@ def load(
         n: Finding examples, 100 by default.
         seed: Draws all examples.
         length: Different words of a prompt.
-        choices: None for completions; 4 for a choice of the right word among four of the same prompt.
         words: What prompts are made of; short nouns by default.
 
     Raises:
@@ -43,10 +40,10 @@ def load(
     check_integer("length", length, 2)
     vocabulary = vocabulary_of(words, least=length)
 
-    def draw(rng: random.Random) -> dict[str, Any]:
+    def draw(rng: random.Random) -> Record:
         shown = rng.sample(vocabulary, length)
         at = rng.randrange(1, length)
-        return with_distractors(rng, " ".join(shown + shown[:at]), shown[at], shown, choices)
+        return {"prompt": " ".join(shown + shown[:at]), "target": f" {shown[at]}"}
 
     return drawn("induction", draw, n, seed)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cs_heads.arguments import check_one_of
+from cs_heads.arguments import check_one_of, fits
 from cs_heads.files import read_json
 from cs_heads.tasks.data_files import one_file
 from cs_heads.tasks.family import Entry, choice_record, drawn
@@ -52,10 +52,8 @@ class Lists:
             raise ValueError(f"{what} must be a JSON object with {', '.join(names)}; no {missing[0]}")
         for name in names:
             texts, least = content[name], 2 if name == "NAMES" else 1
-            if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
-                raise ValueError(f"{what}: {name!r} must be a list of texts, none empty")
-            if len(set(texts)) < least:
-                raise ValueError(f"{what}: {name!r} must hold {least} or more different texts")
+            if not fits(texts, Sequence[str]) or not all(map(str.strip, texts)) or len(set(texts)) < least:
+                raise ValueError(f"{what}: {name!r} must be a list of {least} or more different texts, none empty")
         for template in content["BABA_TEMPLATES"]:
             if re.findall(r"\[[AB]\]", template) != ["[B]", "[A]", "[B]", "[A]"] or not template.endswith(" [A]"):
                 raise ValueError(

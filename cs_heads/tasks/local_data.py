@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cs_heads.tasks.data_files import FORMATS, DataFiles, File, Row, files_in, is_collection, rows_of
+from cs_heads.tasks.data_files import FORMATS, DataFiles, File, Row, files_in, hub_rows, is_collection, rows_of
 from cs_heads.tasks.published import MMLU_COLUMNS, form_of, hub_rows_of, mmlu
 
 SPLIT_NAMES: dict[str, tuple[str, ...]] = {
@@ -43,14 +43,16 @@ class Wanted:
         return (self.split,) if self.shots in (None, self.split) else (self.split, str(self.shots))
 
 
-def read_splits(wanted: Wanted, data_files: DataFiles) -> dict[str, list[Row]]:
-    """The rows of each split that a task reads, in the hub's columns.
+def read_splits(wanted: Wanted, data_files: DataFiles | None) -> dict[str, list[Row]]:
+    """The rows of each split that a task reads, in the hub's columns; of the hub itself where there are no files.
 
     ``data_files`` is a file (all splits come from it), several, a folder or zip archive with files named after
     the task and its splits, or any of these by split (one that the task does not read is left alone). Where a file
     is missing or malformed, ``ValueError`` names it and says what is looked for: ``NoFileError`` where a folder or
     archive has none.
     """
+    if data_files is None:
+        return {split: hub_rows(str(wanted.dataset), wanted.part, split) for split in wanted.splits}
     by_split = data_files if isinstance(data_files, Mapping) else dict.fromkeys(wanted.splits, data_files)
     if any(split not in by_split for split in wanted.splits):
         raise ValueError(
@@ -126,10 +128,5 @@ def _rows(wanted: Wanted, file: File) -> list[Row]:
     rows = rows_of(file, MMLU_COLUMNS if convert is mmlu else None)
     try:
         return hub_rows_of(rows, convert)
-    except LookupError as error:
-        raise ValueError(
-            f"data file {file.name!r} has not the columns of task {wanted.task!r}: {error}; its first row has "
-            f"{', '.join(map(str, rows[0]))}"
-        ) from error
     except ValueError as error:
-        raise ValueError(f"data file {file.name!r}: {error}") from error
+        raise ValueError(f"data file {file.name!r} of task {wanted.task!r}: {error}") from error

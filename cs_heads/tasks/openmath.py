@@ -127,7 +127,7 @@ def load(
     check_seed(seed)
     check_integer("n_records", n_records, 1)
     if data_files is None:
-        rows = hub_rows(DATASET, None, [SPLIT], n_records)
+        rows = hub_rows(DATASET, None, SPLIT, n_records)
     else:
         wanted = Wanted("openmathinstruct2", "train", None, DATASET, None, ("openmathinstruct2", SPLIT))
         rows = read_splits(wanted, data_files)["train"]

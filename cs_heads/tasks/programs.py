@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from cs_heads.arguments import check_integer, check_one_of, check_seed, check_type
 from cs_heads.sandbox import Sandbox
-from cs_heads.tasks.data_files import DataFiles, hub_rows
+from cs_heads.tasks.data_files import DataFiles
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.family import Entry
 from cs_heads.tasks.local_data import Wanted, read_splits
@@ -190,13 +190,11 @@ def load(
         known = {record["task_id"]: record for record in records}
         for number in MBPP_SHOTS[:few_shot]:
             if number not in known:
-                raise ValueError(
-                    f"data_files of mbpp hold no task {number}, which stands before each prompt; few_shot=0"
-                )
+                raise ValueError(f"data of mbpp hold no task {number}, which stands before each prompt; few_shot=0")
             shots += f"{made.prompt(known[number])}{made.target(known[number])}\n\n"
         records = [record for number, record in known.items() if number in MBPP_TEST]
         if not records:
-            raise ValueError(f"data_files of mbpp hold none of the tasks 11 to {MBPP_TEST[-1]} of its test split")
+            raise ValueError(f"data of mbpp hold none of the tasks 11 to {MBPP_TEST[-1]} of its test split")
     examples = tuple(
         Example(
             shots + made.prompt(record),
@@ -211,9 +209,6 @@ def load(
 
 
 def _scorer(form: str, allow_code: bool | None, unsafe_code: bool, sandbox: Sandbox | None) -> PassesTests:
-    # A text such as "False" would count as yes.
-    check_type("allow_code", allow_code, bool | None)
-    check_type("unsafe_code", unsafe_code, bool)
     if unsafe_code and allow_code is False:
         raise ValueError("unsafe_code=True runs generated code, and allow_code=False forbids it; leave one of them out")
     sandbox = Sandbox() if sandbox is None else sandbox
@@ -223,19 +218,15 @@ def _scorer(form: str, allow_code: bool | None, unsafe_code: bool, sandbox: Sand
 
 def _records(form: str, data_files: DataFiles | None, shown: str | None) -> Sequence[Record]:
     """The records of the test split, those of the split that worked examples come from before them, checked."""
-    (dataset, part), files = FORMS[form].dataset, FORMS[form].files
-    if data_files is None:
-        place, rows = f"data set {dataset!r}", hub_rows(dataset, part, [*filter(None, [shown]), "test"])
-    else:
-        splits = read_splits(Wanted(form, "test", shown, dataset, part, (form, *files)), data_files)
-        place, rows = f"data_files of {form}", [row for rows in reversed(splits.values()) for row in rows]
+    splits = read_splits(Wanted(form, "test", shown, *FORMS[form].dataset, (form, *FORMS[form].files)), data_files)
+    rows = [row for rows in reversed(splits.values()) for row in rows]
     for number, row in enumerate(rows):
         # The sanitized file of MBPP has another name for the text.
         asked = {"text" if "text" in row else "prompt": str}
         for name, kind in {**asked, **FORMS[form].fields}.items():
             if not isinstance(row.get(name), kind) or row[name] == []:
                 raise ValueError(
-                    f'{place}, record {number}: "{name}" of {form} must be a {kind.__name__} that is not empty, '
+                    f'data of {form}, record {number}: "{name}" must be a {kind.__name__} that is not empty, '
                     f"got {row.get(name)!r}"
                 )
     return rows

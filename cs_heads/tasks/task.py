@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -41,19 +41,6 @@ _CONTINUATIONS: dict[str, tuple[Callable[[int], bool], str]] = {
     "completion": (lambda n: n == 1, "one continuation"),
     "generation": (lambda n: n < 2, "one continuation or none"),
 }
-
-
-class Scoring(TypedDict, total=False):
-    """What scores a task's examples: the fields of ``Task`` that do, JSON-ready."""
-
-    kind: Kind
-    length_normalized: bool
-    scorer: str | None
-    accuracy: str
-    max_new_tokens: int | None
-    stop: list[str]
-    chat: str
-    too_long: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -237,18 +224,11 @@ class Task:
         return hash_of([self.scoring, *(example.identity for example in self.examples)])
 
     @property
-    def scoring(self) -> Scoring:
+    def scoring(self) -> dict[str, Any]:
         """How its examples are asked and scored; JSON-ready."""
-        return {
-            "kind": self.kind,
-            "length_normalized": self.length_normalized,
-            "scorer": None if self.scorer is None else name_of_scorer(self.scorer),
-            "accuracy": self.accuracy,
-            "max_new_tokens": self.max_new_tokens,
-            "stop": list(self.stop),
-            "chat": self.chat,
-            "too_long": self.too_long,
-        }
+        fields = ("kind", "length_normalized", "scorer", "accuracy", "max_new_tokens", "stop", "chat", "too_long")
+        own = {name: getattr(self, name) for name in fields}
+        return own | {"scorer": self.scorer and name_of_scorer(self.scorer), "stop": list(self.stop)}
 
     @cached_property
     def graded(self) -> bool:

@@ -320,13 +320,6 @@ def test_unsafe_is_safe_where_there_is_a_sandbox(sandbox):
         assert not Sandbox(unsafe=True).run("open('/etc/passwd')").passed
 
 
-def test_without_the_extra_it_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyseccomp", None)
-    monkeypatch.setattr(shutil, "which", lambda name, *_, **__: name)
-    bubblewrap.refusals.cache_clear()
-    assert bubblewrap.missing() == "install the extra: pip install 'cs-heads[code]'"
-
-
 def test_a_bubblewrap_that_cannot_start_is_told_with_its_own_words(monkeypatch, tmp_path, sandbox):
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")

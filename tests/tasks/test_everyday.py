@@ -62,16 +62,13 @@ def test_a_skill_has_examples_for_both_sides_and_says_what_guessing_gives(skill)
 @pytest.mark.parametrize("skill", SKILLS)
 def test_a_seed_gives_the_same_examples_and_another_seed_others(skill):
     task, again, other = (load(skill, n=30, seed=seed) for seed in (1, 1, 2))
-    assert task == again
-    assert task.held_out == again.held_out
-    assert len(task) == 30
+    assert (task, task.held_out, len(task)) == (again, again.held_out, 30)
     assert task.examples != other.examples
 
 
 @pytest.mark.parametrize("skill", SKILLS)
-@pytest.mark.parametrize("seed", [0, 3])
-def test_what_one_side_asks_about_the_other_does_not(skill, seed):
-    task = load(skill, seed=seed)
+def test_what_one_side_asks_about_the_other_does_not(skill):
+    task = load(skill, seed=3)
     sides = [[asked_word(skill, example) for example in side.examples] for side in (task, task.held_out)]
     assert not set(sides[0]) & set(sides[1])
     prompts = [example.prompt for example in both_sides(task)]
@@ -82,7 +79,7 @@ def test_what_one_side_asks_about_the_other_does_not(skill, seed):
 
 
 @pytest.mark.parametrize("skill", WITH_SHOTS)
-@pytest.mark.parametrize("shots", [0, 3, 10])
+@pytest.mark.parametrize("shots", [3, 10])
 def test_worked_examples_are_of_words_that_are_never_asked_about(skill, shots):
     task = load(skill, shots=shots)
     answered = {f"{last_line(example)}{example.target}" for example in both_sides(task)}

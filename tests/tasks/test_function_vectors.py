@@ -31,12 +31,11 @@ def test_no_question_is_asked_twice_or_answered_in_a_worked_example(name):
     assert not set(asked) & {word for example in examples for word, _ in shots(example)}
 
 
-@pytest.mark.parametrize("choices", [None, 4])
 @pytest.mark.parametrize("name", NAMES)
-def test_all_examples_have_the_same_worked_examples(name, choices):
-    """Drawn with the seed; questions and choices stay what they are."""
+def test_all_examples_have_the_same_worked_examples(name):
+    """Drawn with the seed; questions stay what they are."""
     own, task, other = (
-        load_task(f"function_vectors/{name}", n=30, few_shot=4, choices=choices, **options)
+        load_task(f"function_vectors/{name}", n=30, few_shot=4, **options)
         for options in ({}, {"shared": True}, {"shared": True, "seed": 1})
     )
     (worked,) = {tuple(shots(example)) for example in both_sides(task)}
@@ -50,7 +49,7 @@ def test_all_examples_have_the_same_worked_examples(name, choices):
 
 
 def test_an_instruction_says_what_to_do():
-    task = load_task("function_vectors/country-capital", format="instruction", n=20)
+    task = load_task("function_vectors/country-capital", few_shot=0, n=20)
     example = next(e for e in both_sides(task) if "France" in e.prompt)
     assert (example.prompt, example.target) == (
         "Write the capital city of the country.\nWord: France\nAnswer:",
@@ -68,8 +67,6 @@ def test_the_real_files_are_tasks(real, name):
     assert len(both_sides(task)) == len(records) - 20
     assert {(query(e), e.target.strip()) for e in both_sides(task)} <= records
     assert {shot for e in both_sides(task) for shot in shots(e)} <= records
-    choices = load_task(f"function_vectors/{name}", n=50, choices=4, data_files=folder / f"{name}.json")
-    assert choices.kind == "choice"
 
 
 def test_pairs_show_the_form_and_hide_the_function():
@@ -110,11 +107,7 @@ def test_a_malformed_file_is_named(tmp_path, content, fault):
 def test_an_unknown_task_or_option_is_named():
     with pytest.raises(ValueError, match="unknown; did you mean 'function_vectors/antonym'"):
         load_task("function_vectors/antonyms")
-    with pytest.raises(ValueError, match="format must be one of few_shot, instruction, got 'story'"):
-        load_task("function_vectors/antonym", format="story")
-    with pytest.raises(ValueError, match="few_shot goes with format='few_shot'; got few_shot=3 and format='instruct"):
-        load_task("function_vectors/antonym", format="instruction", few_shot=3)
-    with pytest.raises(ValueError, match="shared goes with format='few_shot'; got shared=True and format='inst"):
-        load_task("function_vectors/antonym", format="instruction", shared=True)
-    with pytest.raises(ValueError, match="few_shot must be an integer of 1 or more, got 0"):
-        load_task("function_vectors/antonym", few_shot=0)
+    with pytest.raises(ValueError, match="shared must be False where no worked examples are shown"):
+        load_task("function_vectors/antonym", few_shot=0, shared=True)
+    with pytest.raises(ValueError, match="few_shot must be an integer of 0 or more, got -1"):
+        load_task("function_vectors/antonym", few_shot=-1)

@@ -216,7 +216,8 @@ def test_lines_of_hellaswag_are_six_a_record_and_columns_that_are_missing_are_na
         hub("hellaswag", *lines("A: b", "0", "c", "d", "e"))
     (tmp_path / "quiz.jsonl").write_text(json.dumps({"choices": ["so", "no"], "answer": 0}), encoding="utf-8")
     with pytest.raises(
-        ValueError, match=r"has not the columns of task 'quiz': record 0: 'question'; its first row has choices, answer"
+        ValueError,
+        match=r"record 0: lacks what is read, and has choices, answer: 'question'",
     ):
         read_splits(wanted(dataset="tau/commonsense_qa"), tmp_path / "quiz.jsonl")
 

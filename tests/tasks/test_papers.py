@@ -72,21 +72,7 @@ def test_programs_are_not_even_fetched_without_leave_to_run_them(name):
         load_task(name)
 
 
-@pytest.mark.parametrize(
-    ("name", "data_set"),
-    [
-        ("gsm8k", "openai/gsm8k/main"),
-        ("openmathinstruct2", "nvidia/OpenMathInstruct-2"),
-        ("bigbench/tense", "hails"),
-    ],
-)
-def test_data_that_cannot_be_reached_are_named(name, data_set):
-    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
-    with pytest.raises(ValueError, match=rf"data set '{data_set}.* could not be downloaded from the hub .*data_files="):
-        load_task(name)
-
-
-@pytest.mark.parametrize("name", ["gsm8k", "bigbench/tense"])
+@pytest.mark.parametrize("name", ["gsm8k"])
 def test_a_hub_that_does_not_answer_is_told_in_one_line(name, tmp_path):
     """In an interpreter of its own, which may ask: on a port that nobody listens to, and without waiting between."""
     pytest.importorskip("lm_eval", reason="lm-eval is an extra")
@@ -167,7 +153,6 @@ def test_programs_are_read_from_the_hub(hub, sandbox):
 
 @pytest.mark.parametrize("suite", [suites.general, suites.math, suites.code, suites.language, suites.wmdp])
 def test_every_task_of_a_suite_is_built_in(suite):
-    assert len(suite) >= 2
     assert all(entry_of(name) is not None for name in suite)
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from cs_heads import Experiment, load_task
-from cs_heads.cli import main
 from cs_heads.sandbox import Sandbox, SandboxError
 from cs_heads.tasks import Example, Task
 from cs_heads.tasks.programs import FORMS, MBPP_TEST, PassesTests
@@ -172,19 +171,15 @@ def test_without_a_sandbox_the_task_is_refused_before_any_model_runs(write, monk
             r"data set 'openai/openai_humaneval' could not be downloaded from the hub .* data_files=",
         ),
         ("humaneval", [], {}, r"own\.jsonl' is empty"),
-        ("humaneval", [*HUMANEVAL, {"task_id": "x"}], {}, 'record 6: "prompt" of humaneval must be a str .*, got None'),
+        ("humaneval", [*HUMANEVAL, {"task_id": "x"}], {}, 'record 6: "prompt" must be a str .*, got None'),
         ("humaneval", [3], {}, r"own\.jsonl', line 1: must be an object with the columns of a row, got 3"),
-        ("mbpp", [{**MBPP[0], "test_list": []}], {}, '"test_list" of mbpp must be a list that is not empty'),
-        ("mbpp", [{**MBPP[0], "text": 1}], {}, '"text" of mbpp must be a str that is not empty, got 1'),
+        ("mbpp", [{**MBPP[0], "test_list": []}], {}, '"test_list" must be a list that is not empty'),
+        ("mbpp", [{**MBPP[0], "text": 1}], {}, '"text" must be a str that is not empty, got 1'),
         ("mbpp", MBPP[3:], {}, "hold no task 2, which stands before each prompt"),
         ("mbpp", MBPP[:3], {}, "hold none of the tasks 11 to 510"),
         ("mbpp", MBPP, {"few_shot": 4}, "few_shot must be an integer in 0..3, got 4"),
-        ("mbpp", MBPP, {"few_shot": "two"}, "few_shot must be an integer, got 'two'"),
-        ("mbpp", MBPP, {"unsafe_code": "False"}, "unsafe_code must be true or false, got 'False'"),
-        ("humaneval", HUMANEVAL, {"allow_code": "False"}, "allow_code must be true or false or None, got 'False'"),
         ("humaneval", HUMANEVAL, {"allow_code": False, "unsafe_code": True}, "allow_code=False forbids it; leave one"),
         ("humaneval", HUMANEVAL, {"sandbox": "no"}, "sandbox must be a Sandbox or None, got 'no'"),
-        ("mbpp", MBPP, {"shots": 4}, "task 'mbpp' has no option shots; it has data_files, allow_code"),
     ],
 )
 def test_malformed_data_and_options_are_refused_in_one_line(write, sandbox, name, records, options, message):
@@ -192,14 +187,6 @@ def test_malformed_data_and_options_are_refused_in_one_line(write, sandbox, name
     with pytest.raises(ValueError, match=message) as error:
         load_task(name, **{"allow_code": True, **files, **options})
     assert "\n" not in str(error.value)
-
-
-def test_the_command_line_says_how_to_allow_it(capsys, known_folder, sandbox):
-    arguments = ["find", "--model", str(known_folder), "--task", "humaneval"]
-    assert main(arguments) == 2
-    assert "--allow-code" in capsys.readouterr().err
-    assert main([*arguments, "--allow-code"]) == 2
-    assert "name files of your own with data_files=" in capsys.readouterr().err
 
 
 # Scores
@@ -281,13 +268,6 @@ def test_mbpp_solutions_that_pass_outside_pass_inside(real, sandbox):
         outside = [o.passed for o in pool.map(lambda program: sandbox._converse(*program, safe=False), programs)]
     assert sum(inside) >= 970
     assert [r["task_id"] for r, i, o in zip(records, inside, outside, strict=True) if o and not i] == []
-
-
-@pytest.mark.slow
-def test_sanitized_mbpp_solutions_pass(real, sandbox):
-    records = real_records(real, "mbpp/sanitized-mbpp.json")
-    scores = graded("mbpp", records, [record["code"] for record in records], sandbox)
-    assert sum(scores) >= 0.99 * len(records)
 
 
 def test_the_real_files_load_with_the_paper_protocol(real, sandbox):

@@ -80,34 +80,16 @@ def test_sides_that_are_scored_differently_are_not_of_one_task():
         written.with_holdout(Task.from_records(SUMS[1:], max_new_tokens=4))
 
 
-NO_NUMBERS = [10**400, 10**5000, Decimal("sNaN"), torch.ones(2), np.ones(2), "1", None, 1j]
+NO_NUMBERS = [1.5, -0.1, float("nan"), 10**400, Decimal("sNaN"), torch.ones(2), np.ones(2), "1", None, 1j]
 
 
 @pytest.mark.parametrize("score", NO_NUMBERS, ids=lambda score: type(score).__name__)
-def test_a_score_that_is_no_number_of_python_is_refused_in_one_line(score):
+def test_a_score_that_is_no_number_between_0_and_1_is_refused_in_one_line(score):
     task = Task.from_records(SUMS, scorer=lambda example, text: score, max_new_tokens=3)
     with pytest.raises(ValueError, match=r"^scorer '.*<lambda>' must give 1 numbers in 0\.\.1, got ") as got:
         task.score_texts([0], ["4"])
     assert "\n" not in str(got.value)
     assert len(str(got.value)) < 300
-
-
-@pytest.mark.parametrize("digits", [400, 5000])
-def test_log_probabilities_scored_by_an_integer_beyond_floats_are_refused_in_one_line(digits):
-    class Huge(Least):
-        def score_logprobs(self, example, logprobs, greedy):
-            return 10**digits
-
-    task = Task.from_records(SUMS, scorer=Huge())
-    with pytest.raises(ValueError, match=r"^scorer '.*Huge' must give 1 numbers in 0\.\.1, got "):
-        response_of(task, 0, np.array([-1.0]), [True])
-
-
-@pytest.mark.parametrize("score", [1.5, -0.1, float("nan")])
-def test_a_score_outside_zero_to_one_is_refused(score):
-    task = Task.from_records(SUMS, scorer=lambda example, text: score, max_new_tokens=3)
-    with pytest.raises(ValueError, match=r"must give 1 numbers in 0\.\.1, got"):
-        task.score_texts([0], ["4"])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cs_heads.tasks import Example, Task, confirming_side, control_side, finding_side, search_control
@@ -38,14 +38,7 @@ def test_choice_records_make_a_choice_task_whose_chance_is_one_over_the_choices(
     assert task.examples[0] == Example("The king", (" aa", " bbbb bbbb"), 1)
 
 
-def test_completion_records_make_a_completion_task_that_no_guess_gets_right():
-    task = counting(3)
-    assert (task.kind, task.chance) == ("completion", 0.0)
-    assert task.examples[2] == Example("2 and one make", (" 3",))
-
-
-@pytest.mark.parametrize("length_normalized", [False, True])
-def test_an_empty_task_is_refused(length_normalized):
+def test_an_empty_task_is_refused():
     with pytest.raises(ValueError, match="task 'nothing' is empty: it needs at least one example"):
         Task.from_records([], "nothing")
 
@@ -85,6 +78,7 @@ def test_acc_takes_the_likeliest_choice_and_acc_norm_the_likeliest_a_character()
 # Which examples are kept for the proof
 
 
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=30), st.integers(1, 60), st.integers(0, 9))
 def test_a_split_shares_no_example_and_loses_none_also_where_examples_occur_twice(copies, n, seed):
     task = some_twice(copies)
@@ -96,6 +90,7 @@ def test_a_split_shares_no_example_and_loses_none_also_where_examples_occur_twic
     assert (finding.role, confirming.role, finding.held_out) == ("finding", "confirming", confirming)
 
 
+@settings(max_examples=30)
 @given(st.integers(2, 60), st.data())
 def test_a_split_of_different_examples_finds_with_exactly_n(size, data):
     n = data.draw(st.integers(1, size - 1))
@@ -103,7 +98,7 @@ def test_a_split_of_different_examples_finds_with_exactly_n(size, data):
     assert (len(finding), len(confirming)) == (n, size - n)
 
 
-@pytest.mark.parametrize(("size", "n"), [(2, 1), (51, 25), (199, 99), (200, 100), (500, 100)])
+@pytest.mark.parametrize(("size", "n"), [(2, 1), (199, 99), (500, 100)])
 def test_the_default_split_finds_with_a_hundred_or_half_of_a_small_task(size, n):
     assert len(counting(size).split()[0]) == n
 
@@ -215,13 +210,6 @@ def test_unseen_examples_may_be_given_if_none_is_shared_and_all_are_scored_alike
         task.with_holdout(Task.from_records([CHOICE]))
 
 
-def test_taking_keeps_the_first_examples_and_the_role():
-    _, confirming = counting(20).split()
-    assert confirming.take(3).examples == confirming.examples[:3]
-    assert confirming.take(3).role == "confirming"
-    assert confirming.take(99) == confirming
-
-
 def test_a_shell_shows_a_task_in_one_line_however_many_examples_it_has():
     records = [{"prompt": f"{number}, then", "target": f" {number + 1}"} for number in range(1000)]
     whole = Task.from_records(records, name="counting")
@@ -302,15 +290,6 @@ def test_choices_with_prompts_of_their_own_are_the_question():
         frozenset([2]),
         frozenset([3]),
     }
-
-
-def test_finding_examples_are_refused_as_unseen_ones_however_the_task_is_made():
-    task = counting(30)
-    for unseen in (task, replace(task, examples=task.examples[::2]), counting(40)):
-        with pytest.raises(
-            ValueError, match=r"unseen examples \(held_out\) must share no question with task 'counting'"
-        ):
-            replace(task, role="finding", held_out=replace(unseen, role="confirming"))
 
 
 def test_what_was_seen_is_left_out_with_its_sequence():

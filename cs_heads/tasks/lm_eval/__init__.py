@@ -75,8 +75,7 @@ def whole(
         ValueError: The task cannot be loaded or measured.
     """
     members = harness.members(name)
-    for member in members:
-        _check_same(name, "kind", *((each.name, kind_of(each)) for each in (members[0], member)))
+    _check_alike(name, "kind", {member.name: kind_of(member) for member in members})
     options = Options(data_files, metric, filter, few_shot, few_shot_seed, shared, max_new_tokens)
     parts, lacking = _parts(name, members, options)
     if not parts:
@@ -89,9 +88,8 @@ def whole(
             stacklevel=3,
         )
     first, scorers = next(iter(parts.values())), list[Any](part.scorer for part in parts.values())
-    for member_name, part in parts.items():
-        for what in ("max_new_tokens", "stop"):
-            _check_same(name, what, (next(iter(parts)), getattr(first, what)), (member_name, getattr(part, what)))
+    for what in ("max_new_tokens", "stop"):
+        _check_alike(name, what, {member: getattr(part, what) for member, part in parts.items()})
     scorer: Any = replace(scorers[0], rules=tuple(rule for each in scorers for rule in each.rules))
     examples = tuple(example for part in parts.values() for example in part.examples)
     return replace(first, name=f"lm-eval/{name}", examples=examples, scorer=scorer)
@@ -124,9 +122,11 @@ def _parts(name: str, members: list[harness.Member], options: Options) -> tuple[
     return parts, lacking
 
 
-def _check_same(name: str, what: str, first: tuple[str, object], other: tuple[str, object]) -> None:
-    if first[1] != other[1]:
-        raise ValueError(
-            f"the tasks of lm-eval group {name!r} are not measured alike: {first[0]!r} has {what} {first[1]!r}, "
-            f"{other[0]!r} {other[1]!r}; load them one by one"
-        )
+def _check_alike(name: str, what: str, values: dict[str, object]) -> None:
+    first, *others = values
+    for other in others:
+        if values[other] != values[first]:
+            raise ValueError(
+                f"the tasks of lm-eval group {name!r} are not measured alike: {first!r} has {what} {values[first]!r}, "
+                f"{other!r} {values[other]!r}; load them one by one"
+            )

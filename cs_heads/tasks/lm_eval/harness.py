@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 
 from cs_heads.tasks import data_files
 from cs_heads.tasks.data_files import Row, not_downloaded
+from cs_heads.text import first_line
 
 Config = dict[str, Any]
 
@@ -112,18 +114,32 @@ def members(name: str) -> list[Member]:
         ) from error
 
 
-def build(name: str, overrides: Config, rows: Mapping[str, list[Row]] | None) -> Any:
-    """lm-eval's own task object, on ``rows`` by split, or on the hub's data where that is None.
+@dataclass(frozen=True)
+class Files:
+    """What local files hold: rows by split, and what a user called the files."""
+
+    rows: Mapping[str, list[Row]]
+    given: object = None
+
+
+def build(name: str, overrides: Config, files: Files | None) -> Any:
+    """lm-eval's own task object, on the rows of files, or on the hub's data where that is None.
 
     A data set that cannot be reached or read, or a library that the task needs, raises ``ValueError``.
     """
     manager = index_for(name)
-    if rows is not None:
-        overrides = {**overrides, "custom_dataset": partial(_dataset, rows)}
+    if files is not None:
+        overrides = {**overrides, "custom_dataset": partial(_dataset, files.rows)}
     try:
         with quietly(), _seeded():
             # Through a group: the only public way to load a task of the index with overrides.
             loaded = manager.load({"group": "cs-heads", "task": [{"task": name, **overrides}]})
+        (task,) = loaded["tasks"].values()
+        for setting in ("doc_to_text", "doc_to_target", "doc_to_choice") if files is not None else ():
+            column = getattr(task.config, setting)
+            # Of a column that is not there lm-eval takes the name for the text itself.
+            if isinstance(column, str) and column.isidentifier() and column not in task.features:
+                raise KeyError(column)
     except ModuleNotFoundError as error:
         missing = " ".join(str(error).split())
         raise ValueError(
@@ -131,40 +147,34 @@ def build(name: str, overrides: Config, rows: Mapping[str, list[Row]] | None) ->
             "or an older one that has the module"
         ) from error
     except Exception as error:
-        raise why_not_read(name, rows, error) from error
-    (task,) = loaded["tasks"].values()
-    if rows is not None:
-        _check_named_columns(task, rows)
+        raise why_not_read(name, files, error) from error
     return task
 
 
-def _check_named_columns(task: Any, rows: Mapping[str, list[Row]]) -> None:
-    """Raise ``ValueError`` for a column that is not there: lm-eval takes its name for the text itself."""
-    for setting in ("doc_to_text", "doc_to_target", "doc_to_choice"):
-        named = getattr(task.config, setting)
-        if isinstance(named, str) and named.isidentifier() and named not in task.features:
-            raise why_not_read(task.task_name, rows, KeyError(named))
-
-
 def _dataset(rows: Mapping[str, list[Row]], **_: Any) -> Any:
-    """The data of a task, for which lm-eval calls.
-
-    Columns that hold a null, which would be the text "None", are left out: a task that reads one of them says so.
-    """
+    """The data of a task, for which lm-eval calls, without columns that have ``_faults``: who reads one says so."""
     from datasets import Dataset, DatasetDict
 
     made = {}
     for split, found in rows.items():
-        columns = found[0].keys() - _with_null(found).keys()
+        columns = found[0].keys() - _faults(found).keys()
         made[split] = Dataset.from_list([{name: row[name] for name in found[0] if name in columns} for row in found])
     return DatasetDict(made)
 
 
-def _with_null(rows: Sequence[Row]) -> dict[str, int]:
-    """The columns of the first row in which a row holds null or nothing, and the number of the first such row."""
-    numbered = [*enumerate(rows)]
-    nulls = {column: next((i for i, row in numbered if _holds_null(row.get(column))), None) for column in rows[0]}
-    return {column: number for column, number in nulls.items() if number is not None}
+def _faults(rows: Sequence[Row]) -> dict[str, int]:
+    """The columns of the first row in which a row holds null or another type, and the number of the first such row.
+
+    A null would be the text "None", and types that differ are no column of a data set.
+    """
+    faults: dict[str, int] = {}
+    for column, first in rows[0].items():
+        for number, row in enumerate(rows):
+            value = row.get(column)
+            if _holds_null(value) or not _is_of_type(value, first):
+                faults[column] = number
+                break
+    return faults
 
 
 def _holds_null(value: Any) -> bool:
@@ -172,20 +182,30 @@ def _holds_null(value: Any) -> bool:
     return value is None or any(map(_holds_null, inside))
 
 
-def why_not_read(name: str, rows: Mapping[str, list[Row]] | None, error: Exception) -> ValueError:
+def _is_of_type(value: Any, first: Any) -> bool:
+    import pyarrow
+
+    try:
+        pyarrow.array([first, value])
+    except (pyarrow.ArrowException, OverflowError):
+        return False
+    return True
+
+
+def why_not_read(name: str, files: Files | None, error: Exception) -> ValueError:
     """The error of data that a task could not be made of, in one line that says what to do."""
-    if rows is None:
+    if files is None:
         config = index_for(name).task_index[name].cfg or {}
         return not_downloaded("/".join(filter(None, [config.get("dataset_path"), config.get("dataset_name")])), error)
-    reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:160]
-    said = [f"{split} has {', '.join(map(str, found[0]))}" for split, found in rows.items() if found]
-    said += [
-        f"column {column!r} is left out: record {number} of {split} holds null there"
-        for split, found in rows.items()
-        for column, number in _with_null(found).items()
-    ]
+    said = [f"{type(error).__name__}: {first_line(error)}"[:160]]
+    for split, rows in files.rows.items():
+        said.append(f"{split} has {', '.join(map(str, rows[0]))}")
+        for column, number in _faults(rows).items():
+            held = json.dumps(rows[number].get(column), ensure_ascii=False, default=str)
+            said.append(f"column {column!r} is left out: record {number} of {split} holds {held:.60} there")
     return ValueError(
-        f"the data of lm-eval task {name!r} have not the columns that it reads ({'; '.join([reason, *said])})"
+        f"the data of lm-eval task {name!r} have not the columns that it reads (data_files {files.given!s:.200}: "
+        f"{'; '.join(said)})"
     )
 
 

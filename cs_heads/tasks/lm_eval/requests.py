@@ -124,7 +124,7 @@ def read(member: harness.Member, options: Options) -> Task:
     kind, metric, chosen = kind_of(member), _metric_of(member, options.metric), _filter_of(member, options.filter)
     n_shots = _shots_of(member, options.few_shot)
     check_shared(options.shared, n_shots)
-    overrides, rows = dict(member.overrides), None
+    overrides, files = dict(member.overrides), None
     if options.data_files is not None:
         wanted = _wanted(member, n_shots)
         rows = read_splits(wanted, options.data_files)
@@ -136,15 +136,16 @@ def read(member: harness.Member, options: Options) -> Task:
             # Worked examples from the file that is judged: lm-eval leaves out the one in question.
             overrides |= {"test_split": wanted.split, "fewshot_split": wanted.split}
             rows = {wanted.split: rows[wanted.split]}
-    task = harness.build(member.name, overrides, rows)
+        files = harness.Files(rows, options.data_files)
+    task = harness.build(member.name, overrides, files)
     task.set_config("num_fewshot", n_shots)
     task.set_fewshot_seed(options.few_shot_seed)
     with harness.quietly():
-        examples = tuple(_examples(task, kind, rows, n_shots, options.shared))
+        examples = tuple(_examples(task, kind, files, n_shots, options.shared))
     if not examples:
         raise ValueError(f"lm-eval task {member.name!r} has no examples in its data")
     given = json.dumps(member.overrides, sort_keys=True, default=str)
-    rules = (Rule(member.name, given, metric, chosen, str(task.VERSION)),)
+    rules = (Rule(member.name, given, metric, chosen, harness.harness_version()),)
     name = f"lm-eval/{member.name}"
     if kind != "generation":
         return Task(name, kind, examples, scorer=HarnessLogprobScorer(rules))
@@ -156,7 +157,7 @@ def read(member: harness.Member, options: Options) -> Task:
     return Task(name, kind, examples, scorer=HarnessScorer(rules), max_new_tokens=most, stop=stop)
 
 
-def _examples(task: Any, kind: Kind, rows: Any, n_shots: int, shared: bool) -> Iterator[Example]:
+def _examples(task: Any, kind: Kind, files: harness.Files | None, n_shots: int, shared: bool) -> Iterator[Example]:
     """The examples in lm-eval's order; what is wrong with one is said with its number, from 0."""
     shown: list[list[str]] = []
     for number, doc in enumerate(task.task_docs):
@@ -167,9 +168,11 @@ def _examples(task: Any, kind: Kind, rows: Any, n_shots: int, shared: bool) -> I
                 continue
             example = _example(task, kind, doc, n_shots)
         except Exception as error:
-            said: object = error if isinstance(error, ValueError) else harness.why_not_read(task.task_name, rows, error)
+            said: object = error
             if any(words in str(error) for words in _TOO_FEW):
                 said = f"few_shot={n_shots} worked examples are more than its data have"
+            elif not isinstance(error, ValueError):
+                said = harness.why_not_read(task.task_name, files, error)
             raise ValueError(f"lm-eval task {task.task_name!r}, example {number}: {said}") from error
         yield example
 

@@ -17,13 +17,18 @@ from cs_heads.tasks.lm_eval import harness
 
 @dataclass(frozen=True)
 class Rule:
-    """How one lm-eval task scores: its name, its group's overrides (JSON), metric, filter and version."""
+    """How one lm-eval task scores: its name, its group's overrides (JSON), metric and filter, and lm-eval's version."""
 
     task: str
     overrides: str
     metric: str
     filter: str
     version: str
+
+    @property
+    def scorer(self) -> str:
+        """What results call the scorer."""
+        return f"lm-eval {self.version}: {self.metric}"
 
     def score(self, task: Any, document: Any, results: list[Any]) -> float:
         """The metric of one example by lm-eval's task, from a filtered text, or log-probabilities and matches."""
@@ -42,6 +47,11 @@ class HarnessScorer:
     """Scores texts as lm-eval does, by the task that an example's reference names."""
 
     rules: tuple[Rule, ...]
+
+    @property
+    def name(self) -> str:
+        """What results call it."""
+        return self.rules[0].scorer
 
     def score_texts(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
         """The metric of each text, after the task's filter."""
@@ -65,6 +75,11 @@ class HarnessLogprobScorer:
 
     rules: tuple[Rule, ...]
 
+    @property
+    def name(self) -> str:
+        """What results call it."""
+        return self.rules[0].scorer
+
     def score_logprobs(
         self, example: Example, logprobs: Float[np.ndarray, " continuation"], greedy: Sequence[bool]
     ) -> float:
@@ -86,7 +101,7 @@ def _judge_of(rules: Sequence[Rule], example: Example) -> tuple[Rule, Any, Any]:
         # The documents of examples are processed already, and no worked examples are shown.
         unread = ("process_docs", "fewshot_config", "fewshot_split", "training_split", "validation_split")
         overrides = {**json.loads(rule.overrides), **dict.fromkeys(unread), "test_split": "test", "num_fewshot": 0}
-        _TASKS[rule] = harness.build(rule.task, overrides, {"test": [document]})
+        _TASKS[rule] = harness.build(rule.task, overrides, harness.Files({"test": [document]}))
     return rule, _TASKS[rule], document
 
 
