@@ -461,18 +461,20 @@ class Experiment:
         wanted = (len(examples), *self.grid.shape)
         if gates.shape != wanted:
             raise ValueError(f"gates must be [row, layer, head] = {wanted}, got shape {gates.shape}")
-        answers, found = self.answers.take(examples), np.full_like(gates, np.nan)
+        _ = self.answers  # refuses an example without a target
+        answers = [self.encoded[i].answered(self.task.examples[i].answer) for i in examples]
+        found = np.full_like(gates, np.nan)
         kept = None if keep is None else self.kept_work(keep, {"examples": examples.tolist()})
         passes = counting(self.task.name, 2 * len(examples), self.settings.progress)
         measuring = self._state.kept(self.model)
         with measuring, passes as bar, filled(kept, 0, found, lambda more: bar.add(2 * more)) as done:
-            run = (answers.prompts, answers.targets, gates, self._gradient_tokens)
             loss, _ = gate_gradients(
                 local_model(self.source),
-                *run,
+                answers,
+                gates,
+                self._gradient_tokens,
                 done=done,
                 measured=found,
-                positions=answers.positions,
                 units=self.settings.units,
                 off_at=self.settings.positions,
             )
