@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from cs_heads import Experiment
+from cs_heads.lens import EncodedExample
 from cs_heads.lens.logprobs import token_logprobs, with_targets
 from cs_heads.settings import Settings
 
@@ -23,9 +24,16 @@ def on_model(method):
     return run
 
 
+def completions(prompts, targets):
+    """A target after each prompt."""
+    return [
+        EncodedExample(tuple(prompt), (tuple(target),), False) for prompt, target in zip(prompts, targets, strict=True)
+    ]
+
+
 def target_logprobs(model, prompts, targets, gates=None):
     """Of each row: the summed log-probability of its target (nats), and the share of its tokens that are the argmax."""
-    tokens, attention_mask, reads = with_targets(prompts, targets)
+    tokens, attention_mask, reads = with_targets(completions(prompts, targets))
     each = token_logprobs(model, tokens, attention_mask, reads, gates=gates)
     summed = np.bincount(reads.row, weights=each.logprob, minlength=len(targets))
     hits = np.bincount(reads.row, weights=each.greedy, minlength=len(targets))

@@ -200,15 +200,12 @@ class Ablation:
             # From one unit to half of them off, all sizes alike.
             density = np.exp(rng.uniform(np.log(1 / (shape[0] * shape[1])), np.log(0.5), (len(chosen), 1, 1)))
             masks = rng.random((len(chosen), *shape)) < density
-            answers = [(examples[i], self.answers[i]) for i in chosen]
             gradients = replacement_gradients(
                 model,
-                [example.prompt_of(answer) for example, answer in answers],
-                [example.continuations[answer] for example, answer in answers],
+                [examples[i].answered(self.answers[i]) for i in chosen],
                 torch.from_numpy(~masks).float(),
                 {layer: means[layer] + spread[layer] * shift.detach() for layer, shift in moved.items()},
                 room=room,
-                positions=[example.positions for example, _ in answers],
                 units=self.units,
                 off_at=self.positions,
             )

@@ -12,6 +12,7 @@ import psutil
 import torch
 from torch import Tensor
 
+from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import default_tokens
 from cs_heads.lens.casts import InDtype, can_be_cast
 from cs_heads.lens.forward import logits_at, pad
@@ -165,4 +166,4 @@ def tokens_per_second(model: HookedModel, fused: bool) -> float:
 
 def _rows(model: HookedModel, n_rows: int) -> tuple[Tensor, Tensor, Reads]:
     """Examples of a probe: their tokens, attention mask and the last token of each to be scored."""
-    return with_targets([[0] * example_length(model)] * n_rows, [[0]] * n_rows)
+    return with_targets([EncodedExample((0,) * example_length(model), ((0,),), False)] * n_rows)

@@ -60,20 +60,20 @@ class Gradients:
         if settings.ablation != "zero":
             raise ValueError(f"ablation must be 'zero' for gradients in gates, got {settings.ablation!r}")
         self._check(gates, len(examples))
-        answers, found = Answers.of(self.task, self.encoded).take(examples), np.full_like(gates, np.nan)
+        _ = self._answers  # refuses an example without a target
+        answers = [self.encoded[i].answered(self.task.examples[i].answer) for i in examples]
+        found = np.full_like(gates, np.nan)
         kept = None if keep is None else self._kept(keep, {"examples": examples.tolist()})
         passes = counting(self.task.name, 2 * len(examples), settings.progress)
         measuring = self.setup.state.kept(self.setup.model)
         with measuring, passes as bar, filled(kept, 0, found, lambda more: bar.add(2 * more)) as done:
             loss, _ = gate_gradients(
                 local_model(self.setup.source),
-                answers.prompts,
-                answers.targets,
+                answers,
                 gates,
                 self._tokens,
                 done=done,
                 measured=found,
-                positions=answers.positions,
                 units=settings.units,
                 off_at=settings.positions,
             )
@@ -125,7 +125,7 @@ class Gradients:
             raise ValueError(f"gates must be [row, layer, head] = {wanted}, got shape {gates.shape}")
 
     def _kept(self, kind: str, work: Mapping[str, Any]) -> KeptWork | None:
-        return kept_work(self.setup, kind, work, Answers.of(self.task, self.encoded))
+        return kept_work(self.setup, kind, work, self._answers)
 
     def _asked(self, example: int) -> Asked:
         one, tokens = self.task.examples[example], self.encoded[example]
@@ -135,6 +135,10 @@ class Gradients:
         elif self.task.length_normalized:
             scales = scales / self.task.characters[example, : len(scales)]
         return Asked(tokens, one.answer, tuple(scales.tolist()))
+
+    @cached_property
+    def _answers(self) -> Answers:
+        return Answers.of(self.task, self.encoded)
 
     @cached_property
     def _tokens(self) -> TokenBudget:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cs_heads.lens.batches import TokenBudget, run_in_batches, token_budget_for
 from cs_heads.lens.cache import Extension
-from cs_heads.lens.forward import Tokens, logits_at, pad
+from cs_heads.lens.forward import logits_at, pad
 from cs_heads.lens.gates import tokens_gated
 from cs_heads.lens.logprobs import check_numbers, row_of, with_targets
 from cs_heads.lens.model import HookedModel, device_of, evaluating
@@ -36,14 +36,12 @@ def differentiable(model: HookedModel) -> Iterator[None]:
 
 def gate_gradients(
     model: HookedModel,
-    prompts: Sequence[Tokens],
-    targets: Sequence[Tokens],
+    examples: Sequence[EncodedExample],
     gates: Float[Tensor | np.ndarray, "batch layer head"],
     batch_tokens: int | TokenBudget | None = None,
     *,
     done: Callable[[int], Any] = lambda _: None,
     measured: Float[Tensor | np.ndarray, "batch layer head"] | None = None,
-    positions: Sequence[Tokens] | None = None,
     units: Units = "heads",
     off_at: Positions = "all",
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch layer head"]]:
@@ -54,24 +52,18 @@ def gate_gradients(
 
     Args:
         model: The model.
-        prompts: The prompt of each row.
-        targets: The target of each row.
+        examples: The example of each row, whose target is its first continuation.
         gates: The gates of each row.
         batch_tokens: Tokens of one pass at most; calls that share a ``TokenBudget`` find out once what fits.
         done: Called with the number of rows done.
         measured: Gradients that an earlier call left, NaN where it did not get to, filled in place: a batch of which
             every row is known is not run, and its loss is NaN.
-        positions: Those of ``with_targets``.
         units: The kind of unit that is gated.
         off_at: Where units are gated.
 
     Raises:
-        ValueError: An empty prompt or target.
         NotFiniteError: A loss or gradient is NaN or infinite.
     """
-    for name, rows in (("prompts", prompts), ("targets", targets)):
-        if len(rows) != len(gates) or not all(map(len, rows)):
-            raise ValueError(f"{name} must hold one or more tokens for each of {len(gates)} rows of gates")
     gates = torch.as_tensor(gates)
     nll = gates.new_full((len(gates),), torch.nan)
     gradient = torch.full_like(gates, torch.nan) if measured is None else torch.as_tensor(measured)
@@ -81,15 +73,17 @@ def gate_gradients(
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         leaf = to_device(gates[batch].detach(), device).requires_grad_()
-        loss = _target_nll(model, batch, prompts, targets, positions, off_at=off_at, gates=leaf, units=units)
+        loss = _target_nll(model, [examples[i] for i in batch], off_at, gates=leaf, units=units)
         slopes = torch.autograd.grad(loss.sum(), leaf)[0]
         # In one transfer, for which the device is waited for once.
         both = torch.cat([loss.detach().to(slopes.device)[:, None], slopes.flatten(1)], dim=1).to(gates.device)
-        check_numbers(model, both, lambda i: row_of(model, gates[batch[i]], prompts[batch[i]], int(batch[i]), units))
+        check_numbers(
+            model, both, lambda i: row_of(model, gates[batch[i]], examples[batch[i]].prompt, int(batch[i]), units)
+        )
         nll[batch], gradient[batch] = both[:, 0].to(nll), both[:, 1:].reshape(slopes.shape).to(gradient)
 
     with differentiable(model):
-        run_in_batches(_lengths(prompts, targets, positions), room, run, unknown, done)
+        run_in_batches([len(example.inputs_of(0)) for example in examples], room, run, unknown, done)
     return nll, gradient
 
 
@@ -275,13 +269,11 @@ def _before(parts: Sequence[Sequence[Any] | np.ndarray]) -> Int[np.ndarray, " ro
 
 def replacement_gradients(
     model: HookedModel,
-    prompts: Sequence[Tokens],
-    targets: Sequence[Tokens],
+    examples: Sequence[EncodedExample],
     gates: Float[Tensor, "batch layer unit"],
     constants: Mapping[int, Float[Tensor, "unit width"]],
     *,
     room: TokenBudget,
-    positions: Sequence[Tokens] | None = None,
     units: Units = "heads",
     off_at: Positions = "all",
 ) -> dict[int, Float[Tensor, "unit width"]]:
@@ -289,12 +281,10 @@ def replacement_gradients(
 
     Args:
         model: The model.
-        prompts: The prompt of each row.
-        targets: The target of each row.
+        examples: The example of each row, whose target is its first continuation.
         gates: The gates of each row.
         constants: By layer, what each unit gives.
         room: Tokens of one pass at most.
-        positions: Those of ``with_targets``.
         units: The kind of unit.
         off_at: Where units are off.
 
@@ -306,49 +296,31 @@ def replacement_gradients(
     def run(batch: Int[np.ndarray, " n"]) -> None:
         leaves = {layer: constant.clone().requires_grad_() for layer, constant in constants.items()}
         given = {layer: leaf[None, None] for layer, leaf in leaves.items()}
-        options: dict[str, Any] = {"gates": gates[batch], "replacement": given, "units": units}
-        loss = _target_nll(model, batch, prompts, targets, positions, off_at=off_at, **options)
-        check_numbers(model, loss.detach(), lambda i: row_of(model, gates[batch[i]], prompts[batch[i]], None, units))
-        found = torch.autograd.grad(loss.sum() / len(prompts), list(leaves.values()), allow_unused=True)
+        chosen = [examples[i] for i in batch]
+        loss = _target_nll(model, chosen, off_at, gates=gates[batch], replacement=given, units=units)
+        check_numbers(model, loss.detach(), lambda i: row_of(model, gates[batch[i]], chosen[i].prompt, None, units))
+        found = torch.autograd.grad(loss.sum() / len(examples), list(leaves.values()), allow_unused=True)
         for layer, gradient in zip(leaves, found, strict=True):
             # A layer in which no row has a unit off has none.
             if gradient is not None:
                 gradients[layer] += gradient
 
     with differentiable(model):
-        run_in_batches(_lengths(prompts, targets, positions), room, run)
+        run_in_batches([len(example.inputs_of(0)) for example in examples], room, run)
     return gradients
 
 
-def _lengths(prompts: Sequence[Tokens], targets: Sequence[Tokens], positions: Sequence[Tokens] | None) -> list[int]:
-    """Tokens of each row: the prompt alone where the target is read inside it."""
-    inside = [()] * len(prompts) if positions is None else positions
-    return [
-        len(prompt) if len(places) else len(prompt) + len(target) - 1
-        for prompt, target, places in zip(prompts, targets, inside, strict=True)
-    ]
-
-
 def _target_nll(
-    model: HookedModel,
-    batch: Int[np.ndarray, " n"],
-    prompts: Sequence[Tokens],
-    targets: Sequence[Tokens],
-    positions: Sequence[Tokens] | None,
-    *,
-    off_at: Positions,
-    **options: Any,
+    model: HookedModel, examples: Sequence[EncodedExample], off_at: Positions, **options: Any
 ) -> Float[Tensor, " n"]:
     """Mean negative log-probability of the target of each row of a batch (nats per token), in float32, one forward."""
-    prompts, targets = [prompts[i] for i in batch], [targets[i] for i in batch]
-    positions = None if positions is None else [positions[i] for i in batch]
-    tokens, attention_mask, reads = with_targets(prompts, targets, positions)
+    tokens, attention_mask, reads = with_targets(examples)
     row = torch.from_numpy(reads.row)
-    where = tokens_gated(off_at, [0] * len(prompts), list(map(len, prompts)), tokens.shape[1])
+    where = tokens_gated(off_at, [0] * len(examples), [len(each.prompt) for each in examples], tokens.shape[1])
     at: dict[str, Any] = {"row": row, "position": torch.from_numpy(reads.position), "where": where}
     logprob = _logprob_of(logits_at(model, tokens, attention_mask, **at, **options), torch.from_numpy(reads.token))
-    summed = logprob.new_zeros(len(targets)).index_add(0, to_device(row, logprob.device), -logprob)
-    return summed / to_device(torch.tensor([len(target) for target in targets]), logprob.device)
+    summed = logprob.new_zeros(len(examples)).index_add(0, to_device(row, logprob.device), -logprob)
+    return summed / to_device(torch.tensor([len(each.continuations[0]) for each in examples]), logprob.device)
 
 
 def _logprob_of(logits: Float[Tensor, "n vocab"], token: Int[Tensor, " n"]) -> Float[Tensor, " n"]:

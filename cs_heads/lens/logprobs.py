@@ -102,30 +102,20 @@ ANY_READ = Reads(np.array([0]), np.array([0]), np.array([LIKELIEST]))
 
 
 def with_targets(
-    prompts: Sequence[Tokens], targets: Sequence[Tokens], positions: Sequence[Tokens] | None = None
+    examples: Sequence[EncodedExample],
 ) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"], Reads]:
-    """Lay out rows for ``token_logprobs``: each prompt followed by its target but for the last token.
+    """Lay out a row for each example, in which the tokens of its first continuation are read.
 
     Args:
-        prompts: The prompt of each row.
-        targets: The target of each row.
-        positions: Where in its prompt the tokens of a row's target are read; such a row is its prompt alone.
+        examples: The examples.
 
     Returns:
         Padded token ids, their attention mask, and where each target token is read.
     """
-    positions = [()] * len(targets) if positions is None else positions
-    each = [
-        EncodedExample(_plain(prompt), (_plain(target),), merged=False, positions=_plain(inside))
-        for prompt, target, inside in zip(prompts, targets, positions, strict=True)
-    ]
+    targets = [example.continuations[0] for example in examples]
     row = np.repeat(np.arange(len(targets)), [len(target) for target in targets])
-    places = np.concatenate([example.positions_of(0) for example in each])
-    return *pad([example.inputs_of(0) for example in each]), Reads(row, places, np.concatenate(targets))
-
-
-def _plain(tokens: Tokens) -> tuple[int, ...]:
-    return tuple(int(token) for token in tokens)
+    places = np.concatenate([example.positions_of(0) for example in examples])
+    return *pad([example.inputs_of(0) for example in examples]), Reads(row, places, np.concatenate(targets))
 
 
 def token_logprobs(

@@ -137,6 +137,10 @@ class EncodedExample:
         first = len(self.prompt_of(continuation)) - 1
         return self.positions or range(first, first + len(self.continuations[continuation]))
 
+    def answered(self, answer: int) -> EncodedExample:
+        """The example with one of its continuations alone."""
+        return EncodedExample(self.prompt_of(answer), (self.continuations[answer],), False, (), self.positions)
+
     def following(self, prompts: Sequence[tuple[int, ...]]) -> EncodedExample:
         """The same continuations, each after its own of ``prompts``."""
         return replace(self, prompt=prompts[0], prompts=tuple(prompts) if len(set(prompts)) > 1 else ())

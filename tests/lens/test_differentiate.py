@@ -6,6 +6,7 @@ from transformers import AutoModelForCausalLM
 from cs_heads.lens import EncodedExample, encode_example
 from cs_heads.lens.batches import TokenBudget, run_in_batches
 from cs_heads.lens.differentiate import Asked, differentiable, gate_gradients, probability_gradients
+from tests.on_model import completions
 from tests.plain_gates import gated_nll
 from tests.tiny import ARCHITECTURES, completion_records
 
@@ -30,7 +31,7 @@ def test_loss_and_gradient_of_every_row_are_those_of_plain_hugging_face(load, fo
     gates = torch.rand(9, *SHAPE, generator=torch.Generator().manual_seed(0))
     # A gate of 1 has a gradient, too.
     gates[:2] = 1
-    nll, gradient = gate_gradients(model, prompts, targets, gates, batch_tokens=30)
+    nll, gradient = gate_gradients(model, completions(prompts, targets), gates, batch_tokens=30)
     for row in range(9):
         leaf = gates[row].double().requires_grad_()
         loss = gated_nll(plain, prompts[row], targets[row], leaf)
@@ -44,7 +45,7 @@ def test_weights_get_no_gradient_and_the_model_is_left_as_it_was(load, backend):
     trained = [parameter.requires_grad for parameter in model.parameters()]
     hooks = {name: len(point.fwd_hooks) for name, point in model.hook_dict.items()}
     prompts, targets = rows(model, 3)
-    gate_gradients(model, prompts, targets, torch.ones(3, *SHAPE))
+    gate_gradients(model, completions(prompts, targets), torch.ones(3, *SHAPE))
     with differentiable(model):
         assert not any(parameter.requires_grad for parameter in model.parameters())
     with pytest.raises(RuntimeError, match="stop"), differentiable(model):
@@ -61,8 +62,8 @@ def test_bfloat16_weights_take_float32_gates(folders, backend):
     whole = load_model(folders("llama"), device="cpu", backend=backend)
     prompts, targets = rows(half, 6)
     gates = torch.rand(6, *SHAPE, generator=torch.Generator().manual_seed(1))
-    nll, gradient = gate_gradients(half, prompts, targets, gates)
-    exact_nll, exact = gate_gradients(whole, prompts, targets, gates)
+    nll, gradient = gate_gradients(half, completions(prompts, targets), gates)
+    exact_nll, exact = gate_gradients(whole, completions(prompts, targets), gates)
     assert nll.dtype == gradient.dtype == torch.float32
     torch.testing.assert_close(nll, exact_nll, atol=0.15, rtol=0.05)
     assert torch.corrcoef(torch.stack([gradient.flatten(), exact.flatten()]))[0, 1] > 0.99

@@ -13,6 +13,7 @@ from cs_heads.lens.differentiate import Asked, gate_gradients, probability_gradi
 from cs_heads.lens.logprobs import NotFiniteError
 from cs_heads.lens.patch import PatchPoint, patch_gradients, patched_effects, record_z
 from cs_heads.units import Head, HeadGrid
+from tests.on_model import completions
 from tests.plain import plain_score
 from tests.tiny import make_hf_model, make_tokenizer
 
@@ -122,7 +123,7 @@ def test_gradients_patches_and_attention_are_numbers_too(half, too_large, backen
     prompt, target = (1, 4, 5), (6,)
     gates = torch.from_numpy(1.0 - masks("L0H1")[1:]).float()
     with pytest.raises(NotFiniteError, match=r"with L0H1 off, on example 0, the text that begins '<s>"):
-        gate_gradients(half, [prompt], [target], gates)
+        gate_gradients(half, completions([prompt], [target]), gates)
     asked = [[Asked(EncodedExample(prompt, (target, (7,)), merged=False), 0, (1.0, 1.0))]]
     with pytest.raises(NotFiniteError, match=r"with L0H1 off, on the text that begins '<s>"):
         probability_gradients(half, asked, gates)

@@ -18,6 +18,7 @@ from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.patch import PatchPoint, patched_effects, record_z
 from cs_heads.lens.transfer import Shared, to_device
 from tests.fake_devices import GPU, WatchedDevices, lay, where
+from tests.on_model import completions
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, load_tokenizer
 
 SHAPE = (N_LAYERS, N_HEADS)
@@ -154,7 +155,7 @@ def test_gradients_of_a_batch_are_waited_for_once(on_gpu):
     prompts, targets = [(3, 4, 5), (6, 7), (8, 9, 3)], [(8,), (9, 3), (4,)]
     batches = []
     with WatchedDevices() as devices:
-        gate_gradients(model, prompts, targets, torch.rand(3, *SHAPE), 4, done=batches.append)
+        gate_gradients(model, completions(prompts, targets), torch.rand(3, *SHAPE), 4, done=batches.append)
     assert batches == [1, 1, 1]
     assert all_of(devices.seen) == {"downloads": 3, "waits": 0, "blocking uploads": 0, "float64": 0}
 
