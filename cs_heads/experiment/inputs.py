@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-import numpy as np
-from jaxtyping import Int
-
 from cs_heads.arguments import check_integer, check_list
 from cs_heads.lens import EncodedExample, encode_example
 from cs_heads.lens.model import HookedModel, ModelInfo, context_length, tokenizer_of, vocabularies
@@ -265,8 +262,3 @@ class Answers:
 
     def __len__(self) -> int:
         return len(self.prompts)
-
-    def take(self, examples: Int[np.ndarray, " n"]) -> Answers:
-        """The answers of these examples, in this order; an example may come several times."""
-        each = (self.prompts, self.targets, self.positions)
-        return Answers(*(tuple(some[i] for i in examples) for some in each))
