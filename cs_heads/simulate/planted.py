@@ -14,7 +14,6 @@ from scipy.stats import norm
 from cs_heads.arguments import check_seed
 from cs_heads.designs import check_masks
 from cs_heads.experiment.protocol import ExperimentLike, check_examples, check_response
-from cs_heads.tasks.responses import RESPONSES
 from cs_heads.units import Grid, check_grid
 
 # Margin of a guess that is right.
@@ -69,7 +68,7 @@ class PlantedExperiment(ExperimentLike):
         self.noise = noise
         self.name = name
         self.n_examples = len(margins)
-        self.responses = tuple(RESPONSES)
+        self.responses = ("score", "probability", "margin")
         self.spent = 0
         rng = np.random.default_rng([seed, 1])
         self._head_keys = rng.integers(2**64, size=grid.size, dtype=np.uint64)
@@ -112,7 +111,7 @@ class PlantedExperiment(ExperimentLike):
         Raises:
             ValueError: Another response, or what ``__call__`` refuses.
         """
-        check_response(response)
+        check_response(response, self.responses)
         if response != "margin":
             return self(masks, examples) if response == "score" else expit(self.respond(masks, examples, "margin"))
         masks = check_masks(self.grid, masks)

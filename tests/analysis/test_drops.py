@@ -2,7 +2,6 @@
 
 import json
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -123,7 +122,7 @@ def test_wrong_heads_are_refused(found, message):
 
 def test_chance_is_that_of_the_task_of_each_part():
     part = Planted(GRID, {})
-    part.task = SimpleNamespace(chance=0.5)
+    part.chance = 0.5
     found = measure_drops([Column("two", "suite", (part, Planted(GRID, {})))], {"h": [MATHS]}, {})
     assert found.drops["h"]["two"].chance == 0.25
 

@@ -1,6 +1,5 @@
 """Format heads and knowledge heads, planted."""
 
-from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +17,7 @@ FORMAT, KNOWS, FULL, SOME, ALL, IDLES, WEAK = (
 def made(name, drops, chance=0.25, **more):
     """Questions of four choices, which no head can take below chance."""
     experiment = Planted(GRID, drops, **more)
-    experiment.task = SimpleNamespace(name=name, chance=chance)
+    experiment.name, experiment.chance = name, chance
     return experiment
 
 

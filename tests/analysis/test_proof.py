@@ -1,7 +1,6 @@
 """The proof on planted truths: the same statistics as `confirm`, on any experiment."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
@@ -35,7 +34,7 @@ def test_chance_is_what_the_experiment_says():
     made = planted_world("chance25", GRID, seed=0)
     proof = prove(made.unseen, made.planted, controls=[made.control])
     assert proof.result.chance == proof.controls[0].chance == 0.25
-    made.unseen.task = SimpleNamespace(chance=0.5)
+    made.unseen.chance = 0.5
     assert prove(made.unseen, made.planted).result.chance == 0.5
 
 

@@ -1,5 +1,4 @@
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ def test_what_guessing_leaves_of_a_task_does_not_count():
     control = Planted(GRID, {ALL: 0.4, HALF: 0.2})
     assert universal_heads(tasks, [ALL, HALF], control, n=100).heads == ()
     for experiment in (*tasks.values(), control):
-        experiment.task = SimpleNamespace(chance=0.5)
+        experiment.chance = 0.5
     found = universal_heads(tasks, [ALL, HALF], control, n=100)
     assert found.heads == (ALL,)
     assert found.left == pytest.approx(np.array([[0.0] * 3, [0.5] * 3]))
@@ -75,7 +74,7 @@ def test_a_task_at_chance_can_miss_no_head():
     """At .28 where guessing gives .25 a head that takes three points would leave nothing."""
     tasks = {name: Planted(GRID, {ALL: 0.03}, baseline=0.28) for name in "ab"}
     for task in tasks.values():
-        task.task = SimpleNamespace(chance=0.25)
+        task.chance = 0.25
     with pytest.raises(ValueError, match=r"the baseline of task 'a' is too low: .* no better than chance"):
         universal_heads(tasks, [ALL], Planted(GRID, {ALL: 0.9}))
 

@@ -1,7 +1,6 @@
 """Pictures of the analyses: what they show is what was measured, and all of it can be read."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -60,7 +59,7 @@ def scale():
 def formats():
     sets = [replace(column, role=role) for column, role in zip(columns(), ("letters", "full", "control"), strict=True)]
     for column in sets[:2]:
-        column.parts[0].task = SimpleNamespace(chance=0.25)
+        column.parts[0].chance = 0.25
     return FormatHeads(measure_drops(sets, {"L0H1": [A], "L2H2": [B]}, {}))
 
 

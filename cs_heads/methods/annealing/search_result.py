@@ -55,7 +55,7 @@ def ranking_of(
             "n_used": task.n_examples,
             "n_rows": len(search.rows),
         },
-        unit=_UNITS[task.response],
+        unit=_UNITS.get(task.response, f"{task.response} lost"),
         chosen=() if chosen is None else tuple(grid.unit(int(index)) for index in chosen),
         off=tuple(grid.unit(int(index)) for index in search.off),
         k=k,
