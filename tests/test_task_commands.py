@@ -235,7 +235,7 @@ def test_what_a_control_has_not_is_refused_in_one_line(capsys, option, fault):
         (
             "gsm8k",
             {"question": "?", "answer": "It is 3."},
-            'rows.jsonl\': record 1: "answer" must be a worked solution',
+            'record 1: "answer" must be a worked solution',
         ),
         (
             "lm-eval/arithmetic_2da",
