@@ -36,7 +36,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.record import Proportion, Record, json_ready
 from cs_heads.settings import SettingsArguments, check_method_options
 from cs_heads.store.store import BrokenStoreError
-from cs_heads.tasks import Task, finding_side
+from cs_heads.tasks import Task, check_controls, finding_side
 from cs_heads.units import Grid, Unit
 
 _MOST = 10
@@ -266,6 +266,7 @@ def compare(
     check_integer("n_random", n_random, 1)
     shares = None if shares is None else check_shares(shares)
     _check(methods, options)
+    check_controls(controls, task)
     check_size(finding_side(task))
     # What a prior was found on is no evidence either.
     with controlled(model, task, controls, options, n=n, seed=seed, settings=settings) as sides:
