@@ -49,8 +49,8 @@ class SettingsArguments(TypedDict, total=False):
         compute_dtype: What forwards with units off run in, where it is another dtype than that of the weights, as
             ``"bfloat16"`` for float32 weights: faster where the machine multiplies that faster. Gradients of a
             screen run in bfloat16, too; those of other methods do not.
-        batch_tokens: Tokens of one forward pass at most; measured by a probe by default, and halved where memory
-            does not suffice.
+        batch_tokens: Tokens of one forward pass at most; by default what the device is fast with, less where memory is
+            short, and halved where it does not suffice.
         progress: Whether a progress bar is shown (default: yes; off a terminal as a line a minute).
         workers: Number of Ray workers, each with its own copy of the model, for this call: short for a ``Cluster``.
         address: A running Ray cluster for them: auto, host:6379 or ray://host:10001 (default: a local one).
@@ -90,7 +90,7 @@ class Settings:
         dtype: Runtime: of the weights of a model given by name or folder (None: float32); other weights are another
             study.
         compute_dtype: Identity: what forwards run in (None: the dtype of the weights).
-        batch_tokens: Runtime: tokens of one forward pass at most (None: measured by a probe).
+        batch_tokens: Runtime: tokens of one forward pass at most (None: what the device is fast with).
         progress: Runtime: whether a progress bar is shown (None: yes; off a terminal as a line a minute).
         workers: Runtime: number of Ray workers (None: the model runs in this process, unless an address is given).
         address: Runtime: a running Ray cluster for them (None: a local one).

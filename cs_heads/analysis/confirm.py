@@ -282,6 +282,8 @@ def confirm(
     asked: dict[str, Any] = {"k": k, "controls": controls, "exclude": exclude, "n": n, "n_random": n_random}
     if isinstance(heads, HeadRanking):
         exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
+    else:
+        as_heads("heads", heads)
     ranked = {"exclude": exclude, "off": off}
     exclude, off = as_heads("exclude", () if exclude is None else exclude), as_heads("off", () if off is None else off)
     how: dict[str, Any] = {"exclude": [*exclude, *off], "n_random": n_random, "seed": seed, "least": least}

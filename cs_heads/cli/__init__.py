@@ -43,20 +43,57 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
 
-from cyclopts import App, CycloptsError, Parameter
-from cyclopts.config import Dict
-
-from cs_heads.cli import others
-from cs_heads.cli.atlas import atlas
-from cs_heads.cli.compare import compare
-from cs_heads.cli.find import find
-from cs_heads.cli.flags import Command
-from cs_heads.cli.reproduce import reproduce
-
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+
+@contextmanager
+def _stopped_by() -> Iterator[list[int]]:
+    """The signals that came, Ctrl-C or SIGTERM, each of which raises ``KeyboardInterrupt``."""
+    came: list[int] = []
+
+    def stop(number: int, _: FrameType | None) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    # Only the main thread may set what a signal does, and a handler of others stays.
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    own = {number: was for number, was in usual.items() if signal.getsignal(number) is was}
+    own = own if current_thread() is main_thread() else {}
+    for number in own:
+        signal.signal(number, stop)
+    try:
+        yield came
+    finally:
+        for number, was in own.items():
+            signal.signal(number, was)
+
+
+def _stopped(signals: Sequence[int], kept: str = "") -> int:
+    """Say so, and what the store has; returns the exit status."""
+    number = signals[0] if signals else signal.SIGINT
+    print(f"cs-heads: {'interrupted' if number == signal.SIGINT else 'terminated'}{kept}", file=sys.stderr)
+    return 128 + number
+
+
+with _stopped_by() as _signals:
+    try:
+        from cyclopts import App, CycloptsError, Parameter
+        from cyclopts.config import Dict
+
+        from cs_heads.cli import others
+        from cs_heads.cli.atlas import atlas
+        from cs_heads.cli.compare import compare
+        from cs_heads.cli.find import find
+        from cs_heads.cli.flags import Command
+        from cs_heads.cli.reproduce import reproduce
+    except BaseException:  # a library that is interrupted while it is imported may raise one of its own
+        if not _signals:
+            raise
+        raise SystemExit(_stopped(_signals)) from None
+
 
 WIDTH = 118  # columns of help
 
@@ -106,35 +143,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (Exception, KeyboardInterrupt) as error:
             # A library that is interrupted while it is imported may raise an exception of its own.
             if signals or isinstance(error, KeyboardInterrupt):
-                number = signals[0] if signals else signal.SIGINT
-                said = "interrupted" if number == signal.SIGINT else "terminated"
-                print(f"cs-heads: {said}{_kept(options)}", file=sys.stderr)
-                return 128 + number
+                return _stopped(signals, _kept(options))
             if not isinstance(error, ValueError | OSError | MemoryError | ImportError | CycloptsError):
                 raise
             said = " ".join(str(error).split()) or type(error).__name__
             print(f"cs-heads: error: {said}", file=sys.stderr)
             return 2
     return status or 0
-
-
-@contextmanager
-def _stopped_by() -> Iterator[list[int]]:
-    """The signals that came, Ctrl-C or SIGTERM, each of which raises ``KeyboardInterrupt``."""
-    came: list[int] = []
-
-    def stop(number: int, _: FrameType | None) -> None:
-        came.append(number)
-        raise KeyboardInterrupt
-
-    # Only the main thread may set what a signal does.
-    numbers = (signal.SIGINT, signal.SIGTERM) if current_thread() is main_thread() else ()
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _kept(options: Any) -> str:

@@ -39,7 +39,7 @@ class AtlasFlags(Run):
     """
 
     tasks: str | None = None
-    n_unseen: int = N_UNSEEN
+    n_unseen: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000))] = N_UNSEEN
     n_random: Annotated[int, Parameter(validator=Number(gte=1))] = 250
     screen: Literal["auto", "gradients", "masks"] = "auto"
     control_weight: Annotated[float | None, Parameter(validator=Number(gte=0))] = None

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from cs_heads.arguments import MAX_BUDGET, Option, check_type, check_within, did_you_mean
@@ -243,7 +244,7 @@ def method_options(
     for flag, text in flags.items():
         option = flag.replace("-", "_")
         for name in _takers(options, option, names):
-            given[name][option] = None if text == "none" else value_of(text)
+            given[name][option] = _value(methods[name].get(option), text)
     for text in texts:
         named, equals, value = text.partition("=")
         name, _, option = named.partition(".")
@@ -251,7 +252,7 @@ def method_options(
             raise ValueError(f"--option must be METHOD.NAME=VALUE, got {text!r}")
         if name not in methods:
             raise ValueError(f"--option {text}: METHOD must be one of {', '.join(names)}, got {name!r}")
-        given[name][option] = None if value == "none" else value_of(value)
+        given[name][option] = _value(methods[name].get(option), value)
     for name, own in methods.items():
         missing = [option for option in own.values() if option.required and option.name not in given[name]]
         if missing:
@@ -260,6 +261,17 @@ def method_options(
         check_method_options(name, own, given[name])
         given[name] = {key: _read(options, own[key], value) for key, value in given[name].items()}
     return given
+
+
+def _value(option: Option | None, text: str) -> Any:
+    """What a text says of an option; of one that names a task or a file it is the name."""
+    from cs_heads.ranking import HeadRanking
+    from cs_heads.tasks import Task
+
+    types = () if option is None else option.types
+    if text == "none" and NoneType in types:
+        return None
+    return text if {Task, HeadRanking} & {*types} else value_of(text)
 
 
 def _takers(options: OneTask, option: str, names: Sequence[str]) -> list[str]:

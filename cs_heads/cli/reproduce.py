@@ -40,7 +40,7 @@ class ReproduceFlags(Command):
         beside: MODEL=DIR, the --out folder of another model, to compare this one with; may be repeated
         allow_code: tasks whose answer is a program may run it, in a sandbox
         prepend_bos: whether a beginning-of-sequence token stands before every prompt (default: as the tokenizer does)
-        batch_tokens: tokens of one forward pass at most (default: measured by a probe)
+        batch_tokens: tokens of one forward pass at most (default: what the device is fast with)
         progress: whether a progress bar is shown (default: yes; off a terminal as a line a minute)
         dry_run: print the cost, and stop
     """

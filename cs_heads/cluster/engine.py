@@ -77,7 +77,7 @@ class ClusterEngine:
             self.examples, asked, share=True, across_examples=ablation.shares_examples, positions=ablation.positions
         )
         least, most = (share * self.batch_tokens for share in _READING)
-        size = chunk_size(len(examples), layout.n_tokens / len(asked), least, most)
+        size = chunk_size(len(examples), layout.n_tokens / max(len(asked), 1), least, most)
         chunks = cut(masks, examples, [example.prompt for example in self.examples], size)
         yield from self._run("logprobs", lambda chunk: (masks[chunk], examples[chunk], known[chunk]), chunks, known)
 

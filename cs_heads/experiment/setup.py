@@ -28,7 +28,7 @@ class Setup:
         state: What it was.
         description: The same, for people.
         store: Where what is measured is kept; None: nowhere.
-        batch_tokens: Tokens of one forward at most; None where a probe is to say.
+        batch_tokens: Tokens of one forward at most; None: what the device is fast with.
         opened: Workers that this started and the store that it opened.
     """
 

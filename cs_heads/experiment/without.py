@@ -28,7 +28,7 @@ class Without(GradientExperiment):
     def __init__(self, experiment: ExperimentLike, heads: Sequence[HeadLike]) -> None:
         self.experiment = experiment
         self.grid, self.n_examples = experiment.grid, experiment.n_examples
-        self._off = experiment.grid.mask(heads)
+        self._off = experiment.grid.mask(heads) | experiment.off
         self.name, self.chance, self.task = experiment.name, experiment.chance, experiment.task
         self.preparation, self.responses = experiment.preparation, experiment.responses
 

@@ -133,11 +133,11 @@ def check_same(*origins: Mapping[str, Any]) -> None:
     one side of a split by their identity, others by the task's name alone.
     """
     for first, second in pairwise(origins):
-        models = [_unplaced(origin.get("model") or {}) for origin in (first, second)]
+        models = [_unplaced(_object(origin, "model")) for origin in (first, second)]
         _check_alike("model", ("name", "revision", "dtype", "grid"), *models)
         check_weights("parts of a report", *models)
         _check_alike("setting", ("prepend_bos",), first, second)
-        one, other = (origin.get("task") or {} for origin in (first, second))
+        one, other = (_object(origin, "task") for origin in (first, second))
         same_side = all(one.get(name) == other.get(name) for name in ("role", "n_examples"))
         _check_alike("task", ("name", "identity") if same_side else ("name",), one, other)
 
@@ -149,6 +149,11 @@ def _check_alike(what: str, names: Sequence[str], one: Mapping[str, Any], other:
                 f"results of different {what}s cannot go into one report: {name} {one[name]!r} and {other[name]!r}; "
                 "give each a folder of its own"
             )
+
+
+def _object(origin: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = read_as(name, origin.get(name) or {}, dict[str, Any])
+    return found
 
 
 def _unplaced(model: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
     >>> len(default_controls(task, "gpt2"))
     14
     """
-    return tuple(_defaults(task, model_name, seed)[0])
+    return tuple(_defaults(task, model_name, check_seed(seed))[0])
 
 
 def default_kin(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
@@ -111,7 +111,7 @@ def default_kin(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
     >>> [skill.name for skill in default_kin(load_task("ioi", n=20), "gpt2")]
     ['everyday/indirect_object']
     """
-    return tuple(_defaults(task, model_name, seed)[1])
+    return tuple(_defaults(task, model_name, check_seed(seed))[1])
 
 
 def without_kin(controls: Sequence[Task], task: Task) -> tuple[list[Task], list[Task]]:
@@ -306,7 +306,7 @@ def _mapped(one: _Asking, other: _Asking) -> float:
 
 def _defaults(task: Task, model_name: str, seed: int) -> tuple[list[Task], list[Task]]:
     """The skills of the model's family but the task itself, by its name: those that ask for something else, and kin."""
-    skills = _skills_of(_family(model_name), check_seed(seed))
+    skills = _skills_of(_family(model_name), seed)
     return _parted((skill for skill in skills if skill.task.name != task.name), task)
 
 

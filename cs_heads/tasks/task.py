@@ -228,7 +228,7 @@ class Task:
         """How its examples are asked and scored; JSON-ready."""
         fields = ("kind", "length_normalized", "scorer", "accuracy", "max_new_tokens", "stop", "chat", "too_long")
         own = {name: getattr(self, name) for name in fields}
-        return own | {"scorer": self.scorer and name_of_scorer(self.scorer), "stop": list(self.stop)}
+        return own | {"scorer": None if self.scorer is None else name_of_scorer(self.scorer), "stop": list(self.stop)}
 
     @cached_property
     def graded(self) -> bool:

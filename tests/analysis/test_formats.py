@@ -1,6 +1,5 @@
 """Format heads and knowledge heads, planted."""
 
-
 import pytest
 
 from cs_heads.analysis.formats import format_heads
