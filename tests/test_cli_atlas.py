@@ -130,7 +130,7 @@ def test_an_interrupted_atlas_is_resumed_ends_with_the_same_and_costs_what_was_s
     assert json.loads(atlas(*more)[1]) | own == whole | own
     after = cs.Store.open(tmp_path / "run.sqlite").contents().observations
     assert 0 < before < after
-    monkeypatch.setattr(Engine, "run", None)
+    monkeypatch.setattr(Engine, "run", lambda *_, **__: pytest.fail("the model is run"))
     assert json.loads(atlas(*more)[1]) | own == whole | own
     assert cs.Store.open(tmp_path / "run.sqlite").contents().observations == after
 
@@ -167,7 +167,7 @@ def test_a_wrong_argument_gets_one_line(atlas, arguments, said):
     [(["--k", "65"], "k must be an integer in 1..64"), (["--budget", "400"], "budget must be 1,644 or more")],
 )
 def test_what_does_not_fit_the_model_is_refused_before_it_runs(atlas, arguments, said, monkeypatch):
-    monkeypatch.setattr(Engine, "run", None)
+    monkeypatch.setattr(Engine, "run", lambda *_, **__: pytest.fail("the model is run"))
     refused(atlas("--model", "demo", "--tasks", ",".join(SKILLS), "--device", "cpu", *arguments), said)
 
 

@@ -20,8 +20,8 @@ def read(*arguments):
     given = ["find", *named, "--device", "cpu", *arguments]
     _, bound, _ = app().parse_args(given, exit_on_error=False, print_error=False)
     options = bound.arguments["options"]
-    with loaded(options, {}) as (_, task, controls):
-        return task, controls
+    with loaded(options) as found:
+        return found.task, found.controls
 
 
 def refusal(capsys, arguments):
@@ -109,7 +109,7 @@ def test_prompts_are_shown_in_the_chat_template_where_asked():
         (["--task", "demo/code", "--stop", "x"], "--stop goes with --generate TOKENS"),
         (
             ["--task", "demo/code", "--generate", "-2"],
-            "generate must be an integer of 0 or more, got -2",
+            'Invalid value "-2" for --generate. Must be >= 0',
         ),
         (["--task", "demo/code", "--chat", "maybe"], "chat must be one of off, auto, on, got 'maybe'"),
         (["--task", "demo/code", "--chat", "on"], "the tokenizer has no chat template"),

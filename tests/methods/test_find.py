@@ -185,7 +185,7 @@ def test_a_default_control_that_is_the_task_under_another_name_is_left_out_with_
     others = Task.from_records(own_answers(model, 40, seed=8), "others")
     skills = [replace(answered, name="everyday/copy"), others]
     asking = tuple(controls._Asking(skill.split(20)[0]) for skill in skills)
-    monkeypatch.setattr(controls, "_skills", lambda family, seed: asking)
+    monkeypatch.setattr(controls, "_skills_of", lambda family, seed: asking)
     found = find_heads(model, answered.split()[0], k=2, budget=1000)
     assert found.provenance["controls"] == ["others"]
     assert "no controls, since they ask for the same as the task: everyday/copy" in found.notes

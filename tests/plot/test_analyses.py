@@ -72,7 +72,7 @@ def failures():
 
 @pytest.fixture(scope="module")
 def contrasts():
-    seen = {True: (0.9, 50, (0.8, 0.95)), False: (0.1, 50, (0.05, 0.2))}
+    seen = {True: (0.9, (0.8, 0.95)), False: (0.1, (0.05, 0.2))}
     scores = [
         HeldOutScore(held, kept, measured, 0.95, *seen[kept == measured])
         for held in ("antonym", "capitalize")
