@@ -415,8 +415,8 @@ def prove(
     drops = () if controlled is None else tuple(controlled.drops["heads"].values())
     taken, carried = drops[: len(controls)], drops[len(controls) :]
     # What has no task shares no form with another.
-    task, tasks = experiment.task, {c.name: t for c in controls if isinstance(t := c.task, Task)}
-    of_form = alike(task, tasks) if isinstance(task, Task) else []
+    tasks = {control.name: control.task for control in controls if control.task is not None}
+    of_form = [] if experiment.task is None else alike(experiment.task, tasks)
     said = judge(result, random, taken, defaults, kin=carried, alike=of_form)
     return Confirmation(
         heads=heads,

@@ -423,10 +423,10 @@ class Experiment(GradientExperiment):
         """
         return PatchingExperiment(self.setup, pairs)
 
-    @cached_property
+    @property
     def answers(self) -> Answers:
         """The right answers as tokens; a task without targets raises ``ValueError``."""
-        return Answers.of(self.task, self.encoded)
+        return self._gradients.answers
 
     @cached_property
     def _gradients(self) -> Gradients:

@@ -60,7 +60,7 @@ class Gradients:
         if settings.ablation != "zero":
             raise ValueError(f"ablation must be 'zero' for gradients in gates, got {settings.ablation!r}")
         self._check(gates, len(examples))
-        _ = self._answers  # refuses an example without a target
+        _ = self.answers  # refuses an example without a target
         answers = [self.encoded[i].answered(self.task.examples[i].answer) for i in examples]
         found = np.full_like(gates, np.nan)
         kept = None if keep is None else self._kept(keep, {"examples": examples.tolist()})
@@ -125,7 +125,7 @@ class Gradients:
             raise ValueError(f"gates must be [row, layer, head] = {wanted}, got shape {gates.shape}")
 
     def _kept(self, kind: str, work: Mapping[str, Any]) -> KeptWork | None:
-        return kept_work(self.setup, kind, work, self._answers)
+        return kept_work(self.setup, kind, work, self.answers)
 
     def _asked(self, example: int) -> Asked:
         one, tokens = self.task.examples[example], self.encoded[example]
@@ -137,7 +137,8 @@ class Gradients:
         return Asked(tokens, one.answer, tuple(scales.tolist()))
 
     @cached_property
-    def _answers(self) -> Answers:
+    def answers(self) -> Answers:
+        """The right answers as tokens; a task without targets raises ``ValueError``."""
         return Answers.of(self.task, self.encoded)
 
     @cached_property

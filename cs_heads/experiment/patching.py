@@ -58,7 +58,8 @@ class PatchingExperiment:
         shared = model if isinstance(model, Setup) else None
         given: Any = settings if shared is None else vars(shared.settings) | {"store": shared.store}
         how = Settings.of(given, _SETTINGS)
-        self.model: Any = local_model(model if shared is None else shared.source, how)  # type: ignore[arg-type]
+        source: Any = model if shared is None else shared.source
+        self.model: Any = local_model(source, how)
         check_ablatable(self.model)
         self.grid = Grid.from_model(self.model)
         each = self.grid.size + 2
