@@ -13,7 +13,6 @@ from tests.docs.pages import README, ROOT, prose, table, text_of, words
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 try:
-    import minute
     import outside
 finally:
     sys.path.pop(0)
@@ -102,18 +101,6 @@ def test_the_sentence_on_eight_skills_has_the_figures_of_their_files():
     best = max(overall[method] for method in others)
     told = f"mean difference is {outside.share(overall[ours])} for ours, at most {outside.share(best)} for"
     assert f"{told} {NUMBERS[len(others)]} others; on {NUMBERS[beaten]}, one does as well or better" in TEXT
-
-
-def test_the_tables_of_ways_are_those_of_their_records():
-    told = text_of(ROOT / "docs" / "benchmarks" / "speed.md")
-    for name, file, ways in (
-        ("two cores", "minute_two_cores", ("before", "float32", "now", "gradients", "atlas", "thrifty")),
-        ("one core", "minute_one_core", ("before", "thrifty")),
-        ("no bfloat16 units", "minute", ("before", "lean")),
-    ):
-        made = minute.table(ROOT / "benchmarks" / "real" / "smollm2" / f"{file}.jsonl", ways)
-        part = told[told.index(f"<!-- {name} -->") : told.index(f"<!-- /{name} -->")]
-        assert part.split("\n", 1)[1].strip() == made, name
 
 
 def test_the_ten_lines_find_and_prove_the_heads_of_the_demo_model(capsys):
