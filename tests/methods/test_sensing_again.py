@@ -29,10 +29,11 @@ def test_heads_that_are_off_are_off_under_every_mask():
     assert (without.name, without.chance) == ("task", 0.0)
 
 
-def test_the_backup_of_a_head_is_found_once_the_head_is_off():
-    """Pairs of heads that are fully redundant: the partners of those off come first, in six worlds."""
+@pytest.mark.parametrize("n_worlds", [1, pytest.param(6, marks=pytest.mark.slow)])
+def test_the_backup_of_a_head_is_found_once_the_head_is_off(n_worlds):
+    """Pairs of heads that are fully redundant: the partners of those off come first, two in each world."""
     found = 0
-    for seed in range(40, 46):
+    for seed in range(40, 40 + n_worlds):
         made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
         off, partners = made.planted[3::2], set(made.planted[4::2])
         again = annealed(
@@ -40,7 +41,7 @@ def test_the_backup_of_a_head_is_found_once_the_head_is_off():
         )
         found += len(partners & {*again.top(5)})
         assert not {*off} & {*again.top(5)}
-    assert found >= 11  # of twelve
+    assert found >= 2 * n_worlds - 1
 
 
 def test_what_is_proved_is_what_carries_the_task_without_the_heads_off():
