@@ -1,7 +1,6 @@
 """Annealed sensing on planted truths: what it finds, what it says, what it costs."""
 
 import inspect
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
@@ -14,13 +13,11 @@ from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.methods.annealing import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
-from cs_heads.simulate import SCENARIOS, PlantedExperiment, planted_world
+from cs_heads.simulate import PlantedExperiment, planted_world
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(16, 16)
-# One head that the task needs, and one that stands in its way.
-INTERFERES = replace(SCENARIOS["one_head"], baseline=0.5, drops=(0.3,), weak=(-0.25,), universal=1, flips=1.0)
 
 
 def world(scenario="main", seed=0, **more):

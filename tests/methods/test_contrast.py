@@ -94,12 +94,6 @@ def test_the_contrast_is_the_loss_of_the_task_less_the_mean_loss_of_its_controls
     assert measure.a_mask == 40 + 40
 
 
-def test_controls_count_alike_however_many_examples_they_have() -> None:
-    rest = [Named("few", 12, needs=1), Named("many", 100, needs=2)]
-    measure = Contrast(Named("task", 90), rest, np.arange(90), seed=0)
-    np.testing.assert_array_equal(measure.mean(measure(GRID.mask(["L0H1"])[None])), [0.5])
-
-
 def test_the_interval_of_a_contrast_is_that_of_means_of_independent_examples() -> None:
     rng = np.random.default_rng(0)
     task, *others = (rng.normal(size=(n, 3)) for n in (50, 20, 30))

@@ -37,6 +37,10 @@ def answered(load_known):
     return Task.from_records(own_answers(load_known(), 130), "own answers")
 
 
+# Each goes the way of another method here: css, chg, gradient.
+LIKE_ANOTHER = ("csb", "contrastive", "attribution")
+
+
 def options_of(method: str, task: Task) -> dict:
     """What a method is given in these tests; what is to be forgotten is answers by lot."""
     words = [f" {word}" for word in WORDS if word.isalpha()]
@@ -62,7 +66,9 @@ def test_every_method_keeps_to_its_budget_and_names_the_least(model, answered, m
         find_heads(model, finding, k=2, method=method, budget=least - 1, **options, controls=None)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=[pytest.mark.slow] * (name in LIKE_ANOTHER)) for name in METHODS]
+)
 def test_every_method_finds_the_working_heads_alike_for_a_seed_and_says_what_it_did(
     model, answered, method, bars, capsys
 ):

@@ -2,18 +2,12 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from transformers import AutoModelForCausalLM
 
 from cs_heads.experiment.cost import BudgetTooSmallError
-from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike
-from cs_heads.lens import encode_example
 from cs_heads.methods.greedy import greedy
-from cs_heads.tasks import Task
 from cs_heads.units import Head, HeadGrid
-from tests.known_heads import own_answers
 from tests.methods.planted import Planted
-from tests.plain import plain_score
 
 GRID = HeadGrid(3, 4)
 DROPS = {Head(1, 2): 0.25, Head(2, 3): 0.15, Head(0, 1): 0.10}
@@ -127,30 +121,6 @@ def test_the_interval_of_one_shot_is_that_of_a_mean_of_paired_differences():
     half = 1.96 * np.sqrt(lost.var(ddof=1) / 100)
     assert ranking.interval[1, 2] == pytest.approx([lost.mean() - half, lost.mean() + half])
     assert greedy(experiment, k=2).interval is None
-
-
-def test_on_a_model_greedy_and_one_shot_equal_plain_enumeration(load_known, known_folder):
-    """Every single head, and every pair with the first chosen, by plain Hugging Face one example at a time."""
-    model, hf = load_known(), AutoModelForCausalLM.from_pretrained(known_folder).eval()
-    task = Task.from_records(own_answers(load_known(), 10), "own answers")
-    encoded = [encode_example(model.tokenizer, e.prompt, e.continuations) for e in task.examples]
-
-    def score(*heads):
-        mask = Experiment(model, task).grid.mask(list(heads))
-        return np.mean([plain_score(hf, e.prompt, e.continuations[0], mask)[1] for e in encoded])
-
-    heads = list(Experiment(model, task).grid)
-    alone = {head: score() - score(head) for head in heads}
-    one_shot = greedy(Experiment(model, task), k=2, one_shot=True)
-    np.testing.assert_allclose(one_shot.importance.ravel(), list(alone.values()), atol=1e-9)
-    first = max(heads, key=lambda head: alone[head])
-    second = min((head for head in heads if head != first), key=lambda head: (score(first, head), -alone[head]))
-    chosen = greedy(Experiment(model, task), k=2).provenance["chosen"]
-    path = [(str(first), score(first)), (str(second), score(first, second))]
-    # It stops where no second head lowers the score further.
-    path = path[: 2 if path[1][1] < path[0][1] else 1]
-    assert [one["head"] for one in chosen] == [head for head, _ in path]
-    assert [one["score"] for one in chosen] == pytest.approx([left for _, left in path])
 
 
 def test_a_sweep_in_parts_is_the_same_sweep(monkeypatch):

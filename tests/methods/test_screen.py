@@ -119,7 +119,8 @@ def test_of_several_tasks_each_has_its_heads():
     assert joint.spent == pytest.approx(masks.spent, rel=0.1)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
 def test_universal_heads_are_those_that_are_planted(seed):
     """Gradients, and rows with others off, say of them less than they take: rows with each off alone tell."""
     made, task, controls = sloped("many_universal", seed, n_controls=7)
@@ -204,6 +205,7 @@ def losing(model, task, head, positions):
     return experiment(experiment.grid.mask([head])[None])[0] == 0
 
 
+@pytest.mark.slow
 def test_a_head_that_acts_early_alone_is_found_by_either_screen(load_known):
     """Off at the last position it takes nothing; a search there cannot find it."""
     early, model = WORKING[0], load_known()
