@@ -92,18 +92,17 @@ def test_without_controls_heads_of_every_task_are_found_as_well_and_that_is_said
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_worlds", [4])
-def test_redundant_pairs_are_found_in_planted_worlds_with_all_that_stands_in_the_way(n_worlds):
+def test_redundant_pairs_are_found_in_planted_worlds_with_all_that_stands_in_the_way():
     """Two pairs in each world, beside single heads, universal ones, noise and ever weaker masks."""
     pairs, wrong = 0, []
-    for seed in range(50, 50 + n_worlds):
+    for seed in range(50, 54):
         made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
         found = group_testing(made.task, controls=[made.control], seed=seed)
         pairs += sum(pair in groups_of(found) for pair in hidden_of(made))
         planted = {str(head) for head in made.planted}
         wrong += [group for group in groups_of(found) if not group <= planted]
         assert not {*found.chosen} & {*made.universal}
-    assert pairs >= 2 * n_worlds - 1
+    assert pairs >= 7
     assert len(wrong) <= 1
 
 
