@@ -29,6 +29,9 @@ def ranking_method(
     Args:
         bar: What runs, in a word or two.
         bound: By the same arguments but ``seed``, which it checks, the most example-evaluations that the method takes.
+
+    Returns:
+        The decorator.
     """
 
     def mark(method: Callable[P, HeadRanking]) -> Callable[P, HeadRanking]:
