@@ -20,7 +20,7 @@ import pandas as pd
 
 import cs_heads as cs
 from cs_heads.methods.annealing.gradient_screen import Gradients, Screening
-from cs_heads.methods.controls import TaskLoss
+from cs_heads.methods.losses import TaskLoss
 from cs_heads.tasks import finding_side
 
 BEST = (10, 20, 30, 60)

@@ -57,7 +57,7 @@ class SearchCall(Record):
         budget: Example-evaluations at most; None by default.
         controls: Names of the controls used.
         controls_from: Whether they were ``"given"`` or chosen by the library (``"auto"``); None where there were none.
-        options: Options of the method that were given; None for one that is no plain value, such as another ranking.
+        options: Options of the method that were given; None for one that is no plain value, such as a task.
     """
 
     seed: int

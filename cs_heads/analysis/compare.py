@@ -268,7 +268,6 @@ def compare(
     _check(methods, options)
     check_controls(controls, task)
     check_size(finding_side(task))
-    # What a prior was found on is no evidence either.
     with controlled(model, task, controls, options, n=n, seed=seed, settings=settings) as sides:
         judged, others = sides.own, sides.controls
         # Found on the same model or workers, with the same store.

@@ -19,7 +19,9 @@ from cs_heads.arguments import check_integer, check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.protocol import ExperimentLike
-from cs_heads.methods.controls import PLENTY, Contrast, Controls, ranking_method
+from cs_heads.methods.controls import Contrast, Controls
+from cs_heads.methods.losses import PLENTY
+from cs_heads.methods.ranking_method import ranking_method
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid
@@ -33,7 +35,26 @@ _DESIGNS = {"stratified": designs.stratified, "bernoulli": designs.bernoulli}
 _FEW_TIMES_OFF = 5
 
 
-@ranking_method("compressed sensing")
+def bound(
+    experiment: ExperimentLike,
+    *,
+    controls: Sequence[ExperimentLike] = (),
+    budget: int | None = None,
+    n_masks: int | None = None,
+    density: float | None = None,
+    design: str = "stratified",
+    alpha: float = 0.01,
+) -> int:
+    """The most example-evaluations of ``compressed_sensing``; a wrong argument raises ``ValueError``."""
+    _check(experiment.grid, 5 if n_masks is None else n_masks, density, design, alpha)
+    n, n_others = experiment.n_examples, Controls.most(controls, experiment.n_examples)
+    before = Contrast.cost(experiment, controls)
+    on = f"{n} examples{f' and {n_others} of controls' if controls else ''}, after intact runs of {before:,}"
+    check_budget(budget, before + (n_masks or 5) * (n + n_others), f"{n_masks or 5} masks on {on}")
+    return before + (n_masks or N_MASKS) * (n + n_others) if budget is None or n_masks else budget
+
+
+@ranking_method("compressed sensing", bound)
 def compressed_sensing(
     experiment: ExperimentLike,
     *,
@@ -78,8 +99,6 @@ def compressed_sensing(
         ValueError: A wrong argument, or a budget below five masks or the masks asked for, before anything is measured.
         BaselineTooLowError: With controls, a task that the intact model cannot do, or no control that it can.
     """
-    given: dict[str, Any] = {"density": density, "design": design, "alpha": alpha}
-    expect(bound(experiment, controls=controls, budget=budget, n_masks=n_masks, **given))
     density, fitted = _fitting(density, experiment.grid)
     n, before = experiment.n_examples, Contrast.cost(experiment, controls)
     measure = Contrast(experiment, controls, np.arange(n), seed)
@@ -124,25 +143,6 @@ def compressed_sensing(
     )
 
 
-def bound(
-    experiment: ExperimentLike,
-    *,
-    controls: Sequence[ExperimentLike] = (),
-    budget: int | None = None,
-    n_masks: int | None = None,
-    density: float | None = None,
-    design: str = "stratified",
-    alpha: float = 0.01,
-) -> int:
-    """The most example-evaluations of ``compressed_sensing``; a wrong argument raises ``ValueError``."""
-    _check(experiment.grid, 5 if n_masks is None else n_masks, density, design, alpha)
-    n, n_others = experiment.n_examples, Controls.most(controls, experiment.n_examples)
-    before = Contrast.cost(experiment, controls)
-    on = f"{n} examples{f' and {n_others} of controls' if controls else ''}, after intact runs of {before:,}"
-    check_budget(budget, before + (n_masks or 5) * (n + n_others), f"{n_masks or 5} masks on {on}")
-    return before + (n_masks or N_MASKS) * (n + n_others) if budget is None or n_masks else budget
-
-
 def bound_of_tuning(n_examples: int, n_masks: Sequence[int], densities: Sequence[float]) -> int:
     """The most example-evaluations of ``tune``: each setting has its intact run and the heads that it finds."""
     return n_examples * sum(number + 2 for number in n_masks) * len(densities)
@@ -156,8 +156,6 @@ def tune(
     seed: int = 0,
     n_masks: Sequence[int] = (100, 200, 400),
     densities: Sequence[float] = (0.01, 0.02, 0.05, 0.1),
-    design: str = "stratified",
-    alpha: float = 0.01,
 ) -> HeadRanking:
     """The ranking of the setting whose top ``k`` heads drop the score most: the paper's search (section 3).
 
@@ -172,8 +170,6 @@ def tune(
         n_masks: Numbers of masks to try.
         densities: Densities to try, each with every number of masks; those that ablate no head of the grid are left
             out.
-        design: ``"stratified"`` or ``"bernoulli"``.
-        alpha: Penalty of the Lasso, as in scikit-learn.
 
     Returns:
         The ranking of the best setting, which ``provenance["design"]`` names.
@@ -191,15 +187,15 @@ def tune(
     used = [density for density in densities if round(density * size, 9) >= 1]
     if not used:
         raise ValueError(f"densities must hold one of {1 / size:.3g} or more: others ablate no head of {size}")
-    for number, density in product(n_masks, used):
-        _check(experiment.grid, number, density, design, alpha)
     settings = [*product(sorted(n_masks), used)]
+    for number, density in settings:
+        _check(experiment.grid, number, density)
     before = experiment.preparation
     expect(before + bound_of_tuning(experiment.n_examples, n_masks, used))
     spent, tried, rankings = before, [], []
     for number, density in settings:
         step(f"{number} masks at density {density:g}")
-        ranking = compressed_sensing(experiment, n_masks=number, density=density, design=design, alpha=alpha, seed=seed)
+        ranking = compressed_sensing(experiment, n_masks=number, density=density, seed=seed)
         drop = ranking.provenance["intact"] - float(experiment(experiment.grid.mask(ranking.top(k))[None]).mean())
         own = ranking.spent - before
         spent += own + experiment.n_examples
@@ -210,7 +206,7 @@ def tune(
     return replace(best, k=k, spent=spent, notes=(*fitted, *best.notes), provenance=provenance)
 
 
-def _check(grid: Grid, n_masks: Any, density: float | None, design: str, alpha: float) -> None:
+def _check(grid: Grid, n_masks: Any, density: float | None, design: str = "stratified", alpha: float = 0.01) -> None:
     if design not in _DESIGNS:
         raise ValueError(f"design must be one of {', '.join(_DESIGNS)}, got {design!r}")
     check_integer("n_masks", n_masks, 5, why="one a fold of the regression")

@@ -243,7 +243,7 @@ def _chosen(name: str, options: dict[str, Any], settings: Settings) -> Method:
 
 
 def _kept(options: dict[str, Any]) -> dict[str, Any]:
-    """Options as a ranking keeps them: None for what is no plain value, such as another ranking."""
+    """Options as a ranking keeps them: None for what is no plain value, such as a task."""
     plain = bool | int | float | str
     return {name: value if isinstance(value, plain) else None for name, value in options.items() if value is not None}
 

@@ -14,14 +14,27 @@ from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.patching import PatchingExperiment
-from cs_heads.methods.controls import Controls, check_differentiable, contrasted, controls_notes, ranking_method
-from cs_heads.progress import expect
+from cs_heads.methods.controls import Controls, contrasted, controls_notes
+from cs_heads.methods.ranking_method import check_differentiable, ranking_method
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks.pairs import PromptPair
 
 
-@ranking_method("gradient")
+def bound(
+    experiment: Experiment, *, controls: Sequence[Experiment] = (), budget: int | None = None, **_: object
+) -> int:
+    """The most example-evaluations of ``gradient_importance``; a budget below the least raises ``ValueError``."""
+    intact = experiment.n_examples + Controls.cost(controls)
+    least, need = 2, "one example"
+    if controls:
+        least, need = 4 * len(controls), "one example of each control, and as many of the task,"
+    check_budget(budget, intact + least, f"the intact model: {intact}; {need} forward and back: {least}")
+    most = intact + experiment.n_examples * (4 if controls else 2)
+    return most if budget is None else min(most, budget)
+
+
+@ranking_method("gradient", bound)
 def gradient_importance(
     experiment: Experiment,
     *,
@@ -61,7 +74,6 @@ def gradient_importance(
     """
     check_differentiable(experiment, controls)
     others = list(controls)
-    expect(bound(experiment, controls=others, budget=budget))
     intact = experiment.n_examples + Controls.cost(others)
     notes = check_baseline(experiment)
     n = experiment.n_examples
@@ -97,19 +109,6 @@ def gradient_importance(
         notes=notes,
         unit="standard deviations over heads, less those of the controls" if others else unit,
     )
-
-
-def bound(
-    experiment: Experiment, *, controls: Sequence[Experiment] = (), budget: int | None = None, **_: object
-) -> int:
-    """The most example-evaluations of ``gradient_importance``; a budget below the least raises ``ValueError``."""
-    intact = experiment.n_examples + Controls.cost(controls)
-    least, need = 2, "one example"
-    if controls:
-        least, need = 4 * len(controls), "one example of each control, and as many of the task,"
-    check_budget(budget, intact + least, f"the intact model: {intact}; {need} forward and back: {least}")
-    most = intact + experiment.n_examples * (4 if controls else 2)
-    return most if budget is None else min(most, budget)
 
 
 def _gradients(

@@ -14,8 +14,9 @@ from cs_heads import designs
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.protocol import ExperimentLike
-from cs_heads.methods.controls import Contrast, ranking_method
-from cs_heads.progress import expect, step
+from cs_heads.methods.controls import Contrast
+from cs_heads.methods.ranking_method import ranking_method
+from cs_heads.progress import step
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid, Unit
 
@@ -26,7 +27,20 @@ TIE = 1e-6
 _MAX_ENTRIES = 2**25
 
 
-@ranking_method("greedy")
+def bound(
+    experiment: ExperimentLike,
+    *,
+    k: int | None = None,
+    controls: Sequence[ExperimentLike] = (),
+    budget: int | None = None,
+    one_shot: bool = False,
+) -> int:
+    """The most example-evaluations of ``greedy``; a budget below the least raises ``ValueError``."""
+    k, _ = fitting_k(k, experiment.grid, beside=False)
+    return _size(experiment, k, controls, budget, one_shot)[2]
+
+
+@ranking_method("greedy", bound)
 def greedy(
     experiment: ExperimentLike,
     *,
@@ -76,8 +90,7 @@ def greedy(
     """
     grid = experiment.grid
     k, fitted = fitting_k(k, grid, beside=False)
-    before, n, most = _size(experiment, k, controls, budget, one_shot)
-    expect(most)
+    before, n, _ = _size(experiment, k, controls, budget, one_shot)
     examples = np.sort(np.random.default_rng(seed).permutation(experiment.n_examples)[:n])
     measure = Contrast(experiment, controls, examples, seed)
 
@@ -133,19 +146,6 @@ def greedy(
         notes=(*fitted, *measure.notes, *_notes(wanted, len(chosen), n, experiment.n_examples, bool(controls))),
         unit=measure.unit,
     )
-
-
-def bound(
-    experiment: ExperimentLike,
-    *,
-    k: int | None = None,
-    controls: Sequence[ExperimentLike] = (),
-    budget: int | None = None,
-    one_shot: bool = False,
-) -> int:
-    """The most example-evaluations of ``greedy``; a budget below the least raises ``ValueError``."""
-    k, _ = fitting_k(k, experiment.grid, beside=False)
-    return _size(experiment, k, controls, budget, one_shot)[2]
 
 
 def _size(

@@ -19,18 +19,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import ndtri
 
-from cs_heads.arguments import check_share
 from cs_heads.experiment.cost import Budget, check_budget
 from cs_heads.experiment.protocol import ExperimentLike
-from cs_heads.methods.controls import (
-    BothEffects,
-    Contrast,
-    Controls,
-    TaskLoss,
-    controls_notes,
-    ranking_method,
-)
-from cs_heads.progress import expect, step
+from cs_heads.methods.controls import Contrast, Controls, controls_notes
+from cs_heads.methods.losses import BothEffects, TaskLoss
+from cs_heads.methods.ranking_method import ranking_method
+from cs_heads.progress import step
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid
 
@@ -118,6 +112,8 @@ class Group(BothEffects):
 WAVE, ON_CONTROLS = 48, 4
 # Examples a mask in turn while it is suspect, and the log likelihood ratios that end it.
 STEPS, _DROP, _SUSPECT = (3, 3, 4, 6, 8), -0.7, 2.5
+# Share of the score above chance that random masks leave.
+_TARGET = 0.5
 # Heads of a mask at most: its pairs are all held at once.
 _MOST_OFF = 128
 # What heads may take of a task, from the least worth finding to all.
@@ -143,7 +139,6 @@ class Search:
     allowed: Int[np.ndarray, " flat"]
     sides: list[Side]
     budget: Budget
-    target: float
     rng: np.random.Generator = field(repr=False)
     groups: list[Group] = field(default_factory=list)
     shared: list[Group] = field(default_factory=list)
@@ -180,7 +175,7 @@ class Search:
 
     def _wave(self) -> None:
         task = self.sides[0]
-        n = max(2, min(int(-np.log(self.target) * task.scale), _MOST_OFF, len(self.pool) // 2))
+        n = max(2, min(int(-np.log(_TARGET) * task.scale), _MOST_OFF, len(self.pool) // 2))
         masks = [self._draw(n) for _ in range(WAVE)]
         for side in self.sides[1:]:
             side.learn(n, side.keep(self.grid, masks[:ON_CONTROLS], ON_CONTROLS))
@@ -336,19 +331,31 @@ _MASKS, _A_PAIR = 32_000, 12
 _TIE = 1e-6
 
 
-@ranking_method("group testing")
+def bound(
+    experiment: ExperimentLike,
+    *,
+    controls: Sequence[ExperimentLike] = (),
+    budget: int | None = None,
+) -> int:
+    """The budget of ``group_testing``, that by default where None is given; a wrong argument raises ``ValueError``."""
+    before, size = Contrast.cost(experiment, controls), experiment.grid.size
+    least = before + 2 * (WAVE * (STEPS[0] + ON_CONTROLS) + BISECTION)
+    check_budget(budget, least, "two waves of masks and two bisections, after the intact run")
+    return max(least, before + min(_MASKS, _A_PAIR * (size * (size - 1) // 2))) if budget is None else int(budget)
+
+
+@ranking_method("group testing", bound)
 def group_testing(
     experiment: ExperimentLike,
     *,
     controls: Sequence[ExperimentLike] = (),
     budget: int | None = None,
     seed: int = 0,
-    target: float = 0.5,
 ) -> HeadRanking:
     """Find heads, and pairs of heads that are redundant, by what breaks a task and not its controls.
 
-    Random masks, so dense that the task keeps about ``target`` of its score above chance, run on three examples of
-    those that the intact model gets right, and on more while they seem to break the task. Of those that do, one head or
+    Random masks, so dense that the task keeps about half of its score above chance, run on three examples of those
+    that the intact model gets right, and on more while they seem to break the task. Of those that do, one head or
     pair is sought that explains it, on the task, or on the controls where these break too. What is found is tried alone
     on the task and the controls, and at the end once more on up to 48 examples of each, whose figures are reported.
     Use it to sense again (``off=`` the heads found), or in place of ``annealed`` where backups are suspected: it finds
@@ -367,7 +374,6 @@ def group_testing(
         budget: Example-evaluations in all; by default 32,000, or 12 for each pair of a small grid, and what runs before
             the first mask. A pair is off in one of some 300 masks (density .06), so fewer find fewer.
         seed: Of all draws.
-        target: Share of the score above chance that random masks leave, in 0..1.
 
     Returns:
         The ranking, heads found first and shared ones last, with its cost, provenance and notes.
@@ -378,8 +384,7 @@ def group_testing(
     """
     grid = experiment.grid
     before = Contrast.cost(experiment, controls)
-    budget = bound(experiment, controls=controls, budget=budget, target=target)
-    expect(budget)
+    budget = bound(experiment, controls=controls, budget=budget)
     spending = Budget(budget)
     spending.pay(before)
     rng = np.random.default_rng(seed)
@@ -387,25 +392,10 @@ def group_testing(
     known = Controls.able(controls, seed)
     sides = [Side(each, grid.size / 8, spending, rng) for each in (task, known) if each.n_examples]
     allowed = np.flatnonzero(~experiment.off.ravel())
-    search = Search(grid, allowed, sides, spending, target, rng)
+    search = Search(grid, allowed, sides, spending, rng)
     search.run()
-    design = {"budget": budget, "seed": seed, "target": target}
+    design = {"budget": budget, "seed": seed}
     return _ranking(search, task, known, design)
-
-
-def bound(
-    experiment: ExperimentLike,
-    *,
-    controls: Sequence[ExperimentLike] = (),
-    budget: int | None = None,
-    target: float = 0.5,
-) -> int:
-    """The budget of ``group_testing``, that by default where None is given; a wrong argument raises ``ValueError``."""
-    check_share("target", target)
-    before, size = Contrast.cost(experiment, controls), experiment.grid.size
-    least = before + 2 * (WAVE * (STEPS[0] + ON_CONTROLS) + BISECTION)
-    check_budget(budget, least, "two waves of masks and two bisections, after the intact run")
-    return max(least, before + min(_MASKS, _A_PAIR * (size * (size - 1) // 2))) if budget is None else int(budget)
 
 
 def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, Any]) -> HeadRanking:

@@ -24,8 +24,8 @@ from cs_heads.experiment.inputs import as_shown
 from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.lens import encode_example
 from cs_heads.lens.model import HookedModel, tokenizer_of
-from cs_heads.methods.controls import check_differentiable, ranking_method
-from cs_heads.progress import expect, one_bar
+from cs_heads.methods.ranking_method import check_differentiable, ranking_method
+from cs_heads.progress import one_bar
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
@@ -115,7 +115,15 @@ class Mediation:
         )
 
 
-@ranking_method("mediation")
+def bound(experiment: Experiment, *, budget: int | None = None, n_pairs: int = 50) -> int:
+    """The most example-evaluations of ``mediation``; a budget below two pairs raises ``ValueError``."""
+    check_integer("n_pairs", n_pairs, 2)
+    intact, each = experiment.n_examples, experiment.grid.size + 2
+    check_budget(budget, intact + 2 * each, f"the intact model: {intact}; two pairs: {2 * each:,}")
+    return intact + each * (n_pairs if budget is None else min(n_pairs, (budget - intact) // each))
+
+
+@ranking_method("mediation", bound)
 def mediation(
     experiment: Experiment,
     *,
@@ -147,9 +155,7 @@ def mediation(
     """
     check_differentiable(experiment)
     intact, each = experiment.n_examples, experiment.grid.size + 2
-    most = bound(experiment, budget=budget, n_pairs=n_pairs)
-    expect(most)
-    n_pairs = (most - intact) // each
+    n_pairs = (bound(experiment, budget=budget, n_pairs=n_pairs) - intact) // each
     patching = experiment.patching(task_pairs(local_model(experiment.source), experiment.task, n_pairs, seed))
     notes = check_baseline(experiment)
     found = _mediation(patching)
@@ -158,14 +164,6 @@ def mediation(
     cost, n_heads = found.cost + Cost(forwards=intact), int(found.significant().sum())
     few = () if n_heads >= 5 else (f"only {n_heads} heads have an effect above zero at a false discovery rate of .05",)
     return replace(found, cost=cost, provenance=provenance).ranking((*notes, *few))
-
-
-def bound(experiment: Experiment, *, budget: int | None = None, n_pairs: int = 50) -> int:
-    """The most example-evaluations of ``mediation``; a budget below two pairs raises ``ValueError``."""
-    check_integer("n_pairs", n_pairs, 2)
-    intact, each = experiment.n_examples, experiment.grid.size + 2
-    check_budget(budget, intact + 2 * each, f"the intact model: {intact}; two pairs: {2 * each:,}")
-    return intact + each * (n_pairs if budget is None else min(n_pairs, (budget - intact) // each))
 
 
 def task_pairs(model: HookedModel, task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:

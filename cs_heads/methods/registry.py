@@ -10,29 +10,17 @@ from typing import Any, Literal, get_type_hints
 
 from cs_heads.arguments import Option, check_one_of, described
 from cs_heads.methods.annealing import annealed
-from cs_heads.methods.annealing import bound as most_of_annealed
-from cs_heads.methods.compressed_sensing import bound as most_of_masks
 from cs_heads.methods.compressed_sensing import compressed_sensing
-from cs_heads.methods.gating import bound as most_of_gates
-from cs_heads.methods.gating import bound_of_contrast as most_of_contrast
 from cs_heads.methods.gating import causal_head_gating, contrastive_gating
-from cs_heads.methods.gradient import bound as most_of_gradients
 from cs_heads.methods.gradient import gradient_importance
-from cs_heads.methods.greedy import bound as most_of_greedy
 from cs_heads.methods.greedy import greedy
-from cs_heads.methods.group_testing import bound as most_of_groups
 from cs_heads.methods.group_testing import group_testing
-from cs_heads.methods.mediation import bound as most_of_mediation
 from cs_heads.methods.mediation import mediation
+from cs_heads.methods.ranking_method import BOUNDS
 from cs_heads.ranking import HeadRanking
 
 # What the caller gives every method, and no user sets as an option.
 _GIVEN = ("seed", "budget", "k", "controls")
-
-
-def _of_budget(_: Any, *, budget: int | None = None, **__: Any) -> int:
-    """What a method may take of which nothing else is known."""
-    return budget or 0
 
 
 @dataclass(frozen=True)
@@ -46,8 +34,6 @@ class Method:
 
     Attributes:
         function: The function.
-        most: By the same arguments but ``seed``, which it checks, the most example-evaluations that it takes; by
-            default its budget.
         uses: What it asks of the experiment: masks, or also the model in this process, for its gradients or for
             patches. Methods of the second kind run the intact model by themselves, and count it.
         measures_intact: Whether a method that uses masks runs and counts the intact model by itself.
@@ -56,7 +42,6 @@ class Method:
     """
 
     function: Callable[..., HeadRanking]
-    most: Callable[..., int] = _of_budget
     uses: Literal["masks", "model"] = "masks"
     measures_intact: bool = False
     default_controls: bool = False
@@ -67,8 +52,12 @@ class Method:
         return self.function(experiment, **self.fixed, **given)
 
     def bound(self, experiment: Any, **given: Any) -> int:
-        """The most example-evaluations that ``run`` takes with these arguments; wrong ones raise ``ValueError``."""
-        return self.most(experiment, **self.fixed, **given)
+        """The most example-evaluations that ``run`` takes with these arguments; wrong ones raise ``ValueError``.
+
+        Of a function that says nothing of it the budget.
+        """
+        bound = BOUNDS.get(self.function)
+        return (given.get("budget") or 0) if bound is None else bound(experiment, **self.fixed, **given)
 
     @property
     def about(self) -> str:
@@ -103,17 +92,17 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    "annealed": Method(annealed, most_of_annealed, measures_intact=True, default_controls=True),
-    "css": Method(compressed_sensing, most_of_masks, measures_intact=True, fixed={"design": "stratified"}),
-    "csb": Method(compressed_sensing, most_of_masks, measures_intact=True, fixed={"design": "bernoulli"}),
-    "one-shot": Method(greedy, most_of_greedy, fixed={"one_shot": True}),
-    "greedy": Method(greedy, most_of_greedy, fixed={"one_shot": False}),
-    "group-testing": Method(group_testing, most_of_groups, measures_intact=True, default_controls=True),
-    "chg": Method(causal_head_gating, most_of_gates, "model"),
-    "contrastive": Method(contrastive_gating, most_of_contrast, "model"),
-    "gradient": Method(gradient_importance, most_of_gradients, "model", fixed={"signed": False}),
-    "attribution": Method(gradient_importance, most_of_gradients, "model", fixed={"signed": True}),
-    "mediation": Method(mediation, most_of_mediation, "model"),
+    "annealed": Method(annealed, measures_intact=True, default_controls=True),
+    "css": Method(compressed_sensing, measures_intact=True, fixed={"design": "stratified"}),
+    "csb": Method(compressed_sensing, measures_intact=True, fixed={"design": "bernoulli"}),
+    "one-shot": Method(greedy, fixed={"one_shot": True}),
+    "greedy": Method(greedy, fixed={"one_shot": False}),
+    "group-testing": Method(group_testing, measures_intact=True, default_controls=True),
+    "chg": Method(causal_head_gating, "model"),
+    "contrastive": Method(contrastive_gating, "model"),
+    "gradient": Method(gradient_importance, "model", fixed={"signed": False}),
+    "attribution": Method(gradient_importance, "model", fixed={"signed": True}),
+    "mediation": Method(mediation, "model"),
 }
 """Every method that ``find_heads``, ``compare`` and the command line know."""
 

@@ -78,5 +78,5 @@ def test_what_no_search_found_or_can_find_again_is_refused_before_the_model_runs
     bare = HeadRanking("css", np.zeros(found.grid.shape), spent=0)
     assert "that find_heads did not find" in refused(["L0H1"])
     assert "that find_heads did not find" in refused(bare)
-    prior = cs.find_heads(model, task, k=3, budget=1500, prior=found, controls=None)
-    assert refused(prior) == "repeats must be 0 for a search with prior, which the ranking does not keep"
+    unkept = replace(found, search=replace(found.search, options={"forget": None}))
+    assert refused(unkept) == "repeats must be 0 for a search with forget, which the ranking does not keep"

@@ -1,27 +1,23 @@
 """Annealed sensing on planted truths: what it finds, what it says, what it costs."""
 
 import inspect
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.methods.annealing import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
-from cs_heads.ranking import HeadRanking
-from cs_heads.simulate import SCENARIOS, PlantedExperiment, planted_world
+from cs_heads.simulate import PlantedExperiment, planted_world
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(16, 16)
-# One head that the task needs, and one that stands in its way.
-INTERFERES = replace(SCENARIOS["one_head"], baseline=0.5, drops=(0.3,), weak=(-0.25,), universal=1, flips=1.0)
 
 
 def world(scenario="main", seed=0, **more):
@@ -64,10 +60,8 @@ def signed_costs(size, seed):
 # What it finds
 
 
-@settings(max_examples=8)
-@given(
-    shape=st.tuples(st.integers(1, 12), st.integers(1, 12)).filter(lambda s: s[0] * s[1] > 1), seed=st.integers(0, 9)
-)
+@settings(max_examples=3)
+@given(shape=st.tuples(st.integers(1, 6), st.integers(2, 6)), seed=st.integers(0, 9))
 def test_importances_have_the_sign_of_what_heads_cost_on_every_small_grid(shape, seed):
     grid = HeadGrid(*shape)
     costs = signed_costs(grid.size, seed)
@@ -81,8 +75,7 @@ def test_importances_have_the_sign_of_what_heads_cost_on_every_small_grid(shape,
         assert found.importance.ravel() == pytest.approx(costs, abs=0.01)
 
 
-@pytest.mark.parametrize("n_controls", [0, 1, 4])
-@pytest.mark.parametrize("shape", [(1, 2), (1, 4), (2, 2), (3, 3), (4, 6), (6, 8), (12, 12)], ids=str)
+@pytest.mark.parametrize(("shape", "n_controls"), [((1, 2), 1), ((3, 3), 0), ((6, 8), 0)], ids=str)
 def test_every_sign_is_right_by_default_or_it_is_said_that_some_may_not_be(shape, n_controls):
     """With what nobody chose: as many rows and masks as there are by default."""
     grid = HeadGrid(*shape)
@@ -101,10 +94,9 @@ def test_every_sign_is_right_by_default_or_it_is_said_that_some_may_not_be(shape
         assert right or grid.size > 9
 
 
-@pytest.mark.parametrize("costs", [[0.5, 0.5, 0.1, 0.05], [0.3, 0.3, 0.3, 0.05]], ids=str)
-def test_what_a_shared_head_takes_is_told_against_the_intact_model(costs):
-    """Two or three heads that the control rests on as much: each against the others they would take nothing."""
-    grid = HeadGrid(2, 2)
+def test_what_a_shared_head_takes_is_told_against_the_intact_model():
+    """Three heads that the control rests on as much: each against the others they would take nothing."""
+    grid, costs = HeadGrid(2, 2), [0.3, 0.3, 0.3, 0.05]
     universal = np.array(costs) > 0.2
     control = Additive(grid, np.where(universal, costs, 0.0))
     found = annealed(Additive(grid, np.array(costs)), controls=[control], k=1, n_bootstraps=0)
@@ -116,16 +108,22 @@ def test_what_a_shared_head_takes_is_told_against_the_intact_model(costs):
         assert effects["task"] == pytest.approx(effects["controls"])
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_planted_and_universal_heads_are_found(seed):
-    made = world(seed=seed)
-    found = annealed(made.task, controls=[made.control], budget=8000, seed=seed)
+@pytest.mark.parametrize(("response", "unit"), [("score", "score lost"), ("probability", "probability lost")])
+def test_planted_and_universal_heads_are_found_and_controls_that_the_model_cannot_do_are_left_out(response, unit):
+    made, hopeless = world(), PlantedExperiment(GRID, np.linspace(-1, 0.05, 100), np.zeros((GRID.size, 100)))
+    hopeless.name = "hopeless"
+    controls = [made.control, hopeless]
+    found = annealed(made.task, controls=controls, budget=6000, response=response, n_bootstraps=0)
     assert len({*found.top(5)} & {*made.planted}) >= 3
+    assert (found.unit, found.provenance["design"]["response"]) == (unit, response)
+    assert any(note.startswith("control 'hopeless' is left out: ") for note in found.notes)
+    assert found.provenance["controls"] == ["control"]
+    assert "fewer than" in found.provenance["controls_left_out"]["hopeless"]
+    assert hopeless.spent == 100
     assert set(found.shared) == set(made.universal)
     assert not set(found.top(5)) & set(made.universal)
     assert set(found.order[-3:]) == set(made.universal)
     assert found.order[: len(found.chosen)] == list(found.chosen)
-    assert found.method == "annealed"
 
 
 def without_sets(monkeypatch):
@@ -139,7 +137,7 @@ def test_rows_with_a_shared_head_off_that_takes_much_are_left_out(monkeypatch):
     without_sets(monkeypatch)
     made = world(seed=1)
     counted = Counting(made.task)
-    found = annealed(counted, controls=[made.control], budget=8000, seed=1)
+    found = annealed(counted, controls=[made.control], budget=6000, seed=1, n_bootstraps=0)
     assert len(found.shared) == 3
     off = np.array([mask for mask, _ in counted.rows[1:]])
     kept = ~off[:, made.grid.mask(found.shared)].any(axis=1)
@@ -151,7 +149,7 @@ def test_rows_with_a_shared_head_off_that_takes_little_are_kept(monkeypatch):
     without_sets(monkeypatch)
     small = Head(3, 3)
     task = Counting(Planted(GRID, {small: 0.2, Head(5, 5): 0.3}, noise=True))
-    found = annealed(task, controls=[Planted(GRID, {small: 0.2})], budget=6000)
+    found = annealed(task, controls=[Planted(GRID, {small: 0.2})], budget=6000, n_bootstraps=0)
     assert found.shared == (small,)
     assert found.top(1) == [Head(5, 5)]
     alone = sum(int(mask.sum()) == 1 and bool(mask[small.layer, small.head]) for mask, _ in task.rows)
@@ -161,7 +159,7 @@ def test_rows_with_a_shared_head_off_that_takes_little_are_kept(monkeypatch):
 
 def test_without_controls_heads_of_every_task_are_ranked_and_the_notes_say_so():
     made = world(seed=1)
-    found = annealed(made.task, budget=8000, seed=1)
+    found = annealed(made.task, budget=5000, seed=1, n_bootstraps=0)
     assert found.shared == found.chosen == ()
     assert found.control_importance is None
     assert set(made.universal) <= set(found.top(5))
@@ -177,7 +175,7 @@ def test_of_a_shared_head_it_is_told_what_it_takes_from_both_sides_and_from_whic
     controls = [Planted(GRID, {shared: drop}, noise=True) for drop in (0.2, 0.8)]
     for control, name in zip(controls, ("spared", "broken"), strict=True):
         control.name = name
-    found = annealed(task, controls=controls, budget=8000)
+    found = annealed(task, controls=controls, budget=6000, n_bootstraps=0)
     assert found.shared == (shared,)
     (told,) = found.shared_effects
     assert (told["head"], told["most"]) == ("L3H3", "broken")
@@ -199,8 +197,8 @@ def grouped():
 
 def test_a_group_that_every_task_needs_tops_the_plain_ranking_and_no_set_that_is_chosen():
     trio, own, task, controls = grouped()
-    assert set(trio) <= set(annealed(task, budget=12_000).top(5))
-    found = annealed(task, controls=controls, budget=12_000)
+    assert set(trio) <= set(annealed(task, budget=12_000, n_bootstraps=0).top(5))
+    found = annealed(task, controls=controls, budget=12_000, n_bootstraps=0)
     assert found.top(5) == list(found.chosen)
     assert not set(found.chosen) & set(trio)
     assert len(set(found.chosen) & set(own)) >= 4
@@ -209,56 +207,11 @@ def test_a_group_that_every_task_needs_tops_the_plain_ranking_and_no_set_that_is
 def test_of_many_controls_each_is_measured_in_turn():
     made = world(n_controls=4)
     task, *controls = (Counting(experiment) for experiment in (made.task, *made.controls))
-    found = annealed(task, controls=controls, budget=6000)
-    assert found.spent == task.asked + sum(control.asked for control in controls) <= 6000
+    found = annealed(task, controls=controls, budget=4000, n_bootstraps=0)
+    assert found.spent == task.asked + sum(control.asked for control in controls) <= 4000
     asked = [control.asked - 60 for control in controls]
     assert min(asked) > 0.9 * max(asked)
     assert len(found.provenance["controls"]) == 4
-
-
-def test_controls_that_the_model_cannot_do_are_left_out_and_noted():
-    made, hopeless = world(), Planted(GRID, {}, baseline=0.05)
-    hopeless.name = "hopeless"
-    found = annealed(made.task, controls=[made.control, hopeless], budget=8000)
-    assert any(note.startswith("control 'hopeless' is left out: ") for note in found.notes)
-    assert found.provenance["controls"] == ["control"]
-    assert "fewer than" in found.provenance["controls_left_out"]["hopeless"]
-    assert hopeless.spent == 100
-    assert set(found.shared) >= set(made.universal)
-
-
-def test_probabilities_of_the_right_answer_find_planted_heads_too():
-    made = world()
-    found = annealed(made.task, controls=[made.control], budget=8000, response="probability")
-    assert len({*found.top(5)} & {*made.planted}) >= 3
-    assert not set(found.top(5)) & set(made.universal)
-    assert found.unit == "probability lost"
-    assert found.provenance["design"]["response"] == "probability"
-
-
-def test_examples_that_the_intact_model_fails_are_left_out():
-    made = world(seed=2)
-    right = set(np.flatnonzero(made.task(np.zeros((1, 16, 16), dtype=bool))[0]))
-    counted = Counting(made.task)
-    annealed(counted, budget=3000)
-    assert {int(example) for _, examples in counted.rows[1:] for example in examples} <= right
-    assert all(len(set(examples.tolist())) == 8 for _, examples in counted.rows[1:])
-
-
-def test_a_prior_breaks_what_is_open_and_rules_nothing_out():
-    """It names an idle head; the data name the others all the same."""
-    task = Planted(GRID, {Head(1, 1): 0.3, Head(2, 2): 0.25})
-    prior = np.zeros(GRID.shape)
-    prior[9, 9] = 1.0
-    plain, told = annealed(task, budget=3000), annealed(task, budget=3000, prior=prior)
-    assert set(told.top(2)) == set(plain.top(2)) == {Head(1, 1), Head(2, 2)}
-    assert told.order.index(Head(9, 9)) == 2
-    assert told.provenance["design"]["prior"] is True
-    said = "z, and with it the order of heads that were not chosen, holds half of the standardized prior"
-    assert said in told.notes
-    assert said not in plain.notes
-    ranked = annealed(task, budget=3000, prior=HeadRanking("gradient", prior, spent=0))
-    assert ranked.z.tobytes() == told.z.tobytes()
 
 
 def shuffled(n=80, n_right=56):
@@ -275,24 +228,16 @@ def shuffled(n=80, n_right=56):
 
 def test_with_two_choices_a_head_that_mends_as_much_as_it_breaks_is_no_head_of_the_task():
     """On the right answers alone it takes more of them than the head that matters."""
-    found = annealed(Counting(shuffled(), chance=0.5), budget=4000, k=2)
+    found = annealed(Counting(shuffled(), chance=0.5), budget=4000, k=2, n_bootstraps=0)
     assert found.top(1) == [Head(4, 4)]
     assert found.importance[4, 4] == pytest.approx(10 / 80, abs=0.05)
     assert found.importance[8, 8] == pytest.approx(0, abs=0.05)
     assert Head(8, 8) not in found.claims
-    assert annealed(shuffled(), budget=4000, k=2).top(1) == [Head(8, 8)]
-
-
-@pytest.mark.parametrize("chance", [0.39, 0.4])
-def test_examples_that_the_intact_model_fails_are_measured_where_a_guess_is_right_about_as_often_as_not(chance):
-    task = Counting(shuffled(), chance)
-    annealed(task, budget=3000, k=2)
-    used = {int(example) for _, examples in task.rows[1:] for example in examples}
-    assert used == set(range(80 if chance >= 0.4 else 56))
+    assert annealed(shuffled(), budget=4000, k=2, n_bootstraps=0).top(1) == [Head(8, 8)]
 
 
 def test_where_no_head_matters_nothing_is_ranked_or_selected():
-    found = annealed(Planted(GRID, {}, baseline=1.0))
+    found = annealed(Planted(GRID, {}, baseline=1.0), budget=1500, n_bootstraps=2)
     assert "every row scored the same (1.000): nothing can be ranked" in found.notes
     assert not found.frequency.any()
     assert not found.claims
@@ -301,9 +246,9 @@ def test_where_no_head_matters_nothing_is_ranked_or_selected():
 # What it costs
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=3)
 @given(
-    budget=st.integers(800, 6000),
+    budget=st.integers(800, 3000),
     seed=st.integers(0, 1000),
     scenario=st.sampled_from(["main", "many_universal", "no_structure", "fragile", "noisy"]),
     with_control=st.booleans(),
@@ -322,14 +267,15 @@ def test_no_more_is_ever_spent_than_given(budget, seed, scenario, with_control, 
 
 
 def test_every_setting_is_in_the_provenance():
-    known = annealed(Planted(GRID, {Head(0, 0): 0.3}), budget=3000).provenance
+    known = annealed(Planted(GRID, {Head(0, 0): 0.3}), budget=1000, n_bootstraps=1).provenance
     settings = set(inspect.signature(annealed).parameters) - {"experiment", "controls"}
     assert set(known["design"]) == settings
     assert {"controls", "controls_left_out"} <= set(known)
 
 
 @pytest.mark.parametrize(
-    ("grid", "for_masks", "n_examples"), [(HeadGrid(4, 8), 8000, 3000), (HeadGrid(30, 30), 9000, 50)]
+    ("grid", "for_masks", "n_examples"),
+    [(HeadGrid(4, 8), 8000, 500), pytest.param(HeadGrid(30, 30), 9000, 50, marks=pytest.mark.slow)],
 )
 def test_by_default_ten_a_head_and_eight_thousand_at_least_go_to_masks_however_many_examples(
     grid, for_masks, n_examples
@@ -343,14 +289,6 @@ def test_by_default_ten_a_head_and_eight_thousand_at_least_go_to_masks_however_m
     assert found.provenance["design"]["budget"] == n_examples + 30 + for_masks
     # What a comparison of two sets would have cost is left where there is no other set to compare with.
     assert 0.9 * for_masks < found.spent <= n_examples + 30 + for_masks
-
-
-def test_where_every_mask_takes_all_examples_the_default_gives_intervals():
-    """Also in a large grid."""
-    made = planted_world("main", HeadGrid(32, 32), seed=1)
-    found = annealed(made.task, examples_per_mask=None, n_bootstraps=0)
-    assert np.isfinite(found.interval[..., 0]).sum() >= 15
-    assert not any(note.startswith("no intervals") for note in found.notes)
 
 
 # What it says of its certainty
@@ -380,14 +318,12 @@ def test_heads_that_help_when_they_are_off_are_reported_the_most_harmful_first()
     assert all(found.importance[head.layer, head.head] < 0 for head in found.interfering)
 
 
-@pytest.mark.parametrize(("budget", "per_row"), [(548, 8), (9000, None)])
+@pytest.mark.parametrize(("budget", "per_row"), [(548, 8), (9000, 100)])
 def test_few_rows_in_the_last_phase_give_no_intervals_and_no_claims(budget, per_row):
-    for seed in range(4):
-        made = world("no_structure", seed)
-        found = annealed(made.task, budget=budget, seed=seed, examples_per_mask=per_row, n_bootstraps=0)
-        assert found.claims == ()
-        assert not np.isfinite(found.interval).any()
-        assert any(note.startswith("no intervals and no claims: the last phase has ") for note in found.notes)
+    found = annealed(world("no_structure").task, budget=budget, examples_per_mask=per_row, n_bootstraps=0)
+    assert found.claims == ()
+    assert not np.isfinite(found.interval).any()
+    assert any(note.startswith("no intervals and no claims: the last phase has ") for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -415,8 +351,7 @@ def test_a_baseline_too_low_ends_the_search_after_the_intact_run(baseline, chanc
         ({"examples_per_mask": 0}, "examples_per_mask must be an integer of 1 or more, got 0"),
         ({"n_batches": 3}, "n_batches must be an integer of 4 or more, got 3"),
         ({"n_bootstraps": -1}, "n_bootstraps must be an integer of 0 or more, got -1"),
-        ({"prior": np.zeros((2, 2))}, r"prior must be finite, .* \(16, 16\), got shape \(2, 2\)"),
-        ({"prior": HeadRanking("gradient", np.zeros((2, 2)), spent=0)}, r"\(16, 16\), got shape \(2, 2\)"),
+        ({"controls": ["x"]}, "controls must be experiments on other tasks, got 'x'"),
         ({"controls": [Planted(HeadGrid(2, 2), {})]}, "controls must have the grid of the experiment, .*16.*, got .*2"),
         ({"response": "nats"}, "response must be one of 'score', 'probability', 'margin', got 'nats'"),
         ({"response": "margin"}, r"response must be 'score' for .*, which has no other"),

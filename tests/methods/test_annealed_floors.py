@@ -36,27 +36,26 @@ def covering(made, found):
 
 
 def test_a_few_worlds_are_searched_as_well_as_many():
-    """Of twelve worlds; the floors themselves are held over many more below."""
+    """The floors themselves are held over many more below."""
     recalls, covered, known = [], 0, 0
-    for seed in range(30_000, 30_012):
+    for seed in range(30_000, 30_002):
         made, found = searched(seed, n_unseen=1000)
         recalls.append(recall(made, found))
         held = covering(made, found)
         known, covered = known + len(held), covered + sum(held)
         assert set(found.shared) >= set(made.universal)
         assert prove(made.unseen, found.top(5), exclude=found.shared).verdict == "localized"
-    # .96 of thirty worlds, sd .09 a world, and intervals that cover .94: two and three standard errors below.
-    assert np.mean(recalls) >= 0.9
-    assert known >= 50
-    assert covered / known >= 0.84
+    assert np.mean(recalls) >= 0.8
+    assert known >= 8
+    assert covered / known >= 0.75
 
 
-@pytest.mark.parametrize("n_seeds", [10, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_seeds", [1, pytest.param(50, marks=pytest.mark.slow)])
 def test_worlds_without_structure_are_neither_specific_nor_localized(n_seeds):
     """Measured beside their control: none of 120, four shared. Without a control about one in twenty is localized."""
     called = 0
     for seed in range(33_000, 33_000 + n_seeds):
-        for scenario in ("no_structure", "no_structure_fragile", "no_structure_chance50"):
+        for scenario in ("no_structure", "no_structure_fragile", "no_structure_chance50")[: 1 if n_seeds == 1 else 3]:
             made, found = searched(seed, scenario=scenario)
             # One example more draws all anew, and the heads stay.
             fresh = planted_world(scenario, made.grid, n_examples=made.n_examples + 1, seed=seed)
@@ -98,15 +97,14 @@ def test_intervals_cover_the_single_drops_of_planted_heads(scenario, floor):
 
 def test_without_controls_universal_groups_are_taken_for_heads_of_the_task():
     """What contrast is for. Measured in eight worlds: 24 of 40 first places without controls, 1 with one."""
-    taken = {"without": 0, "with": 0}
-    for seed in range(32_000, 32_003):
-        made = planted_world("universal_groups", seed=seed)
-        everything = {*made.universal, *(head for group in made.groups for head in group)}
-        for name, controls in (("without", []), ("with", [made.control])):
-            found = annealed(made.task, controls=controls, budget=10_000, seed=seed, n_bootstraps=0)
-            taken[name] += len({*found.top(5)} & everything)
-    assert taken["without"] >= 6
-    assert taken["with"] <= 1
+    made = planted_world("universal_groups", seed=32_000)
+    everything = {*made.universal, *(head for group in made.groups for head in group)}
+    without, beside = (
+        annealed(made.task, controls=controls, budget=10_000, seed=32_000, n_bootstraps=0).top(5)
+        for controls in ([], [made.control])
+    )
+    assert len({*without} & everything) >= 2
+    assert not {*beside} & everything
 
 
 @pytest.mark.slow
@@ -138,23 +136,3 @@ def test_five_of_many_thousands_are_found_within_the_budget_and_memory(grid, see
         recalls.append(recall(made, found))
     assert np.mean(recalls) >= floor
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 * 2**20  # kB
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("grid", "floor"),
-    [
-        # Measured: .913, sd .106; three standard errors of .014 above .87.
-        (HeadGrid(32, 32), 0.87),
-        # Measured: .897, sd .118; three standard errors of .015 above .85.
-        (HeadGrid(16, 32), 0.85),
-    ],
-)
-def test_recall_at_eighty_evaluations(grid, floor):
-    recalls = []
-    for seed in range(31_000, 31_060):
-        made = planted_world("main", grid, seed=seed)
-        recalls.append(
-            recall(made, annealed(made.task, controls=[made.control], budget=8_000, seed=seed, n_bootstraps=0))
-        )
-    assert np.mean(recalls) >= floor

@@ -13,7 +13,8 @@ from cs_heads.methods.annealing.intervals import Estimates, Taken, selection_fre
 from cs_heads.methods.annealing.measurements import Rows, Sensor, measure, row_means, sparse_rows
 from cs_heads.methods.annealing.regression import Fit, beyond_doubt, regress, standard_error
 from cs_heads.methods.annealing.schedule import DensityControl, finalists_and_decoys, pool_size
-from cs_heads.methods.controls import BalancedDraws, BothEffects, Controls, TaskLoss
+from cs_heads.methods.controls import BalancedDraws, Controls
+from cs_heads.methods.losses import BothEffects, TaskLoss
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
@@ -94,14 +95,6 @@ def test_the_response_is_that_of_a_regression_on_rows_and_examples():
     assert made - made.mean() == pytest.approx(fitted - fitted.mean(), abs=1e-6)
 
 
-def test_hard_examples_are_not_blamed_on_the_row():
-    hard, easy = (some_rows(1, np.zeros(20), taken=np.zeros(20)) for _ in range(2))
-    hard.scores[hard.examples < 30] -= 0.5
-    hard.losses[hard.drawn < 15] += 0.5
-    assert hard.response().std() < 1.2 * easy.response().std()
-    assert hard.control_response().std() < 1.2 * easy.control_response().std()
-
-
 # Regression
 
 
@@ -172,7 +165,6 @@ def test_what_rows_do_to_everything_is_taken_off_the_noise_of_the_task():
         # Half of the task's loss, and a little more.
         ((0.6, 0.05), (0.3, 0.05), False, False),
         ((0.6, 0.05), (0.31, 0.05), True, False),
-        ((0.3, 0.05), (0.9, 0.05), True, False),
         ((-0.5, 0.05), (0.9, 0.05), False, False),
         # Never off.
         ((0.0, 0.0), (0.0, 0.0), False, False),
@@ -183,9 +175,8 @@ def test_a_head_is_shared_where_it_surely_takes_from_both_and_from_the_controls_
 ):
     both = BothEffects(*task, *controls)
     assert (both.are_shared(), both.are_large) == (shared, large)
-    own, others = (both.to_dict()[f"{side}_interval"] for side in ("task", "controls"))
+    own = both.to_dict()["task_interval"]
     assert own == pytest.approx((task[0] - 1.96 * task[1], task[0] + 1.96 * task[1]))
-    assert others == pytest.approx((controls[0] - 1.96 * controls[1], controls[0] + 1.96 * controls[1]))
 
 
 def test_a_small_weight_of_the_controls_leaves_to_the_task_what_takes_more_from_it():
@@ -324,14 +315,13 @@ def test_a_claim_is_about_what_a_head_takes_beyond_the_mean_decoy():
     assert known.claims(heads[:2], heads[2:3]).tolist() == [True, True]
 
 
-@pytest.mark.parametrize("passed", [0.0, 2.5])
-def test_z_and_interval_are_of_one_estimate_and_one_error(passed):
+def test_z_and_interval_are_of_one_estimate_and_one_error():
     """z is above what an interval reaches, in standard errors, exactly where that interval lies above zero."""
     rng = np.random.default_rng(0)
     early, error = rng.normal(0.05, 0.1, 200), rng.uniform(0.01, 0.1, 200)
     covariance = np.diag(rng.uniform(0.01, 0.1, 200) ** 2)
     taken = Taken(np.arange(200), early + rng.normal(0, 0.1, 200), covariance, dof=30)
-    known = Estimates(early, error, passed, taken)
+    known = Estimates(early, error, 2.5, taken)
     z, (low, high), reach = known.sure_of_more_than(0.0), known.interval.T, t.ppf(0.975, 30)
     assert 40 < (z > reach).sum() < 160
     assert ((z > reach) == (low > 0)).all()
@@ -357,17 +347,6 @@ def test_right_and_wrong_answers_that_all_go_alike_leave_a_doubt():
     assert taken_by(off, lost, examples).error[0] < 0.01
 
 
-def test_frequency_by_the_intact_model_is_of_heads_that_all_cost_something():
-    """Four heads, one of them off in each row: against each other two do harm, against the intact model all do."""
-    effects = np.array([0.9, 0.9, 0.6, 0.2])
-    rows = some_rows(0, effects, n_rows=80, n_off=1)
-    known, lost = contrast_of(rows, 1.0), 1.0 - rows.response()
-    for k, expected in ((4, np.ones(4)), (2, np.array([1.0, 1.0, 0.0, 0.0]))):
-        rng = np.random.default_rng(0)
-        drawn = selection_frequency(rows, known, np.zeros(4), effects, lost=lost, k=k, n_bootstraps=20, rng=rng)
-        assert drawn == pytest.approx(expected)
-
-
 def test_resampled_rows_select_the_heads_that_matter():
     effects = np.zeros(30)
     effects[[2, 9]] = 0.3
@@ -375,6 +354,6 @@ def test_resampled_rows_select_the_heads_that_matter():
     merit = regress(rows.off, rows.response(), rows.group).z
     merit[5] = -np.inf
     known, rng = contrast_of(rows, 1.0), np.random.default_rng(0)
-    frequency = selection_frequency(rows, known, np.zeros(30), merit, k=2, n_bootstraps=20, rng=rng)
+    frequency = selection_frequency(rows, known, merit, k=2, n_bootstraps=20, rng=rng)
     assert frequency[[2, 9]].tolist() == [1.0, 1.0]
     assert frequency.sum() == pytest.approx(2)

@@ -24,20 +24,6 @@ def noise() -> Planted:
     return Planted(GRID, {}, baseline=0.5, noise=True)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_planted_heads_are_found_under_noise_whatever_the_seed(seed):
-    ranking = compressed_sensing(planted(noise=True), n_masks=200, density=0.1, seed=seed)
-    assert set(ranking.top(3)) == set(DROPS)
-
-
-def test_a_head_that_interferes_has_a_negative_importance():
-    experiment = Planted(GRID, {Head(0, 0): -0.3, Head(4, 1): 0.2}, baseline=0.6)
-    ranking = compressed_sensing(experiment, n_masks=200, density=0.1, seed=0)
-    assert ranking.order[0] == Head(4, 1)
-    assert ranking.order[-1] == Head(0, 0)
-    assert ranking.importance[0, 0] < -0.1
-
-
 @DESIGNS
 def test_the_importance_is_that_of_the_paper(design, method):
     """Lasso at alpha .01 of the standardised mean score on which heads are off, sign turned."""
@@ -51,16 +37,16 @@ def test_the_importance_is_that_of_the_paper(design, method):
     ranking = compressed_sensing(planted(noise=True), n_masks=150, density=0.08, design=design, seed=4)
     above_mean = ranking.importance.ravel() - ranking.importance.mean()
     np.testing.assert_allclose(above_mean, score_lost - score_lost.mean(), atol=1e-12)
-    assert ranking.provenance["regression"] == "lasso"
+    assert set(ranking.top(3)) == set(DROPS)
+    assert (ranking.method, ranking.provenance["regression"]) == (method, "lasso")
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_r2_on_noise_is_out_of_sample_where_the_fit_itself_would_boast(seed):
-    made = designs.stratified(GRID, 100, 0.1, seed)
+def test_the_r2_on_noise_is_out_of_sample_where_the_fit_itself_would_boast():
+    made = designs.stratified(GRID, 100, 0.1, 0)
     scores = noise()(made).mean(axis=1)
     ablated, standardised = made.reshape(100, -1), scores / scores.std()
     in_sample = Lasso(alpha=0.01).fit(ablated, standardised).score(ablated, standardised)
-    ranking = compressed_sensing(noise(), n_masks=100, density=0.1, seed=seed)
+    ranking = compressed_sensing(noise(), n_masks=100, density=0.1, seed=0)
     assert in_sample > 0.1
     assert ranking.provenance["r2_out_of_sample"] < 0
 
@@ -128,12 +114,6 @@ def test_what_is_prepared_is_paid_once_in_all_settings():
     assert [each["spent"] for each in found.provenance["tuning"]] == [600, 700]
 
 
-def test_of_settings_that_drop_alike_the_one_that_ablates_each_head_most_often_is_kept():
-    ranking = tune(planted(), k=2, n_masks=(60, 40), densities=(0.1, 0.05))
-    assert len({setting["drop"] for setting in ranking.provenance["tuning"]}) == 1
-    assert (ranking.provenance["design"]["n_masks"], ranking.provenance["design"]["density"]) == (60, 0.1)
-
-
 def test_a_mask_that_is_drawn_twice_is_asked_once():
     experiment = Planted(HeadGrid(1, 4), {Head(0, 1): 0.4})
     ranking = compressed_sensing(experiment, n_masks=60, density=0.25)
@@ -148,9 +128,7 @@ def test_a_mask_that_is_drawn_twice_is_asked_once():
         ({"densities": (0.001,)}, r"densities must hold one of 0\.0208 or more: others ablate no head of 48"),
         ({"k": 49}, r"k must be an integer in 1\.\.48, the heads of the grid; got 49"),
         ({"n_masks": 100}, "n_masks must be a list of values to try, got 100"),
-        ({"n_masks": (10.5,)}, r"n_masks must be an integer of 5 or more, .* got 10\.5"),
         ({"n_masks": (3, 100)}, "n_masks must be an integer of 5 or more"),
-        ({"densities": (0.05, 1.0)}, r"density must lie between 0 and 1, got 1\.0"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_measured(wrong, message):
@@ -181,13 +159,6 @@ def test_the_cost_holds_the_intact_runs_and_the_examples_of_the_controls():
     assert [control.spent for control in controls] == [100 + 20 * 30] * 2
     assert ranking.spent == task.spent + sum(control.spent for control in controls)
     assert ranking.provenance["control_examples_a_mask"] == 60
-
-
-def test_controls_with_few_right_answers_leave_more_of_a_budget_for_masks():
-    few = Planted(GRID, {}, n_examples=50, baseline=0.4)
-    ranking = compressed_sensing(planted(), density=0.1, controls=[few], budget=5000)
-    assert ranking.provenance["control_examples_a_mask"] == 20
-    assert ranking.provenance["design"]["n_masks"] == (5000 - 150) // 120
 
 
 def test_a_budget_too_small_for_a_contrast_says_what_is_needed():

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from cs_heads.experiment.baseline import BaselineTooLowError
-from cs_heads.methods.controls import (
-    TOGETHER,
-    Contrast,
-    Controls,
-    contrasted,
-)
+from cs_heads.methods.controls import TOGETHER, Contrast, Controls, contrasted
 from cs_heads.simulate import PlantedExperiment
 from cs_heads.units import HeadGrid
 
@@ -97,18 +92,6 @@ def test_the_contrast_is_the_loss_of_the_task_less_the_mean_loss_of_its_controls
     np.testing.assert_array_equal(measure.mean(left), [0.0, -0.5, 0.5, 0.0, 0.0])
     np.testing.assert_array_equal(measure.intact(), left[0])
     assert measure.a_mask == 40 + 40
-
-
-def test_controls_count_alike_however_many_examples_they_have() -> None:
-    rest = [Named("few", 12, needs=1), Named("many", 100, needs=2)]
-    measure = Contrast(Named("task", 90), rest, np.arange(90), seed=0)
-    np.testing.assert_array_equal(measure.mean(measure(GRID.mask(["L0H1"])[None])), [0.5])
-
-
-def test_a_task_that_the_model_answers_in_part_loses_all_of_that() -> None:
-    """All examples of the task are measured; the mean score above chance is a loss of 1."""
-    measure = Contrast(Named("task", 100, needs=1, right=0.6), [Named("a", 40)], np.arange(100), seed=0)
-    np.testing.assert_array_equal(measure.mean(measure(GRID.mask(["L0H1"])[None])), [-1.0])
 
 
 def test_the_interval_of_a_contrast_is_that_of_means_of_independent_examples() -> None:

@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.lens import encode_example, load_model
 from cs_heads.methods import gating
-from cs_heads.methods.gating import HeadGates
+from cs_heads.methods.gating.result import SCORES
 from cs_heads.tasks import Task
 from cs_heads.units import Head
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
@@ -18,13 +18,13 @@ causal_head_gating, contrastive_gating, fit_gates = map(
     on_model, (gating.causal_head_gating, gating.contrastive_gating, gating.fit_gates)
 )
 
-STEPS, BATCH = 20, 6
+STEPS, BATCH = 20, 3
 SHAPE = (3, 4)
 
 
-@pytest.fixture
-def model(load_known, backend):
-    return load_known(backend)
+@pytest.fixture(scope="module")
+def model(load_known):
+    return load_known()
 
 
 @pytest.fixture(scope="module")
@@ -76,20 +76,23 @@ def mean_clipped(strength):
     return lambda logits: strength * logits.clamp(-4, 4).mean()
 
 
-def test_loss_and_gates_equal_an_independent_implementation(model, task, known_folder):
+def test_loss_and_gates_equal_an_independent_implementation(load_known, backend, task, known_folder):
+    model = load_known(backend)
     found = fit_gates(model, task, n_seeds=2, steps=STEPS, batch_size=BATCH, seed=5)
-    rows = encoded(model, task)
-    for i in range(2):
-        plain = Plain(known_folder, 5 + i)
-        loss = lambda row, gates, plain=plain: plain.nll(rows[row], gates)  # noqa: E731
-        free, losses = plain.descend(plain.start, plain.draws(30), (0.1, 0.01), loss, mean_clipped(0))
-        draws = plain.draws(30)
-        plus, plus_losses = plain.descend(free, draws, (0.5, 0.1), loss, mean_clipped(0.1))
-        minus, minus_losses = plain.descend(free, draws, (0.5, 0.1), loss, mean_clipped(-0.1))
-        for phase, (logits, expected) in enumerate([(free, losses), (plus, plus_losses), (minus, minus_losses)]):
-            gates = (found.free, found.plus, found.minus)[phase][i]
-            assert gates == pytest.approx(torch.sigmoid(logits).numpy(), abs=2e-3)
-            assert found.losses[phase, i] == pytest.approx(np.array(expected), abs=2e-3)
+    rows, plain = encoded(model, task), Plain(known_folder, 6)
+
+    def loss(row, gates):
+        return plain.nll(rows[row], gates)
+
+    free, losses = plain.descend(plain.start, plain.draws(30), (0.1, 0.01), loss, mean_clipped(0))
+    draws = plain.draws(30)
+    plus, plus_losses = plain.descend(free, draws, (0.5, 0.1), loss, mean_clipped(0.1))
+    minus, minus_losses = plain.descend(free, draws, (0.5, 0.1), loss, mean_clipped(-0.1))
+    for phase, (logits, expected) in enumerate([(free, losses), (plus, plus_losses), (minus, minus_losses)]):
+        # The second of two seeds.
+        gates = (found.free, found.plus, found.minus)[phase][1]
+        assert gates == pytest.approx(torch.sigmoid(logits).numpy(), abs=2e-3)
+        assert found.losses[phase, 1] == pytest.approx(np.array(expected), abs=2e-3)
 
 
 def test_contrastive_gates_equal_an_independent_implementation(model, task, other, known_folder):
@@ -108,72 +111,19 @@ def test_contrastive_gates_equal_an_independent_implementation(model, task, othe
     assert found.interval is None
 
 
-@pytest.mark.parametrize("method", ["chg", "contrastive"])
-def test_gates_are_fitted_alike_where_the_caller_has_gradients_off(load_known, task, other, method):
-    settings = {"steps": STEPS, "batch_size": BATCH}
-
-    def fitted():
-        if method == "chg":
-            return causal_head_gating(load_known(), task, **settings)
-        return contrastive_gating(load_known(), task, forget=other, **settings)
-
-    with torch.no_grad():
-        found = fitted()
-    assert found.importance.tobytes() == fitted().importance.tobytes()
-
-
 def test_a_seed_fits_the_same_gates_alone_and_among_others(known_folder, task):
-    """In float64, where no rounding of a batch can add up."""
+    """In float64, where no rounding of a batch can add up; also where the caller has gradients off."""
     model = load_model(known_folder, device="cpu", dtype=torch.float64)
-    together = fit_gates(model, task, n_seeds=4, steps=STEPS, batch_size=BATCH, seed=3)
-    for i in range(4):
-        alone = fit_gates(model, task, steps=STEPS, batch_size=BATCH, seed=3 + i)
-        for name in ("free", "plus", "minus"):
-            assert getattr(alone, name)[0] == pytest.approx(getattr(together, name)[i], abs=1e-6)
+    with torch.no_grad():
+        together = fit_gates(model, task, n_seeds=2, steps=STEPS, batch_size=BATCH, seed=3)
+    alone = fit_gates(model, task, steps=STEPS, batch_size=BATCH, seed=4)
+    for name in ("free", "plus", "minus"):
+        assert getattr(alone, name)[0] == pytest.approx(getattr(together, name)[1], abs=1e-6)
     assert not np.allclose(together.free[0], together.free[1])
 
 
 # What the gates say
 
-
-@pytest.fixture(scope="module")
-def fitted(load_known, task):
-    return fit_gates(load_known(), task, n_seeds=2, steps=60, batch_size=10)
-
-
-def test_heads_that_work_facilitate_and_others_are_irrelevant(fitted):
-    assert {str(Head(*index)) for index in np.argwhere(fitted.kind == "facilitation").tolist()} == set(
-        map(str, WORKING)
-    )
-    assert (fitted.kind == "irrelevance").sum() == 10
-    assert set(fitted.ranking().top(2)) == set(WORKING)
-    idle = np.ones(SHAPE, dtype=bool)
-    for head in WORKING:
-        idle[head.layer, head.head] = False
-    assert fitted.always("facilitation")[~idle].min() > 0.8
-    assert fitted.any("facilitation")[idle].max() < 0.1
-    assert fitted.any("interference").max() < 0.1
-
-
-def test_scores_follow_from_the_gates_and_lie_between_nought_and_one(fitted):
-    assert (fitted.score("facilitation") == fitted.minus).all()
-    assert fitted.score("interference") == pytest.approx(1 - fitted.plus)
-    assert fitted.score("irrelevance") == pytest.approx(fitted.plus * (1 - fitted.minus))
-    assert (fitted.always("irrelevance") <= fitted.any("irrelevance")).all()
-    with pytest.raises(ValueError, match="name must be one of facilitation, irrelevance, interference, got 'other'"):
-        fitted.score("other")
-
-
-def test_the_ranking_is_facilitation_less_interference_with_its_range_over_seeds(fitted):
-    ranking = fitted.ranking()
-    each = fitted.minus - (1 - fitted.plus)
-    assert ranking.importance == pytest.approx(each.mean(axis=0))
-    assert ranking.interval[..., 0] == pytest.approx(each.min(axis=0))
-    assert ranking.interval[..., 1] == pytest.approx(each.max(axis=0))
-    assert ranking.frequency == pytest.approx((fitted.minus > 0.5).mean(axis=0))
-
-
-# A head made harmful on purpose
 
 HARMFUL, HARM = Head(1, 2), 0.2
 
@@ -193,24 +143,41 @@ def harmed(tmp_path_factory, known_folder):
     return folder
 
 
-def test_a_head_made_harmful_is_found_as_interfering(harmed, backend, load_known):
+@pytest.fixture(scope="module")
+def fitted(harmed, load_known):
     """The task's answers are those of the model without the harmful head."""
     task = Task.from_records(own_answers(load_known(), 80), "own answers")
-    model = load_model(harmed, device="cpu", backend=backend)
-    found = fit_gates(model, task, n_seeds=2, steps=60, batch_size=10)
-    assert {str(Head(*index)) for index in np.argwhere(found.kind == "interference").tolist()} == {str(HARMFUL)}
-    assert found.always("interference")[HARMFUL.layer, HARMFUL.head] > 0.5
-    assert found.ranking().order[-1] == HARMFUL
-    assert set(found.ranking().top(2)) == set(WORKING)
+    return fit_gates(load_model(harmed, device="cpu"), task, n_seeds=2, steps=40, batch_size=8)
+
+
+def test_heads_that_work_facilitate_a_harmful_one_interferes_and_others_are_irrelevant(fitted):
+    kinds = {kind: {Head(*index) for index in np.argwhere(fitted.kind == kind).tolist()} for kind in SCORES}
+    assert (kinds["facilitation"], kinds["interference"]) == ({*WORKING}, {HARMFUL})
+    assert len(kinds["irrelevance"]) == 9
+    assert (fitted.ranking().order[-1], {*fitted.ranking().top(2)}) == (HARMFUL, {*WORKING})
+    assert fitted.always("interference")[HARMFUL.layer, HARMFUL.head] > 0.5
+    assert min(fitted.always("facilitation")[head.layer, head.head] for head in WORKING) > 0.7
+    assert max(fitted.any("facilitation")[head.layer, head.head] for head in kinds["irrelevance"]) < 0.3
+
+
+def test_the_ranking_is_facilitation_less_interference_with_its_range_over_seeds(fitted):
+    assert fitted.score("irrelevance") == pytest.approx(fitted.plus * (1 - fitted.minus))
+    with pytest.raises(ValueError, match="name must be one of facilitation, irrelevance, interference, got 'other'"):
+        fitted.score("other")
+    ranking = fitted.ranking()
+    each = fitted.minus - (1 - fitted.plus)
+    assert ranking.importance == pytest.approx(each.mean(axis=0))
+    assert ranking.interval[..., 0] == pytest.approx(each.min(axis=0))
+    assert ranking.interval[..., 1] == pytest.approx(each.max(axis=0))
+    assert ranking.frequency == pytest.approx((fitted.minus > 0.5).mean(axis=0))
 
 
 # Half precision
 
 
-def test_bfloat16_weights_are_gated_in_float32(known_folder, backend, task):
-    model = load_model(known_folder, device="cpu", dtype="bfloat16", backend=backend)
-    found = fit_gates(model, task, steps=40, batch_size=10)
-    assert set(found.ranking().top(2)) == set(WORKING)
+def test_bfloat16_weights_are_gated_in_float32(known_folder, task):
+    model = load_model(known_folder, device="cpu", dtype="bfloat16")
+    found = fit_gates(model, task, steps=STEPS, batch_size=BATCH)
     # Between two neighbouring gates in bfloat16 there are many in float32.
     assert len(np.unique(found.trajectory[0, 0, :, 0, 1])) > 5
 
@@ -221,36 +188,19 @@ def test_bfloat16_weights_are_gated_in_float32(known_folder, backend, task):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"n_seeds": 0}, "n_seeds must be an integer of 1 or more, got 0"),
         ({"steps": 19}, "steps must be an integer of 20 or more, got 19"),
-        ({"batch_size": 0}, "batch_size must be an integer of 1 or more, got 0"),
         ({"strength": 0.0}, r"strength must be positive, got 0\.0"),
     ],
 )
-def test_a_wrong_argument_is_refused_before_the_model_runs(model, task, wrong, message):
+def test_a_wrong_argument_is_refused_before_the_model_runs(model, task, other, wrong, message):
     with rows_run(model) as rows, pytest.raises(ValueError, match=message):
         fit_gates(model, task, **wrong)
-    assert rows == []
+    with rows_run(model) as more, pytest.raises(ValueError, match="forget must be a task of 30 examples, the pairs of"):
+        contrastive_gating(model, task, forget=other.take(29))
+    assert rows == more == []
 
 
-def test_variants_of_another_size_are_refused(model, task, other):
-    few = other.take(29)
-    with pytest.raises(ValueError, match="forget must be a task of 30 examples, the pairs of those of 'own answers'"):
-        contrastive_gating(model, task, forget=few)
-
-
-def test_chg_is_the_ranking_of_the_fit_also_where_it_is_given_no_controls(model, task):
-    settings = {"steps": STEPS, "seed": 4}
-    fit = fit_gates(model, task, **settings)
-    assert isinstance(fit, HeadGates)
-    ranking, without = (causal_head_gating(model, task, **settings, **more) for more in ({}, {"controls": ()}))
-    assert ranking.importance.tobytes() == fit.ranking().importance.tobytes() == without.importance.tobytes()
-    assert (ranking.spent, ranking.provenance, ranking.unit) == (without.spent, without.provenance, without.unit)
-    assert "controls" not in ranking.provenance
-    assert ranking.method == "chg"
-
-
-@pytest.mark.parametrize("rank", [causal_head_gating, contrastive_gating])
+@pytest.mark.parametrize("rank", [causal_head_gating, pytest.param(contrastive_gating, marks=pytest.mark.slow)])
 def test_a_fit_that_was_cut_short_goes_on_bit_for_bit(model, task, other, tmp_path, monkeypatch, rank):
     """Cut short in every phase: gates, losses and draws are those of a fit that was not, and no step runs twice."""
     from cs_heads.methods.gating import descent
@@ -297,18 +247,14 @@ def small(load_known):
     return Task.from_records(own_answers(load_known(), 25, seed=11), "small")
 
 
-@pytest.mark.parametrize("n_seeds", [1, 2])
-def test_chg_with_controls_is_its_ranking_less_the_mean_of_theirs(model, task, other, small, n_seeds):
-    settings = {"steps": STEPS, "batch_size": BATCH, "seed": 4, "n_seeds": n_seeds}
+def test_chg_is_the_ranking_of_its_fits_with_controls_less_the_mean_of_theirs(model, task, other, small):
+    settings = {"steps": STEPS, "batch_size": BATCH, "seed": 4, "n_seeds": 2}
     ranking = causal_head_gating(model, task, controls=[other, small], **settings)
     fits = [fit_gates(model, each, **settings) for each in (task, other, small)]
     own, *rest = (fit.minus - (1 - fit.plus) for fit in fits)
     each = own - (rest[0] + rest[1]) / 2
     np.testing.assert_array_equal(ranking.importance, each.mean(axis=0))
-    if n_seeds == 1:
-        assert ranking.interval is None
-    else:
-        np.testing.assert_array_equal(ranking.interval, np.stack([each.min(axis=0), each.max(axis=0)], axis=-1))
+    np.testing.assert_array_equal(ranking.interval, np.stack([each.min(axis=0), each.max(axis=0)], axis=-1))
     np.testing.assert_array_equal(ranking.frequency, (each > 0.5).mean(axis=0))
     assert ranking.spent == sum(fit.cost.spent for fit in fits)
     assert ranking.provenance["controls"] == ["others", "small"]

@@ -22,9 +22,9 @@ PAIRS = [
 ]
 
 
-@pytest.fixture
-def model(load_known, backend):
-    return load_known(backend)
+@pytest.fixture(scope="module")
+def model(load_known):
+    return load_known()
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +32,9 @@ def task(load_known):
     return Task.from_records(own_answers(load_known(), 60), "own answers").split(40)[0]
 
 
-def test_importance_is_the_mean_of_finite_differences(model, task, known_folder):
+def test_importance_is_the_mean_of_finite_differences(load_known, backend, task, known_folder):
     """Plain Hugging Face, each gate of each example turned a little both ways."""
+    model = load_known(backend)
     plain = AutoModelForCausalLM.from_pretrained(known_folder)
     h, each = 1e-2, []
     with torch.no_grad():
@@ -59,15 +60,6 @@ def test_the_working_heads_of_a_model_have_the_largest_gradients(model, task):
     assert set(ranking.top(2)) == set(WORKING)
     assert ranking.importance[1, 1] == 0
     assert (ranking.method, ranking.unit) == ("gradient", "nats, absolute")
-
-
-@pytest.mark.usefixtures("no_short_cuts")
-def test_the_cost_is_one_pass_forward_and_back_and_the_intact_run(model, task):
-    with rows_run(model) as rows:
-        ranking = gradient_importance(model, task)
-    assert sum(rows) == 40 + 40
-    assert ranking.spent == 40 + 2 * 40
-    assert (ranking.spent, ranking.backwards) == (120, 40)
 
 
 def test_gradients_that_were_cut_short_go_on_bit_for_bit(model, task, tmp_path, monkeypatch):
@@ -110,6 +102,7 @@ def others(load_known):
     return [Task.from_records(records[:30], "first"), Task.from_records(records[30:], "second")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signed", [False, True])
 def test_with_controls_the_planted_heads_of_the_demo_model_come_first(signed):
     """The head that every skill needs counts less than without, where it is among the first five."""
@@ -123,10 +116,9 @@ def test_with_controls_the_planted_heads_of_the_demo_model_come_first(signed):
     assert set(contrast.top(4)) <= set(planted)
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_the_contrast_is_between_standard_deviations_over_heads(model, task, others, signed):
+def test_the_contrast_is_between_standard_deviations_over_heads(model, task, others):
     """The controls are as large as what is drawn of them: the gradients of each task by itself say what is expected."""
-    others = [other.take(20) for other in others]
+    others, signed = [other.take(20) for other in others], True
     own, *rest = (gradient_importance(model, each, signed=signed) for each in (task, *others))
     contrast = gradient_importance(model, task, signed=signed, controls=others)
     scaled = [each.importance / each.importance.std() for each in (own, *rest)]
@@ -144,41 +136,31 @@ def test_the_cost_of_a_contrast_holds_the_intact_runs_and_the_examples_of_the_co
         ranking = gradient_importance(model, task, controls=others)
     assert sum(rows) == (40 + 30 + 40) + (40 + 20 + 20)
     assert (ranking.spent, ranking.backwards) == (sum(rows) + 80, 80)
-    assert ranking.spent == sum(rows) + 80
     assert ranking.provenance["controls"] == ["first", "second"]
     assert ranking.provenance["control_examples"] == 40
 
 
 def test_a_budget_is_split_evenly_between_task_and_controls(model, task, others):
-    rankings = [gradient_importance(model, task, controls=others, budget=153, seed=seed) for seed in (0, 0, 1)]
-    assert [ranking.spent for ranking in rankings] == [150, 150, 150]
+    rankings = [gradient_importance(model, task, controls=others, budget=153, seed=seed) for seed in (0, 1)]
+    assert [ranking.spent for ranking in rankings] == [150, 150]
     assert (rankings[0].provenance["examples"], rankings[0].provenance["control_examples"]) == (10, 10)
-    first, second, other = (ranking.importance.tobytes() for ranking in rankings)
-    assert first == second != other
+    assert rankings[0].importance.tobytes() != rankings[1].importance.tobytes()
 
 
-def test_a_budget_for_no_example_of_some_control_is_refused_before_the_model_runs(model, task, others):
-    needed = (
-        r"budget must be 118 or more .*\(the intact model: 110; one example of each control, and as many of the task,"
-    )
-    with rows_run(model) as rows, pytest.raises(ValueError, match=needed):
-        gradient_importance(model, task, controls=others, budget=117)
-    assert rows == []
-
-
-def test_the_confirming_side_of_a_control_is_refused_before_the_model_runs(model, task, others):
-    with (
-        rows_run(model) as rows,
-        pytest.raises(ValueError, match="controls must not be the confirming side of a split"),
+def test_the_confirming_side_of_a_control_and_a_budget_for_none_are_refused_before_the_model_runs(model, task, others):
+    for control, budget, said in (
+        (others[0].split(20)[1], None, "controls must not be the confirming side of a split"),
+        (others[0], 73, r"budget must be 74 or more .*\(the intact model: 70; one example of each control"),
     ):
-        gradient_importance(model, task, controls=[others[0].split(20)[1]])
-    assert rows == []
+        with rows_run(model) as rows, pytest.raises(ValueError, match=said):
+            gradient_importance(model, task, controls=[control], budget=budget)
+        assert rows == []
 
 
 # Attribution patching
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2"])
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_attribution_is_what_transformer_lens_reads_from_its_gradient_cache(load, architecture):
     tools = pytest.importorskip("transformer_lens.tools.analysis.attribution_patching")
     model = load(architecture)

@@ -2,18 +2,12 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from transformers import AutoModelForCausalLM
 
 from cs_heads.experiment.cost import BudgetTooSmallError
-from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike
-from cs_heads.lens import encode_example
 from cs_heads.methods.greedy import greedy
-from cs_heads.tasks import Task
 from cs_heads.units import Head, HeadGrid
-from tests.known_heads import own_answers
 from tests.methods.planted import Planted
-from tests.plain import plain_score
 
 GRID = HeadGrid(3, 4)
 DROPS = {Head(1, 2): 0.25, Head(2, 3): 0.15, Head(0, 1): 0.10}
@@ -49,11 +43,11 @@ def brute_force(table: Table, k: int) -> list[Head]:
     return chosen
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_greedy_walks_the_path_of_brute_force(seed):
-    table = Table(GRID, seed=seed)
-    path = brute_force(table, 4)
-    assert greedy(table, k=4).top(len(path)) == path
+def test_greedy_walks_the_path_of_brute_force():
+    for seed in range(8):
+        table = Table(GRID, seed=seed)
+        path = brute_force(table, 4)
+        assert greedy(table, k=4).top(len(path)) == path
 
 
 def test_the_importance_of_a_chosen_head_is_what_the_search_gained_from_its_round_on():
@@ -92,20 +86,13 @@ def test_of_heads_that_tie_the_one_that_hurts_more_alone_comes_first_then_the_lo
 
     experiment = Floor(GRID, {Head(1, 2): 0.5, Head(2, 1): 0.3, Head(0, 3): 0.2})
     ranking = greedy(experiment, k=4)
+    # The intact model and 12 heads, then 11 on top of the one chosen.
+    assert ranking.spent == experiment.spent == (1 + 12 + 11) * 100
     assert ranking.top(5) == [Head(1, 2), Head(2, 1), Head(0, 3), Head(0, 0), Head(0, 1)]
     assert ranking.notes == (
         "greedy stopped after 1 of 4 heads: no further head lowers the score; "
         "the others are ordered by their drop alone where they tie",
     )
-
-
-def test_the_search_stops_where_no_head_lowers_the_score():
-    experiment = Planted(GRID, DROPS | {Head(0, 0): -0.05})
-    ranking = greedy(experiment, k=6)
-    assert len(ranking.provenance["chosen"]) == 3
-    # The intact model and 12 heads, then 11, 10 and 9 on top of those chosen.
-    assert ranking.spent == experiment.spent == (1 + 12 + 11 + 10 + 9) * 100
-    assert ranking.order[-1] == Head(0, 0)
 
 
 # Cost, budget, seed
@@ -117,15 +104,14 @@ def test_a_budget_below_one_example_a_mask_is_refused_with_the_least():
         BudgetTooSmallError, match=r"budget must be 13 or more .*\(one example under each of 13 masks\), got 12"
     ):
         greedy(experiment, one_shot=True, budget=12)
-    with pytest.raises(ValueError, match=r"budget must be 43 or more"):
-        greedy(experiment, k=4, budget=42)
-    assert experiment.spent == 0
-
-
-def test_the_seed_draws_the_examples_that_a_budget_covers():
-    rankings = [greedy(Planted(GRID, DROPS, noise=True), one_shot=True, budget=400, seed=s) for s in (1, 1, 2)]
-    first, second, other = (ranking.importance.tobytes() for ranking in rankings)
-    assert first == second != other
+    task, others = Planted(GRID, DROPS), controls()
+    with pytest.raises(
+        BudgetTooSmallError,
+        match=r"budget must be 348 or more .*\(intact runs of 300, then one example of each control and as many of the "
+        r"task under each of 12 masks\), got 347",
+    ):
+        greedy(task, one_shot=True, controls=others, budget=347)
+    assert experiment.spent == task.spent == others[0].spent == 0
 
 
 def test_the_interval_of_one_shot_is_that_of_a_mean_of_paired_differences():
@@ -137,33 +123,8 @@ def test_the_interval_of_one_shot_is_that_of_a_mean_of_paired_differences():
     assert greedy(experiment, k=2).interval is None
 
 
-def test_on_a_model_greedy_and_one_shot_equal_plain_enumeration(load_known, known_folder, backend):
-    """Every single head, and every pair with the first chosen, by plain Hugging Face one example at a time."""
-    model, hf = load_known(backend), AutoModelForCausalLM.from_pretrained(known_folder).eval()
-    task = Task.from_records(own_answers(load_known(), 10), "own answers")
-    encoded = [encode_example(model.tokenizer, e.prompt, e.continuations) for e in task.examples]
-
-    def score(*heads):
-        mask = Experiment(model, task).grid.mask(list(heads))
-        return np.mean([plain_score(hf, e.prompt, e.continuations[0], mask)[1] for e in encoded])
-
-    heads = list(Experiment(model, task).grid)
-    alone = {head: score() - score(head) for head in heads}
-    one_shot = greedy(Experiment(model, task), k=2, one_shot=True)
-    np.testing.assert_allclose(one_shot.importance.ravel(), list(alone.values()), atol=1e-9)
-    first = max(heads, key=lambda head: alone[head])
-    second = min((head for head in heads if head != first), key=lambda head: (score(first, head), -alone[head]))
-    chosen = greedy(Experiment(model, task), k=2).provenance["chosen"]
-    path = [(str(first), score(first)), (str(second), score(first, second))]
-    # It stops where no second head lowers the score further.
-    path = path[: 2 if path[1][1] < path[0][1] else 1]
-    assert [one["head"] for one in chosen] == [head for head, _ in path]
-    assert [one["score"] for one in chosen] == pytest.approx([left for _, left in path])
-
-
-@pytest.mark.parametrize("one_shot", [True, False])
-def test_a_sweep_in_parts_is_the_same_sweep(one_shot, monkeypatch):
-    whole = greedy(Table(GRID), k=3, one_shot=one_shot)
+def test_a_sweep_in_parts_is_the_same_sweep(monkeypatch):
+    whole = greedy(Table(GRID), k=3)
     table, rows = Table(GRID), []
 
     class Counted(Table):
@@ -172,7 +133,7 @@ def test_a_sweep_in_parts_is_the_same_sweep(one_shot, monkeypatch):
             return super().__call__(masks, examples)
 
     monkeypatch.setattr(import_module("cs_heads.methods.greedy"), "_MAX_ENTRIES", 5 * GRID.size)
-    parted = greedy(Counted(GRID), k=3, one_shot=one_shot)
+    parted = greedy(Counted(GRID), k=3)
     assert parted.importance.tobytes() == whole.importance.tobytes()
     assert parted.spent == whole.spent == sum(rows) * table.n_examples
     assert max(rows) == 5
@@ -186,18 +147,11 @@ def controls(**more):
     return [Planted(GRID, {Head(1, 2): 0.9}, **more), Planted(GRID, {Head(0, 0): 0.9}, **more)]
 
 
-def test_the_importance_is_the_loss_less_the_mean_share_that_the_controls_lose():
-    ranking = greedy(Planted(GRID, DROPS), one_shot=True, controls=controls())
-    expected = {Head(1, 2): 0.25 / 0.9 - 0.5, Head(2, 3): 0.15 / 0.9, Head(0, 1): 0.1 / 0.9, Head(0, 0): -0.5}
-    for head, share in expected.items():
-        assert ranking.importance[head.layer, head.head] == pytest.approx(share)
-    assert ranking.order[:2] == [Head(2, 3), Head(0, 1)]
-    assert ranking.order[-2:] == [Head(1, 2), Head(0, 0)]
-    assert ranking.unit == "share of the score above chance, less that of the controls"
-
-
 def test_each_round_adds_the_head_that_gains_most_contrast_and_the_search_stops_where_none_does():
+    alone = greedy(Planted(GRID, DROPS), one_shot=True, controls=controls()).importance
+    assert [alone[1, 2], alone[2, 3], alone[0, 0]] == pytest.approx([0.25 / 0.9 - 0.5, 0.15 / 0.9, -0.5])
     ranking = greedy(Planted(GRID, DROPS), k=4, controls=controls())
+    assert ranking.unit == "share of the score above chance, less that of the controls"
     assert ranking.provenance["chosen"] == [
         {"head": "L2H3", "contrast": pytest.approx(0.15 / 0.9)},
         {"head": "L0H1", "contrast": pytest.approx(0.25 / 0.9)},
@@ -216,23 +170,11 @@ def test_what_task_and_control_lose_alike_is_no_contrast():
     assert not alike.importance.any()
 
 
-@pytest.mark.parametrize(("one_shot", "masks"), [(True, 12), (False, 12 + 11 + 10)])
-def test_the_cost_of_a_contrast_is_the_intact_runs_and_one_sweep_a_round(one_shot, masks):
+def test_the_cost_of_a_contrast_is_the_intact_runs_and_one_sweep_a_round():
     """All 30 examples of the task run intact, and 100 of each control, of which 90 are right."""
-    task, others = Planted(GRID, DROPS, n_examples=30), controls()
-    ranking = greedy(task, k=3, one_shot=one_shot, controls=others)
+    task, others, masks = Planted(GRID, DROPS, n_examples=30), controls(), 12 + 11 + 10
+    ranking = greedy(task, k=3, controls=others)
     assert task.spent == 30 + masks * 30
     assert [other.spent for other in others] == [100 + masks * 15] * 2
     assert ranking.spent == task.spent + sum(other.spent for other in others)
     assert ranking.provenance["control_examples_a_mask"] == 30
-
-
-def test_a_budget_below_one_example_of_each_control_a_mask_is_refused_with_the_least():
-    task, others = Planted(GRID, DROPS), controls()
-    with pytest.raises(
-        BudgetTooSmallError,
-        match=r"budget must be 348 or more .*\(intact runs of 300, then one example of each control and as many of the "
-        r"task under each of 12 masks\), got 347",
-    ):
-        greedy(task, one_shot=True, controls=others, budget=347)
-    assert task.spent == others[0].spent == 0

@@ -1,6 +1,5 @@
 """Group testing: heads that do nothing alone, found by what breaks a task and not its controls."""
 
-import inspect
 from dataclasses import replace
 
 import numpy as np
@@ -51,18 +50,16 @@ def test_what_breaks_the_controls_too_is_shared_and_not_chosen():
     assert found.control_importance[1, 1] == pytest.approx(1, abs=0.05)
 
 
-@pytest.mark.parametrize("of_controls", [0.5, 0.8])
-def test_a_pair_that_the_controls_need_too_is_shared_named_and_last(of_controls):
+def test_a_pair_that_the_controls_need_too_is_shared_named_and_last():
     """As the heads of one key/value head that every skill of a model needs: each alone is harmless."""
     pair = (Head(2, 3), Head(7, 1))
     task = Planted(GRID, {Head(4, 4): 0.6}, groups={pair: 0.8})
-    control = Planted(GRID, {}, groups={pair: of_controls})
-    for seed in range(2):
-        found = group_testing(task, controls=[control], budget=8000, seed=seed)
-        assert found.chosen == (Head(4, 4),)
-        assert {*found.shared} == {*pair} == {*found.order[-2:]}
-        assert any(note.startswith("L2H3 and L7H1 are shared: together they take") for note in found.notes)
-        assert found.importance[2, 3] < 1e-5
+    control = Planted(GRID, {}, groups={pair: 0.5})
+    found = group_testing(task, controls=[control], budget=8000)
+    assert found.chosen == (Head(4, 4),)
+    assert {*found.shared} == {*pair} == {*found.order[-2:]}
+    assert any(note.startswith("L2H3 and L7H1 are shared: together they take") for note in found.notes)
+    assert found.importance[2, 3] < 1e-5
 
 
 def test_heads_that_were_not_found_have_no_importance_to_speak_of():
@@ -79,45 +76,12 @@ def test_heads_that_were_not_found_have_no_importance_to_speak_of():
 
 def test_a_pair_stands_only_where_both_take_more_than_one():
     """Single heads of a quarter, in worlds in which chance makes a pair of one and a harmless head now and then."""
-    for seed in range(12):
+    for seed in range(3):
         heads = {Head(3, 3): 0.3, Head(6, 6): 0.25}
         found = group_testing(
             Planted(GRID, heads, noise=True), controls=[Planted(GRID, {}, noise=True)], budget=8000, seed=seed
         )
         assert {*found.chosen} <= {*heads}
-
-
-def test_graded_scores_are_no_right_answers_and_lose_all_that_there_is():
-    class Half(Planted):
-        def __call__(self, masks, examples=None):
-            scale = np.linspace(0.2, 0.9, self.n_examples)
-            scale = np.tile(scale, (len(masks), 1)) if examples is None else scale[examples]
-            return scale * ~masks[:, 4, 4][:, None]
-
-    found = group_testing(Half(GRID, {}), controls=[Planted(GRID, {})], budget=8000)
-    group = found.provenance["groups"][0]
-    assert (group["heads"], found.provenance["n_right"]) == (["L4H4"], None)
-    assert group["task"] == pytest.approx(1, abs=0.15)
-    assert not any("examples right" in note for note in found.notes)
-
-
-def test_alone_and_together_are_shares_of_the_same():
-    """Two choices, and two heads of which each takes a third of what is above chance, and both two thirds."""
-
-    class Choices(Planted):
-        def __call__(self, masks, examples=None):
-            examples = np.tile(np.arange(self.n_examples), (len(masks), 1)) if examples is None else examples
-            off = masks[:, 2, 3].astype(int) + masks[:, 7, 1]
-            lost = examples % 3 < off[:, None]
-            return np.where(lost, (examples // 3) % 2, 1).astype(float)
-
-    task = Choices(GRID, {}, n_examples=120)
-    task.chance = 0.5
-    found = group_testing(task, controls=[Planted(GRID, {})], budget=8000)
-    for group in found.provenance["groups"]:
-        wanted = len(group["heads"]) / 3
-        assert group["task"] == pytest.approx(wanted, abs=0.3)
-        assert group.get("alone", [1 / 3]) == pytest.approx([1 / 3] * len(group.get("alone", [0])), abs=0.3)
 
 
 def test_without_controls_heads_of_every_task_are_found_as_well_and_that_is_said():
@@ -127,8 +91,9 @@ def test_without_controls_heads_of_every_task_are_found_as_well_and_that_is_said
     assert any(note.startswith("no controls") for note in found.notes)
 
 
+@pytest.mark.slow
 def test_redundant_pairs_are_found_in_planted_worlds_with_all_that_stands_in_the_way():
-    """Two pairs in each of four worlds, beside single heads, universal ones, noise and ever weaker masks."""
+    """Two pairs in each world, beside single heads, universal ones, noise and ever weaker masks."""
     pairs, wrong = 0, []
     for seed in range(50, 54):
         made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
@@ -141,9 +106,10 @@ def test_redundant_pairs_are_found_in_planted_worlds_with_all_that_stands_in_the
     assert len(wrong) <= 1
 
 
-def test_sensing_again_with_the_found_heads_off_finds_the_pairs():
+@pytest.mark.parametrize("n_worlds", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_sensing_again_with_the_found_heads_off_finds_the_pairs(n_worlds):
     pairs = 0
-    for seed in range(60, 64):
+    for seed in range(60, 60 + n_worlds):
         made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
         off = made.planted[:3]
         again = group_testing(Without(made.task, off), controls=[Without(made.control, off)], seed=seed)
@@ -151,7 +117,7 @@ def test_sensing_again_with_the_found_heads_off_finds_the_pairs():
         assert {*again.off} == {*off}
         assert not {*again.chosen} & {*off}
         assert {*again.order[-3:]} == {*off}
-    assert pairs >= 6
+    assert pairs >= 1.5 * n_worlds
 
 
 def test_a_task_with_two_choices_keeps_half_when_it_is_broken():
@@ -164,17 +130,10 @@ def test_a_task_with_two_choices_keeps_half_when_it_is_broken():
     assert group["task"] == pytest.approx(0.33 / 0.35, abs=0.25)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"budget": 500}, r"budget must be [\d,]+ or more example-evaluations \(two waves of masks"),
-        ({"target": 1.5}, "target"),
-    ],
-)
-def test_a_wrong_argument_is_refused_before_anything_is_measured(wrong, said):
+def test_a_budget_too_small_is_refused_before_anything_is_measured():
     task = Planted(GRID, {})
-    with pytest.raises(ValueError, match=said):
-        inspect.unwrap(group_testing)(task, **wrong)
+    with pytest.raises(ValueError, match=r"budget must be [\d,]+ or more example-evaluations \(two waves of masks"):
+        group_testing(task, budget=500)
     assert task.spent == 0
 
 
@@ -191,7 +150,7 @@ def named_on_a_small_grid(hidden: float, seeds) -> int:
 
 
 def test_on_a_small_grid_a_pair_that_takes_enough_is_among_the_first_five():
-    assert named_on_a_small_grid(0.6, range(2)) == 2
+    assert named_on_a_small_grid(0.6, range(1)) == 1
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cs_heads.experiment.baseline import BaselineTooLowError
@@ -14,7 +14,8 @@ from cs_heads.methods.annealing.measurements import Sensor, measure, sparse_rows
 from cs_heads.methods.annealing.search_loop import SearchLoop
 from cs_heads.methods.annealing.sensing import per_task
 from cs_heads.methods.annealing.task_search import TaskSearch
-from cs_heads.methods.controls import BothEffects, Controls, TaskLoss
+from cs_heads.methods.controls import Controls
+from cs_heads.methods.losses import BothEffects, TaskLoss
 from cs_heads.simulate import planted_world
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
@@ -24,7 +25,7 @@ A, B, C = Head(1, 1), Head(5, 8), Head(12, 3)
 
 
 @cache
-def searched(scenario, seed=0, n_controls=7):
+def searched(scenario, seed=0, n_controls=4):
     """A world and what a joint search of all its skills finds."""
     made = planted_world(scenario, GRID, n_controls=n_controls, seed=seed)
     return made, annealed_jointly([made.task, *made.controls], seed=seed, n_bootstraps=0)
@@ -55,7 +56,7 @@ class Loud(Planted):
 # What it finds
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_planted_heads_of_every_skill_are_found_and_universal_ones_are_not(seed):
     """Measured: .77 of the planted heads, with half of what annealed sensing of each skill takes by default."""
     made, found = searched("main", seed)
@@ -68,6 +69,7 @@ def test_the_planted_heads_of_every_skill_are_found_and_universal_ones_are_not(s
         assert len({*top} & of_others) <= 1
 
 
+@pytest.mark.slow
 def test_heads_of_universal_groups_are_not_among_the_first():
     """Three neighbors of which each alone is harmless."""
     made, found = searched("universal_groups")
@@ -89,16 +91,6 @@ def test_tasks_of_the_same_heads_find_them_where_they_are_told_to_be_kin_and_los
     untold = annealed_jointly(tasks, n_bootstraps=0)
     assert all(A in ranking.shared for ranking in untold.rankings)
     assert all(A not in ranking.top(5) for ranking in untold.rankings)
-    beside = annealed_jointly([*tasks, *others], n_bootstraps=0)
-    assert beside.rankings[0].control_importance[1, 1] > 0.05
-
-
-@pytest.mark.parametrize("kin", [[(0, 9)], [(0, 0)], [(-1, 1)]])
-def test_kin_that_are_no_two_of_the_tasks_are_refused_before_anything_is_measured(kin):
-    tasks = one_head_each(A, B, C)
-    with pytest.raises(ValueError, match=r"kin must be pairs of two different places in 0\.\.2, got"):
-        annealed_jointly(tasks, kin=kin)
-    assert [task.spent for task in tasks] == [0, 0, 0]
 
 
 def test_a_task_whose_others_are_all_its_kin_is_left_out_and_ends_no_search():
@@ -108,7 +100,7 @@ def test_a_task_whose_others_are_all_its_kin_is_left_out_and_ends_no_search():
 
 
 def test_losses_are_what_heads_take_as_shares_of_the_score_above_chance():
-    found = annealed_jointly(one_head_each(A, B, C, baseline=0.6), budget=24_000, n_bootstraps=0)
+    found = annealed_jointly(one_head_each(A, B, C, baseline=0.6), budget=12_000, n_bootstraps=0)
     for place, head in enumerate((A, B, C)):
         others = np.delete(found.losses[:, head.layer, head.head], place)
         assert found.losses[place, head.layer, head.head] == pytest.approx(0.5, abs=0.2)
@@ -119,7 +111,7 @@ def test_losses_are_what_heads_take_as_shares_of_the_score_above_chance():
 
 def test_what_losses_of_the_controls_count_decides_between_a_strong_head_and_a_specific_one():
     """B takes more of the first task than A does, and something of another."""
-    tasks = [Planted(GRID, {A: 0.35, B: 0.5}), Planted(GRID, {C: 0.4, B: 0.3}), *one_head_each(Head(7, 2), Head(9, 9))]
+    tasks = [Planted(GRID, {A: 0.35, B: 0.5}), Planted(GRID, {C: 0.4, B: 0.3}), *one_head_each(Head(7, 2))]
     first = {
         weight: annealed_jointly(tasks, k=1, control_weight=weight, n_bootstraps=0).rankings[0].top(1)
         for weight in (0.0, 3.0)
@@ -127,15 +119,11 @@ def test_what_losses_of_the_controls_count_decides_between_a_strong_head_and_a_s
     assert first == {0.0: [B], 3.0: [A]}
 
 
-@pytest.mark.parametrize(
-    ("weight", "kept"),
-    [(0.0, [True] * 4), (0.1, [True] * 4), (0.9, [True, False, False, False]), (1.0, [False] * 4)],
-)
-def test_a_universal_head_is_kept_where_it_takes_more_than_twice_the_weight_times_what_others_lose(weight, kept):
+def test_a_universal_head_is_kept_where_it_takes_more_than_twice_the_weight_times_what_others_lose():
     """Of the first task it takes .5, of the others .2 each: these lose .2 in the mean, those beside another task .3."""
     others = (C, Head(7, 2), Head(9, 9))
     tasks = [Planted(GRID, {A: 0.2, B: 0.5}), *(Planted(GRID, {head: 0.3, B: 0.2}) for head in others)]
-    found = annealed_jointly(tasks, k=2, control_weight=weight, n_bootstraps=0).rankings
+    found, kept = annealed_jointly(tasks, k=2, control_weight=0.9, n_bootstraps=0).rankings, [True, False, False, False]
     assert [B in ranking.top(2) for ranking in found] == kept
     assert [B not in ranking.shared for ranking in found] == kept
 
@@ -154,10 +142,8 @@ def test_a_task_that_the_model_cannot_do_is_left_out_at_its_place_with_the_reaso
     assert hopeless.spent == 100
 
 
-@pytest.mark.parametrize("n_able", [0, 1])
-def test_fewer_than_two_tasks_that_the_model_can_do_are_refused_after_the_intact_runs(n_able):
-    hopeless = [Planted(GRID, {}, baseline=0.1) for _ in range(3 - n_able)]
-    able = one_head_each(A)[:n_able]
+def test_fewer_than_two_tasks_that_the_model_can_do_are_refused_after_the_intact_runs():
+    hopeless, able = [Planted(GRID, {}, baseline=0.1) for _ in range(2)], one_head_each(A)
     with pytest.raises(BaselineTooLowError, match=r"can do fewer than two of the tasks .*10 of 100 examples right"):
         annealed_jointly([*hopeless, *able])
     assert [task.spent for task in (*hopeless, *able)] == [100] * 3
@@ -175,46 +161,22 @@ def test_by_default_each_task_has_its_share_beside_the_intact_runs():
     assert {ranking.spent for ranking in found.rankings} == {found.spent}
 
 
-# Of so few rows that the Lasso of some does not converge.
-@pytest.mark.filterwarnings("ignore:Objective did not converge")
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data(), seed=st.integers(0, 1000), n_batches=st.sampled_from([4, 5, 6, 14]))
-def test_no_more_is_ever_spent_than_given_and_spent_is_what_was_asked(data, seed, n_batches):
-    """Also where a row costs one task much more than another, and the last phase is the last batch."""
-    sizes = data.draw(st.lists(st.sampled_from([20, 45, 100]), min_size=2, max_size=5))
-    per_row = data.draw(st.sampled_from([1, 8, 60]))
-    least = sum(sizes) + 4 * n_batches * sum(min(per_row, size) for size in sizes)
-    budget = data.draw(st.integers(least, 2 * least + 2000))
-    grid = HeadGrid(6, 8)
+@settings(max_examples=3)
+@given(sizes=st.lists(st.sampled_from([20, 45, 100]), min_size=2, max_size=3), more=st.integers(0, 1500))
+def test_no_more_is_ever_spent_than_given_and_spent_is_what_was_asked(sizes, more):
+    budget, grid = sum(sizes) + 14 * 4 * 8 * len(sizes) + more, HeadGrid(6, 8)
     tasks = [
         Planted(grid, {grid.unit(5 * place): 0.3}, n_examples=size, baseline=1.0, noise=True)
         for place, size in enumerate(sizes)
     ]
-    found = annealed_jointly(
-        tasks, budget=budget, n_batches=n_batches, examples_per_mask=per_row, seed=seed, n_bootstraps=0
-    )
+    found = annealed_jointly(tasks, budget=budget, seed=more, n_bootstraps=0)
     assert found.spent == sum(task.spent for task in tasks) <= budget
 
 
-@pytest.mark.filterwarnings("ignore:Objective did not converge")
-def test_a_cheap_pair_leaves_the_others_their_rows():
-    """Rows of two short tasks cost a third of the others': in the last batch they once took what these had."""
-    for order in ([20, 20, 100, 100, 100], [100, 20, 100, 20, 100]):
-        tasks = [
-            Planted(GRID, {GRID.unit(10 * place): 0.3}, n_examples=size, baseline=1.0, noise=True)
-            for place, size in enumerate(order)
-        ]
-        for seed in range(4):
-            found = annealed_jointly(tasks, budget=4740, n_batches=5, examples_per_mask=60, seed=seed, n_bootstraps=0)
-            assert found.spent <= 4740
-
-
-def test_the_same_seed_gives_the_same_result_bit_for_bit_and_another_does_not():
-    made = planted_world("main", GRID, n_controls=2, seed=3)
-    first, again, other = (
-        annealed_jointly([made.task, *made.controls], budget=5000, seed=seed, n_bootstraps=3) for seed in (5, 5, 6)
-    )
-    assert first.losses.tobytes() == again.losses.tobytes() != other.losses.tobytes()
+def test_the_same_seed_gives_the_same_result_bit_for_bit():
+    made = planted_world("main", GRID, n_controls=1, seed=3)
+    first, again = (annealed_jointly([made.task, *made.controls], budget=3000, seed=5, n_bootstraps=3) for _ in "ab")
+    assert first.losses.tobytes() == again.losses.tobytes()
     assert first.errors.tobytes() == again.errors.tobytes()
     assert first.spent == again.spent
     for one, two in zip(first.rankings, again.rankings, strict=True):
@@ -224,12 +186,11 @@ def test_the_same_seed_gives_the_same_result_bit_for_bit_and_another_does_not():
 # Small worlds
 
 
-@pytest.mark.parametrize("n_tasks", [2, 3])
-@pytest.mark.parametrize("shape", [(2, 2), (3, 3), (4, 4)], ids=str)
+@pytest.mark.parametrize(("shape", "n_tasks"), [((2, 2), 2), pytest.param((3, 3), 3, marks=pytest.mark.slow)], ids=str)
 def test_small_grids_and_tasks_of_twenty_examples_are_searched(shape, n_tasks):
     grid = HeadGrid(*shape)
     tasks = [Planted(grid, {grid.unit(place): 0.5}, n_examples=20, baseline=1.0) for place in range(n_tasks)]
-    found = annealed_jointly(tasks)
+    found = annealed_jointly(tasks, n_bootstraps=0)
     assert [ranking.top(1) for ranking in found.rankings] == [[grid.unit(place)] for place in range(n_tasks)]
     least = 20 * n_tasks + 14 * 4 * 8 * n_tasks
     assert annealed_jointly(tasks, budget=least, n_bootstraps=0).spent <= least
@@ -244,6 +205,8 @@ def test_small_grids_and_tasks_of_twenty_examples_are_searched(shape, n_tasks):
         ({"budget": 100}, r"budget must be 1,096 or more .*14 batches of 4 rows, after the intact runs\), got 100"),
         ({"control_weight": -1.0}, r"control_weight must be a finite number of 0 or more, got -1\.0"),
         ({"control_weight": float("nan")}, r"control_weight must be a finite number of 0 or more, got nan"),
+        ({"kin": [(0, 2)]}, r"kin must be pairs of two different places in 0\.\.1, got \(0, 2\)"),
+        ({"kin": [(0, 0)]}, r"kin must be pairs of two different places in 0\.\.1, got \(0, 0\)"),
         ({"experiments": [Loud(GRID, {})]}, "experiments must be two tasks or more, got 1"),
         ({"experiments": [Loud(GRID, {}), Loud(HeadGrid(4, 4), {})]}, "grid"),
     ],
@@ -267,7 +230,6 @@ def searches_of(tasks, others):
         TaskSearch(
             sensor=Sensor(loss, Controls([losses[each] for each in beside], rng), 8, 0, 2, Budget(100_000), rng),
             n_finalists=3,
-            prior=np.zeros(SMALL.size),
             weight=3.0,
         )
         for loss, beside in zip(losses, others, strict=True)
@@ -299,18 +261,6 @@ def three():
     return searches_of(tasks, [[1], [0, 2], [1]])
 
 
-def test_after_gradients_sets_may_have_heads_that_rows_of_other_tasks_show():
-    """By masks all heads had rows of their own."""
-    made = three()
-    with_rows(made)
-    search = made[0]
-    search.finalists = np.array([3, 4])
-    assert search.candidates.tolist() == [3, 4]
-    search.gradients = object()
-    assert search.merit[0] > 4
-    assert search.candidates.tolist() == [0, 3, 4]
-
-
 def test_what_controls_lose_is_the_mean_of_the_others_alone():
     made = three()
     with_rows(made)
@@ -339,16 +289,3 @@ def test_what_shared_heads_take_alone_is_of_rows_with_nothing_else_off():
     first = made[1].alone_effects()[5]
     others = [1 - made[place].alone.scores.mean() for place in (0, 2)]
     assert first.controls == pytest.approx(np.mean(others))
-
-
-def test_where_every_row_has_a_large_shared_head_off_nothing_is_known_of_others():
-    made = three()
-    with_rows(made)
-    for search in made:
-        search.shared = {head: BothEffects(0.9, 0.01, 0.9, 0.01) for head in range(SMALL.size)}
-    for search in made:
-        search.fit_own()
-    for search in made:
-        search.fit_all()
-        assert len(search.rows) == 0
-        assert search.taken()[0] == pytest.approx(0.9)

@@ -27,9 +27,9 @@ PAIRS = [
 ]
 
 
-@pytest.fixture
-def model(load, backend):
-    return load("llama", backend)
+@pytest.fixture(scope="module")
+def model(load):
+    return load("llama")
 
 
 @pytest.fixture
@@ -61,8 +61,9 @@ def probability_with(plain, prompt, position, source, token):
         return patched, last_logprobs(plain, prompt)[token].exp().item()
 
 
-def test_indirect_effects_equal_patching_by_hand(model, plain):
+def test_indirect_effects_equal_patching_by_hand(load, backend, plain):
     """One prompt, one head at a time, in plain Hugging Face."""
+    model = load("llama", backend)
     found = indirect_effects(model, PAIRS, batch_tokens=40)
     for number, pair in enumerate(PAIRS):
         clean, corrupted = (encode_example(model.tokenizer, t, [pair.target]) for t in (pair.clean, pair.corrupted))
@@ -87,16 +88,11 @@ def test_the_function_vector_protocol_carries_the_mean_of_the_clean_runs(model, 
         assert found.effects[number] == pytest.approx(patched - without, abs=1e-5)
 
 
-def test_the_cost_is_two_runs_a_pair_and_one_a_head(model):
-    with rows_run(model) as rows:
-        found = indirect_effects(model, PAIRS)
-    assert sum(rows) == found.cost.spent == found.ranking().spent == 3 * (12 + 2)
-
-
 def test_a_budget_takes_the_pairs_that_it_covers(model):
-    found = indirect_effects(model, PAIRS, budget=41)
+    with rows_run(model) as rows:
+        found = indirect_effects(model, PAIRS, budget=41)
     assert len(found.effects) == 2
-    assert found.cost.spent == 28
+    assert sum(rows) == found.cost.spent == found.ranking().spent == 2 * (12 + 2)
     with rows_run(model) as rows, pytest.raises(ValueError, match=r"budget must be 28 or more .*got 27"):
         indirect_effects(model, PAIRS, budget=27)
     assert rows == []
@@ -128,10 +124,9 @@ def test_heads_with_an_effect_are_significant_and_others_rarely():
 # From a task
 
 
-def test_heads_that_carry_the_answer_of_an_example_are_found(load_known, backend):
-    model = load_known(backend)
+def test_heads_that_carry_the_answer_of_an_example_are_found(load_known):
     task = Task.from_records(own_answers(load_known(), 60), "own answers")
-    ranking = mediation(model, task, n_pairs=15, seed=2)
+    ranking = mediation(load_known(), task, n_pairs=15, seed=2)
     assert set(ranking.top(2)) == set(WORKING)
     assert ranking.importance[1, 1] == 0
     assert ranking.spent == 60 + 15 * 14
@@ -185,17 +180,9 @@ def test_a_search_that_was_cut_short_goes_on_bit_for_bit(load_known, stop_at, tm
         again = mediation(load_known(), task, store=tmp_path / "run.sqlite", **options)
     assert ran == rows == []
     np.testing.assert_array_equal(again.importance, whole.importance)
-
-
-@pytest.mark.parametrize("other", [{"seed": 3}, {"n_pairs": 4}])
-def test_other_pairs_are_not_answered_by_what_is_kept(load_known, stop_at, tmp_path, other):
-    task = Task.from_records(own_answers(load_known(), 60), "own answers")
-    options = {"n_pairs": 5, "seed": 2}
-    mediation(load_known(), task, store=tmp_path / "run.sqlite", **options)
-    ran = stop_at(0)
-    found = mediation(load_known(), task, store=tmp_path / "run.sqlite", **options | other)
-    assert sum(ran) == (options | other)["n_pairs"] * (12 + 1)
-    assert found.importance.tobytes() == mediation(load_known(), task, **options | other).importance.tobytes()
+    # Other pairs are not answered by what is kept.
+    mediation(load_known(), task, store=tmp_path / "run.sqlite", **options | {"seed": 3})
+    assert sum(ran) == 5 * (12 + 1)
 
 
 # What is refused, before the model runs
@@ -206,7 +193,6 @@ def test_other_pairs_are_not_answered_by_what_is_kept(load_known, stop_at, tmp_p
     [
         (PAIRS[:1], "pairs must hold 2 or more, got 1"),
         ([PAIRS[0], PromptPair("a", "the", " cat", " dog")], "must all name what is said instead or none"),
-        ([PAIRS[0], PromptPair("a", "the", " cat", "", (1,), (1,))], "must all name"),
         ([PAIRS[0], PromptPair("the cat", "a dog", " cat", None, (5,), (5,))], "the same number of places"),
         ([PromptPair("the cat", "a dog", " cat", None, (5,), (5,))] * 2, "pair 0: place 5 .* lies inside a token"),
         ([PromptPair("the", "a", " cat dog", " cat sees")] * 2, "pair 0: answers .* begin with the same token"),
@@ -278,20 +264,14 @@ def test_the_rule_differs_and_the_answer_does_not(stage):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: identity_rules(["a", "b"], "retrieval", 2), "words must hold 6 or more different words .*, got 2"),
         (
             lambda: identity_rules(WORDS, "copying", 2),
             "stage must be one of abstraction, induction, retrieval, got 'copying'",
         ),
-        (lambda: shuffled_labels(ITEMS, 2, n_shots=5), "items must be more than n_shots=5"),
         (lambda: shuffled_labels([("a", "x"), ("b", "x"), ("c", "y")], 2, n_shots=2), "got 3 items with 2 labels"),
         (
             lambda: PromptPair("a", "b", " c", clean_ends=(1,)),
             r"must pair up, each inside its prompt .*; got \(1,\) in 1 and \(\) in 1",
-        ),
-        (
-            lambda: PromptPair("a", "b", " c", None, (2,), (1,)),
-            r"must pair up, each inside its prompt .*; got \(2,\) in 1",
         ),
         (lambda: PromptPair("a", "b", " c", " c"), "target and instead must differ, got ' c' twice"),
     ],

@@ -12,10 +12,6 @@ from cs_heads.units import HeadGrid
 TASK = cs.load_task("demo/capitals", n=60, seed=0)
 
 
-def nothing_off(grid):
-    return np.zeros((1, *grid.shape), dtype=bool)
-
-
 def test_heads_that_are_off_are_off_under_every_mask():
     made = planted_world("main", seed=1)
     first, second = made.planted[:2]
@@ -29,10 +25,11 @@ def test_heads_that_are_off_are_off_under_every_mask():
     assert (without.name, without.chance) == ("task", 0.0)
 
 
-def test_the_backup_of_a_head_is_found_once_the_head_is_off():
-    """Pairs of heads that are fully redundant: the partners of those off come first, in six worlds."""
+@pytest.mark.parametrize("n_worlds", [1, pytest.param(6, marks=pytest.mark.slow)])
+def test_the_backup_of_a_head_is_found_once_the_head_is_off(n_worlds):
+    """Pairs of heads that are fully redundant: the partners of those off come first, two in each world."""
     found = 0
-    for seed in range(40, 46):
+    for seed in range(40, 40 + n_worlds):
         made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
         off, partners = made.planted[3::2], set(made.planted[4::2])
         again = annealed(
@@ -40,14 +37,14 @@ def test_the_backup_of_a_head_is_found_once_the_head_is_off():
         )
         found += len(partners & {*again.top(5)})
         assert not {*off} & {*again.top(5)}
-    assert found >= 11  # of twelve
+    assert found >= 2 * n_worlds - 1
 
 
 def test_what_is_proved_is_what_carries_the_task_without_the_heads_off():
     model = cs.load_model("demo")
-    proof = cs.confirm(model, TASK, ["L2H6"], off=["L1H11"], controls=None, n=40, progress=False)
-    both = cs.confirm(model, TASK, ["L1H11", "L2H6"], controls=None, n=40, progress=False)
-    alone = cs.confirm(model, TASK, ["L1H11"], controls=None, n=40, progress=False)
+    proof = cs.confirm(model, TASK, ["L2H6"], off=["L1H11"], controls=None, n=25, n_random=1, progress=False)
+    both = cs.confirm(model, TASK, ["L1H11", "L2H6"], controls=None, n=25, n_random=1, progress=False)
+    alone = cs.confirm(model, TASK, ["L1H11"], controls=None, n=25, n_random=1, progress=False)
     assert proof.result.baseline == pytest.approx(alone.result.score)
     assert proof.result.score == pytest.approx(both.result.score)
 
@@ -57,7 +54,7 @@ def test_what_is_proved_is_what_carries_the_task_without_the_heads_off():
     [
         (lambda model: cs.find_heads(model, TASK, off=["L0H0"], method="gradient"), "off must be left out for method"),
         (lambda model: cs.find_heads(model, TASK, off=["L99H0"]), "L99H0"),
-        (lambda model: cs.confirm(model, TASK, ["L0H0"], off=["L0H0"]), "heads must be others than those off already"),
+        (lambda model: cs.confirm(model, TASK, ["L0H0"], off=["L0H0"], controls=None), "others than those off already"),
     ],
 )
 def test_heads_that_cannot_be_off_are_refused(call, said):

@@ -2,5 +2,4 @@
 
 from cs_heads.methods.annealing.sensing import annealed as annealed
 from cs_heads.methods.annealing.sensing import annealed_jointly as annealed_jointly
-from cs_heads.methods.annealing.sensing import bound as bound
 from cs_heads.methods.annealing.sensing import default_budget as default_budget

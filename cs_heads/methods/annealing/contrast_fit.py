@@ -8,7 +8,7 @@ import numpy as np
 
 from cs_heads.methods.annealing.measurements import Flat, PerRow, Rows
 from cs_heads.methods.annealing.regression import Fit, beyond_doubt, group_means, pooled, regress, standard_error
-from cs_heads.methods.controls import BothEffects
+from cs_heads.methods.losses import BothEffects
 
 
 @dataclass(frozen=True, eq=False)

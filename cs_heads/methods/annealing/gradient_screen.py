@@ -19,7 +19,8 @@ from cs_heads.arguments import check_one_of
 from cs_heads.experiment.protocol import ExperimentLike, GradientExperiment, responding
 from cs_heads.methods.annealing.contrast_fit import ContrastFit, combined
 from cs_heads.methods.annealing.regression import Fit, standard_error
-from cs_heads.methods.controls import BalancedDraws, TaskLoss
+from cs_heads.methods.controls import BalancedDraws
+from cs_heads.methods.losses import TaskLoss
 from cs_heads.settings import SCREENS
 
 SAVED = 4

@@ -14,7 +14,7 @@ from cs_heads.methods.annealing.contrast_fit import ContrastFit
 from cs_heads.methods.annealing.measurements import Flat, PerRow, Rows
 from cs_heads.methods.annealing.regression import Fit, membership, pooled, regress, standard_error
 from cs_heads.methods.annealing.schedule import ROWS_A_HEAD
-from cs_heads.methods.controls import EXACT, PLENTY, BothEffects
+from cs_heads.methods.losses import EXACT, PLENTY, BothEffects
 
 # What z must exceed to say anything: rounding is no sign of harm.
 NO_HARM = 1e-6
@@ -93,7 +93,6 @@ def taken_by(
 def selection_frequency(
     rows: Rows,
     known: ContrastFit,
-    prior: Flat,
     merit: Flat,
     *,
     lost: PerRow | None = None,
@@ -104,14 +103,14 @@ def selection_frequency(
 ) -> Flat:
     """Share of bootstraps over rows that find a head harmful and among the ``k`` best.
 
-    What the controls take off its z, and the prior adds, stays as it is for all rows. With what rows ``lost`` against
+    What the controls take off its z stays as it is for all rows. With what rows ``lost`` against
     the intact model, of which there are enough for least squares, these select. ``resampled`` gives what was known
     before the rows, by a bootstrap of its own.
     """
     candidates = np.sort(np.argsort(-merit, kind="stable")[:_CANDIDATES])
     candidates = candidates[np.isfinite(merit[candidates])]
     off, response = sparse.csr_array(rows.off[:, candidates]), known.response
-    beside = (prior + known.z - known.task.z)[candidates]
+    beside = (known.z - known.task.z)[candidates]
     error = standard_error(known.task)[candidates]
     error[error == 0] = np.inf
     frequency = np.zeros(len(merit))

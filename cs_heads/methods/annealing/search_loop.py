@@ -124,7 +124,7 @@ class SearchLoop:
 
     def _measure_pairs(self, n_rows: int, done: float, *, pilot: bool = False) -> None:
         """Rows of two tasks' heads, on both, or of one task's; a pilot has no more of them than it is told."""
-        searching = [search for search in self.searches if search.is_open]
+        searching = [search for search in self.searches if np.isfinite(search.merit).any()]
         for search in searching:
             search.set_pool(done)
         pairs = self._in_pairs(searching)

@@ -14,7 +14,7 @@ from cs_heads.methods.annealing.measurements import Flat, PerRow
 from cs_heads.methods.annealing.regression import DOUBT, GRADIENT_MISFIT, with_errors
 from cs_heads.methods.annealing.schedule import ROWS_A_HEAD
 from cs_heads.methods.annealing.task_search import TaskSearch
-from cs_heads.methods.controls import CLEAR, PLENTY, SHARED, BothEffects
+from cs_heads.methods.losses import CLEAR, PLENTY, SHARED, BothEffects
 from cs_heads.ranking import HeadRanking
 
 _UNITS = {"score": "score lost", "probability": "probability lost", "margin": "nats"}
@@ -68,7 +68,7 @@ def ranking_of(
 class Effects:
     """What each head takes from the task (response) and from the controls (losses), from all that was measured.
 
-    ``z`` is the contrast in standard errors of the task's part, and the prior; ``lost`` what rows lose against the
+    ``z`` is the contrast in standard errors of the task's part; ``lost`` what rows lose against the
     intact model, where there are enough for least squares; ``alone`` what shared heads take alone, where that was
     measured.
     """
@@ -100,7 +100,7 @@ def effects_of(search: TaskSearch) -> Effects:
     controls, controls_error = search.control_effects()
     sure = search.weight * np.maximum(controls - DOUBT * controls_error, 0)
     plenty = len(rows) and taken_by(*search.lost(rows), rows_a_head=PLENTY) is not None
-    z = task.sure_of_more_than(sure * above) + search.prior
+    z = task.sure_of_more_than(sure * above)
     lost = sensor.task.level - search.fit.response if plenty else None
     return Effects(task, controls, z, lost, told, search.alone_effects())
 
@@ -138,7 +138,6 @@ def ranking_fields(search: TaskSearch, known: Effects, k: int, n_bootstraps: int
         drawn = selection_frequency(
             search.rows,
             search.fit,
-            search.prior,
             search.merit,
             lost=known.lost,
             resampled=None if gradients is None else partial(gradients.resampled, sensor.task.above_guess, search.rng),
@@ -196,8 +195,6 @@ def search_notes(search: TaskSearch, known: Effects, before: int) -> tuple[str, 
             f"what shared heads take was measured among other heads alone, by themselves they may take more or less: "
             f"{', '.join(unmeasured)} (a larger budget)"
         )
-    if search.prior.any():
-        notes.append("z, and with it the order of heads that were not chosen, holds half of the standardized prior")
     if not len(search.rows):
         notes.append("every row had a shared head off: nothing can be ranked")
     elif not np.abs(known.task.sure_of_more_than(0.0)).max() > NO_HARM:

@@ -16,12 +16,12 @@ from jaxtyping import Float
 
 from cs_heads.arguments import WEIGHT_BY_GRADIENTS, WEIGHT_BY_MASKS, check_integer, check_seed, check_weight
 from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
-from cs_heads.experiment.controls import check_ranked, found_on
+from cs_heads.experiment.controls import found_on
 from cs_heads.experiment.cost import Budget, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, responding
 from cs_heads.experiment.together import Asked, measure_together
 from cs_heads.methods.annealing.gradient_screen import SAVED, Screening, screening_of
-from cs_heads.methods.annealing.measurements import Flat, Sensor
+from cs_heads.methods.annealing.measurements import Sensor
 from cs_heads.methods.annealing.schedule import (
     MIN_BATCHES,
     MIN_ROWS,
@@ -33,14 +33,9 @@ from cs_heads.methods.annealing.schedule import (
 from cs_heads.methods.annealing.search_loop import SearchLoop
 from cs_heads.methods.annealing.search_result import ranking_of
 from cs_heads.methods.annealing.task_search import TaskSearch
-from cs_heads.methods.controls import (
-    Contrast,
-    Controls,
-    TaskLoss,
-    check_experiments,
-    controls_notes,
-    ranking_method,
-)
+from cs_heads.methods.controls import Contrast, Controls, controls_notes
+from cs_heads.methods.losses import TaskLoss
+from cs_heads.methods.ranking_method import check_experiments, ranking_method
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 
@@ -53,11 +48,21 @@ _CONTROLS_OF_SETS = 3
 _EVEN = 0.4
 # Example-evaluations for masks by default, however small or large the grid.
 _LEAST, _MOST = 8000, 60_000
-# What a standardized prior counts beside z.
-_PRIOR_WEIGHT = 0.5
 
 
-@ranking_method("annealed")
+def bound(
+    experiment: ExperimentLike,
+    *,
+    k: int | None = None,
+    controls: Sequence[ExperimentLike] = (),
+    budget: int | None = None,
+    **options: Any,
+) -> int:
+    """The budget of ``annealed``, that by default where None is given; a wrong argument raises ``ValueError``."""
+    return _allotted(experiment, controls, budget, fitting_k(k, experiment.grid)[0], Options(**options))[0]
+
+
+@ranking_method("annealed", bound)
 def annealed(
     experiment: ExperimentLike,
     *,
@@ -66,11 +71,10 @@ def annealed(
     budget: int | None = None,
     seed: int = 0,
     response: str = "score",
-    examples_per_mask: int | None = 8,
+    examples_per_mask: int = 8,
     n_batches: int = 14,
     n_bootstraps: int = 40,
     screen: str = "auto",
-    prior: HeadRanking | Float[np.ndarray, "layer head"] | None = None,
 ) -> HeadRanking:
     """Rank heads by what they take from a task beyond its controls, within a budget of example-evaluations.
 
@@ -118,14 +122,12 @@ def annealed(
         seed: Seeds all draws.
         response: What is fitted: score, probability (of the right answer) or margin (its log-odds, in nats). Which
             answers are right always depends on the score.
-        examples_per_mask: Random examples of the task under each mask; none for all of them, where masks are what
-            costs.
+        examples_per_mask: Random examples of the task under each mask, or all where it has fewer.
         n_batches: Batches of masks, each followed by a regression; 4 or more.
         n_bootstraps: Resamples of the rows that give each head's frequency; 0 for none.
         screen: What all heads are screened by: "masks", "gradients", or "auto" for gradients where 200 heads or more
             have less than two thirds of the default budget, with room for them, and where there are some: with a model
             in this process that is not quantized, zero ablation, and answers that no scorer judges.
-        prior: A ranking of these weights, or one number a head [layer, head]; standardized, half of it is added to z.
 
     Returns:
         The ranking by z, chosen heads first; its notes say what weakens it.
@@ -138,8 +140,6 @@ def annealed(
     k, fitted = fitting_k(k, grid)
     options = Options(response, examples_per_mask, n_batches, n_bootstraps, screen)
     budget, screening = _allotted(experiment, controls, budget, k, options)
-    expect(budget)
-    added = _standardized(prior, experiment)
     before = Contrast.cost(experiment, controls)
     rng, spending = np.random.default_rng(seed), Budget(budget)
     spending.pay(before)
@@ -147,7 +147,7 @@ def annealed(
     known, per_row = Controls.able(controls, seed, response), options.of_row(task.n_examples)
     of_controls = min(_controls_of_row(len(known.tasks), per_row), known.n_examples)
     sensor = Sensor(task, known, per_row, of_controls, of_controls, spending, rng)
-    search = TaskSearch(sensor, _finalists(k, size), added)
+    search = TaskSearch(sensor, _finalists(k, size))
     if screening:
         search.screen(screening)
     (chosen,) = SearchLoop([search], n_batches).run(k)
@@ -157,7 +157,7 @@ def annealed(
         backwards=screening.cost(len(known.tasks)) // 2 if screening else 0,
         provenance={
             **ranking.provenance,
-            "design": {**options.design(budget, k, seed, screening), "prior": prior is not None},
+            "design": options.design(budget, k, seed, screening),
             "controls": known.names,
             "control_tasks": [control.provenance().get("task") for control in controls],
             "controls_left_out": known.left_out,
@@ -166,26 +166,12 @@ def annealed(
     )
 
 
-def bound(
-    experiment: ExperimentLike,
-    *,
-    k: int | None = None,
-    controls: Sequence[ExperimentLike] = (),
-    budget: int | None = None,
-    prior: HeadRanking | Float[np.ndarray, "layer head"] | None = None,
-    **options: Any,
-) -> int:
-    """The budget of ``annealed``, that by default where None is given; a wrong argument raises ``ValueError``."""
-    _standardized(prior, experiment)
-    return _allotted(experiment, controls, budget, fitting_k(k, experiment.grid)[0], Options(**options))[0]
-
-
 @dataclass(frozen=True)
 class Options:
     """How a search measures, as ``annealed`` describes it."""
 
     response: str = "score"
-    examples_per_mask: int | None = 8
+    examples_per_mask: int = 8
     n_batches: int = 14
     n_bootstraps: int = 40
     screen: str = "auto"
@@ -193,12 +179,11 @@ class Options:
     def __post_init__(self) -> None:
         check_integer("n_batches", self.n_batches, MIN_BATCHES)
         check_integer("n_bootstraps", self.n_bootstraps, 0)
-        if self.examples_per_mask is not None:
-            check_integer("examples_per_mask", self.examples_per_mask, 1)
+        check_integer("examples_per_mask", self.examples_per_mask, 1)
 
     def of_row(self, n_examples: int) -> int:
         """Examples of a row of a task of so many."""
-        return min(self.examples_per_mask or n_examples, n_examples)
+        return min(self.examples_per_mask, n_examples)
 
     def design(self, budget: int, k: int, seed: int, screening: Screening | None) -> dict[str, Any]:
         """These and more arguments of a search, JSON-ready, with the gradients that screen where any do."""
@@ -256,9 +241,6 @@ def annealed_jointly(
     budget: int | None = None,
     seed: int = 0,
     control_weight: float | None = None,
-    response: str = "score",
-    examples_per_mask: int = 8,
-    n_batches: int = 14,
     n_bootstraps: int = 40,
     screen: str = "auto",
 ) -> JointRankings:
@@ -284,9 +266,6 @@ def annealed_jointly(
         control_weight: What the mean loss of the controls counts beside that of the task, 0 or more (None: 1.5 after
             a screen by gradients, 3 by masks). Below 1 a task keeps shared and universal heads that take more from it
             than twice the weight times what the controls lose.
-        response: What is fitted, as in ``annealed``.
-        examples_per_mask: Random examples of a task under each mask.
-        n_batches: Batches of masks, each followed by a regression; 4 or more.
         n_bootstraps: Resamples of the rows that give each head's frequency; 0 for none.
         screen: What all heads are screened by: "masks", "gradients", which leave out masks on all heads, or "auto" for
             gradients where there are 200 heads or more and the tasks have them, at any budget that has room for them.
@@ -305,19 +284,19 @@ def annealed_jointly(
     check_experiments(experiments[0], experiments[1:])
     grid, size = experiments[0].grid, experiments[0].grid.size
     k, fitted = fitting_k(k, grid)
-    options = Options(response, examples_per_mask, n_batches, n_bootstraps, screen)
-    for experiment in experiments:
-        responding(experiment, response)
+    options = Options(n_bootstraps=n_bootstraps, screen=screen)
     sizes = [experiment.n_examples for experiment in experiments]
     before = sum(sizes) + preparation_of(*experiments)
-    least = check_joint_budget(budget, sizes, before, examples_per_mask, n_batches)
+    least = check_joint_budget(budget, sizes, before)
     apart = _pairs(kin, len(experiments))
     room = None if budget is None else (int(budget) - before) // len(experiments)
     # The controls of a task pay their own gradients.
-    screening = screening_of(screen, experiments, room, examples_per_mask, usual=None, with_controls=False)
-    weight = _weight(control_weight, screening)
+    screening = screening_of(screen, experiments, room, options.examples_per_mask, usual=None, with_controls=False)
+    weight = WEIGHT_BY_MASKS if screening is None else WEIGHT_BY_GRADIENTS
+    if control_weight is not None:
+        weight = check_weight("control_weight", control_weight)
     expect(max(least, before + per_task(size) * len(experiments)) if budget is None else int(budget))
-    tasks, left_out = _able(experiments, response, apart)
+    tasks, left_out = _able(experiments, apart)
     budget = max(least, before + per_task(size) * len(tasks)) if budget is None else int(budget)
     rng, spending = np.random.default_rng(seed), Budget(budget)
     spending.pay(before)
@@ -328,12 +307,12 @@ def annealed_jointly(
         n = options.of_row(task.n_examples)
         of_controls = _controls_of_row(len(beside), n if screening is None else _CONTROLS_OF_SETS * n)
         sensor = Sensor(task, controls, n, 0, min(of_controls, controls.n_examples), spending, rng)
-        searches[place] = TaskSearch(sensor, _finalists(k, size), np.zeros(size), weight)
+        searches[place] = TaskSearch(sensor, _finalists(k, size), weight)
     for place, search in searches.items():
         search.others = [searches[other] for other in _others(place, searches, apart)]
         if screening:
             search.screen(screening)
-    loop = SearchLoop(list(searches.values()), n_batches)
+    loop = SearchLoop(list(searches.values()), options.n_batches)
     chosen = loop.run(k)
     backwards = len(searches) * screening.cost(0) // 2 if screening else 0
     design = {**options.design(budget, k, seed, screening), "control_weight": weight}
@@ -365,12 +344,11 @@ def per_task(size: int) -> int:
     return default_budget(size) // 2
 
 
-def check_joint_budget(
-    budget: int | None, sizes: Sequence[int], before: int, examples_per_mask: int = 8, n_batches: int = 14
-) -> int:
+def check_joint_budget(budget: int | None, sizes: Sequence[int], before: int) -> int:
     """The least that a search of tasks with so many examples takes, and ``before`` it; less raises ``ValueError``."""
-    least = before + n_batches * MIN_ROWS * sum(min(examples_per_mask, n) for n in sizes)
-    check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact runs")
+    options = Options()
+    least = before + options.n_batches * MIN_ROWS * sum(map(options.of_row, sizes))
+    check_budget(budget, least, f"{options.n_batches} batches of {MIN_ROWS} rows, after the intact runs")
     return least
 
 
@@ -382,19 +360,6 @@ def _finalists(k: int, size: int) -> int:
 def _controls_of_row(n: int, per_row: int) -> int:
     """Control examples of a row, of so many controls."""
     return min(_OF_EACH_CONTROL * n, per_row)
-
-
-def _standardized(prior: HeadRanking | Float[np.ndarray, "..."] | None, experiment: ExperimentLike) -> Flat:
-    """What a prior adds to z; nothing where there is none, or where it says the same of all heads."""
-    shape = experiment.grid.shape
-    if prior is None:
-        return np.zeros(experiment.grid.size)
-    check_ranked("prior", prior, experiment)
-    prior = np.asarray(prior.importance if isinstance(prior, HeadRanking) else prior, dtype=float)
-    if prior.shape != shape or not np.isfinite(prior).all():
-        raise ValueError(f"prior must be finite, one number a head [layer, head] = {shape}, got shape {prior.shape}")
-    spread = prior.std()
-    return np.asarray(_PRIOR_WEIGHT * (prior - prior.mean()).ravel() / (spread if spread > 0 else 1.0))
 
 
 def _pairs(kin: Collection[tuple[int, int]], n: int) -> set[frozenset[int]]:
@@ -410,15 +375,8 @@ def _others(place: int, tasks: Collection[int], apart: set[frozenset[int]]) -> l
     return [other for other in tasks if other != place and frozenset((place, other)) not in apart]
 
 
-def _weight(given: float | None, screening: Screening | None) -> float:
-    """What the controls count: as given, or by what screens the heads."""
-    if given is None:
-        return WEIGHT_BY_MASKS if screening is None else WEIGHT_BY_GRADIENTS
-    return check_weight("control_weight", given)
-
-
 def _able(
-    experiments: Sequence[ExperimentLike], response: str, apart: set[frozenset[int]]
+    experiments: Sequence[ExperimentLike], apart: set[frozenset[int]]
 ) -> tuple[dict[int, TaskLoss], dict[int, str]]:
     """The tasks that the intact model can do and that have a control, by their place, and why not the others."""
     nothing_off = np.zeros((1, *experiments[0].grid.shape), dtype=bool)
@@ -426,7 +384,7 @@ def _able(
     tasks, left_out = {}, {}
     for place, experiment in enumerate(experiments):
         try:
-            tasks[place] = TaskLoss.of(experiment, response, every=experiment.chance >= _EVEN)
+            tasks[place] = TaskLoss.of(experiment, every=experiment.chance >= _EVEN)
         except BaselineTooLowError as error:
             left_out[place] = str(error)
     for place in list(tasks):

@@ -34,7 +34,8 @@ from cs_heads.methods.annealing.schedule import (
     finalists_and_decoys,
     pool_size,
 )
-from cs_heads.methods.controls import CLEAR, EXACT, PLENTY, BalancedDraws, BothEffects
+from cs_heads.methods.controls import BalancedDraws
+from cs_heads.methods.losses import CLEAR, EXACT, PLENTY, BothEffects
 from cs_heads.progress import step
 
 ROWS_ALONE = 4
@@ -60,7 +61,6 @@ class TaskSearch:
 
     sensor: Sensor
     n_finalists: int
-    prior: Flat
     weight: float = 1.0
     others: Sequence[TaskSearch] = field(default=(), repr=False)
 
@@ -89,16 +89,11 @@ class TaskSearch:
 
     @property
     def merit(self) -> Flat:
-        """What heads are ranked by: z and the prior; -inf for heads set aside, or off throughout."""
-        merit = self.fit.z + self.prior
+        """What heads are ranked by: z; -inf for heads set aside, or off throughout."""
+        merit = self.fit.z.copy()
         merit[list(self.shared)] = -np.inf
         merit[self.off] = -np.inf
         return merit
-
-    @property
-    def is_open(self) -> bool:
-        """Whether any head is left to be found."""
-        return bool(np.isfinite(self.merit).any())
 
     @property
     def pool(self) -> Int[np.ndarray, " head"]:

@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from cs_heads.methods.annealing.intervals import MISFIT
-from cs_heads.methods.controls import CLEAR
+from cs_heads.methods.losses import CLEAR
 
 # What a universal head takes from more than this share of the tasks, and in the mean.
 _SOME, _MOST, _MUCH = 0.05, 0.5, 0.1

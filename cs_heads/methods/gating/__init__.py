@@ -4,8 +4,6 @@ Nam et al., *Causal Head Gating: A Framework for Interpreting Roles of Attention
 Transformers* (arXiv 2505.13737): the gates and their scores, and contrastive gating.
 """
 
-from cs_heads.methods.gating.fit import bound as bound
-from cs_heads.methods.gating.fit import bound_of_contrast as bound_of_contrast
 from cs_heads.methods.gating.fit import causal_head_gating as causal_head_gating
 from cs_heads.methods.gating.fit import contrastive_gating as contrastive_gating
 from cs_heads.methods.gating.fit import fit_gates as fit_gates

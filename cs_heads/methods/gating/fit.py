@@ -13,9 +13,10 @@ from cs_heads.experiment.baseline import baseline_too_low, check_baseline
 from cs_heads.experiment.controls import found_on
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.methods.controls import check_differentiable, controls_notes, ranking_method
+from cs_heads.methods.controls import controls_notes
 from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, target_loss
 from cs_heads.methods.gating.result import HeadGates, range_over_seeds
+from cs_heads.methods.ranking_method import check_differentiable, ranking_method
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
@@ -95,7 +96,14 @@ def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
     )
 
 
-@ranking_method("gates")
+def bound(
+    experiment: Experiment, *, controls: Sequence[Experiment] = (), budget: int | None = None, **sizes: Any
+) -> int:
+    """The most example-evaluations of ``causal_head_gating``; a budget below the least raises ``ValueError``."""
+    return Plan(**sizes).within(budget, [side.n_examples for side in (experiment, *controls)])[2]
+
+
+@ranking_method("gates", bound)
 def causal_head_gating(
     experiment: Experiment,
     *,
@@ -158,20 +166,13 @@ def _fitted_beside(
     return replace(gates, notes=notes, cost=gates.cost + Cost(forwards=ran)), rest
 
 
-def bound(
-    experiment: Experiment, *, controls: Sequence[Experiment] = (), budget: int | None = None, **sizes: Any
-) -> int:
-    """The most example-evaluations of ``causal_head_gating``; a budget below the least raises ``ValueError``."""
-    return Plan(**sizes).within(budget, [side.n_examples for side in (experiment, *controls)])[2]
-
-
 def bound_of_contrast(experiment: Experiment, *, budget: int | None = None, **options: Any) -> int:
     """The most example-evaluations of ``contrastive_gating``; a budget below the least raises ``ValueError``."""
     sizes = {name: value for name, value in options.items() if name != "forget"}
     return Plan(**sizes, **_PAIRED).within(budget, [experiment.n_examples])[2]
 
 
-@ranking_method("contrastive gates")
+@ranking_method("contrastive gates", bound_of_contrast)
 def contrastive_gating(
     experiment: Experiment,
     *,
@@ -216,8 +217,7 @@ def contrastive_gating(
         raise ValueError(f"forget must be a task of {len(task)} examples, the pairs of those of {task.name!r}")
     other = experiment.on(forget)
     check_differentiable(experiment, [other], "forget")
-    plan, notes, most = plan.on(experiment.n_examples).within(budget, [experiment.n_examples])
-    expect(most)
+    plan, notes, _ = plan.on(experiment.n_examples).within(budget, [experiment.n_examples])
     notes = (*check_baseline(experiment), *notes)
     kept = experiment.kept_work("contrastive", {"plan": asdict(plan), "seed": seed}, other)
     descend = Descent(experiment, contrast(experiment, other), plan, seed, kept)

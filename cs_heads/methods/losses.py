@@ -1,0 +1,182 @@
+"""What masks take from a task and from its controls, on one scale.
+
+A **loss** is the share of the score above chance that is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import logit
+
+from cs_heads.experiment.baseline import (
+    MIN_CORRECT,
+    BaselineTooLowError,
+    as_answers,
+    baseline_too_low,
+    few_correct,
+    is_continuous,
+)
+from cs_heads.experiment.protocol import ExperimentLike, measured, responding
+from cs_heads.experiment.together import Asked
+
+CLEAR, SHARED, LARGE = 4.0, 0.5, 0.4
+"""How clear an effect on both sides must be, and how large that on the controls beside the task's, for heads to be
+shared; and from where on rows with them off say nothing of other heads."""
+_ENDLESS = 100.0
+EXACT = 1e-6
+"""Standard error of what does not vary at all, which keeps z finite."""
+PLENTY = 4
+"""Masks a head from which on least squares need no help from most heads doing nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class TaskLoss:
+    """The losses of one task, on some of its examples.
+
+    ``examples`` are these, in order, ``intact`` their response on the intact model, ``guess`` is that of guessing. The
+    response is the score, or a continuous one (``responding``). ``n_right`` is the number of right answers among all
+    examples asked, None where scores are on a scale of their own.
+    """
+
+    experiment: ExperimentLike
+    examples: Int[np.ndarray, " example"]
+    intact: Float[np.ndarray, " example"]
+    guess: float
+    response: str = "score"
+    n_right: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        experiment: ExperimentLike,
+        response: str = "score",
+        *,
+        asked: Int[np.ndarray, " example"] | None = None,
+        least: int = MIN_CORRECT,
+        every: bool = False,
+    ) -> TaskLoss:
+        """The losses of the examples that the intact model answers right; it runs on those asked.
+
+        Args:
+            experiment: The task.
+            response: What is lost.
+            asked: The examples on which the model runs, in order (None: all).
+            least: Right answers at least.
+            every: Whether all examples asked are used, and not the right answers alone.
+
+        Raises:
+            BaselineTooLowError: The model answers too few of them right, or its response is too near to guessing.
+        """
+        chance = experiment.chance
+        nothing_off, rows = np.zeros((1, *experiment.grid.shape), dtype=bool), None if asked is None else asked[None]
+        scores = measured(experiment, nothing_off, rows)[0]
+        right = as_answers(scores, experiment)
+        reason = baseline_too_low(experiment, right, chance, least)
+        if reason:
+            raise BaselineTooLowError(reason)
+        # Continuous responses come from the run that the scores came from.
+        intact = scores if response == "score" else responding(experiment, response)(nothing_off, rows)[0]
+        # Of continuous scores an example that has none has nothing to lose.
+        used = np.arange(len(scores)) if every else np.flatnonzero(right > 0)
+        examples = used if asked is None else asked[used]
+        n_right = None if is_continuous(scores, experiment) else int(right.sum())
+        task = cls(experiment, examples, intact[used], guess_of(chance, response), response, n_right)
+        if task.above_guess <= (0.1 if response == "margin" else 0.01):
+            mean = f"the intact model's mean {response} is {task.above_guess:+.3f} above guessing"
+            raise BaselineTooLowError(f"{mean}: use another response")
+        return task
+
+    @property
+    def n_examples(self) -> int:
+        """How many examples there are."""
+        return len(self.examples)
+
+    @property
+    def level(self) -> float:
+        """The mean intact response."""
+        return float(self.intact.mean())
+
+    @property
+    def above_guess(self) -> float:
+        """The mean intact response above guessing, which is a loss of 1."""
+        return self.level - self.guess
+
+    @property
+    def most(self) -> float:
+        """The loss where the response falls to 0; a margin, which may fall on, has more to lose than heads take."""
+        return _ENDLESS if self.response == "margin" else self.level / self.above_guess
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A note where few examples are answered right."""
+        return () if self.n_right is None else few_correct(self.n_right, self.experiment)
+
+    def __call__(
+        self, masks: Bool[np.ndarray, "row layer head"], places: Int[np.ndarray, "row k"]
+    ) -> Float[np.ndarray, "row k"]:
+        """The loss of each row's examples, by their places in ``examples``, with the row's heads off."""
+        answers = responding(self.experiment, self.response)(masks, self.examples[places])
+        return np.asarray((self.intact[places] - answers) / self.above_guess)
+
+    def asked(self, masks: Bool[np.ndarray, "row layer head"], places: Int[np.ndarray, "row k"]) -> Asked:
+        """What the losses are made of, for ``measure_together``."""
+        return Asked(self.experiment, masks, self.examples[places])
+
+
+@dataclass(frozen=True)
+class BothEffects:
+    """What heads take from the task and from its controls, as losses, each with a standard error.
+
+    A 95 % interval reaches ``reach`` of these to both sides.
+    """
+
+    task: float
+    task_error: float
+    controls: float = 0.0
+    controls_error: float = 0.0
+    reach: float = 1.96
+
+    @property
+    def z(self) -> float:
+        """By how many standard errors the task loses more than its controls."""
+        return (self.task - self.controls) / max(float(np.hypot(self.task_error, self.controls_error)), EXACT)
+
+    def are_shared(self, weight: float = 1.0) -> bool:
+        """Whether the heads surely take something from both, and from the controls more than half of the task's.
+
+        Where controls have a ``weight`` below 1, it must be so much more.
+        """
+        clear = self.task > CLEAR * self.task_error > 0 and self.controls > CLEAR * self.controls_error > 0
+        return clear and self.outweighed(weight)
+
+    def outweighed(self, weight: float) -> bool:
+        """Whether the controls lose more than half of what the task does, at a weight of 1 at most."""
+        return min(weight, 1.0) * self.controls > SHARED * self.task
+
+    @property
+    def are_large(self) -> bool:
+        """Whether they take so much that rows in which they are off say nothing of other heads."""
+        return min(self.task, self.controls) > LARGE
+
+    def to_dict(self) -> dict[str, Any]:
+        """Both losses with their 95 % intervals, as ``HeadRanking.shared_effects`` has them."""
+        sides = (("task", self.task, self.task_error), ("controls", self.controls, self.controls_error))
+        intervals = {
+            f"{name}_interval": [loss - self.reach * error, loss + self.reach * error] for name, loss, error in sides
+        }
+        return {"task": self.task, "controls": self.controls, **intervals}
+
+
+def guess_of(chance: float, response: str) -> float:
+    """The response of guessing: the score of it, that as a probability, or its log-odds.
+
+    Where nothing is guessed right, one token of 50,000 is.
+
+    >>> guess_of(0.5, "margin"), guess_of(0.25, "score")
+    (0.0, 0.25)
+    """
+    return float(logit(chance or 1 / 50_000)) if response == "margin" else chance

@@ -1,0 +1,75 @@
+"""What makes a method of a function: what every one is given is checked, its cost is known, its examples are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Any, ParamSpec
+
+from cs_heads.arguments import check_seed, in_line
+from cs_heads.experiment.controls import found_on
+from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment
+from cs_heads.progress import calling, expect
+from cs_heads.ranking import HeadRanking
+
+P = ParamSpec("P")
+
+BOUNDS: dict[Callable[..., HeadRanking], Callable[..., int]] = {}
+"""The most example-evaluations that a method takes, by its own arguments but ``seed``, which it checks."""
+
+
+def ranking_method(
+    bar: str, bound: Callable[..., int]
+) -> Callable[[Callable[P, HeadRanking]], Callable[P, HeadRanking]]:
+    """What makes a method of a function, with a bar of this name.
+
+    Its ranking carries the examples of all that it was given: experiments, tasks and rankings.
+
+    Args:
+        bar: What runs, in a word or two.
+        bound: By the same arguments but ``seed``, which it checks, the most example-evaluations that the method takes.
+
+    Returns:
+        The decorator.
+    """
+
+    def mark(method: Callable[P, HeadRanking]) -> Callable[P, HeadRanking]:
+        @wraps(method)
+        def run(*args: P.args, **kwargs: P.kwargs) -> HeadRanking:
+            given: Any = {**kwargs, "seed": check_seed(kwargs.get("seed", 0))}
+            experiment: Any = args[0] if args else kwargs.get("experiment")
+            check_is_experiment("experiment", experiment)
+            check_experiments(experiment, kwargs.get("controls", ()))
+            with calling(bar, outermost=True):
+                expect(bound(experiment, **{name: kwargs[name] for name in kwargs.keys() - {"experiment", "seed"}}))
+                return replace(method(*args, **given), examples=found_on(args, kwargs))
+
+        BOUNDS[run] = bound
+        return run
+
+    return mark
+
+
+def check_experiments(experiment: ExperimentLike, controls: Any) -> None:
+    """Raise ``ValueError`` for controls that are no list of experiments with the heads of the task's."""
+    if isinstance(controls, str) or not isinstance(controls, Sequence):
+        raise ValueError(f"controls must be a list of experiments, got {controls!r}"[:300])
+    for control in controls:
+        if not isinstance(control, ExperimentLike):
+            raise ValueError(f"controls must be experiments on other tasks, got {control!r}")
+        if control.grid != experiment.grid:
+            raise ValueError(f"controls must have the grid of the experiment, {experiment.grid}, got {control.grid}")
+
+
+def check_differentiable(experiment: Any, controls: Any = (), name: str = "controls") -> None:
+    """Raise ``ValueError`` unless experiments, with an answer to each example, have gradients in gates."""
+    check_experiments(experiment, controls)
+    for each in (experiment, *controls):
+        if not hasattr(each, "gradients"):
+            raise ValueError(f"experiment must be an Experiment on a model, which has gradients, got {in_line(each)}")
+        _ = each.answers
+    for control in controls:
+        if control.task.role == "confirming":
+            of = f"as {control.task.name!r} is"
+            raise ValueError(f"{name} must not be the confirming side of a split, {of}: no search may see it")
