@@ -35,7 +35,11 @@ def run(known_folder, files, capsys):
     return command
 
 
-@pytest.mark.parametrize("method", [("css", "--n-masks", "12", "--density", "0.17"), ("gradient",)])
+@pytest.mark.parametrize(
+    "method",
+    [("css", "--n-masks", "12", "--density", "0.17"), pytest.param(("gradient",), marks=pytest.mark.slow)],
+    ids=lambda method: method[0],
+)
 def test_find_costs_about_what_was_said(run, files, method):
     given = ("--method", *method, "--control", files["others"], "--json")
     said = json.loads(run("find", *given, "--dry-run"))
@@ -69,7 +73,9 @@ def test_a_dry_run_times_a_few_masks_prints_a_line_a_step_and_writes_nothing(run
     assert not store.exists()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", ["css", *(pytest.param(name, marks=pytest.mark.slow) for name in METHODS if name != "css")]
+)
 def test_no_method_takes_more_than_its_bound(load_known, method):
     own, other = (
         Task.from_records(own_answers(load_known(), 60, seed=seed), name).split(40)[0]
