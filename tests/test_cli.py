@@ -232,26 +232,6 @@ def test_annealed_says_how_sure_it_is_and_fits_a_continuous_response(find, other
     refused(find("--response", "loudness", method="annealed"), "response must be one of 'score', 'probability'")
 
 
-@pytest.mark.parametrize(
-    ("method", "more", "spent"),
-    [
-        ("one-shot", {}, 30 * 13),
-        pytest.param("csb", {}, None, marks=pytest.mark.slow),
-        pytest.param(
-            "chg",
-            {"n_seeds": "2", "steps": "20", "batch_size": "4"},
-            30 + 2 * 2 * 3 * 20 * 4,
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_any_method_runs_with_the_options_that_it_declares(find, method, more, spent):
-    result = json.loads(find("--json", method=method, **more)[1])
-    assert result["method"] == method
-    assert spent in (None, result["spent"])
-    assert method == "chg" or found_in(result) == {str(head) for head in WORKING}
-
-
 def test_heads_off_throughout_are_not_found_and_a_model_that_shows_no_attention_is_reported(
     find, tmp_path, monkeypatch
 ):

@@ -5,18 +5,14 @@ import os
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import cs_heads as cs
-from cs_heads.arguments import MAX_SEED, check_seed
 from cs_heads.cli import main
-from cs_heads.tasks import Task, load_task
 from tests.plot.studies import made_ranking
 from tests.waiting import run_program
 
 ROOT = Path(__file__).parents[1]
-RECORDS = [{"prompt": f"the cat {i}", "target": " runs"} for i in range(60)]
 
 
 @pytest.fixture
@@ -47,7 +43,7 @@ def program(code: str, **more: str) -> list:
 # Files
 
 
-RECORD = json.dumps(RECORDS[0])
+RECORD = json.dumps({"prompt": "the cat 0", "target": " runs"})
 
 
 @pytest.mark.parametrize(
@@ -81,13 +77,6 @@ RECORD = json.dumps(RECORDS[0])
 def test_a_file_that_cannot_be_read_as_it_is_meant_is_refused_by_its_line(said, tmp_path, name, text, line):
     (tmp_path / name).write_text(text, encoding="utf-8")
     assert line in said("find", "--model", "demo", "--task", tmp_path / name)
-
-
-@pytest.mark.parametrize("frame", [pd.DataFrame(), pd.DataFrame(index=range(3))], ids=["empty", "without columns"])
-def test_a_frame_without_columns_is_refused_in_one_line(frame):
-    with pytest.raises(ValueError, match=r"^frame must be a DataFrame with columns, got Empty") as refused:
-        Task.from_frame(frame)
-    assert "\n" not in str(refused.value)
 
 
 BROKEN = ["{", "null", "[" * 100_000, '{"heads": 5}', '{"confirm": {"heads": 3}}']
@@ -166,17 +155,10 @@ def test_out_that_cannot_be_a_folder_is_refused_before_a_model_is_loaded(
     assert f"got '{tmp_path}': '{tmp_path}' may not be written to" in said(*given, tmp_path)
 
 
-def test_every_random_generator_takes_the_largest_seed():
-    assert check_seed(MAX_SEED) == MAX_SEED
-    task = Task.from_records(RECORDS).split(20, seed=MAX_SEED)[0]
-    assert len(task) == 20
-    with pytest.raises(ValueError, match=r"seed must be an integer in 0\.\.2147483647"):
-        load_task("demo/capitals", seed=MAX_SEED + 1)
-
-
 MISTAKES = {
     "cs.load_task('demo/capitals', n=10**8)": "n must be an integer in 1..100000, got 100000000",
     "cs.Task.from_frame(None)": "frame must be a DataFrame with columns, got None",
+    "cs.Task.from_frame(pd.DataFrame(index=range(3)))": "frame must be a DataFrame with columns, got Empty",
     "cs.Task.from_frame(twice)": "frame: columns must have different names, got two or more of 'target'",
     "cs.find_heads(None, task, controls=5)": "controls must be a list of tasks, 'auto' or None, got 5",
     "judged.score_texts([0], ['a'])": "scorer 'nothing' must give 1 numbers in 0..1, got None",
