@@ -1,4 +1,4 @@
-"""What arguments are: checks (numbers, lists, mappings, paths, switches) made before anything is run, descriptions."""
+"""What arguments are: checks (numbers, lists, mappings, paths) made before anything is run, descriptions."""
 
 from __future__ import annotations
 
@@ -60,13 +60,6 @@ def check_path(name: str, path: Any) -> Path:
     return Path(path)
 
 
-def check_switch(name: str, value: Any) -> bool | None:
-    """True, False or None, as it is; anything else raises ``ValueError``."""
-    if value is not None and not isinstance(value, bool):
-        raise ValueError(f"{name} must be True, False or None, got {in_line(value)}")
-    return value
-
-
 def check_integer(name: str, value: Any, least: int, most: int | None = None, why: str = "") -> int:
     """The value as an ``int``; raises ``ValueError`` where it is no integer of ``least`` or more, up to ``most``.
 
@@ -119,18 +112,16 @@ def check_seed(seed: Any) -> int:
 
 def check_share(name: str, value: Any) -> float:
     """The value as a ``float``; raises ``ValueError`` where it is no number between 0 and 1, both excluded."""
-    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else float("nan")
-    if not 0 < number < 1:
+    if not fits(value, float) or not 0 < value < 1:
         raise ValueError(f"{name} must lie between 0 and 1, got {value!r:.80}")
-    return number
+    return float(value)
 
 
 def check_weight(name: str, value: Any) -> float:
     """The value as a ``float``; raises ``ValueError`` where it is no finite number of 0 or more."""
-    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else float("nan")
-    if not 0 <= number < float("inf"):
+    if not fits(value, float) or not 0 <= value < float("inf"):
         raise ValueError(f"{name} must be a finite number of 0 or more, got {in_line(value)}")
-    return number
+    return float(value)
 
 
 def did_you_mean(word: Any, known: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from cs_heads.arguments import check_integer, check_list, check_seed, check_share
 from cs_heads.units import Grid, HeadLike, check_grid
@@ -157,8 +157,10 @@ def _check(grid: Grid, n_masks: int, density: float) -> int:
     return n_off
 
 
-def different(masks: Bool[np.ndarray, "row layer head"]) -> tuple[Bool[np.ndarray, "mask layer head"], np.ndarray]:
-    """The different masks, in the order in which they first come, and the place of each row among them.
+def different(
+    masks: Shaped[np.ndarray, "row layer head"],
+) -> tuple[Shaped[np.ndarray, "mask layer head"], Int[np.ndarray, " row"]]:
+    """The different masks, or gates, in the order in which they first come, and the place of each row among them.
 
     Args:
         masks: The masks, some of them perhaps alike.
@@ -169,9 +171,10 @@ def different(masks: Bool[np.ndarray, "row layer head"]) -> tuple[Bool[np.ndarra
     >>> len(once), place.tolist()
     (2, [0, 1, 0])
     """
-    _, first, place = np.unique(masks.reshape(len(masks), -1), axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return masks[first[order]], np.argsort(order)[place.ravel()]
+    numbers: dict[bytes, int] = {}
+    place = np.array([numbers.setdefault(mask.tobytes(), len(numbers)) for mask in masks], dtype=int)
+    _, first = np.unique(place, return_index=True)
+    return masks[first], place
 
 
 def as_gates(masks: Shaped[np.ndarray, "*rows layer head"]) -> Float[np.ndarray, "*rows layer head"]:
@@ -253,22 +256,6 @@ def key_in_words(grid: Grid, key: bytes) -> tuple[str, int]:
     gates = as_gates(masks_of_keys(grid, [key])[0]).ravel()
     touched = [(grid.unit(int(index)), gates[index]) for index in np.flatnonzero(gates != 1)]
     return " ".join(f"{head}×{gate:.3g}" if gate else str(head) for head, gate in touched), int((gates == 0).sum())
-
-
-def rows_by_mask(masks: Shaped[np.ndarray, "row layer head"]) -> list[list[int]]:
-    """The rows of each different mask, in the order in which the masks first come.
-
-    Args:
-        masks: Masks or gates.
-
-    >>> from cs_heads.units import HeadGrid
-    >>> rows_by_mask(explicit(HeadGrid(1, 2), [["L0H1"], ["L0H0"], ["L0H1"]]))
-    [[0, 2], [1]]
-    """
-    rows: dict[bytes, list[int]] = {}
-    for row, mask in enumerate(masks):
-        rows.setdefault(mask.tobytes(), []).append(row)
-    return list(rows.values())
 
 
 def first_layer(mask: Shaped[np.ndarray, "layer head"]) -> int:

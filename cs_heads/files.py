@@ -22,9 +22,7 @@ def read_text(path: str | Path, what: str) -> str:
     """The text of a file; a missing file or another encoding than UTF-8 raises ``ValueError`` naming ``what``."""
     path = Path(path)
     if not path.is_file():
-        raise ValueError(
-            f"{what} {str(path)!r} does not exist" if not path.exists() else f"{what} {str(path)!r} is no file"
-        )
+        raise ValueError(f"{what} {str(path)!r} {'is no file' if path.exists() else 'does not exist'}")
     return text_of(path.read_bytes(), f"{what} {str(path)!r}")
 
 

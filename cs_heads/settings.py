@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from os import PathLike
 from typing import Any, Literal, TypedDict
 
-from cs_heads.arguments import Option, check_integer, check_one_of, check_path, check_switch, did_you_mean
+from cs_heads.arguments import Option, check_integer, check_one_of, check_path, did_you_mean, in_line
 from cs_heads.units import POSITIONS, UNITS, Positions, Units
 
 Kind = Literal["identity", "design", "runtime"]
@@ -126,7 +126,8 @@ class Settings:
             # A weight of another expert would change which are chosen.
             raise ValueError(f"ablation must be 'zero' with units='experts', got {self.ablation!r}")
         for name in ("prepend_bos", "progress"):
-            check_switch(name, getattr(self, name))
+            if not isinstance(value := getattr(self, name), bool | None):
+                raise ValueError(f"{name} must be True, False or None, got {in_line(value)}")
         for name in ("batch_tokens", "workers"):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name), 1)

@@ -46,19 +46,6 @@ def test_what_is_returned_is_checked(function, given):
         checked(function, typechecker=beartype)(given)
 
 
-def test_functions_inside_others_are_checked_each_time_and_keep_their_own_values():
-    def times(factor):
-        def scaled(n: int) -> int:
-            return n * factor
-
-        return checked(scaled, typechecker=beartype)
-
-    assert [times(factor)(3) for factor in (2, 5)] == [6, 15]
-    for factor, given in ((2, "3"), (0.5, 3), (5, "3")):
-        with pytest.raises(BeartypeException):
-            times(factor)(given)
-
-
 def test_functions_are_checked():
     names = [name for name in sys.modules if name.startswith("cs_heads.")]
     functions = [

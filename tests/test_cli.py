@@ -1,9 +1,8 @@
 import json
-import os
 import re
 import shlex
 import shutil
-import sys
+import signal
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -29,15 +28,13 @@ from cs_heads.tasks.controls import NO_CONTROLS
 from cs_heads.tasks.responses import RESPONSES
 from tests.known_heads import WORKING, hopeless_records, own_answers
 from tests.tiny import WORDS
-from tests.waiting import run_program
 
-# The intact run and the different ones among the 24 masks of the options below; a mask drawn twice runs once.
-RUNS = 1 + len(np.unique(designs.stratified(HeadGrid(3, 4), 24, 0.17, seed=0), axis=0))
+# The intact run and the different ones among the 12 masks of the options below; a mask drawn twice runs once.
+RUNS = 1 + len(np.unique(designs.stratified(HeadGrid(3, 4), 12, 0.17, seed=0), axis=0))
 PNG = b"\x89PNG\r\n"
-COMPLETION = {"prompt": "the cat", "target": " runs"}
 DEFAULTS = {
-    "find": {"method": "css", "density": "0.17", "n_masks": "24"},
-    "compare": {"methods": "one-shot,greedy,gradient", "max_heads": "4", "n": "40"},
+    "find": {"method": "css", "density": "0.17", "n_masks": "12"},
+    "compare": {"methods": "one-shot,greedy,gradient", "max_heads": "4", "n": "30"},
 }
 
 
@@ -49,7 +46,7 @@ def write(path: Path, records: list) -> str:
 @pytest.fixture(scope="module")
 def task(load_known, tmp_path_factory) -> str:
     """A file of examples that the known model gets right."""
-    return write(tmp_path_factory.mktemp("tasks") / "own.jsonl", own_answers(load_known(), 130))
+    return write(tmp_path_factory.mktemp("tasks") / "own.jsonl", own_answers(load_known(), 60))
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +139,8 @@ def test_the_table_shows_heads_verdict_and_cost(study, known_folder, task):
     assert float(importance) > 0.5
     assert "verdict: localized" in lines
     assert f"note: {NO_CONTROLS}" in lines
-    told = re.fullmatch(rf"cost: {65 * RUNS:,} example-evaluations to find, (\d+) to confirm", lines[-2])
-    assert 65 * 2 < int(told[1]) <= 65 * 22
+    told = re.fullmatch(rf"cost: {30 * RUNS:,} example-evaluations to find, (\d+) to confirm", lines[-2])
+    assert 30 * 2 < int(told[1]) <= 30 * 22
 
 
 def test_out_keeps_result_ranking_map_attention_and_report(study):
@@ -170,41 +167,46 @@ def test_out_keeps_result_ranking_map_attention_and_report(study):
     assert str(folder / "ranking.json") in out
 
 
-def test_json_is_one_object_as_it_is_written_and_no_earlier_curve_stays(find, known_folder, task, tmp_path):
+def test_json_is_one_object_as_it_is_written_and_settings_reach_search_and_proof(
+    find, known_folder, load_known, tmp_path
+):
     (tmp_path / "curve.json").write_text("{}")
-    status, out, err = find("--json", "--no-curve", "--no-prepend-bos", out=tmp_path)
+    task = write(tmp_path / "own.jsonl", own_answers(load_known(), 130))
+    status, out, err = find(
+        "--json",
+        "--no-curve",
+        "--no-prepend-bos",
+        "--batch-tokens",
+        "64",
+        ablation="mean",
+        n="80",
+        seed="4",
+        out=tmp_path,
+        task=task,
+    )
     assert (status, err, out.count("\n")) == (0, "", 1)
     result = json.loads(out)
     assert result == json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
-    assert "half" not in result
-    assert not (tmp_path / "curve.json").exists()
-    assert result["prepend_bos"] is False is result["confirm"]["provenance"]["prepend_bos"]
     assert (result["model"], result["task"], result["method"]) == (str(known_folder), task, "css")
     assert result["seconds"].keys() == {"find", "confirm"}
+    assert "half" not in result
+    # Nothing of an earlier run stays.
+    assert not (tmp_path / "curve.json").exists()
+    proof = result["confirm"]["provenance"]
+    assert (proof["ablation"], proof["seed"], proof["task"]["n_examples"]) == ("mean", 4, 50)
+    assert result["prepend_bos"] is False is proof["prepend_bos"]
     # Attention is shown of the tokens that were measured.
     assert "<s>" not in {one.tokens[0] for one in HeadAttention.load(tmp_path / "attention.json").prompts}
 
 
 def test_find_and_compare_share_a_folder_for_one_task_and_no_other(find, compare, copy, load_known, tmp_path):
-    other = write(tmp_path / "other.jsonl", own_answers(load_known(), 130, seed=3))
+    other = write(tmp_path / "other.jsonl", own_answers(load_known(), 40, seed=3))
     refused(compare(out=copy, methods="one-shot", task=other), "has a result.json already", "different tasks")
     assert compare(out=copy, methods="one-shot", n=None)[0] == 0
     page = (copy / "report.html").read_text(encoding="utf-8")
     assert "Of the ranking" in page
     assert "Of the comparison" in page
     refused(find(out=copy, task=other), "has a comparison.json already", "different tasks")
-
-
-def test_a_model_that_does_not_show_attention_is_reported_without(find, tmp_path, monkeypatch):
-    def blind(*_):
-        raise ValueError("model does not run hook_pattern")
-
-    monkeypatch.setattr(import_module("cs_heads.analysis.attention"), "attention_patterns", blind)
-    status, _, err = find("--no-curve", out=tmp_path)
-    assert status == 0
-    assert "note: no attention patterns: model does not run hook_pattern" in err
-    assert (tmp_path / "report.html").is_file()
-    assert not (tmp_path / "attention.json").exists()
 
 
 def test_report_writes_the_page_of_a_folder(copy, tmp_path, capsys):
@@ -218,65 +220,50 @@ def test_report_writes_the_page_of_a_folder(copy, tmp_path, capsys):
     assert "has no result.json or comparison.json" in capsys.readouterr().err
 
 
-def test_annealed_finds_the_same_heads_and_says_how_sure_it_is(find, others):
-    status, out, err = find("--json", "--control", others, method="annealed", budget="1500")
+def test_annealed_says_how_sure_it_is_and_fits_a_continuous_response(find, others, tmp_path):
+    more = {"method": "annealed", "budget": "1000", "out": tmp_path}
+    status, out, err = find("--no-curve", "--response", "margin", "--control", others, **more)
     assert (status, err) == (0, "")
-    result = json.loads(out)
-    assert result["method"] == "annealed"
+    assert re.search(r"^head +importance \(nats\)$", out, re.MULTILINE)
+    result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
     assert all({"z", "frequency", "control_importance"} <= row.keys() for row in result["heads"])
     assert {effects["head"] for effects in result["shared"]} <= {str(head) for head in WORKING}
-    assert result["spent"] <= 1500
+    assert result["spent"] <= 1000
+    refused(find("--response", "loudness", method="annealed"), "response must be one of 'score', 'probability'")
 
 
-@pytest.mark.parametrize(
-    ("method", "more", "spent"),
-    [
-        ("csb", {}, None),
-        ("one-shot", {}, 65 * 13),
-        ("chg", {"n_seeds": "2", "steps": "20", "batch_size": "4"}, 65 + 2 * 2 * 3 * 20 * 4),
-    ],
-)
-def test_any_method_runs_with_the_options_that_it_declares(find, method, more, spent):
-    result = json.loads(find("--json", method=method, **more)[1])
-    assert result["method"] == method
-    assert spent in (None, result["spent"])
-    assert method == "chg" or found_in(result) == {str(head) for head in WORKING}
+def test_heads_off_throughout_are_not_found_and_a_model_that_shows_no_attention_is_reported(
+    find, tmp_path, monkeypatch
+):
+    def blind(*_):
+        raise ValueError("model does not run hook_pattern")
 
-
-def test_settings_reach_search_and_proof(find):
-    result = json.loads(find("--json", "--batch-tokens", "64", ablation="mean", n="80", seed="4")[1])
-    proof = result["confirm"]["provenance"]
-    assert (proof["ablation"], proof["seed"], proof["task"]["n_examples"]) == ("mean", 4, 50)
-
-
-def test_heads_that_are_off_throughout_are_not_found_again(find):
+    monkeypatch.setattr(import_module("cs_heads.analysis.attention"), "attention_patterns", blind)
     idle = next(str(head) for head in HeadGrid(3, 4) if head not in WORKING)
-    result = json.loads(find("--json", "--off", idle)[1])
+    status, out, err = find("--json", "--off", idle, out=tmp_path)
+    result = json.loads(out)
     assert found_in(result) == {str(head) for head in WORKING}
     assert result["confirm"]["provenance"]["off"] == [idle]
+    assert (status, err) == (0, "cs-heads: note: no attention patterns: model does not run hook_pattern\n")
+    assert (tmp_path / "report.html").is_file()
+    assert not (tmp_path / "attention.json").exists()
     # All of this model hangs on its heads: nothing is left to sense again.
     refused(find("--off", str(WORKING[0])), f"the model with {WORKING[0]} off answers ", "; take fewer heads off")
     refused(find("--off", idle, method="gradient"), "off must be left out")
-
-
-def test_a_continuous_response_is_fitted_when_asked_for(find):
-    out = find("--response", "margin", method="annealed", budget="2000")[1]
-    assert re.search(r"^head +importance \(nats\)$", out, re.MULTILINE)
-    refused(find("--response", "loudness", method="annealed"), "response must be one of 'score', 'probability'")
 
 
 def test_all_controls_are_shown_beside_the_verdict_and_count_in_it(find, others, load_known, tmp_path):
     more = write(tmp_path / "more.jsonl", own_answers(load_known(), 60, seed=9))
     coins = write(tmp_path / "coins.jsonl", hopeless_records(40))
     given = [part for control in (others, more, coins) for part in ("--control", control)]
-    _, out, err = find(*given, n="50")
+    _, out, err = find("--no-curve", *given, out=tmp_path)
     assert err == ""
     # Random sets with the other of the two heads do as much harm.
     assert "verdict: not localized\n" in out
     assert "  control others: 1.000 to 0." in out
     assert "note: control coins does not count: the intact model" in out
-    assert re.search(r"2 controls \S+ \(\S+ to \S+\) on average; controls that lose most: others", out)
-    proof = json.loads(find("--json", *given, n="50")[1])["confirm"]
+    assert re.search(r"2 controls \S+ \(\S+ to \S+\) on average; controls that lose most: (others|more) ", out)
+    proof = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["confirm"]
     assert (proof["verdict"], proof["specificity"]["shared_with"]) == ("not localized", ["others", "more"])
     assert [(control["task"], control["too_low"] is None) for control in proof["controls"]] == [
         ("others", True),
@@ -308,16 +295,12 @@ def test_of_many_controls_those_that_lose_most_are_told_in_a_line():
     assert losses_line(alone) == "the task loses 0.90 (+0.80 to +1.00), its control 0.10 (+0.00 to +0.20)"
 
 
-def test_the_command_is_installed_and_answers_from_a_shell(arguments_of):
+def test_the_command_is_installed():
     (command,) = entry_points(group="console_scripts", name="cs-heads")
     assert command.load() is main
-    program = Path(sys.executable).with_name("cs-heads")
-    run = run_program([program, *arguments_of("find", "--json")], env=os.environ | {"HF_HUB_OFFLINE": "1"})
-    assert (run.returncode, run.stderr) == (0, "")
-    assert json.loads(run.stdout)["confirm"]["verdict"] == "localized"
 
 
-def test_shared_heads_are_told_and_random_heads_of_the_proof_leave_them_out(find, monkeypatch):
+def test_shared_heads_are_told_and_random_heads_of_the_proof_leave_them_out(find, monkeypatch, tmp_path):
     effects = {"task": 0.32, "task_interval": [0.2, 0.4], "controls": 0.3, "controls_interval": [0.2, 0.4], "most": "b"}
     shared, search = {"head": "L1H1", **effects}, cs.find_heads
 
@@ -325,11 +308,12 @@ def test_shared_heads_are_told_and_random_heads_of_the_proof_leave_them_out(find
         return replace(search(*arguments, **more), shared=(Head(1, 1),), shared_effects=(shared,))
 
     monkeypatch.setattr(cs, "find_heads", sharing)
-    result = json.loads(find("--json")[1])
+    out = find("--no-curve", out=tmp_path)[1]
+    result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
     assert result["shared"] == [shared]
     assert result["confirm"]["provenance"]["apart"] == ["L1H1"]
     told = "  L1H1 (alone: task 0.32 (+0.20 to +0.40), controls 0.30 (+0.20 to +0.40); most: b)\n"
-    assert f"left out, because the controls need them too (shared):\n{told}" in find()[1]
+    assert f"left out, because the controls need them too (shared):\n{told}" in out
 
 
 @pytest.mark.parametrize("command", ["", "find", "compare", "atlas", "report", "reproduce", "store", "tasks"])
@@ -357,8 +341,8 @@ def test_compare_leads_with_the_most_specific_and_prints_a_row_a_method(compared
     first = next(place for place, line in enumerate(lines) if line.startswith("method "))
     table = {line.split()[0]: line.split() for line in lines[first : first + 5]}
     assert list(table) == ["method", "one-shot", "greedy", "gradient", "random"]
-    assert table["one-shot"][1:3] == [str(40 * 13), "0"]
-    assert table["gradient"][1:3] == ["120", "40"]
+    assert table["one-shot"][1:3] == [str(30 * 13), "0"]
+    assert table["gradient"][1:3] == ["90", "30"]
     assert table["method"][4:8] == ["own", "loss", "controls", "drop@1"]
     assert all(float(loss) > 0.5 for loss in table["one-shot"][4:6])
     assert set(table["one-shot"][-2:]) == {str(head) for head in WORKING}
@@ -376,25 +360,20 @@ def test_compare_keeps_rankings_and_pictures(compared):
     assert len(result["random_drops"][0]) == 4
 
 
-def test_one_method_alone_has_no_table_of_agreement(compare):
-    status, out, _ = compare(methods="one-shot")
+def test_one_method_alone_has_no_table_of_agreement_and_another_refuses_its_budget(compare):
+    status, out, _ = compare(budget="60", methods="greedy,gradient")
     assert status == 0
+    assert "greedy did not run: budget must be " in out
     assert "Empty DataFrame" not in out
     assert "the most from the task; no control can tell what else they do." in " ".join(out.split())
     assert "own loss" not in out
-
-
-def test_compare_says_which_method_refused_its_budget(compare):
-    status, out, _ = compare(budget="80", methods="one-shot,greedy,gradient")
-    assert status == 0
-    assert "greedy did not run: budget must be " in out
 
 
 def test_compare_takes_options_of_each_method(compare, task):
     chosen = ("--option", "css.n_masks=12", "--option", "css.density=0.17")
     status, out, _ = compare("--json", *chosen, methods="css,one-shot")
     assert status == 0
-    assert json.loads(out)["methods"]["css"]["spent"] <= 40 * 13
+    assert json.loads(out)["methods"]["css"]["spent"] <= 30 * 13
     for option, said in (
         ("css.steps=4", "method 'css' has no option steps; it has n_masks, density, alpha"),
         ("css.n_masks=x", "n_masks must be an integer or None, got 'x'"),
@@ -433,23 +412,18 @@ def refused(outcome: tuple[int, str, str], *said: str) -> None:
     ("options", "said"),
     [
         ({"model": "nobody/nothing"}, ["model 'nobody/nothing' could not be loaded"]),
-        ({"model": "./nowhere"}, ["model './nowhere' could not be loaded"]),
         ({"task": "capitls"}, ["task 'capitls' is unknown"]),
         ({"task": "gone.jsonl"}, ["task file 'gone.jsonl' does not exist"]),
         ({"k": "7"}, ["k must be an integer in 1..6", "12 heads", "got 7"]),
-        ({"k": "two"}, ["--k", "two"]),
         ({"density": "0.05"}, ["density 0.05 ablates no head", "12 heads"]),
-        ({"density": "2"}, ["density must lie between 0 and 1, got 2.0"]),
-        ({"n_masks": "3"}, ["n_masks must be an integer of 5 or more", "got 3"]),
         ({"n_masks": "ten"}, ["n_masks must be an integer or None, got 'ten'"]),
         ({"method": "guess"}, ["method must be one of annealed, css, csb", "got 'guess'"]),
         ({"method": "greedy", "alpha": "0.1"}, ["--alpha goes with the method css, csb"]),
         ({"method": "contrastive"}, ["method 'contrastive' needs --forget"]),
         ({"device": "abacus"}, ["device 'abacus' cannot be used here"]),
-        ({"budget": "65"}, ["budget must be 1,625 or more"]),
-        ({"n": "130"}, ["both sides of the split: got n=130 with 130 examples", "leave n out to halve them"]),
-        ({"n": "12"}, ["task 'own' has 12 finding examples; 20 or more are needed on each side: add examples"]),
-        ({"n": "120"}, ["task 'own' has 10 confirming examples; 20 or more are needed on each side"]),
+        ({"budget": "65"}, ["budget must be 390 or more"]),
+        ({"n": "60"}, ["both sides of the split: got n=60 with 60 examples", "leave n out to halve them"]),
+        ({"n": "50"}, ["task 'own' has 10 confirming examples; 20 or more are needed on each side"]),
         ({"sparsity": "0.1"}, ["unknown option --sparsity"]),
     ],
     ids=lambda value: " ".join(map(str, value.items())) if isinstance(value, dict) else "",
@@ -463,11 +437,11 @@ def test_a_control_that_is_the_task_is_refused_before_the_model_is_loaded(find, 
     lines = Path(task).read_text(encoding="utf-8").splitlines()
     elsewhere = [{"prompt": f"not asked {i}", "target": " runs"} for i in range(2)]
     some = write(tmp_path / "some.jsonl", [*map(json.loads, lines[:2]), *elsewhere])
-    for control, shared in ((task, "130 of its 130"), (some, "2 of its 4")):
+    for control, shared in ((task, "60 of its 60"), (some, "2 of its 4")):
         said = (
             f"control '{Path(control).stem}' shares {shared} examples with task 'own': a control must be another task"
         )
-        refused(find("--control", control, n="100", model="nobody/nothing"), said)
+        refused(find("--control", control, n="30", model="nobody/nothing"), said)
 
 
 def test_a_control_is_read_with_the_settings_of_the_command_before_anything_runs(find, tmp_path):
@@ -479,28 +453,23 @@ def test_a_control_is_read_with_the_settings_of_the_command_before_anything_runs
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("text", "said"),
     [
-        ("mine.jsonl", '{"prompt": "a", "target": " b"}\n{"prompt": "a"}\n', ["line 2", '"target" must be a text']),
-        ("mine.jsonl", f"{json.dumps(COMPLETION)}\n{{'prompt'\n", ["line 2: not JSON"]),
-        ("mine.jsonl", "", ["is empty"]),
-        ("mine.csv", "prompt,choices,answer\nthe cat,runs,0\n", ["line 2", '"choices" must be a JSON list', "'runs'"]),
+        ('{"prompt": "a", "target": " b"}\n{"prompt": "a"}\n', ["line 2", '"target" must be a text']),
         (
-            "mine.jsonl",
             "".join(json.dumps({"prompt": "the cat " * n, "target": " runs"}) + "\n" for n in range(40, 80)),
             ["example", "do not fit into the model's context of 64"],
         ),
         (
-            "mine.jsonl",
             "".join(json.dumps(record) + "\n" for record in hopeless_records(200)),
             ["on 100 examples, no better than chance (0.500)"],
         ),
     ],
-    ids=["malformed", "no JSON", "empty", "CSV", "too long", "at chance"],
+    ids=["malformed", "too long", "at chance"],
 )
-def test_a_task_file_that_cannot_be_measured_gets_one_line(find, tmp_path, name, text, said):
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    refused(find(task=tmp_path / name), "task 'mine'", *said)
+def test_a_task_file_that_cannot_be_measured_gets_one_line(find, tmp_path, text, said):
+    (tmp_path / "mine.jsonl").write_text(text, encoding="utf-8")
+    refused(find(task=tmp_path / "mine.jsonl"), "task 'mine'", *said)
 
 
 def test_a_folder_that_holds_no_model_gets_one_line(find, tmp_path):
@@ -531,5 +500,11 @@ def test_an_interruption_ends_quietly(find, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
+    def terminated(*_, **__):
+        assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
+        signal.raise_signal(signal.SIGTERM)
+
     monkeypatch.setattr("cs_heads.load_task", interrupted)
     assert find() == (130, "", "cs-heads: interrupted\n")
+    monkeypatch.setattr("cs_heads.load_task", terminated)
+    assert find() == (143, "", "cs-heads: terminated\n")

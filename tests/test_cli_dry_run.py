@@ -35,9 +35,8 @@ def run(known_folder, files, capsys):
     return command
 
 
-@pytest.mark.parametrize("method", [("css", "--n-masks", "12", "--density", "0.17"), ("gradient",)])
-def test_find_costs_about_what_was_said(run, files, method):
-    given = ("--method", *method, "--control", files["others"], "--json")
+def test_find_costs_about_what_was_said(run, files):
+    given = ("--method", "css", "--n-masks", 12, "--density", 0.17, "--control", files["others"], "--json")
     said = json.loads(run("find", *given, "--dry-run"))
     found = json.loads(run("find", *given))
     assert found["spent"] <= said["evaluations"]["search"] <= 1.5 * found["spent"]
@@ -69,7 +68,9 @@ def test_a_dry_run_times_a_few_masks_prints_a_line_a_step_and_writes_nothing(run
     assert not store.exists()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", ["css", *(pytest.param(name, marks=pytest.mark.slow) for name in METHODS if name != "css")]
+)
 def test_no_method_takes_more_than_its_bound(load_known, method):
     own, other = (
         Task.from_records(own_answers(load_known(), 60, seed=seed), name).split(40)[0]

@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -65,6 +66,8 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(find, stop_at, capsys):
     assert out == ""
     said, _, command = err.strip().partition(": cs-heads find ")
     assert said == f"cs-heads: interrupted; 30 results are kept in {find[-2]}, and the same command resumes"
+    # Its log is folded into the file: nothing lies beside it that belongs to it.
+    assert [file.name for file in Path(find[-2]).parent.iterdir()] == ["my run.sqlite"]
     calls = stop_at(0)
     assert main(["find", *shlex.split(command)]) == 0
     assert without_command(capsys.readouterr().out) == whole
@@ -93,6 +96,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "status", "said"), [(2, 130, "interrupted"), (15, 143, "terminated")])
 def test_a_command_that_is_stopped_leaves_its_store_closed(find, tmp_path, number, status, said):
     """Its log is folded into the file: nothing lies beside it that belongs to it."""
@@ -104,33 +108,24 @@ def test_a_command_that_is_stopped_leaves_its_store_closed(find, tmp_path, numbe
     assert [file.name for file in tmp_path.iterdir()] == ["my run.sqlite"]
 
 
-def test_store_says_what_is_in_a_file(find, capsys, tmp_path):
-    main(find)
+def test_store_says_what_is_in_a_file_and_what_is_kept_beside_results(find, capsys, tmp_path):
+    """Gradients are no results of masks, and are resumed all the same."""
+    store = find[-2]
+    assert main([*find[:5], "--method", "gradient", "--no-control", "--store", store, "--device", "cpu"]) == 0
     capsys.readouterr()
-    assert main(["store", find[-2]]) == 0
+    assert main(["store", store]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"store {find[-2]}, format 3"
+    assert lines[0] == f"store {store}, format 3"
     assert lines[1].endswith("TransformerBridge, float32, 3 × 4 heads")
     assert lines[2].endswith("ablation zero")
     counts = {line.split()[0]: int(line.split()[1].replace(",", "")) for line in lines[5:7]}
     assert counts["own"] == counts["all"] > 0
-    assert main(["store", find[-2], "--json", "--parquet", str(tmp_path / "run.parquet")]) == 0
+    assert lines[8] == "kept, to be resumed: 1 of gradient"
+    assert main(["store", store, "--json", "--parquet", str(tmp_path / "run.parquet")]) == 0
     contents = json.loads(capsys.readouterr().out)
-    assert contents["tasks"] == {"own": counts["all"]}
+    assert (contents["tasks"], contents["kept"]) == ({"own": counts["all"]}, {"gradient": 1})
     assert contents["study"]["ablation"] == "zero"
     assert len(pd.read_parquet(tmp_path / "run.parquet")) == counts["all"]
-
-
-def test_store_says_what_is_kept_beside_results(find, capsys):
-    """Gradients and effects of patches are no results of masks, and are gone on with all the same."""
-    store = find[-2]
-    for method, budget in (("gradient", "40"), ("mediation", "60"), ("mediation", "75")):
-        assert main([*find[:5], "--method", method, "--budget", budget, "--store", store, "--device", "cpu"]) == 0
-    capsys.readouterr()
-    assert main(["store", store]) == 0
-    assert "\nkept, to be resumed: 1 of gradient, 2 of mediation\n" in capsys.readouterr().out
-    assert main(["store", store, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["kept"] == {"gradient": 1, "mediation": 2}
 
 
 def test_what_cannot_be_a_store_is_refused_in_one_line(find, capsys, tmp_path, task):

@@ -102,9 +102,6 @@ def test_importing_the_package_imports_nothing_heavy():
 
 WRONG = {
     "k": ["--k", "0"],
-    "ablation": ["--ablation", "ones"],
-    "workers": ["--workers", "0"],
-    "dtype": ["--dtype", "float8"],
     "off": ["--off", "head"],
     "out": ["--out", f"{__file__}/out"],
     "task": ["--task", "demo/nothing"],

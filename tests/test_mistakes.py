@@ -5,19 +5,14 @@ import os
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import cs_heads as cs
-from cs_heads.arguments import MAX_SEED, check_seed
 from cs_heads.cli import main
-from cs_heads.tasks import Task, load_task
-from tests.known_heads import own_answers
 from tests.plot.studies import made_ranking
 from tests.waiting import run_program
 
 ROOT = Path(__file__).parents[1]
-RECORDS = [{"prompt": f"the cat {i}", "target": " runs"} for i in range(60)]
 
 
 @pytest.fixture
@@ -48,14 +43,13 @@ def program(code: str, **more: str) -> list:
 # Files
 
 
-RECORD = json.dumps(RECORDS[0])
+RECORD = json.dumps({"prompt": "the cat 0", "target": " runs"})
 
 
 @pytest.mark.parametrize(
     ("name", "text", "line"),
     [
         ("t.csv", f"prompt,choices,answer\nthe cat,{'[' * 5000}{']' * 5000},0\n", "task 't', line 2: "),
-        ("t.csv", f"prompt,choices,answer\nthe cat,{'[' * 60_000}{']' * 60_000},0\n", "task 't', line 2: "),
         (
             "t.csv",
             "prompt,target,target\nthe cat, runs, sees\n",
@@ -78,30 +72,23 @@ RECORD = json.dumps(RECORDS[0])
             "line 2: a text must be Unicode, without lone surrogates; got ' \\ud800'",
         ),
     ],
-    ids=["too deep", "too long", "column twice", "space in CSV", "space in JSON", "key twice", "surrogate"],
+    ids=["too deep", "column twice", "space in CSV", "space in JSON", "key twice", "surrogate"],
 )
 def test_a_file_that_cannot_be_read_as_it_is_meant_is_refused_by_its_line(said, tmp_path, name, text, line):
     (tmp_path / name).write_text(text, encoding="utf-8")
     assert line in said("find", "--model", "demo", "--task", tmp_path / name)
 
 
-@pytest.mark.parametrize("frame", [pd.DataFrame(), pd.DataFrame(index=range(3))], ids=["empty", "without columns"])
-def test_a_frame_without_columns_is_refused_in_one_line(frame):
-    with pytest.raises(ValueError, match=r"^frame must be a DataFrame with columns, got Empty") as refused:
-        Task.from_frame(frame)
-    assert "\n" not in str(refused.value)
-
-
 BROKEN = ["{", "null", "[" * 100_000, '{"heads": 5}', '{"confirm": {"heads": 3}}']
 
 
-@pytest.mark.parametrize("content", BROKEN, ids=lambda content: content[:30])
 @pytest.mark.parametrize("name", ["result.json", "curve.json", "attention.json", "ranking.json"])
-def test_a_study_with_a_broken_file(said, tmp_path, name, content):
+def test_a_study_with_a_broken_file(said, tmp_path, name):
     made_ranking().save(tmp_path / "ranking.json")
     (tmp_path / "result.json").write_text('{"heads": []}', encoding="utf-8")
-    (tmp_path / name).write_text(content, encoding="utf-8")
-    said("report", tmp_path)
+    for content in BROKEN:
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        said("report", tmp_path)
 
 
 # Arguments
@@ -113,10 +100,6 @@ def test_a_study_with_a_broken_file(said, tmp_path, name, content):
         (("--seed", str(2**70)), f'Invalid value "{2**70}" for --seed. Must be <= 2147483647.'),
         (("--workers", "999"), "workers must be an integer in 1.."),
         (("--address", "127.0.0.1:1"), "address must be that of a running Ray cluster, got '127.0.0.1:1': "),
-        (
-            ("--address", "ray://127.0.0.1:1"),
-            "address must be that of a running Ray cluster, got 'ray://127.0.0.1:",
-        ),
         (("--task-option", f"choices={'[' * 100_000}"), "no option"),
     ],
     ids=lambda value: " ".join(value)[:30] if isinstance(value, tuple) else "",
@@ -142,7 +125,6 @@ HUGE = str(10**20)
     ("command", "arguments", "line"),
     [
         ("find", ("--k", HUGE), "for --k. Must be <= 1000000."),
-        ("find", ("--n", HUGE), "for --n. Must be <= 100000."),
         ("find", ("--budget", HUGE), "for --budget. Must be <= 1000000000000."),
         ("find", ("--method", "css", "--n-masks", HUGE), f"n_masks must be an integer in 1..1000000000000, got {HUGE}"),
         ("find", ("--generate", HUGE), "for --generate. Must be <= 100000."),
@@ -151,8 +133,6 @@ HUGE = str(10**20)
             ("--off", f"L{10**19}H0"),
             f"off must be a list of heads: layer must be an integer in 0..1000000, got {10**19}",
         ),
-        ("compare", ("--max-heads", HUGE), "for --max-heads. Must be <= 1000000."),
-        ("reproduce", ("--k", HUGE), "for --k. Must be <= 1000000."),
         ("reproduce", ("--n-unseen", HUGE), "for --n-unseen. Must be <= 100000."),
     ],
     ids=lambda value: " ".join(value)[:20] if isinstance(value, tuple) else "",
@@ -163,34 +143,22 @@ def test_a_number_out_of_reach_is_refused_before_a_model_is_loaded(said, tmp_pat
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("out", ["a file", "a file/out"])
-def test_out_that_is_a_file_or_in_one_is_refused_before_a_model_is_loaded(said, tmp_path, no_model, command, out):
+def test_out_that_cannot_be_a_folder_is_refused_before_a_model_is_loaded(
+    said, tmp_path, no_model, monkeypatch, command
+):
     (tmp_path / "a file").write_text("", encoding="utf-8")
-    line = said(command.partition(",")[0], "--model", "demo", *COMMANDS[command], "--out", tmp_path / out)
-    begin = f"--out must be a folder that is there or can be made, got '{tmp_path / out}': "
-    assert begin + f"'{tmp_path / 'a file'}' is a file\n" in line
-
-
-@pytest.mark.parametrize("command", ["find", "compare", "reproduce"])
-def test_out_that_cannot_be_made_is_refused_before_a_model_is_loaded(said, tmp_path, no_model, monkeypatch, command):
-    line = said(command, "--model", "demo", *COMMANDS[command], "--out", tmp_path / ("a" * 300))
-    assert "--out must be a folder that is there or can be made, got" in line
+    given = (command.partition(",")[0], "--model", "demo", *COMMANDS[command], "--out")
+    for out in ("a file", "a file/out"):
+        begin = f"--out must be a folder that is there or can be made, got '{tmp_path / out}': "
+        assert begin + f"'{tmp_path / 'a file'}' is a file\n" in said(*given, tmp_path / out)
     monkeypatch.setattr(os, "access", lambda *_: False)
-    line = said(command, "--model", "demo", *COMMANDS[command], "--out", tmp_path)
-    assert f"got '{tmp_path}': '{tmp_path}' may not be written to" in line
-
-
-def test_every_random_generator_takes_the_largest_seed():
-    assert check_seed(MAX_SEED) == MAX_SEED
-    task = Task.from_records(RECORDS).split(20, seed=MAX_SEED)[0]
-    assert len(task) == 20
-    with pytest.raises(ValueError, match=r"seed must be an integer in 0\.\.2147483647"):
-        load_task("demo/capitals", seed=MAX_SEED + 1)
+    assert f"got '{tmp_path}': '{tmp_path}' may not be written to" in said(*given, tmp_path)
 
 
 MISTAKES = {
     "cs.load_task('demo/capitals', n=10**8)": "n must be an integer in 1..100000, got 100000000",
     "cs.Task.from_frame(None)": "frame must be a DataFrame with columns, got None",
+    "cs.Task.from_frame(pd.DataFrame(index=range(3)))": "frame must be a DataFrame with columns, got Empty",
     "cs.Task.from_frame(twice)": "frame: columns must have different names, got two or more of 'target'",
     "cs.find_heads(None, task, controls=5)": "controls must be a list of tasks, 'auto' or None, got 5",
     "judged.score_texts([0], ['a'])": "scorer 'nothing' must give 1 numbers in 0..1, got None",
@@ -248,33 +216,25 @@ def test_a_wrong_argument_raises_a_value_error_that_names_it():
     assert wrong == {}
 
 
-@pytest.mark.parametrize("score", ["1", [0.5]], ids=repr)
-def test_a_scorer_that_gives_no_number(score):
-    judged = Task.from_records(RECORDS, scorer=lambda example, text: score, max_new_tokens=2)
-    with pytest.raises(ValueError, match=r"must give 1 numbers in 0\.\.1, got") as got:
-        judged.score_texts([0], ["a"])
-    assert repr(score) in str(got.value)
-
-
 # Endings
 
 
-def test_a_reader_that_has_enough_ends_the_command_quietly(load_known, tmp_path):
-    task = Task.from_records(own_answers(load_known(), 20))
-    cs.Experiment(load_known(), task, store=tmp_path / "run.sqlite").baseline()
+def test_a_reader_that_has_enough_ends_the_command_quietly():
     # No reader from the start: what is printed meets a closed pipe.
-    for command in (["store", str(tmp_path / "run.sqlite")], ["tasks"]):
-        code = (
-            "import os, sys\nread, write = os.pipe()\nos.close(read)\nos.dup2(write, 1)\n"
-            f"from cs_heads.cli import main\nsys.exit(main({command!r}))"
-        )
-        run = program(code)
-        assert (run.returncode, run.stderr) == (141, "")
+    run = program(
+        "import os, sys\nread, write = os.pipe()\nos.close(read)\nos.dup2(write, 1)\n"
+        "from cs_heads.cli import main\nsys.exit(main(['tasks']))"
+    )
+    assert (run.returncode, run.stderr) == (141, "")
 
 
 @pytest.mark.parametrize(
     ("module", "raised"),
-    [("torch", "KeyboardInterrupt"), ("numpy", "KeyboardInterrupt"), ("numpy", "SystemError('C')")],
+    [
+        pytest.param("torch", "KeyboardInterrupt", marks=pytest.mark.slow),
+        ("numpy", "KeyboardInterrupt"),
+        ("numpy", "SystemError('C')"),
+    ],
 )
 def test_ctrl_c_while_a_library_is_imported(module, raised, tmp_path):
     """However the library puts it, and though it can no more be imported for the last words."""

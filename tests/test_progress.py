@@ -26,12 +26,12 @@ def model(load_known):
 
 @pytest.fixture(scope="module")
 def task(load_known):
-    return Task.from_records(own_answers(load_known(), 80), "own").split(40)[0]
+    return Task.from_records(own_answers(load_known(), 50), "own").split(25)[0]
 
 
 @pytest.fixture(scope="module")
 def other(load_known):
-    return Task.from_records(own_answers(load_known(), 80, seed=8), "other").split(40)[0]
+    return Task.from_records(own_answers(load_known(), 50, seed=8), "other").split(25)[0]
 
 
 def found_on(experiment):
@@ -42,23 +42,28 @@ CALLS = {
     "annealed": lambda model, task, other: cs.find_heads(
         model, task, k=2, budget=2500, controls=[other], screen="gradients", progress=True
     ),
-    "confirm": lambda model, task, other: cs.confirm(model, task, WORKING, controls=None, progress=True),
-    "confirm, controls": lambda model, task, other: cs.confirm(model, task, WORKING, controls=[other], progress=True),
+    "confirm": lambda model, task, other: cs.confirm(model, task, WORKING, controls=[other], progress=True),
     "specificity": lambda model, task, other: cs.specificity(model, task, WORKING, controls=[other], progress=True),
     "sparsity curve": lambda model, task, other: cs.sparsity_curve(model, task, WORKING, n_random=2, progress=True),
     "faithfulness": lambda model, task, other: cs.faithfulness(
         model, task, found_on(cs.Experiment(model, task, progress=False)), n_random=2, progress=True
     ),
     "failures": lambda model, task, other: cs.failures(model, task, WORKING, n=20, max_new_tokens=2, progress=True),
-    "atlas": lambda model, task, other: cs.atlas(model, [task, other], budget=2000, n=20, n_random=2, progress=True),
+    "atlas": lambda model, task, other: cs.atlas(model, [task, other], budget=1000, n=20, n_random=2, progress=True),
 }
+MANY = ("confirm", "atlas")  # of controls, and of a search and a proof
 
 
-@pytest.mark.parametrize("call", CALLS)
+def fast(calls, names):
+    """The calls, those of other names marked slow."""
+    return [name if name in names else pytest.param(name, marks=pytest.mark.slow) for name in calls]
+
+
+@pytest.mark.parametrize("call", fast(CALLS, MANY))
 def test_a_call_of_many_steps_has_one_bar_that_counts_all_that_it_spends(model, task, other, bars, call):
     found = CALLS[call](model, task, other)
     [bar] = bars
-    assert all(line.startswith(call.split(",")[0]) for line in bar.said)
+    assert all(line.startswith(call) for line in bar.said)
     assert bar.n == bar.total
     # A search that shares forwards may spend less than it counts on, but never more.
     assert bar.n == found.spent
@@ -77,7 +82,7 @@ OF_EXPERIMENTS = {
 }
 
 
-@pytest.mark.parametrize("call", OF_EXPERIMENTS)
+@pytest.mark.parametrize("call", fast(OF_EXPERIMENTS, ("own", "compressed sensing", "gradient")))
 def test_a_call_on_an_experiment_has_one_bar_too(model, task, bars, call):
     OF_EXPERIMENTS[call](cs.Experiment(model, task, progress=True))
     [bar] = bars

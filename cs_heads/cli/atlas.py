@@ -168,13 +168,14 @@ def _write(options: AtlasFlags, found: Atlas) -> None:
     from cs_heads.plot.style import draw_to
     from cs_heads.report.findings import ATLAS
 
-    tables = ("atlas.csv", "matrix.csv", "skills.csv")
     found.save(folder / ATLAS)
-    write_csv(folder / tables[0], found.heads_frame(), index=False)
-    write_csv(folder / tables[1], found.matrix(), index_label="heads of")
-    write_csv(folder / tables[2], found.to_frame(), index=False)
-    written = [write_config(options)]
-    written += [folder / name for name in (ATLAS, *tables)]
+    written = [
+        write_config(options),
+        folder / ATLAS,
+        write_csv(folder / "atlas.csv", found.heads_frame(), index=False),
+        write_csv(folder / "matrix.csv", found.matrix(), index_label="heads of"),
+        write_csv(folder / "skills.csv", found.to_frame(), index=False),
+    ]
     for name, draw in (("atlas.png", plot.atlas), ("matrix.png", plot.skill_matrix), ("tree.png", plot.skill_tree)):
         written += draw_to(folder / name, draw, found)
     end_with_page(options, written)

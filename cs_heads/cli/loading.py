@@ -29,20 +29,14 @@ N_UNSEEN = 100  # unseen examples to judge with, at most
 
 
 def make_folder(out: Path, dry: bool = False) -> None:
-    """Make the folder of ``--out``, or with ``dry`` see that it can be; raises ``ValueError`` where it cannot."""
+    """Make the folder of ``--out``, or with ``dry`` see that it can be; raises ``ValueError`` or ``OSError``."""
     # Of a name that is too long `Path.exists` raises.
     there = next(path for path in (out.absolute(), *out.absolute().parents) if os.path.exists(path))
-    reason = "" if there.is_dir() else f"{str(there)!r} is a file"
-    if not dry and not reason:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            there = out
-        except OSError as error:
-            reason = str(error.strerror)
-    if not reason and not os.access(there, os.W_OK | os.X_OK):
-        reason = f"{str(there)!r} may not be written to"
-    if reason:
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        reason = f"{str(there)!r} {'may not be written to' if there.is_dir() else 'is a file'}"
         raise ValueError(f"--out must be a folder that is there or can be made, got {str(out)!r}: {reason}")
+    if not dry:
+        out.mkdir(parents=True, exist_ok=True)
 
 
 @dataclass
@@ -187,8 +181,7 @@ def permissions(task: str, options: Run) -> dict[str, Any]:
 def _task(options: OneTask) -> Task:
     from cs_heads.tasks import entry_of
 
-    named = dict(_option("--task-option", text, _TASK_FLAGS) for text in options.task_option)
-    given = {**named, **permissions(options.task, options)}
+    given = dict(_option("--task-option", text, _TASK_FLAGS) for text in options.task_option)
     entry = entry_of(options.task)
     if options.generate == 0:
         if entry is None or "generate" not in entry.options:
@@ -201,10 +194,10 @@ def _task(options: OneTask) -> Task:
 
 
 def load_named(options: Run, name: str, given: dict[str, Any]) -> Task:
-    """A task of ``--n`` examples; ``given`` are its options."""
+    """A task of ``--n`` examples; ``given`` are its options, beside leave to run what the model writes."""
     import cs_heads as cs
 
-    more = {"chat": options.chat, "too_long": options.too_long, **given}
+    more = {"chat": options.chat, "too_long": options.too_long, **permissions(name, options), **given}
     return cs.load_task(name, options.n, options.seed, getattr(options, "length_normalized", False), **more)
 
 
@@ -294,7 +287,7 @@ def _read(options: OneTask, option: Option, value: Any) -> Any:
     from cs_heads.tasks import Task, finding_side
 
     if Task in option.types:
-        return finding_side(load_named(options, value, permissions(value, options)))
+        return finding_side(load_named(options, value, {}))
     if HeadRanking in option.types and value is not None:
         return HeadRanking.load(value)
     check_type(option.name, value, option.type)

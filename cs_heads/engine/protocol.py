@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from cs_heads.designs import rows_by_mask
+from cs_heads.designs import different
 from cs_heads.engine.ablation import Ablation
 from cs_heads.lens import EncodedExample, HookedModel, ModelInfo
 from cs_heads.text import TokenIds
@@ -49,11 +49,7 @@ class PairMasks:
     @classmethod
     def of(cls, masks: Shaped[np.ndarray, "pair layer head"]) -> PairMasks:
         """Masks that stand one by one, pair after pair."""
-        groups = rows_by_mask(masks)
-        which = np.zeros(len(masks), dtype=int)
-        for number, pairs in enumerate(groups):
-            which[pairs] = number
-        return cls(masks[[pairs[0] for pairs in groups]], which)
+        return cls(*different(masks))
 
     def __len__(self) -> int:
         return len(self.which)
