@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
@@ -26,17 +25,6 @@ WORDS = (
 )
 ARCHITECTURES = ("gpt2", "llama", "qwen2")
 N_LAYERS, N_HEADS = 3, 4
-
-
-def loads(architecture: str, backend: str) -> bool:
-    """Whether a backend loads an architecture from a folder: HookedTransformer loads no Gemma 2 so."""
-    return (architecture, backend) != ("gemma2", "hooked")
-
-
-def skip_unless_loaded(architecture: str, backend: str) -> None:
-    """Leave out a test whose model the backend does not load."""
-    if not loads(architecture, backend):
-        pytest.skip("HookedTransformer loads no Gemma 2 from a folder")
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
@@ -98,50 +86,16 @@ def make_native_bridge() -> Any:
     )
 
 
-def hooked_gemma2(folder: Path) -> Any:
-    """Gemma 2 as a HookedTransformer, which loads none from a folder: by the conversion for those that it knows."""
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
-    from transformer_lens.pretrained.weight_conversions.gemma import convert_gemma_weights
-
-    hf = make_hf_model("gemma2")
-    config, kinds = hf.config, {"sliding_attention": "local", "full_attention": "global"}
-    cfg = HookedTransformerConfig(
-        n_layers=config.num_hidden_layers,
-        d_model=config.hidden_size,
-        d_head=config.head_dim,
-        n_heads=config.num_attention_heads,
-        n_key_value_heads=config.num_key_value_heads,
-        d_mlp=config.intermediate_size,
-        n_ctx=config.max_position_embeddings,
-        d_vocab=config.vocab_size,
-        eps=config.rms_norm_eps,
-        act_fn="gelu_pytorch_tanh",
-        normalization_type="RMS",
-        positional_embedding_type="rotary",
-        rotary_dim=config.head_dim,
-        window_size=config.sliding_window,
-        use_local_attn=True,
-        attn_types=[kinds[kind] for kind in config.layer_types],
-        attn_scores_soft_cap=config.attn_logit_softcapping,
-        output_logits_soft_cap=config.final_logit_softcapping,
-        gated_mlp=True,
-        final_rms=True,
-        use_normalization_before_and_after=True,
-        original_architecture="Gemma2ForCausalLM",
-        model_name="gemma2",
-        device="cpu",
-    )
-    model = HookedTransformer(cfg, load_tokenizer(folder))
-    unprocessed = dict.fromkeys(("fold_ln", "center_writing_weights", "center_unembed", "fold_value_biases"), False)
-    model.load_and_process_state_dict(convert_gemma_weights(hf, cfg), **unprocessed)
-    return model.eval()
+def saved(model: torch.nn.Module, folder: Path) -> Path:
+    """Write a model, and the tokenizer of words, in Hugging Face form; the folder."""
+    model.save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
 
 
 def save_model(architecture: str, folder: Path, seed: int = 0) -> Path:
-    """Write model and tokenizer in Hugging Face form."""
-    make_hf_model(architecture, seed).save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
-    return folder
+    """Write a model of an architecture in Hugging Face form."""
+    return saved(make_hf_model(architecture, seed), folder)
 
 
 def save_byte_model(folder: Path) -> Path:

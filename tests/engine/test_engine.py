@@ -9,16 +9,16 @@ from cs_heads.engine import Engine, forwards
 from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
-from tests.conftest import BACKENDS
+from tests.conftest import EVERY_BACKEND
 from tests.plain import plain_score
-from tests.tiny import N_HEADS, N_LAYERS, WORDS, loads, make_hf_model
+from tests.tiny import N_HEADS, N_LAYERS, WORDS, make_hf_model
 
 SHAPE = (N_LAYERS, N_HEADS)
+# Of the last 3.x line of TransformerLens, on which both backends are tried, few are enough.
 MODELS = [
     (architecture, backend)
-    for backend in BACKENDS
-    for architecture in ("gpt2", "llama", "qwen2", "neo", "gemma2")
-    if loads(architecture, backend)
+    for backend in EVERY_BACKEND
+    for architecture in (("gpt2", "llama", "qwen2", "neo", "gemma2") if EVERY_BACKEND[1:] == () else ("gpt2", "llama"))
 ]
 
 
@@ -68,7 +68,7 @@ def plain():
     batch_tokens=st.sampled_from([1, 17, 60, 4096]),
     overhead=st.sampled_from([0, 96]),
 )
-@settings(max_examples=15)
+@settings(max_examples=6)
 def test_any_plan_gives_the_numbers_of_plain_hugging_face(
     load, plain, architecture, backend, seed, n_examples, n_masks, ideas, batch_tokens, overhead
 ):
@@ -90,7 +90,7 @@ def test_any_plan_gives_the_numbers_of_plain_hugging_face(
         assert found[pair][1].tolist() == [greedy for _, greedy in truth]
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "neo", "llama"])
+@pytest.mark.parametrize("architecture", ["gpt2", "neo"])
 def test_examples_may_fill_the_context(load, backend, plain, architecture):
     """Long pasts with short pieces beside short pasts with long ones: no padding may stand beyond the last position."""
     rng = np.random.default_rng(0)

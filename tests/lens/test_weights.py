@@ -9,7 +9,6 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from cs_heads import check_model
-from cs_heads.cli import main
 from cs_heads.lens import fingerprint, load_model
 from tests.tiny import make_hf_model
 
@@ -62,17 +61,11 @@ def refusal(folder, backend="bridge"):
         (without("lm_head"), {}, "1 weight is missing (lm_head.weight)"),
         (lambda tensors: None, {"num_hidden_layers": 2}, "9 weights are unexpected (model.layers.2.input_layernorm"),
         (
-            lambda tensors: tensors.update({"model.layers.0.self_attn.q_proj.bias": torch.ones(32)}),
-            {},
-            "1 weight is unexpected (model.layers.0.self_attn.q_proj.bias)",
-        ),
-        (
             lambda tensors: tensors.update({"model.layers.2.mlp.down_proj.weight": torch.ones(32, 40)}),
             {},
             "1 weight is of another shape (model.layers.2.mlp.down_proj.weight (32, 40) for (32, 48))",
         ),
         (with_value("model.layers.1.mlp.up_proj.weight", torch.nan), {}, "values in model.layers.1.mlp.up_proj.weight"),
-        (with_value("model.embed_tokens.weight", -torch.inf), {}, "infinite values in model.embed_tokens.weight"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused_by_name(written, backend, change, config, said):
@@ -179,14 +172,12 @@ def test_eight_bit_floats_are_checked_too():
 ADAPTER = {"peft_type": "LORA", "base_model_name_or_path": "someone/base", "r": 2, "target_modules": ["q_proj"]}
 
 
-def said_by_everyone(folder, capsys):
-    """What load_model says, which the doctor says in one line, and a search from a shell in another."""
+def said_by_everyone(folder):
+    """What load_model says, which the doctor says in one line."""
     said = refusal(folder)
     line = check_model(folder)[0]
     assert (line.name, line.status) == ("weights", "fail")
     assert f"could not be loaded: {line.found}. {line.remedy}" in said
-    assert main(["find", "--model", str(folder), "--task", "demo/capitals"]) != 0
-    assert said in capsys.readouterr().err
     return said
 
 
@@ -194,19 +185,16 @@ def said_by_everyone(folder, capsys):
     "files",
     [
         {"adapter_config.json": json.dumps(ADAPTER), "adapter_model.safetensors": ""},
-        {"adapter_model.bin": ""},
         {"style-lora.safetensors": ""},
         {"style.lora": ""},
     ],
     ids=",".join,
 )
-@pytest.mark.parametrize("alone", [False, True], ids=["beside weights", "alone"])
-def test_an_adapter_is_refused_by_name_and_not_left_out(written, files, alone, tmp_path, capsys):
-    folder = tmp_path / "adapter" if alone else written()
-    folder.mkdir(exist_ok=True)
+def test_an_adapter_is_refused_by_name_and_not_left_out(written, files):
+    folder = written()
     for name, text in files.items():
         (folder / name).write_text(text)
-    said = said_by_everyone(folder, capsys)
+    said = said_by_everyone(folder)
     assert f"it has an adapter ({', '.join(sorted(files))}), which would be left out. Merge it" in said
     assert "merge_and_unload" in said
 
@@ -228,33 +216,16 @@ def test_files_that_only_sound_like_an_adapter_change_nothing(written):
     load_model(folder, device="cpu")
 
 
-def form(folder, name, tensors):
-    """Write weights in a form that transformers reads."""
-    if name == "pytorch_model.bin":
-        torch.save(tensors, folder / name)
-    elif name == "model.safetensors":
-        save_file(tensors, folder / name, metadata={"format": "pt"})
-    else:
-        shard = "model-00001-of-00001.safetensors"
-        save_file(tensors, folder / shard, metadata={"format": "pt"})
-        index = {"metadata": {}, "weight_map": dict.fromkeys(tensors, shard)}
-        (folder / name).write_text(json.dumps(index))
-
-
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors.index.json"])
-def test_two_sets_of_weights_are_refused_where_they_differ(written, name, capsys):
+def test_two_sets_of_weights_are_refused_where_they_differ(written):
     folder = written()
-    tensors = load_file(folder / "model.safetensors")
-    form(folder, name, {key: value.bfloat16() for key, value in tensors.items()})
+    tensors = {name: values.bfloat16() for name, values in load_file(folder / "model.safetensors").items()}
+    torch.save(tensors, folder / "pytorch_model.bin")
     # The same in a coarser dtype.
     assert fingerprint(load_model(folder, device="cpu"))
     tensors["model.layers.1.mlp.up_proj.weight"] *= 1.1
-    form(folder, name, tensors)
-    said = said_by_everyone(folder, capsys)
-    assert (
-        f"it has model.safetensors, which would be read, and {name}, which differs in model.layers.1.mlp.up_proj"
-        in said
-    )
+    torch.save(tensors, folder / "pytorch_model.bin")
+    said = "it has model.safetensors, which would be read, and pytorch_model.bin, which differs in model.layers.1"
+    assert said in said_by_everyone(folder)
 
 
 def test_code_of_its_own_that_is_not_run_is_warned_of(written):
