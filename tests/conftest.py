@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.checks import checked
-from tests.tiny import load_tokenizer, save_model
+from tests.tiny import load_tokenizer, save_model, skip_unless_loaded
 from tests.waiting import HANG, run_program
 
 # What jaxtyping's import hook puts on all that cs_heads defines.
@@ -30,8 +30,8 @@ settings.register_profile("suite", derandomize=True, deadline=None, suppress_hea
 settings.load_profile("suite")
 
 # HookedTransformer exists on TransformerLens 3 alone. There it is what tests of a ``backend`` take; those of the core
-# numerics, parametrized by ``EVERY_BACKEND``, take the bridge too.
-EVERY_BACKEND = ("bridge", "hooked") if version("transformer-lens").startswith("3.") else ("bridge",)
+# numerics, parametrized by ``BACKENDS``, take the bridge too.
+BACKENDS = ("bridge", "hooked") if version("transformer-lens").startswith("3.") else ("bridge",)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -63,8 +63,7 @@ def load(folders):
     loaded = {}
 
     def model(architecture: str, backend: str = "bridge"):
-        if (architecture, backend) == ("gemma2", "hooked"):
-            pytest.skip("HookedTransformer loads no Gemma 2 from a folder")
+        skip_unless_loaded(architecture, backend)
         if (architecture, backend) not in loaded:
             loaded[architecture, backend] = load_model(folders(architecture), device="cpu", backend=backend)
             # Beside a Qwen2 model transformers turns any tokenizer into Qwen2's own class, words or not.
@@ -91,7 +90,7 @@ def load_known(known_folder):
     return cache(lambda backend="bridge": load_model(known_folder, device="cpu", backend=backend))
 
 
-@pytest.fixture(params=EVERY_BACKEND[-1:])
+@pytest.fixture(params=BACKENDS[-1:])
 def backend(request) -> str:
     return request.param
 

@@ -141,3 +141,13 @@ def plain_logprob(model, prompt, target):
         logits = model(torch.tensor([[*prompt, *target]]), use_cache=False).logits[0].float()
     logprobs = logits[len(prompt) - 1 : -1].log_softmax(-1)
     return logprobs[range(len(target)), list(target)].mean().item()
+
+
+def plain_text(model, prompt, finished):
+    """Greedy decoding that runs the whole text again for every token."""
+    text = []
+    with torch.no_grad():
+        while not finished(text):
+            logits = model(torch.tensor([[*prompt, *text]]), use_cache=False).logits[0, -1]
+            text.append(int(logits.argmax()))
+    return tuple(text)

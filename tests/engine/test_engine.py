@@ -9,7 +9,7 @@ from cs_heads.engine import Engine, forwards
 from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
-from tests.conftest import EVERY_BACKEND
+from tests.conftest import BACKENDS
 from tests.plain import plain_score
 from tests.tiny import N_HEADS, N_LAYERS, WORDS, make_hf_model
 
@@ -17,8 +17,8 @@ SHAPE = (N_LAYERS, N_HEADS)
 # Of the last 3.x line of TransformerLens, on which both backends are tried, few are enough.
 MODELS = [
     (architecture, backend)
-    for backend in EVERY_BACKEND
-    for architecture in (("gpt2", "llama", "qwen2", "neo", "gemma2") if EVERY_BACKEND[1:] == () else ("gpt2", "llama"))
+    for backend in BACKENDS
+    for architecture in (("gpt2", "llama", "qwen2", "neo", "gemma2") if BACKENDS[1:] == () else ("gpt2", "llama"))
 ]
 
 

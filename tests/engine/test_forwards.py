@@ -94,7 +94,7 @@ def test_what_follows_several_forwards_fills_forwards_together(load, seen, cheap
     np.testing.assert_allclose(found, whole(model, examples, masks), atol=1e-4)
 
 
-@pytest.mark.parametrize("most", [1, 3, 7])
+@pytest.mark.parametrize("most", [1, 7])
 def test_forwards_that_do_not_fit_are_made_smaller(load, monkeypatch, cheap, most):
     model, (examples, masks) = load("llama"), work(4, 4, 3)
     wanted, plain = whole(model, examples, masks), Forwards._forward
@@ -108,7 +108,7 @@ def test_forwards_that_do_not_fit_are_made_smaller(load, monkeypatch, cheap, mos
     np.testing.assert_allclose(run(Engine(model, examples), masks, len(examples)), wanted, atol=1e-4)
 
 
-@pytest.mark.parametrize("fails", range(5))
+@pytest.mark.parametrize("fails", [2, 4])
 def test_a_forward_that_does_not_fit_once_costs_no_result(load, monkeypatch, cheap, fails):
     """The third prefix of four, or what follows them."""
     model, (examples, masks) = load("llama"), work(4, 4, 3)

@@ -15,8 +15,8 @@ from cs_heads.lens import load_model
 from cs_heads.lens.abilities import PLAIN, Abilities
 from cs_heads.settings import ABLATIONS
 from cs_heads.units import POSITIONS, UNITS, Grid
-from tests.plain import experts_removed, plain_logprob, units_given, units_replaced
-from tests.tiny import WORDS, completion_records, make_hf_model, make_tokenizer
+from tests.plain import experts_removed, plain_logprob, plain_text, units_given, units_replaced
+from tests.tiny import WORDS, choice_records, completion_records, make_hf_model, make_tokenizer
 
 # Kinds of unit of a model without a mixture of experts.
 DENSE = tuple(kind for kind in UNITS if kind != "experts")
@@ -55,10 +55,13 @@ def replaced_by(experiment, hf):
     if ablation == "optimal":
         return [experiment._engine.ablation.constants] * len(encoded)
     units, n_units = experiment.settings.units, experiment.grid.n_units
-    given = [units_given(hf, units, example.inputs_of(0), n_units) for example in encoded]
+    given = [
+        units_given(hf, units, e.inputs_of(a), n_units) for e, a in zip(encoded, answers_of(experiment), strict=True)
+    ]
     if ablation == "mean":
         return [torch.cat(given, dim=1).mean(dim=1)] * len(encoded)
-    at = [np.arange(len(e.prompt) + len(e.continuations[0])) - len(e.prompt) for e in encoded]
+    # As far as any continuation goes.
+    at = [np.arange(len(e.prompt) + 4) - len(e.prompt) for e in encoded]
     if ablation == "resample":
         partner = Ablation("resample", [0] * len(encoded)).partner
         there = [(places + len(encoded[other].prompt)) for places, other in zip(at, partner, strict=True)]
@@ -74,15 +77,19 @@ def replaced_by(experiment, hf):
     return [torch.stack([means[int(place)] for place in places.clip(min(means), max(means))], dim=2) for places in at]
 
 
+def answers_of(experiment):
+    return [example.answer for example in experiment.task.examples]
+
+
 def check_against_plain(experiment, hf, masks):
     units, positions = experiment.settings.units, experiment.settings.positions
     found, values = experiment.logprob(masks), replaced_by(experiment, hf)
-    for i, example in enumerate(experiment.encoded):
-        n = len(example.prompt)
+    for i, (example, answer) in enumerate(zip(experiment.encoded, answers_of(experiment), strict=True)):
+        n, target = len(example.prompt), example.continuations[answer]
         where = {"all": None, "last": [n - 1], "prompt": range(n)}[positions]
         for mask, row in zip(masks, found, strict=True):
             with units_replaced(hf, units, mask, values=values[i], where=where):
-                assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, example.continuations[0]), abs=1e-4)
+                assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, target), abs=1e-4)
 
 
 # Each ablation, kind of unit, place and architecture; all of them together are slow.
@@ -105,6 +112,13 @@ def test_units_off_are_those_of_plain_hugging_face(
     experiment = Experiment(load(architecture, backend), a_task(), **settings)
     assert experiment.grid.kind == units
     check_against_plain(experiment, make_hf_model(architecture), some_masks(experiment.grid))
+
+
+@pytest.mark.parametrize("ablation", ["mean", "resample"])
+def test_of_choices_a_head_is_set_to_what_it_gives_with_the_right_ones(load, backend, ablation):
+    task = Task.from_records(choice_records(np.random.default_rng(1), 5))
+    experiment = Experiment(load("llama", backend), task, ablation=ablation)
+    check_against_plain(experiment, make_hf_model("llama"), some_masks(experiment.grid))
 
 
 # Of heads at all tokens whose z becomes zero, ``test_engine`` tries all of them.
@@ -343,12 +357,14 @@ def test_texts_under_masks_of_units_are_those_of_plain_greedy_decoding(load, bac
     hf, masks = make_hf_model("llama"), some_masks(experiment.grid)
     texts = experiment.generate(masks, max_new_tokens=4)
     tokenizer = experiment.model.tokenizer
+
+    def finished(text):
+        return len(text) >= 4 or text[-1:] == [tokenizer.eos_token_id]
+
     for i, example in enumerate(experiment.encoded):
         n = len(example.prompt)
         where = {"all": None, "last": [n - 1], "prompt": range(n)}[positions]
         for mask, row in zip(masks, texts, strict=True):
-            with units_replaced(hf, units, mask, where=where), torch.no_grad():
-                said = list(example.prompt)
-                while len(said) < n + 4 and (len(said) == n or said[-1] != tokenizer.eos_token_id):
-                    said.append(int(hf(torch.tensor([said]), use_cache=False).logits[0, -1].argmax()))
-            assert row[i] == tokenizer.decode(said[n:], skip_special_tokens=True)
+            with units_replaced(hf, units, mask, where=where):
+                said = plain_text(hf, example.prompt, finished)
+            assert row[i] == tokenizer.decode(said, skip_special_tokens=True)

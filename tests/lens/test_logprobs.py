@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from cs_heads.lens import load_model
 from cs_heads.lens.forward import logits_at, pad
-from tests.conftest import EVERY_BACKEND
+from tests.conftest import BACKENDS
 from tests.on_model import target_logprobs
 from tests.plain import plain_score
 from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, WORDS, make_hf_model, make_native_bridge, make_tokenizer, saved
@@ -29,7 +29,7 @@ def gates_of(masks):
     return torch.from_numpy(~masks).float()
 
 
-@pytest.mark.parametrize("backend", EVERY_BACKEND)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "neo"])
 def test_scores_of_a_mixed_batch_equal_plain_hugging_face(load, backend, architecture):
     prompts, targets, masks = random_rows(np.random.default_rng(0), 12)

@@ -17,7 +17,6 @@ from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.decode import Decoding
 from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.patch import PatchPoint, patched_effects, record_z
-from cs_heads.lens.transfer import Shared, to_device
 from tests.fake_devices import GPU, WatchedDevices, lay, where
 from tests.on_model import losses
 from tests.tiny import N_HEADS, N_LAYERS, choice_records
@@ -91,16 +90,6 @@ def test_what_makes_a_host_wait_is_counted():
         assert all_of(devices.seen) == {"downloads": 1, "waits": 2, "blocking uploads": 2, "float64": 1}
         with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
             at.pin_memory()
-
-
-def test_what_goes_to_a_gpu_goes_by_way_of_pinned_memory_once():
-    with WatchedDevices() as devices:
-        there = to_device(torch.arange(3), GPU)
-        assert where(there) == GPU
-        shared = Shared(torch.arange(3))
-        assert shared.on(GPU) is shared.on(GPU)
-        assert shared.on(torch.device("cpu")) is shared.tensor
-    assert not devices.seen
 
 
 CASES = [("mean", "heads", "all"), ("position_mean", "heads", "all"), ("resample", "neurons", "prompt")]
