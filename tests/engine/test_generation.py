@@ -17,14 +17,6 @@ from tests.tiny import N_HEADS, N_LAYERS, make_hf_model
 END = 5
 
 
-def half_right(text, finished):
-    """A finished text that leaves the given one after its first token."""
-    draft = [text[0]]
-    while not finished(draft):
-        draft.append(3 + (len(draft) * 7 + text[0]) % 17)
-    return tuple(draft)
-
-
 @pytest.mark.parametrize(("architecture", "backend"), MODELS)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -33,11 +25,10 @@ def half_right(text, finished):
     length=st.integers(1, 6),
     ideas=st.builds(Abilities, st.booleans(), st.booleans()),
     batch_tokens=st.sampled_from([1, 60, 4096]),
-    drafting=st.sampled_from(["none", "intact", "wrong"]),
 )
 @settings(max_examples=4)
 def test_texts_are_those_of_plain_greedy_decoding(
-    load, architecture, backend, seed, n_examples, n_masks, length, ideas, batch_tokens, drafting
+    load, architecture, backend, seed, n_examples, n_masks, length, ideas, batch_tokens
 ):
     examples, masks, pairs = workload(seed, n_examples, n_masks)
     prompts = [example.prompt for example in examples]
@@ -47,12 +38,9 @@ def test_texts_are_those_of_plain_greedy_decoding(
         return len(text) >= length or (len(text) > 0 and text[-1] == END)
 
     forwards = Forwards(load(architecture, backend), examples, batch_tokens, ideas=ideas)
-    intact = [plain_text(hf, prompt, finished) for prompt in prompts]
-    wrong = [half_right(text, finished) for text in intact]
-    drafts = dict(enumerate({"none": [], "intact": intact, "wrong": wrong}[drafting]))
     found = {}
     generation = Generation(forwards, prompts, finished)
-    for batch in generation.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], drafts):
+    for batch in generation.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]):
         for pair, text in batch:
             assert pair not in found
             found[pair] = text
@@ -65,7 +53,7 @@ def test_texts_are_those_of_plain_greedy_decoding(
 
 @pytest.mark.parametrize("architecture", ["gpt2", "neo"])
 def test_texts_may_fill_the_context(load, backend, architecture):
-    """Prompts of very unequal length and drafts that are left late, up to the last position."""
+    """Prompts of very unequal length, up to the last position."""
     rng = np.random.default_rng(0)
     prompts = [tuple(rng.integers(3, 23, n).tolist()) for n in (58, 5, 5, 5, 5, 5)]
     model, hf = load(architecture, backend), make_hf_model(architecture)
@@ -77,9 +65,8 @@ def test_texts_may_fill_the_context(load, backend, architecture):
 
     with units_replaced(hf, "heads", masks[0]):
         expected = [plain_text(hf, prompt, finished) for prompt in prompts]
-    late = {0: (*expected[0][:4], 3 + expected[0][4] % 19, 4)}
     generation = Generation(Forwards(model, []), prompts, finished)
-    found = dict(pair for batch in generation.run(PairMasks.of(masks), np.arange(6), late) for pair in batch)
+    found = dict(pair for batch in generation.run(PairMasks.of(masks), np.arange(6)) for pair in batch)
     assert [found[i] for i in range(6)] == expected
 
 
@@ -94,8 +81,7 @@ def test_texts_that_do_not_fit_are_halved_and_each_comes_once(load, monkeypatch,
 
     def texts():
         generation = Generation(Forwards(load("llama"), examples), prompts, lambda text: len(text) >= 5)
-        drafts = dict.fromkeys(range(4), (3, 4, 5, 6, 7))
-        return [p for batch in generation.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], drafts) for p in batch]
+        return [p for batch in generation.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]) for p in batch]
 
     expected = dict(texts())
     module, name = (forwards, "token_logprobs") if where == "prompts" else (decode, "logits_at")
