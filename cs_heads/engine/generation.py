@@ -99,12 +99,7 @@ class Generation:
         self._device = device_of(forwards.model)
         self._begun: set[int] = set()
 
-    def run(
-        self,
-        masks: PairMasks,
-        examples: PairExamples,
-        known: Known = None,
-    ) -> Iterator[list[PairText]]:
+    def run(self, masks: PairMasks, examples: PairExamples, known: Known = None) -> Iterator[list[PairText]]:
         """Yield the texts of pairs as they are finished: see ``EngineLike.generate``.
 
         Where the ``known`` pairs are those that an interrupted run has yielded, the others are generated in the very

@@ -112,10 +112,7 @@ class Engine:
             return Forwards(self.model, self.examples, batch_tokens, ablation, ideas)
 
     def run(
-        self,
-        masks: PairMasks,
-        examples: Int[np.ndarray, " pair"],
-        known: Bool[np.ndarray, " pair"] | None = None,
+        self, masks: PairMasks, examples: Int[np.ndarray, " pair"], known: Bool[np.ndarray, " pair"] | None = None
     ) -> Iterator[list[PairResult]]:
         """Yield results as they come: (pair, log-probability and share of argmax tokens of each continuation).
 
@@ -127,10 +124,7 @@ class Engine:
         yield from self._stepwise(self._run(masks, examples, known))
 
     def _run(
-        self,
-        masks: PairMasks,
-        examples: PairExamples,
-        known: Bool[np.ndarray, " pair"],
+        self, masks: PairMasks, examples: PairExamples, known: Bool[np.ndarray, " pair"]
     ) -> Iterator[list[PairResult]]:
         self.forwards.look()
         works = self._works(masks, examples, known)
@@ -176,10 +170,7 @@ class Engine:
         return lay_out(self.examples, examples, share, ablation.shares_examples, ablation.positions)
 
     def _works(
-        self,
-        masks: PairMasks,
-        examples: Int[np.ndarray, " pair"],
-        known: Bool[np.ndarray, " pair"],
+        self, masks: PairMasks, examples: Int[np.ndarray, " pair"], known: Bool[np.ndarray, " pair"]
     ) -> list[_Work]:
         works, layouts = [], dict[tuple[int, ...], Layout]()
         # Where prompts but for their last tokens are common to all masks, they stand in one layout.

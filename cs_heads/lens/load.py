@@ -265,11 +265,7 @@ def _load_hooked_folder(cls: Any, folder: Path, read: Read, device: torch.device
         tokenizer = AutoTokenizer.from_pretrained(folder)
     model = cls(cfg, tokenizer, move_to_device=False)
     model.load_and_process_state_dict(
-        weights,
-        fold_ln=False,
-        center_writing_weights=False,
-        center_unembed=False,
-        fold_value_biases=False,
+        weights, fold_ln=False, center_writing_weights=False, center_unembed=False, fold_value_biases=False
     )
     model.move_model_modules_to_device()
     return model
