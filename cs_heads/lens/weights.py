@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,6 @@ _ADAPTER = re.compile(
 )
 
 _MERGE = "Merge it into its base (with peft: merge_and_unload()), save_pretrained to a new folder, and load that"
-
-# Weights by the names that transformers knows, those first that it takes where there are several.
-_FORMS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-
-# Numbers of a weight that are compared, spread over all of it.
-_COMPARED = 64
 
 # How many weights a message names before it counts the rest.
 _NAMED = 3
@@ -100,39 +93,6 @@ def refuse_hub_adapter(name: str, revision: str | None) -> None:
         return
     if found is not None:
         raise WeightsError(f"it has an adapter (adapter_config.json), which would be left out. {_MERGE}")
-
-
-def check_files(folder: Path) -> None:
-    """Raise ``ValueError`` for a folder without a configuration, or with two sets of weights that are not the same.
-
-    The latter is a ``WeightsError`` that names the files.
-    """
-    if not (folder / "config.json").is_file():
-        raise ValueError("it has no config.json: it must be in Hugging Face form, or hold one GGUF file")
-    for read, other in pairwise(form for form in _FORMS if (folder / form).is_file()):
-        theirs = dict(_samples(folder, other))
-        for name, ours in _samples(folder, read):
-            # The same, as far as a cast leaves it.
-            if name in theirs and not torch.allclose(ours.float(), theirs[name].float(), rtol=2**-7, atol=1e-7):
-                raise WeightsError(
-                    f"it has {read}, which would be read, and {other}, which differs in {name}. "
-                    "Take the weights that are not meant out of the folder"
-                )
-
-
-def _samples(folder: Path, form: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """By name, some numbers of each weight; files are mapped into memory, not read."""
-    from safetensors.torch import load_file
-
-    whole = form.removesuffix(".index.json")
-    stem, suffix = whole.rsplit(".", 1)
-    for file in [folder / whole] if form == whole else sorted(folder.glob(f"{stem}-*.{suffix}")):
-        if suffix == "bin":
-            values = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-        else:
-            values = load_file(file)
-        for name, value in values.items():
-            yield name, value.flatten()[:: max(1, value.numel() // _COMPARED)]
 
 
 def refuse_weights(missing: Iterable[str] = (), unexpected: Iterable[str] = (), shapes: Iterable[str] = ()) -> None:

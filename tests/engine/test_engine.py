@@ -108,18 +108,3 @@ def test_examples_may_fill_the_context(load, backend, plain, architecture):
             targets = examples[example].continuations
             truth = [plain(architecture, examples[example].prompt, t, masks[mask])[0] for t in targets]
             np.testing.assert_allclose(logprobs, truth, atol=1e-4)
-
-
-def test_whoever_begins_to_listen_later_is_heard(load):
-    """A hook on the pattern that comes after the first measurement keeps attention eager from then on."""
-    model, heard = load("llama"), []
-    examples, masks, _ = workload(1, 3, 2)
-    engine = Engine(model, examples)
-    list(engine.run(PairMasks.of(masks[:1].repeat(3, 0)), np.arange(3)))
-    assert engine.forwards.able.fused
-    model.hook_dict["blocks.1.attn.hook_pattern"].add_hook(lambda pattern, hook: heard.append(pattern.shape))
-    try:
-        list(engine.run(PairMasks.of(masks[-1:].repeat(3, 0)), np.arange(3)))
-    finally:
-        model.reset_hooks()
-    assert heard

@@ -39,7 +39,6 @@ def test_loss_and_gradient_of_every_row_are_those_of_plain_hugging_face(load, fo
 def test_weights_get_no_gradient_and_the_model_is_left_as_it_was(load, backend):
     model = load("llama", backend)
     trained = [parameter.requires_grad for parameter in model.parameters()]
-    hooks = {name: len(point.fwd_hooks) for name, point in model.hook_dict.items()}
     prompts, targets = rows(model, 3)
     gate_gradients(model, losses(prompts, targets), np.ones((3, *SHAPE), np.float32), TokenBudget(1000), of="loss")
     with differentiable(model):
@@ -48,7 +47,7 @@ def test_weights_get_no_gradient_and_the_model_is_left_as_it_was(load, backend):
         raise RuntimeError("stop")
     assert [parameter.requires_grad for parameter in model.parameters()] == trained
     assert all(parameter.grad is None for parameter in model.parameters())
-    assert {name: len(point.fwd_hooks) for name, point in model.hook_dict.items()} == hooks
+    assert not any(point.fwd_hooks for point in model.hook_dict.values())
 
 
 def test_bfloat16_weights_take_float32_gates(folders, load, backend):

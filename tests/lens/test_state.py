@@ -81,7 +81,6 @@ def test_hooks_of_users_are_seen_wherever_they_stand(model, backend):
     before = ModelState.of(model)
     places = {
         "hook_z": (lambda: hooked(model, {"blocks.1.attn.hook_z": lambda z, hook: z}), "blocks.1.attn.hook_z"),
-        "torch": (lambda: attn.register_forward_hook(nothing), "blocks.1"),
         "torch before": (lambda: attn.register_forward_pre_hook(partial(nothing, 1)), "blocks.1"),
         "backward": (lambda: attn.register_full_backward_hook(nothing), "blocks.1"),
         "on a hook point": (lambda: point.register_forward_hook(nothing), "blocks.1.attn.hook_z"),

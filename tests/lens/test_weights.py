@@ -216,18 +216,6 @@ def test_files_that_only_sound_like_an_adapter_change_nothing(written):
     load_model(folder, device="cpu")
 
 
-def test_two_sets_of_weights_are_refused_where_they_differ(written):
-    folder = written()
-    tensors = {name: values.bfloat16() for name, values in load_file(folder / "model.safetensors").items()}
-    torch.save(tensors, folder / "pytorch_model.bin")
-    # The same in a coarser dtype.
-    assert fingerprint(load_model(folder, device="cpu"))
-    tensors["model.layers.1.mlp.up_proj.weight"] *= 1.1
-    torch.save(tensors, folder / "pytorch_model.bin")
-    said = "it has model.safetensors, which would be read, and pytorch_model.bin, which differs in model.layers.1"
-    assert said in said_by_everyone(folder)
-
-
 def test_code_of_its_own_that_is_not_run_is_warned_of(written):
     folder = written(auto_map={"AutoModelForCausalLM": "modeling_mine.MineForCausalLM"})
     line = check_model(folder)[0]
