@@ -105,11 +105,7 @@ def test_of_one_s_own_model_one_must_say_that_its_value_biases_are_zero_by_thems
     with pytest.raises(FoldedValueBiasesError, match=r"cs_heads\.load_model\(model, unfolded=True\)"):
         load_model(model)
     assert load_model(model, unfolded=True) is model
-    assert load_model(model) is model
-
-
-def test_zero_value_biases_stay_one_s_own_in_another_dtype(zero_folder, backend):
-    model = load_model(zero_folder, device="cpu", backend=backend)
+    # Cast they stay the same, changed they do not.
     for dtype in (torch.float16, torch.float32, torch.bfloat16, torch.float32):
         assert load_model(model.to(dtype)) is model
     model.blocks[1].attn.b_O.data[0] += 1e-3
@@ -180,7 +176,6 @@ def test_dtype_and_provenance_come_from_the_weights(folders, backend):
         ({"name_or_path": "no-such/model"}, "model 'no-such/model' could not be loaded: it is no folder here"),
         ({"backend": "junk"}, "backend must be one of auto, bridge, hooked, got 'junk'"),
         ({"dtype": "float8"}, "dtype must be one of float32, bfloat16, float16, got 'float8'"),
-        ({"device": "junk"}, "device 'junk' cannot be used here"),
         ({"device": "meta"}, "device 'meta' cannot be used here"),
     ],
 )
@@ -198,19 +193,9 @@ def test_a_model_that_reads_both_ways_is_refused(tmp_path):
         load_model(tmp_path, device="cpu")
 
 
-LATENT = LIKE_LLAMA | {
-    "num_key_value_heads": 4,
-    "head_dim": 4,
-    "kv_lora_rank": 8,
-    "q_lora_rank": 16,
-    "qk_rope_head_dim": 4,
-    "qk_nope_head_dim": 8,
-    "v_head_dim": 8,
-    "first_k_dense_replace": 2,
-}
-# Bridges whose rotary embedding, or last norm, TransformerLens leaves without what it stands for.
-WITHOUT_ROTARY = LIKE_LLAMA | {"layer_types": ["full_attention", "full_attention"], "shared_intermediate_size": 16}
-WITHOUT_ROTARY |= {"mamba_n_heads": 8, "mamba_d_head": 8}
+# Latent attention, and a bridge that TransformerLens leaves without the last norm.
+LATENT = LIKE_LLAMA | {"num_key_value_heads": 4, "head_dim": 4, "kv_lora_rank": 8, "q_lora_rank": 16, "v_head_dim": 8}
+LATENT |= {"qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "first_k_dense_replace": 2}
 WITHOUT_NORM = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32, "ffn_dim": 48, "vocab_size": 23}
 
 
@@ -218,7 +203,6 @@ WITHOUT_NORM = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size":
     ("architecture", "sizes", "said"),
     [
         ("DeepseekV3", LATENT, r"show z of its DeepseekV3\w+ \(multi-head latent attention\) head by head: .* 4 heads"),
-        ("GraniteMoeHybrid", WITHOUT_ROTARY, r"cannot run its GraniteMoeHybridForCausalLM \(RuntimeError: .*rotary"),
         ("OPT", WITHOUT_NORM | {"do_layer_norm_before": False, "word_embed_proj_dim": 32}, r"cannot run its OPT"),
     ],
 )
