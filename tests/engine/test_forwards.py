@@ -30,13 +30,6 @@ def test_rows_share_a_forward_where_padding_costs_less_than_another(lengths, ove
     assert like_lengths(np.array(lengths), 4096, overhead) == first
 
 
-def test_a_forward_more_that_the_budget_asks_for_anyway_costs_nothing_more():
-    """Rows that fill two forwards as it is are cut where their length changes."""
-    lengths = [20] * 10 + [15] * 10
-    assert like_lengths(np.array(lengths), 200, 100) == 10
-    assert like_lengths(np.array(lengths), 400, 100) == 20
-
-
 def few_shot_examples(n_prefixes, n_questions):
     """Examples of some tasks, each with worked examples of its own length, which all its questions share."""
     rng = np.random.default_rng(0)

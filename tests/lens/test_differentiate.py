@@ -7,7 +7,7 @@ from cs_heads.lens import EncodedExample, encode_example, load_model
 from cs_heads.lens.batches import TokenBudget, run_in_batches
 from cs_heads.lens.differentiate import Asked, differentiable, gate_gradients
 from tests.on_model import losses
-from tests.plain_gates import gated_nll
+from tests.plain import gated_nll
 from tests.tiny import completion_records
 
 SHAPE = (3, 4)

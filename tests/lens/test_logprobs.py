@@ -12,7 +12,7 @@ from cs_heads.lens.forward import logits_at, pad
 from tests.conftest import BACKENDS
 from tests.on_model import target_logprobs
 from tests.plain import plain_score
-from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, WORDS, make_hf_model, make_native_bridge, make_tokenizer, saved
+from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, WORDS, make_hf_model, make_tokenizer, saved
 
 SHAPE = (N_LAYERS, N_HEADS)
 
@@ -38,20 +38,6 @@ def test_scores_of_a_mixed_batch_equal_plain_hugging_face(load, backend, archite
     plain = [plain_score(hf, *row) for row in zip(prompts, targets, masks, strict=True)]
     np.testing.assert_allclose(scores.logprob, [logprob for logprob, _ in plain], atol=1e-4)
     assert scores.greedy.tolist() == [greedy for _, greedy in plain]
-
-
-def test_native_bridges_score_a_batch_as_row_by_row():
-    """A model TransformerLens builds itself, with no Hugging Face model inside."""
-    model = make_native_bridge()
-    prompts, targets, masks = random_rows(np.random.default_rng(4), 6)
-    together = target_logprobs(model, prompts, targets, gates_of(masks)).logprob
-    alone = [
-        target_logprobs(model, [prompt], [target], gates_of(mask[None])).logprob[0]
-        for prompt, target, mask in zip(prompts, targets, masks, strict=True)
-    ]
-    np.testing.assert_allclose(together, alone, atol=1e-4)
-    intact = target_logprobs(model, prompts, targets).logprob
-    assert (np.abs(together - intact) > 1e-4).all()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from transformers import AutoModelForCausalLM
 
 from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.patch import PatchPoint, encode_point, patch_gradients, patched_effects, record_z
-from tests.plain_gates import last_logprobs, z_changed
+from tests.plain import last_logprobs, z_changed
 
 ROOM = TokenBudget(1000)
 CLEAN = [PatchPoint((1, 5, 9, 7), (1, 3), (4, 6)), PatchPoint((1, 8, 8, 3, 12, 6), (2, 5), (9, 5))]

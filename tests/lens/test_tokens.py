@@ -136,13 +136,6 @@ def test_a_bos_is_prepended_where_the_tokenizer_does_so_itself(adds):
         assert (encode_prompt(tokenizer, "the cat", asked)[0] == 1) == asked
 
 
-def test_a_bos_that_is_the_end_token_too_is_prepended_where_the_tokenizer_does_so():
-    """As OPT's tokenizer does."""
-    tokenizer = with_bos(True)
-    tokenizer.eos_token = "<s>"
-    assert encode_prompt(tokenizer, "the cat")[0] == tokenizer.bos_token_id == tokenizer.eos_token_id
-
-
 def test_several_tokens_that_a_tokenizer_prepends_are_all_prepended_and_no_end_token():
     """GLM's tokenizer begins a text with two tokens, and has no beginning-of-sequence token."""
     tokenizer = make_tokenizer()

@@ -13,12 +13,8 @@ from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.protocol import PairMasks
 from cs_heads.experiment.inputs import encode_task
 from cs_heads.lens import load_model
-from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.decode import Decoding
-from cs_heads.lens.differentiate import gate_gradients
-from cs_heads.lens.patch import PatchPoint, patched_effects, record_z
-from tests.fake_devices import GPU, WatchedDevices, lay, where
-from tests.on_model import losses
+from tests.fake_devices import GPU, WatchedDevices, lay
 from tests.tiny import N_HEADS, N_LAYERS, choice_records
 
 SHAPE = (N_LAYERS, N_HEADS)
@@ -127,24 +123,3 @@ def test_a_step_of_decoding_is_waited_for_once(on_gpu, counted):
     # And once for the whole call, to see that the model is what it was.
     runs = counted["forwards"] + counted["steps"] + 1
     assert all_of(devices.seen) == {"downloads": runs, "waits": 0, "blocking uploads": 0, "float64": 0}
-
-
-def test_gradients_of_a_batch_are_waited_for_once(on_gpu):
-    prompts, targets = [(3, 4, 5), (6, 7), (8, 9, 3)], [(8,), (9, 3), (4,)]
-    batches, gates = [], np.ones((3, *SHAPE), dtype=np.float32)
-    with WatchedDevices() as devices:
-        gate_gradients(on_gpu, losses(prompts, targets), gates, TokenBudget(4), of="loss", done=batches.append)
-    assert batches == [1, 1, 1]
-    assert all_of(devices.seen) == {"downloads": 3, "waits": 0, "blocking uploads": 0, "float64": 0}
-
-
-def test_patches_of_a_batch_are_waited_for_once(on_gpu):
-    points = [PatchPoint((3, 4, 5), (1, 2), (6, 7)), PatchPoint((3, 8, 5), (1, 2), (6, 7))]
-    batches, room = [], TokenBudget(3)
-    with WatchedDevices() as devices:
-        z = record_z(on_gpu, points, room)
-        assert where(z) == GPU
-        moved = z, np.array([0, 1]), np.ones((2, *SHAPE), dtype=np.float32)
-        patched_effects(on_gpu, points, *moved, room=room, done=batches.append)
-    assert batches == [1, 1]
-    assert all_of(devices.seen) == {"downloads": 2, "waits": 0, "blocking uploads": 0, "float64": 0}
