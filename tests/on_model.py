@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from cs_heads import Experiment
+from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.differentiate import Asked
 from cs_heads.lens.forward import pad
@@ -24,6 +25,16 @@ def on_model(method):
         return method(experiment, **beside, **options)
 
     return run
+
+
+def observed(engine, masks, pairs):
+    """By (mask, example) pair, each once: the log-probability and the share of hits of each continuation."""
+    found = {}
+    for batch in engine.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]):
+        for pair, logprobs, hits in batch:
+            assert pair not in found
+            found[pair] = logprobs, hits
+    return [found[pair] for pair in range(len(pairs))]
 
 
 def completions(prompts, targets):

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cs_heads.engine import Engine, forwards
-from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
 from tests.conftest import BACKENDS
+from tests.on_model import observed
 from tests.plain import plain_score
 from tests.tiny import N_HEADS, N_LAYERS, WORDS, make_hf_model
 
@@ -74,20 +74,15 @@ def test_any_plan_gives_the_numbers_of_plain_hugging_face(
 ):
     """Where forwards cost nothing beside their tokens, masks start at every layer, and no row is padded."""
     examples, masks, pairs = workload(seed, n_examples, n_masks)
-    found = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forwards, "_OVERHEAD", {"cpu": (overhead, overhead), "cuda": (overhead, overhead)})
         engine = Engine(load(architecture, backend), examples, batch_tokens, ideas=ideas)
-        for batch in engine.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]):
-            for pair, logprobs, hits in batch:
-                assert pair not in found
-                found[pair] = logprobs, hits == 1
-    assert sorted(found) == list(range(len(pairs)))
-    for pair, (mask, example) in enumerate(pairs):
+        found = observed(engine, masks, pairs)
+    for (mask, example), (logprobs, hits) in zip(pairs, found, strict=True):
         prompt, targets = examples[example].prompt, examples[example].continuations
         truth = [plain(architecture, prompt, target, masks[mask]) for target in targets]
-        np.testing.assert_allclose(found[pair][0], [logprob for logprob, _ in truth], atol=1e-4)
-        assert found[pair][1].tolist() == [greedy for _, greedy in truth]
+        np.testing.assert_allclose(logprobs, [logprob for logprob, _ in truth], atol=1e-4)
+        assert (hits == 1).tolist() == [greedy for _, greedy in truth]
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "neo"])
@@ -102,9 +97,8 @@ def test_examples_may_fill_the_context(load, backend, plain, architecture):
     examples.append(EncodedExample(tuple(rng.integers(3, 23, 62).tolist()), ((5, 6),), False))
     masks = np.eye(12, dtype=bool).reshape(12, *SHAPE)
     pairs = np.array([(m, e) for m in range(12) for e in range(5)])
-    for batch in Engine(load(architecture, backend), examples).run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]):
-        for pair, logprobs, _ in batch:
-            mask, example = pairs[pair]
-            targets = examples[example].continuations
-            truth = [plain(architecture, examples[example].prompt, t, masks[mask])[0] for t in targets]
-            np.testing.assert_allclose(logprobs, truth, atol=1e-4)
+    found = observed(Engine(load(architecture, backend), examples), masks, pairs)
+    for (mask, example), (logprobs, _) in zip(pairs, found, strict=True):
+        prompt, targets = examples[example].prompt, examples[example].continuations
+        truth = [plain(architecture, prompt, target, masks[mask])[0] for target in targets]
+        np.testing.assert_allclose(logprobs, truth, atol=1e-4)

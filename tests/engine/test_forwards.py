@@ -6,10 +6,10 @@ import torch
 
 from cs_heads.engine import Engine
 from cs_heads.engine.forwards import Forwards, like_lengths
-from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import PLAIN
 from cs_heads.lens.cache import KeyValues
+from tests.on_model import observed
 
 GRID = (3, 4)
 
@@ -56,11 +56,7 @@ def seen(monkeypatch):
 
 def run(engine, masks, n_examples):
     pairs = np.array([(mask, example) for mask in range(len(masks)) for example in range(n_examples)])
-    found = {}
-    for batch in engine.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]):
-        assert not found.keys() & {pair for pair, _, _ in batch}
-        found |= {pair: logprobs for pair, logprobs, _ in batch}
-    return np.array([found[pair] for pair in range(len(pairs))])
+    return np.array([logprobs for logprobs, _ in observed(engine, masks, pairs)])
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import torch
 from cs_heads import Experiment, Task, designs
 from cs_heads.engine import Engine, forwards, plan
 from cs_heads.engine.plan import token_budget
-from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.batches import default_tokens
 from tests.engine.test_engine import workload
+from tests.on_model import observed
 from tests.tiny import N_HEADS, N_LAYERS
 
 SHAPE = (N_LAYERS, N_HEADS)
@@ -54,10 +54,8 @@ def test_the_plan_does_not_change_the_order_of_results(load):
     orders = [np.arange(len(pairs)), np.random.default_rng(0).permutation(len(pairs))]
     results = []
     for order, batch_tokens in zip(orders, (4096, 40), strict=True):
-        chosen = pairs[order]
-        engine = Engine(load("llama"), examples, batch_tokens)
-        found = {int(order[p]): lp for b in engine.run(PairMasks.of(off[chosen[:, 0]]), chosen[:, 1]) for p, lp, _ in b}
-        results.append(np.concatenate([found[pair] for pair in range(len(pairs))]))
+        found = observed(Engine(load("llama"), examples, batch_tokens), off, pairs[order])
+        results.append(np.concatenate([found[place][0] for place in np.argsort(order)]))
     np.testing.assert_allclose(*results, atol=1e-5)
 
 
@@ -107,10 +105,7 @@ def test_half_precision_weights_are_scored_in_float32(folders, dtype):
     exact = load_model(folders("llama"), device="cpu", backend="bridge")
 
     def run(model):
-        found = {
-            p: lp for b in Engine(model, examples).run(PairMasks.of(off[pairs[:, 0]]), pairs[:, 1]) for p, lp, _ in b
-        }
-        return np.concatenate([found[pair] for pair in range(len(pairs))])
+        return np.concatenate([logprobs for logprobs, _ in observed(Engine(model, examples), off, pairs)])
 
     half = run(model)
     assert half.dtype == np.float64

@@ -15,7 +15,7 @@ from cs_heads.lens.differentiate import gate_gradients
 from cs_heads.lens.model import devices_of
 from cs_heads.lens.patch import PatchPoint, patched_effects, record_z
 from tests.fake_devices import FIRST, SECOND, FakeDevices, split
-from tests.on_model import losses
+from tests.on_model import losses, observed
 from tests.tiny import N_HEADS, N_LAYERS, choice_records
 
 SHAPE = (N_LAYERS, N_HEADS)
@@ -62,14 +62,14 @@ def test_a_split_model_has_the_numbers_and_the_texts_of_a_whole_one(whole_and_sp
     whole, model = whole_and_split
     answers = [example.answer for example in task().examples]
     examples = encode_task(whole, task(), None)
-    masks, numbers = np.repeat(off(), 6, axis=0), np.tile(np.arange(6), 6)
+    pairs = np.array([(mask, example) for mask in range(6) for example in range(6)])
 
     def numbers_of(model):
         ablation = None if kind == "zero" else Ablation(kind, answers)
         engine = Engine(model, examples, None, ablation)
-        found = {pair: (a, b) for batch in engine.run(PairMasks.of(masks), numbers) for pair, a, b in batch}
+        found = [logprobs for logprobs, _ in observed(engine, off(), pairs)]
         texts = Experiment(model, task(), ablation=kind).generate(off(3), max_new_tokens=5)
-        return engine.forwards.able, np.concatenate([found[pair][0] for pair in sorted(found)]), texts
+        return engine.forwards.able, np.concatenate(found), texts
 
     able, expected, texts = numbers_of(whole)
     with FakeDevices():
