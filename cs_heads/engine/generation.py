@@ -160,7 +160,8 @@ class Generation:
 
     def _begin(self, done: Done, pool: _TextPool) -> list[PairText]:
         """Take the first token of each text into the pool; the texts that end there."""
-        pairs, texts, places, ended = [], [], [], []
+        ended: list[PairText] = []
+        pairs, texts, places = [], [], []
         for i, (row, logprobs) in enumerate(done.by_row()):
             for slot, offset, best in zip(row.piece.slots, row.piece.offsets, logprobs.best, strict=True):
                 pair = row.owner[int(row.layout.local[slot])]

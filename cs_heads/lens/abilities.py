@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
@@ -19,6 +20,7 @@ from cs_heads.lens.forward import Resumed, logits_at, pad, recorded
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gated
 from cs_heads.lens.model import HALF, HookedModel, backend_of, context_length, device_of, dtype_of, evaluating
+from cs_heads.lens.state import ModelState
 from cs_heads.text import first_line
 from cs_heads.units import Grid
 
@@ -62,6 +64,9 @@ class Abilities:
     why_not: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
+# By model, its state, and what was found of it, by what was wanted and why attention is not fused.
+_TRIED: WeakKeyDictionary[Any, tuple[ModelState, dict[tuple[Abilities, str | None], Abilities]]] = WeakKeyDictionary()
+
 PLAIN = Abilities(fused=False, extend=False, resume=False)
 """Every forward runs whole, as the model's own code runs it."""
 
@@ -71,16 +76,28 @@ def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
 
     Three rows of up to nine random tokens (fewer where the context is shorter), padded, with random heads off, run
     with and without each, in every way in which it is used. A shortcut that fails or differs is left out, and the log
-    says so.
+    says so. A model that is what it was is not tried again.
 
     Raises:
         ValueError: The plain forward is not the model: see ``check_forward``.
     """
-    wanted, trial = wanted or Abilities(), _Trial(model)
+    wanted, state, reason = wanted or Abilities(), ModelState.of(model), why_not_fused(model)
+    known, tried = _TRIED.get(model, (state, {}))
+    if known.changed(state):
+        tried = {}
+    if (wanted, reason) not in tried:
+        tried[wanted, reason] = _tried(model, wanted, reason)
+    # Hooks may hold the model, which must not hold itself.
+    if not state.hooks:
+        _TRIED[model] = state, tried
+    return tried[wanted, reason]
+
+
+def _tried(model: HookedModel, wanted: Abilities, reason: str | None) -> Abilities:
+    trial = _Trial(model)
     with evaluating(model):
         trial.check()
-        reason = why_not_fused(model) if wanted.fused else None
-        if reason is not None:
+        if wanted.fused and reason is not None:
             trial.leave_out("fused attention", reason)
         fused = wanted.fused and reason is None and trial.agrees("fused attention", lambda: trial.logits(fused=True))
         resume = (wanted.resume and model.cfg.n_layers > 1) and trial.agrees(

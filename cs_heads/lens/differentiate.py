@@ -217,7 +217,7 @@ def _mean_probability(rows: Sequence[_Texts], summed: Float[Tensor, " continuati
     scales = np.concatenate([row.scales for row in rows]).astype(np.float32)
     answers = np.array([answer for row in rows for answer in row.answers])
     of = np.repeat(np.arange(len(rows)), [len(row.answers) for row in rows])
-    share = np.array([1 / len(rows[row].answers) for row in of], dtype=np.float32)
+    share = np.array([1 / len(rows[row].answers) for row in of.tolist()], dtype=np.float32)
     grid = summed.new_full((len(answers), int(choices[:, 1].max()) + 1), -torch.inf)
     grid = grid.index_put(tuple(at_hand(choices.T)), summed * at_hand(scales))
     # A single continuation is compared with nothing.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 # Buffers that old checkpoints carry: causal masks, rotary tables, position numbers. None of them was learned.
 _BUFFER = re.compile(r"(^|\.)(masked_bias|causal_mask|(attn|attention)\.bias|position_ids|inv_freq|rotary_emb\.\w+)$")
 
-# Logs a table of the weights that are missing: ``refuse_weights`` says it in one line.
+# Logs a table of the weights that are missing: ``read_model`` says it in one line.
 _REPORT = "transformers.modeling_utils"
 
 # Names of files of adapters, which are for weights that they do not have.
@@ -70,7 +70,10 @@ def read_model(auto_class: Any, **options: Any) -> Any:
     shapes = [f"{name} {tuple(stored)} for {tuple(wanted)}" for name, stored, wanted in report["mismatched_keys"]]
     # A weight of another shape is missing as well; its shape says more.
     mismatched = {name for name, *_ in report["mismatched_keys"]}
-    refuse_weights([name for name in missing if name not in mismatched], unexpected, shapes)
+    missing = [name for name in missing if name not in mismatched]
+    faults = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
+    if told := [f"{_counted(names)} {fault} ({_named(names)})" for fault, names in faults.items() if names]:
+        raise WeightsError(f"weights do not fit the model's configuration: {'; '.join(told)}")
     check_finite(model)
     return model
 
@@ -93,14 +96,6 @@ def refuse_hub_adapter(name: str, revision: str | None) -> None:
         return
     if found is not None:
         raise WeightsError(f"it has an adapter (adapter_config.json), which would be left out. {_MERGE}")
-
-
-def refuse_weights(missing: Iterable[str] = (), unexpected: Iterable[str] = (), shapes: Iterable[str] = ()) -> None:
-    """Raise a ``WeightsError`` that names weights which do not belong to the model that the configuration describes."""
-    faults = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
-    told = [f"{_counted(names)} {fault} ({_named(names)})" for fault, found in faults.items() if (names := [*found])]
-    if told:
-        raise WeightsError(f"weights do not fit the model's configuration: {'; '.join(told)}")
 
 
 def check_finite(model: Any) -> None:

@@ -16,7 +16,7 @@ from cs_heads.lens.abilities import PLAIN, Abilities
 from cs_heads.settings import ABLATIONS
 from cs_heads.units import POSITIONS, UNITS, Grid
 from tests.plain import experts_removed, plain_logprob, plain_text, units_given, units_replaced
-from tests.tiny import choice_records, completion_records, make_hf_model, make_tokenizer
+from tests.tiny import choice_records, completion_records, make_hf_model, saved
 
 # Kinds of unit of a model without a mixture of experts.
 DENSE = tuple(kind for kind in UNITS if kind != "experts")
@@ -195,6 +195,18 @@ def test_optimal_constants_are_counted_in_what_is_spent(load):
     assert experiment.spent == experiment.ran == experiment.preparation + 4
 
 
+def on_a_bridge(folder, name, config):
+    """A model of a class of Hugging Face on a bridge, and by itself."""
+    torch.manual_seed(0)
+    hf = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        # As drawn, what a layer adds is next to nothing.
+        for parameter in hf.parameters():
+            parameter.mul_(8 if parameter.ndim > 1 else 1)
+    return load_model(saved(hf, folder), device="cpu"), hf
+
+
+SHAPE = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32, "vocab_size": 23}
 MIXTURES = {
     "Mixtral": {"num_local_experts": 4},
     "Qwen2Moe": {"num_experts": 4, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16},
@@ -202,44 +214,24 @@ MIXTURES = {
 }
 
 
-def on_a_bridge(folder, name, config):
-    """A model of a class of Hugging Face on a bridge, and by itself."""
-    tokenizer = make_tokenizer()
-    torch.manual_seed(0)
-    hf = getattr(transformers, f"{name}ForCausalLM")(config(tokenizer)).eval()
-    with torch.no_grad():
-        # As drawn, what a layer adds is next to nothing.
-        for parameter in hf.parameters():
-            parameter.mul_(8 if parameter.ndim > 1 else 1)
-    hf.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return load_model(folder, device="cpu"), hf
+def mixture_of(folder, name, **experts):
+    """A mixture of which two experts are chosen."""
+    sizes = {"num_hidden_layers": 2, "intermediate_size": 32, "num_experts_per_tok": 2, "eos_token_id": 2}
+    return on_a_bridge(folder, name, getattr(transformers, f"{name}Config")(**SHAPE, **sizes, **experts))
 
 
 @pytest.fixture(params=["Mixtral", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Qwen2Moe", "GptOss"))])
 def mixture(request, tmp_path):
-    """A mixture of two of four experts."""
-
-    def config(tokenizer):
-        shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
-        size = {"intermediate_size": 32, "num_experts_per_tok": 2, "vocab_size": len(tokenizer), "eos_token_id": 2}
-        return getattr(transformers, f"{request.param}Config")(**shape, **size, **MIXTURES[request.param])
-
-    return on_a_bridge(tmp_path, request.param, config)
+    return mixture_of(tmp_path, request.param, **MIXTURES[request.param])
 
 
 def gemma4(folder, **changes):
     """A tiny Gemma 4 whose layers with full attention may be of another shape."""
-
-    def config(tokenizer):
-        shape = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "hidden_size": 32}
-        sizes = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2}
-        words = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
-        words |= {"vocab_size_per_layer_input": len(tokenizer), "hidden_size_per_layer_input": 8}
-        plain = {"intermediate_size": 48, "num_kv_shared_layers": 0, "global_head_dim": 8}
-        return transformers.Gemma4TextConfig(**shape, **sizes, **words, **plain | changes)
-
-    return on_a_bridge(folder, "Gemma4", config)
+    sizes = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "head_dim": 8}
+    sizes |= {"intermediate_size": 48, "num_kv_shared_layers": 0, "global_head_dim": 8}
+    sizes |= {"vocab_size_per_layer_input": 23, "hidden_size_per_layer_input": 8}
+    sizes |= {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+    return on_a_bridge(folder, "Gemma4", transformers.Gemma4TextConfig(**SHAPE, **sizes | changes))
 
 
 def test_units_of_gemma_4_off_are_those_of_plain_hugging_face(tmp_path):
@@ -299,13 +291,7 @@ def test_an_expert_off_adds_nothing_and_the_others_keep_their_weights(mixture):
 
 def test_experts_that_are_all_chosen_for_every_token_are_refused(tmp_path):
     """Their weights come in the order of their size."""
-
-    def config(tokenizer):
-        shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
-        size = {"intermediate_size": 32, "num_experts_per_tok": 2, "num_local_experts": 2, "eos_token_id": 2}
-        return transformers.MixtralConfig(**shape, **size, vocab_size=len(tokenizer))
-
-    model, _ = on_a_bridge(tmp_path, "Mixtral", config)
+    model, _ = mixture_of(tmp_path, "Mixtral", num_local_experts=2)
     with pytest.raises(ValueError, match=r"units must not be 'experts' for model .*: (all of its 2|it has no hook)"):
         Experiment(model, a_task(), units="experts")
 

@@ -1,5 +1,7 @@
 """Short cuts are tried on the model before they are taken."""
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 import pytest
 import torch
@@ -21,6 +23,28 @@ from tests.tiny import N_HEADS, N_LAYERS, completion_records, make_native_bridge
 def test_every_architecture_takes_what_is_exact_on_it(load, backend, architecture):
     fused = backend == "bridge" and architecture != "neo"
     assert abilities(load(architecture, backend)) == Abilities(fused=fused)
+
+
+def test_a_model_is_tried_again_where_it_is_another(load, backend, monkeypatch):
+    model, tried = load("llama", backend), []
+    run = module._tried
+    monkeypatch.setattr(module, "_TRIED", WeakKeyDictionary())
+    monkeypatch.setattr(module, "_tried", lambda *of: tried.append(1) or run(*of))
+    first = abilities(model)
+    assert abilities(model) is first
+    assert len(tried) == 1
+    weight = next(model.parameters())
+    kept = weight.detach().clone()
+    with torch.no_grad():
+        weight.mul_(1.5)
+        abilities(model)
+        weight.copy_(kept)
+    assert len(tried) == 2
+    model.hook_dict["blocks.1.attn.hook_pattern"].add_hook(lambda pattern, hook: pattern)
+    try:
+        assert not abilities(model).fused
+    finally:
+        model.reset_hooks()
 
 
 def test_a_native_bridge_ignores_stored_keys_and_values(caplog):
@@ -57,6 +81,13 @@ def other_attention(monkeypatch):
     monkeypatch.setitem(modeling_llama.ALL_ATTENTION_FUNCTIONS, "sdpa", values_alone)
 
 
+@pytest.fixture
+def untried(monkeypatch):
+    """Nothing is known of any model."""
+    monkeypatch.setattr(module, "_TRIED", WeakKeyDictionary())
+
+
+@pytest.mark.usefixtures("untried")
 @pytest.mark.parametrize(
     ("fault", "lost"),
     [
@@ -73,6 +104,7 @@ def forget_what_is_stored(monkeypatch):
     """As transformers 5.24 does under TransformerLens 4.3: its own attention stores, and that of a bridge does not."""
     from transformer_lens.model_bridge.generalized_components.attention import AttentionBridge
 
+    monkeypatch.setattr(module, "_TRIED", WeakKeyDictionary())
     monkeypatch.setattr(AttentionBridge, "_update_kv_cache", lambda self, keys, values, **_: (keys, values))
 
 
