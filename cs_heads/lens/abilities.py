@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -23,6 +23,8 @@ from cs_heads.lens.model import HALF, HookedModel, backend_of, context_length, d
 from cs_heads.lens.state import ModelState
 from cs_heads.text import first_line
 from cs_heads.units import Grid
+
+Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
 
@@ -64,8 +66,8 @@ class Abilities:
     why_not: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-# By model, its state, and what was found of it, by what was wanted and why attention is not fused.
-_TRIED: WeakKeyDictionary[Any, tuple[ModelState, dict[tuple[Abilities, str | None], Abilities]]] = WeakKeyDictionary()
+# By model, its state, and what was found of it then.
+_FOUND: WeakKeyDictionary[Any, tuple[ModelState, dict[Hashable, Any]]] = WeakKeyDictionary()
 
 PLAIN = Abilities(fused=False, extend=False, resume=False)
 """Every forward runs whole, as the model's own code runs it."""
@@ -81,16 +83,22 @@ def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
     Raises:
         ValueError: The plain forward is not the model: see ``check_forward``.
     """
-    wanted, state, reason = wanted or Abilities(), ModelState.of(model), why_not_fused(model)
-    known, tried = _TRIED.get(model, (state, {}))
-    if known.changed(state):
-        tried = {}
-    if (wanted, reason) not in tried:
-        tried[wanted, reason] = _tried(model, wanted, reason)
+    wanted, reason = wanted or Abilities(), why_not_fused(model)
+    return _once(model, (wanted, reason), lambda: _tried(model, wanted, reason))
+
+
+def _once(model: HookedModel, name: Hashable, find: Callable[[], Result]) -> Result:
+    """What is found of a model by a trial; found anew where it is not what it was, or hooks of others stand on it."""
+    state = ModelState.of(model)
+    known, found = _FOUND.get(model, (state, {}))
+    if state.hooks or known.changed(state):
+        found = {}
+    if name not in found:
+        found[name] = find()
     # Hooks may hold the model, which must not hold itself.
     if not state.hooks:
-        _TRIED[model] = state, tried
-    return tried[wanted, reason]
+        _FOUND[model] = state, found
+    return cast(Result, found[name])
 
 
 def _tried(model: HookedModel, wanted: Abilities, reason: str | None) -> Abilities:
@@ -118,12 +126,17 @@ def why_no_gradients(model: HookedModel) -> str | None:
 
     Attention is then not fused, whatever it is where nothing is differentiated.
     """
-    trial, name = _Trial(model), "gradients through stored keys and values"
-    if trial.width == 1:
-        return "its context has 1 token"
-    with evaluating(model):
-        trial.agrees(name, lambda: trial.gradients(extended=True), trial.gradients)
-    return trial.why_not.get(name)
+    name = "gradients through stored keys and values"
+
+    def find() -> str | None:
+        trial = _Trial(model)
+        if trial.width == 1:
+            return "its context has 1 token"
+        with evaluating(model):
+            trial.agrees(name, lambda: trial.gradients(extended=True), trial.gradients)
+        return trial.why_not.get(name)
+
+    return _once(model, name, find)
 
 
 def beside_others(model: HookedModel) -> dict[str, tuple[Float[Tensor, "n vocab"], Float[Tensor, "n vocab"]]]:
@@ -142,8 +155,12 @@ def check_forward(model: HookedModel) -> None:
     A later token moves an earlier logit, or a text has other logits beside others, padded, than it has alone: by more
     than rounding does. In half precision a difference counts where it is there in float32, too.
     """
-    with evaluating(model):
-        _Trial(model).check()
+
+    def check() -> None:
+        with evaluating(model):
+            _Trial(model).check()
+
+    _once(model, "forward", check)
 
 
 class _Trial:

@@ -28,7 +28,7 @@ def test_every_architecture_takes_what_is_exact_on_it(load, backend, architectur
 def test_a_model_is_tried_again_where_it_is_another(load, backend, monkeypatch):
     model, tried = load("llama", backend), []
     run = module._tried
-    monkeypatch.setattr(module, "_TRIED", WeakKeyDictionary())
+    monkeypatch.setattr(module, "_FOUND", WeakKeyDictionary())
     monkeypatch.setattr(module, "_tried", lambda *of: tried.append(1) or run(*of))
     first = abilities(model)
     assert abilities(model) is first
@@ -84,7 +84,7 @@ def other_attention(monkeypatch):
 @pytest.fixture
 def untried(monkeypatch):
     """Nothing is known of any model."""
-    monkeypatch.setattr(module, "_TRIED", WeakKeyDictionary())
+    monkeypatch.setattr(module, "_FOUND", WeakKeyDictionary())
 
 
 @pytest.mark.usefixtures("untried")
@@ -104,7 +104,7 @@ def forget_what_is_stored(monkeypatch):
     """As transformers 5.24 does under TransformerLens 4.3: its own attention stores, and that of a bridge does not."""
     from transformer_lens.model_bridge.generalized_components.attention import AttentionBridge
 
-    monkeypatch.setattr(module, "_TRIED", WeakKeyDictionary())
+    monkeypatch.setattr(module, "_FOUND", WeakKeyDictionary())
     monkeypatch.setattr(AttentionBridge, "_update_kv_cache", lambda self, keys, values, **_: (keys, values))
 
 
