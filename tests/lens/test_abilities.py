@@ -204,6 +204,7 @@ def test_a_mask_of_padding_alone_that_is_taken_for_a_whole_one_is_refused(gpt1, 
     model = cs.load_model(gpt1, device="cpu", backend="bridge")
     assert np.isfinite(cs.Experiment(model, ragged(), progress=False).logprob(np.zeros((1, 3, 4), dtype=bool))).all()
     monkeypatch.setattr(forward, "_MASKED_BY_PADDING_ALONE", ())
+    model = cs.load_model(gpt1, device="cpu", backend="bridge")
     with pytest.raises(ValueError, match="a later token moves an earlier logit"):
         cs.Experiment(model, ragged(), progress=False).baseline()
     assert next(line for line in cs.check_model(model) if line.name == "later tokens").status == "fail"
