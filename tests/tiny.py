@@ -48,17 +48,9 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 def make_hf_model(architecture: str, seed: int = 0) -> torch.nn.Module:
     """A Hugging Face model of 3 layers × 4 heads; biases and norms are random too, so that errors show."""
     vocab = len(make_tokenizer())
-    gqa = {
-        "num_hidden_layers": N_LAYERS,
-        "num_attention_heads": N_HEADS,
-        "num_key_value_heads": 2,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "vocab_size": vocab,
-        "max_position_embeddings": 64,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-    }
+    gqa = {"num_hidden_layers": N_LAYERS, "num_attention_heads": N_HEADS, "num_key_value_heads": 2, "hidden_size": 32}
+    gqa |= {"intermediate_size": 48, "vocab_size": vocab, "max_position_embeddings": 64}
+    gqa |= {"bos_token_id": 1, "eos_token_id": 2}
     torch.manual_seed(seed)
     if architecture == "gpt2":
         model = GPT2LMHeadModel(GPT2Config(n_layer=3, n_head=4, n_embd=32, vocab_size=vocab, n_positions=64))
@@ -113,19 +105,10 @@ def save_byte_model(folder: Path) -> Path:
     tokenizer.decoder = decoders.ByteLevel()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(folder)
     torch.manual_seed(0)
-    config = LlamaConfig(
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        hidden_size=16,
-        intermediate_size=32,
-        vocab_size=len(letters) + 2,
-        max_position_embeddings=1024,
-        bos_token_id=0,
-        eos_token_id=1,
-        # Larger than is usual, so that each text is likely or not in its own way.
-        initializer_range=0.5,
-    )
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "hidden_size": 16}
+    sizes |= {"intermediate_size": 32, "vocab_size": len(letters) + 2, "max_position_embeddings": 1024}
+    # Larger than is usual, so that each text is likely or not in its own way.
+    config = LlamaConfig(**sizes, initializer_range=0.5, bos_token_id=0, eos_token_id=1)
     LlamaForCausalLM(config).eval().save_pretrained(folder)
     return folder
 

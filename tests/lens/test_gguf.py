@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+import transformers
 from tokenizers import pre_tokenizers
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoTokenizer
 
 import cs_heads as cs
 from cs_heads.lens import describe, fingerprint, load, load_model, settings_of
@@ -15,23 +16,14 @@ from cs_heads.tasks.chat import chat_prompt
 gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
 
 LETTERS = ["<s>", "</s>", "ab", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-SIZES = {
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "vocab_size": len(LETTERS),
-    "max_position_embeddings": 128,
-    "initializer_range": 0.3,
-}
+SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
+SIZES |= {"intermediate_size": 64, "vocab_size": len(LETTERS), "max_position_embeddings": 128, "initializer_range": 0.3}
 
 
 def make(architecture, **config):
     torch.manual_seed(0)
-    known = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
-    config_class, model_class = known[architecture]
-    return model_class(config_class(**SIZES, **config)).eval()
+    made = getattr(transformers, f"{architecture}Config")(**SIZES, **config)
+    return getattr(transformers, f"{architecture}ForCausalLM")(made).eval()
 
 
 def permuted(values, n_heads):
@@ -56,24 +48,14 @@ def write(model, file, add_bos=False, change=lambda tensors: None, **fields):
         tensors[stored] = (gguf.quantize(values, kind), kind)
     change(tensors)
     writer = gguf.GGUFWriter(file, architecture)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("default")
-    writer.add_token_list(LETTERS)
-    writer.add_token_types([3, 3, *[1] * (len(LETTERS) - 2)])
-    writer.add_token_merges(["a b"])
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(1)
-    if add_bos is not None:
-        writer.add_add_bos_token(add_bos)
-    for key, value in fields.items():
+    said = {"block_count": config.num_hidden_layers, "context_length": config.max_position_embeddings}
+    said |= {"embedding_length": config.hidden_size, "feed_forward_length": config.intermediate_size}
+    said |= {"head_count": config.num_attention_heads, "head_count_kv": config.num_key_value_heads}
+    said |= {"layer_norm_rms_eps": config.rms_norm_eps, "rope_freq_base": config.rope_parameters["rope_theta"]}
+    said |= {"tokenizer_model": "gpt2", "tokenizer_pre": "default", "token_list": LETTERS, "token_merges": ["a b"]}
+    said |= {"token_types": [3, 3, *[1] * (len(LETTERS) - 2)], "bos_token_id": 0, "eos_token_id": 1}
+    said |= {} if add_bos is None else {"add_bos_token": add_bos}
+    for key, value in (said | fields).items():
         getattr(writer, f"add_{key}")(value)
     for name, (values, kind) in tensors.items():
         writer.add_tensor(name, values, raw_dtype=kind)
@@ -92,7 +74,7 @@ def same_logits(model, plain):
 
 @pytest.fixture(scope="module")
 def plain():
-    return make("llama")
+    return make("Llama")
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +105,7 @@ def test_a_file_loads_de_quantized_with_its_tokenizer(file, plain, backend):
 
 
 def test_value_biases_and_tied_embeddings_are_read(tmp_path):
-    plain = make("qwen2", tie_word_embeddings=True)
+    plain = make("Qwen2", tie_word_embeddings=True)
     for layer in plain.model.layers:
         layer.self_attn.v_proj.bias.data.normal_()
     file = write(plain, tmp_path / "tied.gguf", change=lambda tensors: tensors.pop("output.weight"))
@@ -169,7 +151,7 @@ def take_out_a_layer(tensors):
     ],
 )
 def test_what_is_not_read_is_refused(tmp_path, change, said):
-    file = write(make("llama"), tmp_path / "m.gguf", change=change)
+    file = write(make("Llama"), tmp_path / "m.gguf", change=change)
     if said is None:  # a table of ones scales nothing
         load_model(file, device="cpu")
     else:
@@ -180,7 +162,7 @@ def test_rotary_scales_of_llama_3_are_read_back_from_their_table(tmp_path):
     """Such a file has them as a table alone, of what each frequency is divided by."""
     scaling = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
     rotary = {"rope_type": "llama3", "rope_theta": 500_000.0, "factor": 8.0, **scaling}
-    plain = make("llama", rope_parameters=rotary)
+    plain = make("Llama", rope_parameters=rotary)
     frequencies = 500_000.0 ** -(np.arange(4) / 4)
     table = (frequencies / plain.model.rotary_emb.inv_freq.numpy()).astype(np.float32)
     assert table[0] == 1

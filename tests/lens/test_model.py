@@ -10,18 +10,10 @@ from cs_heads.lens import FoldedValueBiasesError, check_ablatable, describe, loa
 from cs_heads.lens.model import context_length, dtype_of
 from tests.on_model import target_logprobs
 from tests.plain import plain_score
-from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_tokenizer, saved
+from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, saved
 
-LIKE_LLAMA = {
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "hidden_size": 32,
-    "head_dim": 8,
-    "intermediate_size": 48,
-    "vocab_size": len(make_tokenizer()),
-    "max_position_embeddings": 64,
-}
+LIKE_LLAMA = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
+LIKE_LLAMA |= {"head_dim": 8, "intermediate_size": 48, "vocab_size": 23, "max_position_embeddings": 64}
 
 
 def folded_bridge(folder, **options):
