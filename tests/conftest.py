@@ -36,10 +36,10 @@ BACKENDS = ("bridge", "hooked") if version("transformer-lens").startswith("3.") 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Tests that take a backend run on the last 3.x line of TransformerLens too, but for what never sees a model."""
-    apart = [Path(__file__).parent / room for room in ("methods", "cluster")]
+    """Tests that take a backend run on the last 3.x line of TransformerLens too, but for methods, which see no model."""
+    methods = Path(__file__).parent / "methods"
     for item in items:
-        if "backend" in getattr(item, "fixturenames", ()) and not {*apart} & {*item.path.parents}:
+        if "backend" in getattr(item, "fixturenames", ()) and methods not in item.path.parents:
             item.add_marker(pytest.mark.lens)
 
 
