@@ -36,7 +36,7 @@ BACKENDS = ("bridge", "hooked") if version("transformer-lens").startswith("3.") 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Tests that take a backend run on the last 3.x line of TransformerLens too, but for methods, which see no model."""
+    """Tests that take a backend run on TransformerLens 3.9 too, but for those of methods, which see no model."""
     methods = Path(__file__).parent / "methods"
     for item in items:
         if "backend" in getattr(item, "fixturenames", ()) and methods not in item.path.parents:
