@@ -62,13 +62,13 @@ def plain():
 @pytest.mark.parametrize(("architecture", "backend"), MODELS)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    n_examples=st.integers(1, 6),
-    n_masks=st.integers(1, 5),
+    n_examples=st.integers(1, 4),
+    n_masks=st.integers(1, 3),
     ideas=st.builds(Abilities, st.booleans(), st.booleans(), st.booleans()),
-    batch_tokens=st.sampled_from([1, 17, 60, 4096]),
+    batch_tokens=st.sampled_from([17, 60, 4096]),
     overhead=st.sampled_from([0, 96]),
 )
-@settings(max_examples=6)
+@settings(max_examples=5)
 def test_any_plan_gives_the_numbers_of_plain_hugging_face(
     load, plain, architecture, backend, seed, n_examples, n_masks, ideas, batch_tokens, overhead
 ):

@@ -20,13 +20,13 @@ END = 5
 @pytest.mark.parametrize(("architecture", "backend"), MODELS)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    n_examples=st.integers(1, 4),
-    n_masks=st.integers(1, 3),
-    length=st.integers(1, 6),
+    n_examples=st.integers(1, 3),
+    n_masks=st.integers(1, 2),
+    length=st.integers(1, 4),
     ideas=st.builds(Abilities, st.booleans(), st.booleans()),
-    batch_tokens=st.sampled_from([1, 60, 4096]),
+    batch_tokens=st.sampled_from([17, 4096]),
 )
-@settings(max_examples=4)
+@settings(max_examples=3)
 def test_texts_are_those_of_plain_greedy_decoding(
     load, architecture, backend, seed, n_examples, n_masks, length, ideas, batch_tokens
 ):
