@@ -95,8 +95,8 @@ def test_examples_may_fill_the_context(load, backend, plain, architecture):
     prompts += [(*short, *rng.integers(3, 23, 41).tolist()) for _ in range(2)]
     examples = [EncodedExample(prompt, ((5, 6), (7, 8)), False) for prompt in prompts]
     examples.append(EncodedExample(tuple(rng.integers(3, 23, 62).tolist()), ((5, 6),), False))
-    masks = np.eye(12, dtype=bool).reshape(12, *SHAPE)
-    pairs = np.array([(m, e) for m in range(12) for e in range(5)])
+    masks = np.eye(12, dtype=bool)[[0, 5, 11]].reshape(3, *SHAPE)
+    pairs = np.array([(m, e) for m in range(3) for e in range(5)])
     found = observed(Engine(load(architecture, backend), examples), masks, pairs)
     for (mask, example), (logprobs, _) in zip(pairs, found, strict=True):
         prompt, targets = examples[example].prompt, examples[example].continuations
