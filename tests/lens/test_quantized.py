@@ -21,8 +21,9 @@ class Packed(nn.Module):
 
     def __init__(self, linear):
         super().__init__()
-        scale = linear.weight.abs().amax(dim=1, keepdim=True) / 7
-        bits = ((linear.weight / scale).round().long() + 8).reshape(linear.out_features, -1, 8)
+        weight = linear.weight.detach()
+        scale = weight.abs().amax(dim=1, keepdim=True) / 7
+        bits = ((weight / scale).round().long() + 8).reshape(linear.out_features, -1, 8)
         words = (bits << (4 * torch.arange(8))).sum(dim=2)
         self.register_buffer("qweight", (words - (words >= 2**31) * 2**32).int())
         self.register_buffer("scales", scale)
