@@ -36,6 +36,7 @@ def test_the_model_sees_what_plain_transformers_shows_it(model, tokenizer):
         assert list(encode_prompt(model.tokenizer, prompt)) == tokenizer(prompt)["input_ids"]
 
 
+@pytest.mark.slow
 def test_it_passes_every_check(model, smollm2):
     checks = cs.check_model(model, reference=smollm2)
     assert [str(check) for check in checks if check.status != "ok"] == []

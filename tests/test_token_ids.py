@@ -258,7 +258,7 @@ def test_stores_tell_places_apart_and_find_what_they_have(load_sorting, tmp_path
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        *(("annealed", {"budget": 600}), ("chg", {"steps": 20, "batch_size": 8}), ("mediation", {"n_pairs": 4})),
+        *(("annealed", {"budget": 300}), ("chg", {"steps": 20, "batch_size": 8}), ("mediation", {"n_pairs": 4})),
         *(pytest.param(name, {"budget": 600}, marks=pytest.mark.slow) for name in ("css", "greedy", "one-shot")),
     ],
 )
@@ -295,6 +295,7 @@ def test_patterns_show_the_ids_where_there_are_no_words(load_sorting, backend):
 # The command line
 
 
+@pytest.mark.slow
 def test_the_command_finds_heads_of_a_file_of_token_ids(sorting_folder, tmp_path, capsys):
     task, out = tmp_path / "ids.jsonl", tmp_path / "found"
     task.write_text("".join(json.dumps(record) + "\n" for record in sorting(120, inside=True)), encoding="utf-8")

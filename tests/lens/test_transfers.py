@@ -88,10 +88,7 @@ def test_what_makes_a_host_wait_is_counted():
             at.pin_memory()
 
 
-CASES = [("mean", "heads", "all"), ("position_mean", "heads", "all"), ("resample", "neurons", "prompt")]
-
-
-@pytest.mark.parametrize(("kind", "units", "positions"), [*CASES, ("zero", "kv", "last")])
+@pytest.mark.parametrize(("kind", "units", "positions"), [("resample", "neurons", "prompt"), ("zero", "kv", "last")])
 def test_a_batch_is_waited_for_once(on_gpu, counted, kind, units, positions):
     model = on_gpu
     answers = [example.answer for example in task().examples]
