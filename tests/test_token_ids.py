@@ -258,7 +258,7 @@ def test_stores_tell_places_apart_and_find_what_they_have(load_sorting, tmp_path
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        *(("annealed", {"budget": 300}), ("chg", {"steps": 20, "batch_size": 8}), ("mediation", {"n_pairs": 4})),
+        *(("annealed", {"budget": 600}), ("chg", {"steps": 20, "batch_size": 8}), ("mediation", {"n_pairs": 4})),
         *(pytest.param(name, {"budget": 600}, marks=pytest.mark.slow) for name in ("css", "greedy", "one-shot")),
     ],
 )
