@@ -163,17 +163,6 @@ def test_the_mean_of_nan_is_put_in_no_head_s_place(half):
             cs.Experiment(half, task, ablation=ablation)(masks("L1H1"))
 
 
-def test_what_was_measured_before_stays_in_the_store(half, tmp_path):
-    task = cs.Task.from_records(RECORDS)
-    path = tmp_path / "run.sqlite"
-    with pytest.raises(NotFiniteError):
-        cs.Experiment(half, task, store=path, batch_tokens=1)(masks("L2H3", "L0H1"))
-    again = cs.Experiment(half, task, store=path, batch_tokens=1)
-    assert np.isfinite(again(masks("L2H3"))).all()
-    # Of six pairs.
-    assert again.ran < 6
-
-
 def test_tokens_that_a_model_never_says_are_no_fault(load, folders, backend):
     """Logits of minus infinity, as of a padded vocabulary, leave the others what they are; to score them is refused."""
     model = load("llama", backend)
