@@ -6,7 +6,7 @@ import pytest
 from cs_heads import Experiment, Task, designs
 from cs_heads.engine.protocol import StoppingCriteria
 from cs_heads.lens.model import end_tokens
-from tests.engine.test_generation import plain_text
+from tests.plain import plain_text, units_replaced
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_native_bridge, make_tokenizer
 
 RECORDS = [
@@ -32,7 +32,8 @@ def test_texts_are_those_of_each_mask_and_example_by_itself(load, backend):
     for mask, row in zip(off(experiment), texts, strict=True):
         for record, text in zip(RECORDS, row, strict=True):
             prompt = [1, *model.tokenizer(record["prompt"], add_special_tokens=False)["input_ids"]]
-            tokens = plain_text(hf, prompt, mask, lambda t: len(t) >= 6 or (len(t) > 0 and t[-1] in end))
+            with units_replaced(hf, "heads", mask):
+                tokens = plain_text(hf, prompt, lambda t: len(t) >= 6 or (len(t) > 0 and t[-1] in end))
             assert text == model.tokenizer.decode([t for t in tokens if t not in end], skip_special_tokens=True)
 
 
