@@ -16,10 +16,6 @@ NOWHERE := $(strip $(foreach each,$(ONLY),$(if $(call places,$(each)),,$(each)))
 $(if $(NOWHERE),$(error ONLY must name folders of tests/, or NAME of a test_NAME.py: there is no $(NOWHERE)))
 PLACES := $(if $(ONLY),$(foreach each,$(ONLY),$(call places,$(each))),tests)
 DOCTESTS := --doctest-modules $(if $(ONLY),$(foreach each,$(ONLY),$(wildcard cs_heads/$(each) cs_heads/$(each).py)),cs_heads)
-# What touches TransformerLens, and runs whole on its last 3.x line too; of all else the tests marked lens.
-LENS_TESTS := tests/lens tests/engine tests/cluster tests/store tests/experiment tests/simulate tests/methods
-TWICE  := $(if $(ONLY),$(filter $(LENS_TESTS) $(addsuffix /%,$(LENS_TESTS)),$(PLACES)),$(LENS_TESTS))
-ONCE   := $(filter-out $(TWICE),$(PLACES))
 
 PIP    := -m pip install --quiet --quiet --disable-pip-version-check
 # As many test processes as cores, and one thread of torch in each.
@@ -72,8 +68,7 @@ test: lint docs test-main test-hooked ## what every change must pass: style, typ
 
 test-all: lint venv-hooked system ## everything there is; ONLY="store tasks" for some packages, KILLS=200 for more kills
 	CS_HEADS_KILLS=$(KILLS) $(VENV)/bin/python $(PYTEST) $(EVERY) $(DOCTESTS) $(PLACES)
-	$(if $(TWICE),CS_HEADS_KILLS=$(KILLS) $(HOOKED)/bin/python $(PYTEST) $(EVERY) $(TWICE))
-	$(if $(ONCE),$(HOOKED)/bin/python $(PYTEST) -m lens $(addprefix --ignore=,$(LENS_TESTS)) $(ONCE) || test $$? = 5)
+	$(HOOKED)/bin/python $(PYTEST) -m lens $(PLACES) || test $$? = 5
 
 lint: venv ## ruff and mypy
 	$(VENV)/bin/ruff check .

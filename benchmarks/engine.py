@@ -30,7 +30,7 @@ from cs_heads import designs
 from cs_heads.engine import Engine
 from cs_heads.engine.forwards import Forwards
 from cs_heads.engine.generation import Generation
-from cs_heads.engine.protocol import Drafts, PairMasks
+from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
 from cs_heads.text import TokenIds
@@ -67,24 +67,16 @@ def score(subject: RandomTexts, examples: list[EncodedExample], masks: np.ndarra
     return run
 
 
-def write(
-    subject: RandomTexts,
-    examples: list[EncodedExample],
-    masks: np.ndarray,
-    *,
-    draft: bool,
-    n_tokens: int = 64,
-) -> Way:
-    """The engine's way to texts of ``n_tokens`` tokens, the intact model's drafts included where it drafts."""
+def write(subject: RandomTexts, examples: list[EncodedExample], masks: np.ndarray, *, n_tokens: int = 64) -> Way:
+    """The engine's way to texts of ``n_tokens`` tokens."""
     forwards = Forwards(subject.bridge, examples)
     generation = Generation(forwards, [example.prompt for example in examples], lambda text: len(text) >= n_tokens)
-    intact = np.zeros((1, *subject.grid.shape), dtype=bool)
 
-    def texts(masks: np.ndarray, drafts: Drafts) -> list[TokenIds]:
-        found = dict(pair for batch in generation.run(*pairs_of(masks, len(examples)), drafts) for pair in batch)
+    def texts() -> list[TokenIds]:
+        found = dict(pair for batch in generation.run(*pairs_of(masks, len(examples))) for pair in batch)
         return [found[pair] for pair in range(len(found))]
 
-    return lambda: texts(masks, dict(enumerate(texts(intact, {}))) if draft else {})
+    return texts
 
 
 def workloads(subject: Subject) -> dict[str, dict[str, Way]]:
@@ -117,8 +109,7 @@ def workloads(subject: Subject) -> dict[str, dict[str, Way]]:
             "engine without resuming": score(subject, plain, single, NO_RESUME),
         },
         "64-token generation, 2 % off": {
-            "engine": write(subject, openings, light, draft=False),
-            "engine, drafted by the intact model": write(subject, openings, light, draft=True),
+            "engine": write(subject, openings, light),
             "Hugging Face generate, per mask": lambda: generate_per_mask(subject.hf, openings, light, 64),
         },
     }

@@ -227,8 +227,7 @@ def workloads(subject: Subject, size: Size) -> dict[str, dict[str, Way]]:
             _ONE_AT_A_TIME: per_mask(plain, single),
         },
         f"{size.tokens}-token generation, 2 % off": {
-            "engine": write(subject, openings, light, draft=False, n_tokens=size.tokens),
-            "engine, drafted by the intact model": write(subject, openings, light, draft=True, n_tokens=size.tokens),
+            "engine": write(subject, openings, light, n_tokens=size.tokens),
             f"Hugging Face generate, {len(light)} times one mask": Part(
                 lambda: generate_per_mask(hf, openings, light[:1], size.tokens), len(light)
             ),

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.checks import checked
-from tests.tiny import hooked_gemma2, load_tokenizer, save_model
+from tests.tiny import load_tokenizer, save_model, skip_unless_loaded
 from tests.waiting import HANG, run_program
 
 # What jaxtyping's import hook puts on all that cs_heads defines.
@@ -29,20 +29,17 @@ jaxtyping.jaxtyped = checked
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
+# HookedTransformer exists on TransformerLens 3 alone. There it is what tests of a ``backend`` take; those of the core
+# numerics, parametrized by ``BACKENDS``, take the bridge too.
 BACKENDS = ("bridge", "hooked") if version("transformer-lens").startswith("3.") else ("bridge",)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """What touches TransformerLens runs on its last 3.x line too: all of tests/lens, and tests that take a backend.
-
-    There, tests of methods take HookedTransformer alone; tests of lens and measure try the bridge.
-    """
-    here = Path(__file__).parent
+    """Tests that take a backend run on TransformerLens 3.9 too, but for those of methods, which see no model."""
+    methods = Path(__file__).parent / "methods"
     for item in items:
-        backend = getattr(item, "callspec", None) and item.callspec.params.get("backend")
-        known = here / "methods" in item.path.parents and len(BACKENDS) > 1 and backend == "bridge"
-        if ("backend" in getattr(item, "fixturenames", ()) and not known) or here / "lens" in item.path.parents:
+        if "backend" in getattr(item, "fixturenames", ()) and methods not in item.path.parents:
             item.add_marker(pytest.mark.lens)
 
 
@@ -67,13 +64,9 @@ def load(folders):
     loaded = {}
 
     def model(architecture: str, backend: str = "bridge"):
+        skip_unless_loaded(architecture, backend)
         if (architecture, backend) not in loaded:
-            folder = folders(architecture)
-            loaded[architecture, backend] = (
-                load_model(hooked_gemma2(folder))
-                if (architecture, backend) == ("gemma2", "hooked")
-                else load_model(folder, device="cpu", backend=backend)
-            )
+            loaded[architecture, backend] = load_model(folders(architecture), device="cpu", backend=backend)
             # Beside a Qwen2 model transformers turns any tokenizer into Qwen2's own class, words or not.
             if architecture == "qwen2":
                 loaded[architecture, backend].tokenizer = load_tokenizer(folders("llama"))
@@ -98,7 +91,7 @@ def load_known(known_folder):
     return cache(lambda backend="bridge": load_model(known_folder, device="cpu", backend=backend))
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=BACKENDS[-1:])
 def backend(request) -> str:
     return request.param
 

@@ -100,19 +100,17 @@ class WatchedDevices(FakeDevices):
 
     ``seen`` holds, for code of cs-heads, ``"downloads"``, ``"waits"`` (a number asked of a device), ``"blocking
     uploads"`` (not by way of pinned memory) and ``"float64"``; the same of libraries under ``"library waits"`` and so
-    on. ``pinned`` counts uploads by way of pinned memory, for which nobody waits.
+    on.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: Counter[str] = Counter()
-        self.pinned = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = getattr(func, "__name__", ""), dict(kwargs or {})
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         before = where(given[0]) if given else CPU
-        self.pinned += func == Tensor.pin_memory
         if name in _WAITING and before != CPU:
             self._note("waits")
         if name in INDEXING and before != CPU:

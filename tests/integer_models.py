@@ -19,19 +19,8 @@ HEADS = (2, 4)
 @cache
 def adding_model(backend: str):
     """Addition modulo 8 after three tokens, which are its whole context: ``[a, b, =]``, 9 tokens in, 8 out."""
-    shape = {
-        "d_vocab": P + 1,
-        "d_vocab_out": P,
-        "n_ctx": 3,
-        "n_layers": HEADS[0],
-        "n_heads": HEADS[1],
-        "d_model": 32,
-        "d_head": 8,
-        "d_mlp": 64,
-        "act_fn": "relu",
-        "normalization_type": "LN",
-        "seed": 0,
-    }
+    shape = {"d_vocab": P + 1, "d_vocab_out": P, "n_ctx": 3, "n_layers": HEADS[0], "n_heads": HEADS[1], "d_model": 32}
+    shape |= {"d_head": 8, "d_mlp": 64, "act_fn": "relu", "normalization_type": "LN", "seed": 0}
     torch.manual_seed(0)
     if backend == "hooked":
         from transformer_lens import HookedTransformer
@@ -73,19 +62,9 @@ def sorting(n: int, *, inside: bool = False) -> list[dict]:
 def save_sorting_model(folder: Path) -> Path:
     """Write a GPT-2 that sorts four digits, in a context of eight tokens, as a folder without a tokenizer."""
     torch.manual_seed(0)
-    config = GPT2Config(
-        n_layer=HEADS[0],
-        n_head=HEADS[1],
-        n_embd=32,
-        n_positions=2 * LENGTH,
-        vocab_size=DIGITS + 1,
-        bos_token_id=None,
-        eos_token_id=None,
-        resid_pdrop=0,
-        embd_pdrop=0,
-        attn_pdrop=0,
-    )
-    model = GPT2LMHeadModel(config)
+    sizes = {"n_layer": HEADS[0], "n_head": HEADS[1], "n_embd": 32, "n_positions": 2 * LENGTH, "vocab_size": DIGITS + 1}
+    neither = {"bos_token_id": None, "eos_token_id": None, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, **neither))
     records = sorting(360, inside=True)
     tokens = torch.tensor([record["prompt"] for record in records])
     answers = torch.tensor([record["target"] for record in records])

@@ -11,7 +11,7 @@ import torch
 
 from cs_heads.lens import abilities
 from cs_heads.units import Head
-from tests.tiny import WORDS, make_hf_model, make_tokenizer, sentence
+from tests.tiny import WORDS, make_hf_model, saved, sentence
 
 WORKING = (Head(0, 1), Head(2, 3))
 IDLE = (Head(0, 0), Head(2, 0))
@@ -25,9 +25,7 @@ def save_model_with_known_heads(folder: Path) -> Path:
         d_head = block.self_attn.head_dim
         for head in range(written.shape[1] // d_head):
             written[:, head * d_head : (head + 1) * d_head] *= 4.0 if Head(layer, head) in WORKING else 0.0
-    model.save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
-    return folder
+    return saved(model, folder)
 
 
 def own_answers(model: Any, n: int, seed: int = 0) -> list[dict]:

@@ -6,8 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 
 from cs_heads import Experiment
+from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import EncodedExample
-from cs_heads.lens.logprobs import token_logprobs, with_targets
+from cs_heads.lens.differentiate import Asked
+from cs_heads.lens.forward import pad
+from cs_heads.lens.logprobs import Reads, token_logprobs
 from cs_heads.settings import Settings
 
 
@@ -24,6 +27,16 @@ def on_model(method):
     return run
 
 
+def observed(engine, masks, pairs):
+    """By (mask, example) pair, each once: the log-probability and the share of hits of each continuation."""
+    found = {}
+    for batch in engine.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]):
+        for pair, logprobs, hits in batch:
+            assert pair not in found
+            found[pair] = logprobs, hits
+    return [found[pair] for pair in range(len(pairs))]
+
+
 def completions(prompts, targets):
     """A target after each prompt."""
     return [
@@ -31,9 +44,18 @@ def completions(prompts, targets):
     ]
 
 
+def losses(prompts, targets):
+    """What ``gate_gradients`` is asked for the loss of a target after each prompt."""
+    return [[Asked(example, 0, (1.0,))] for example in completions(prompts, targets)]
+
+
 def target_logprobs(model, prompts, targets, gates=None):
     """Of each row: the summed log-probability of its target (nats), and the share of its tokens that are the argmax."""
-    tokens, attention_mask, reads = with_targets(completions(prompts, targets))
+    examples = completions(prompts, targets)
+    row = np.repeat(np.arange(len(targets)), [len(target) for target in targets])
+    places = np.concatenate([example.positions_of(0) for example in examples])
+    reads = Reads(row, places, np.concatenate(targets))
+    tokens, attention_mask = pad([example.inputs_of(0) for example in examples])
     each = token_logprobs(model, tokens, attention_mask, reads, gates=gates)
     summed = np.bincount(reads.row, weights=each.logprob, minlength=len(targets))
     hits = np.bincount(reads.row, weights=each.greedy, minlength=len(targets))

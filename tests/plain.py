@@ -141,3 +141,32 @@ def plain_logprob(model, prompt, target):
         logits = model(torch.tensor([[*prompt, *target]]), use_cache=False).logits[0].float()
     logprobs = logits[len(prompt) - 1 : -1].log_softmax(-1)
     return logprobs[range(len(target)), list(target)].mean().item()
+
+
+def plain_text(model, prompt, finished):
+    """Greedy decoding that runs the whole text again for every token."""
+    text = []
+    with torch.no_grad():
+        while not finished(text):
+            logits = model(torch.tensor([[*prompt, *text]]), use_cache=False).logits[0, -1]
+            text.append(int(logits.argmax()))
+    return tuple(text)
+
+
+def z_changed(model, change):
+    """Replace each layer's z ``[pos, head, d_head]`` by ``change(layer, z)`` inside a ``with`` block."""
+    shape = (model.config.num_attention_heads, -1)
+    return hooked_units(model, "heads", lambda layer, x: change(layer, x[0].unflatten(-1, shape)).flatten(-2)[None])
+
+
+def last_logprobs(model, prompt):
+    """Log-probabilities after the last token of a prompt."""
+    return model(torch.tensor([list(prompt)]), use_cache=False).logits[0, -1].log_softmax(-1)
+
+
+def gated_nll(model, prompt, target, gates):
+    """Mean negative log-probability of the target's tokens with z times ``gates`` [layer, head]."""
+    with z_changed(model, lambda layer, z: z * gates[layer][:, None]):
+        logits = model(torch.tensor([[*prompt, *target]]), use_cache=False).logits[0]
+    at = torch.arange(len(prompt) - 1, len(prompt) + len(target) - 1)
+    return -logits[at].log_softmax(-1)[torch.arange(len(target)), torch.tensor(list(target))].mean()

@@ -81,6 +81,7 @@ def test_the_baseline_is_that_of_plain_hugging_face(model, plain, pairs, made):
     assert 0.5 < sum(expected) / 60 < 1
 
 
+@pytest.mark.slow
 def test_he_or_she_by_margin_claims_one_head_that_takes_a_tenth_alone(model):
     task = cs.load_task("everyday/he_she")
     found = cs.find_heads(model, task, response="margin", budget=3000, controls=None, progress=False)

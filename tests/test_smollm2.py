@@ -36,14 +36,7 @@ def test_the_model_sees_what_plain_transformers_shows_it(model, tokenizer):
         assert list(encode_prompt(model.tokenizer, prompt)) == tokenizer(prompt)["input_ids"]
 
 
-def test_logits_are_those_of_plain_transformers(model, plain, tokenizer):
-    tokens = torch.tensor([tokenizer("When Mary and John went to the shop, John gave a ring to")["input_ids"]])
-    with torch.no_grad():
-        ours, theirs = model(tokens), plain(tokens).logits
-    torch.testing.assert_close(ours, theirs, atol=2e-3, rtol=1e-3)
-    assert tokenizer.decode(ours[0, -1].argmax()) == " Mary"
-
-
+@pytest.mark.slow
 def test_it_passes_every_check(model, smollm2):
     checks = cs.check_model(model, reference=smollm2)
     assert [str(check) for check in checks if check.status != "ok"] == []
@@ -75,21 +68,19 @@ def test_answers_of_everyday_skills_are_one_token(tokenizer):
             assert all(len(tokenizer(answer, add_special_tokens=False)["input_ids"]) == 1 for answer in answers), name
 
 
-def test_a_small_search_finds_heads_of_plurals_and_not_those_of_every_skill(smollm2):
-    """Without controls the same search finds L1H3 and L1H5 too, and copying loses .7."""
-    model = cs.load_model(smollm2, device="cpu")
-    skill, *controls = (cs.load_task(f"everyday/{name}", n=40) for name in ("plural", "agreement", "copying"))
-    found = cs.find_heads(model, skill, controls=controls, budget=1200, progress=False)
-    assert found.spent <= 1200
+def test_heads_of_plurals_cost_plurals_much_and_other_skills_little(model):
+    """Those that an atlas found; ``docs/benchmarks/atlas.md``."""
 
-    def loss(task: cs.Task) -> float:
-        experiment = cs.Experiment(model, task.held_out.take(24), progress=False)
-        intact, ablated = experiment(np.stack([found.grid.mask([]), found.grid.mask(found.top(5))])).mean(axis=1)
+    def loss(skill: str) -> float:
+        task = cs.load_task(f"everyday/{skill}", n=12)
+        experiment = cs.Experiment(model, task, progress=False)
+        masks = cs.designs.explicit(experiment.grid, [[], ["L8H1", "L20H5", "L9H4", "L15H4", "L16H1"]])
+        intact, ablated = experiment(masks).mean(axis=1)
         return (intact - ablated) / (intact - task.chance)
 
-    lost = loss(skill)
+    lost = loss("plural")
     assert lost > 0.6
-    assert all(loss(control) < lost / 2 for control in controls)
+    assert all(loss(control) < lost / 2 for control in ("agreement", "copying"))
 
 
 @pytest.mark.slow

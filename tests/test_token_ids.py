@@ -1,7 +1,6 @@
 """Models over integers: prompts, choices and targets as token ids, answers inside a sequence, no tokenizer anywhere."""
 
 import json
-import re
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -20,11 +19,10 @@ from cs_heads.engine.plan import token_budget
 from cs_heads.lens.abilities import abilities
 from cs_heads.lens.forward import sample_logits
 from cs_heads.lens.model import tokenizer_of
-from tests.integer_models import DIGITS, EQUALS, HEADS, LENGTH, P, adding_model, addition, save_sorting_model, sorting
+from tests.integer_models import DIGITS, HEADS, LENGTH, P, adding_model, addition, save_sorting_model, sorting
 from tests.tiny import make_tokenizer
 
 MASKS = np.random.default_rng(3).random((6, *HEADS)) < 0.3
-CSS = {"n_masks": 20, "density": 0.25}
 NO_DEFAULTS = "no default controls: they are texts, and the model has no tokenizer"
 
 
@@ -104,22 +102,6 @@ def test_answers_inside_a_sequence_are_all_right_or_right_by_share(load_sorting,
     # Of all tokens together, and of one of them in the geometric mean.
     np.testing.assert_allclose(whole.respond(MASKS), np.exp(LENGTH * whole.logprob(MASKS)), atol=1e-4)
     np.testing.assert_allclose(share.respond(MASKS), np.exp(whole.logprob(MASKS)), atol=1e-4)
-    np.testing.assert_allclose(share(np.clip(1.0 - MASKS, 1e-9, 1)), share(MASKS))
-
-
-def test_an_answer_need_not_be_the_next_token(backend):
-    """What is read at a place may be anything: of ``[a, b, =]`` also after ``b``, and after ``a`` and ``=`` alone."""
-    model = adding_model(backend)
-    logits = logits_of(model, [record["prompt"] for record in addition()], np.zeros(HEADS, dtype=bool))
-    said = logits.argmax(dim=-1).tolist()
-    records = [
-        {"prompt": record["prompt"], "target": [first, third], "positions": [0, 2]}
-        for record, (first, _, third) in zip(addition(), said, strict=True)
-    ]
-    task = Task.from_records(records, "what it says", accuracy="token")
-    assert Experiment(model, task).baseline().mean() == 1
-    hits, _ = right_answers(model, task, MASKS[0])
-    np.testing.assert_allclose(Experiment(model, task)(MASKS[0])[0], hits.mean(axis=1))
 
 
 def test_choices_of_token_ids(backend):
@@ -128,28 +110,23 @@ def test_choices_of_token_ids(backend):
         {"prompt": r["prompt"], "choices": [[(r["target"][0] + 1) % P], r["target"]], "answer": 1} for r in addition()
     ]
     task = Task.from_records(records, "which sum")
-    assert (task.kind, task.chance) == ("choice", 0.5)
     logits = logits_of(model, [record["prompt"] for record in records], MASKS[0])[:, -1]
     wrong, right = ([logits[i, r["choices"][c][0]] for i, r in enumerate(records)] for c in (0, 1))
     np.testing.assert_array_equal(Experiment(model, task)(MASKS[0])[0], np.array(right) > np.array(wrong))
 
 
-@pytest.mark.parametrize("ablation", ["mean", "resample"])
-def test_other_ablations_of_answers_inside_a_sequence(load_sorting, ablation):
-    """The same numbers as where the answers come after the prompt: what heads become is taken from the same tokens."""
-    inside, after = (
-        Experiment(load_sorting("bridge"), sorted_lists(20, inside=inside), ablation=ablation)
-        for inside in (True, False)
-    )
+def test_means_of_answers_inside_a_sequence_are_those_of_answers_after_it(load_sorting):
+    """What heads become is taken from the same tokens."""
+    model = load_sorting("bridge")
+    inside, after = (Experiment(model, sorted_lists(20, inside=each), ablation="mean") for each in (True, False))
     assert 0 < inside(MASKS).mean() < 1
-    if ablation == "mean":
-        np.testing.assert_allclose(inside.logprob(MASKS), after.logprob(MASKS), atol=1e-4)
+    np.testing.assert_allclose(inside.logprob(MASKS), after.logprob(MASKS), atol=1e-4)
 
 
 # Short contexts
 
 
-@pytest.mark.parametrize("n_ctx", [1, 2, 3, 8])
+@pytest.mark.parametrize("n_ctx", [1, 3])
 def test_probes_fit_into_short_contexts(n_ctx):
     from transformer_lens.model_bridge import TransformerBridge
 
@@ -169,12 +146,8 @@ def test_probes_fit_into_short_contexts(n_ctx):
 @pytest.mark.parametrize(
     ("record", "fault"),
     [
-        (
-            {"prompt": [1, EQUALS + 1], "target": [1]},
-            f"token {EQUALS + 1} is none of those that the model reads, 0..{P}",
-        ),
+        ({"prompt": [1, P + 1], "target": [1]}, f"token {P + 1} is none of those that the model reads, 0..{P}"),
         ({"prompt": [1], "target": [P]}, f"token {P} is none of those that the model answers with, 0..{P - 1}"),
-        ({"prompt": [1], "target": [P, 0]}, f"token {P} is none of those that the model answers with"),
         ({"prompt": [1, 2, 3, 4], "target": [1]}, "4 tokens do not fit into the model's context of 3"),
     ],
 )
@@ -196,20 +169,16 @@ def test_a_text_task_needs_a_tokenizer_and_says_so_in_one_line(load_sorting):
         Experiment(load_sorting("bridge"), sorted_lists(), prepend_bos=True)
 
 
-@pytest.mark.parametrize("change", [{"length_normalized": True}, {"chat": "on"}, {"accuracy": "half"}])
-def test_what_reads_texts_does_not_apply_to_token_ids(change):
-    with pytest.raises(ValueError, match=r"length_normalized applies to|chat must be off|accuracy must be one of"):
-        replace(adding(), **change)
-
-
-def test_token_accuracy_is_for_targets_of_token_ids():
+def test_what_reads_texts_does_not_apply_to_token_ids_nor_token_accuracy_to_texts():
+    for change in ({"length_normalized": True}, {"chat": "on"}):
+        with pytest.raises(ValueError, match=r"length_normalized applies to|chat must be off"):
+            replace(adding(), **change)
     with pytest.raises(ValueError, match=r"accuracy 'token' is for completions over token ids.* of texts"):
         Task.from_records([{"prompt": "one", "target": " two three"}], accuracy="token")
     with pytest.raises(ValueError, match="only completion tasks of texts are written out"):
         adding().generated(3)
-    records = [{"prompt": [1, 2], "target": [1]}, {"prompt": "1 2", "target": " 3"}]
     with pytest.raises(ValueError, match="task 'task' mixes texts and token ids"):
-        Task.from_records(records)
+        Task.from_records([{"prompt": [1, 2], "target": [1]}, {"prompt": "1 2", "target": " 3"}])
 
 
 def test_a_made_up_tokenizer_without_words_is_none():
@@ -222,19 +191,6 @@ def test_a_made_up_tokenizer_without_words_is_none():
 
 
 # Splits and stores
-
-
-def test_a_sequence_stays_on_one_side_of_a_split_wherever_its_answers_are_read():
-    records = [
-        {"prompt": record["prompt"], "target": [token], "positions": [place]}
-        for record in sorting(20, inside=True)
-        for token, place in zip(record["target"], record["positions"], strict=True)
-    ]
-    finding, unseen = Task.from_records(records, "one by one").split(40, seed=1)
-    assert (len(finding), len(unseen)) == (40, 40)
-    assert not {e.prompt for e in finding.examples} & {e.prompt for e in unseen.examples}
-    with pytest.raises(ValueError, match="share no question"):
-        finding.with_holdout(replace(finding, role="whole", held_out=None))
 
 
 def sequences_on_both_sides(records, n):
@@ -258,24 +214,15 @@ def test_a_sequence_stays_on_one_side_of_a_split_whatever_is_asked_of_it():
         assert not sequences_on_both_sides(records, len(records) // 2)
 
 
-@pytest.mark.parametrize("texts", [False, True])
-def test_answers_one_by_one_stay_on_one_side_of_a_split_where_records_name_their_sequence(texts):
+def test_answers_one_by_one_stay_on_one_side_of_a_split_where_records_name_their_sequence():
     grown = [
         {"prompt": [*record["prompt"], *record["target"][:i]], "target": [answer], "sequence": number}
         for number, record in enumerate(sorting(20))
         for i, answer in enumerate(record["target"])
     ]
-    if texts:
-        grown = [record | {name: str(record[name])[1:-1] for name in ("prompt", "target")} for record in grown]
-        finding, unseen = Task.from_records(grown, "grown").split(40, seed=1)
-        assert not {e.sequence for e in finding.examples} & {e.sequence for e in unseen.examples}
-        assert min(len(finding), len(unseen)) == 40
-        return
     unnamed = [{name: record[name] for name in ("prompt", "target")} for record in grown]
     assert sequences_on_both_sides(unnamed, 40)
     assert not sequences_on_both_sides(grown, 40)
-    one, other = (Task.from_records(records, "grown") for records in (grown, unnamed))
-    assert one.identity == other.identity
     # One that is asked of two sequences holds these together.
     assert not sequences_on_both_sides([*grown, *unnamed], 80)
 
@@ -308,16 +255,16 @@ def test_stores_tell_places_apart_and_find_what_they_have(load_sorting, tmp_path
 # Everything downstream
 
 
-@pytest.mark.parametrize("method", ["annealed", "css", "greedy", "chg", "gradient", "attribution", "mediation"])
-def test_every_method_ranks_the_heads_of_a_model_over_integers(load_sorting, method):
-    options = {
-        "chg": {"steps": 20, "batch_size": 8},
-        "mediation": {"n_pairs": 4},
-        "css": {"n_masks": 20, "density": 0.25},
-    }
-    budget = {"annealed": 600, "greedy": 600}.get(method)
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        *(("annealed", {"budget": 600}), ("chg", {"steps": 20, "batch_size": 8}), ("mediation", {"n_pairs": 4})),
+        *(pytest.param(name, {"budget": 600}, marks=pytest.mark.slow) for name in ("css", "greedy", "one-shot")),
+    ],
+)
+def test_methods_rank_the_heads_of_a_model_over_integers(load_sorting, method, options):
     task = sorted_lists(80, inside=True, accuracy="token").split(40)[0]
-    found = cs.find_heads(load_sorting("bridge"), task, k=2, method=method, budget=budget, **options.get(method, {}))
+    found = cs.find_heads(load_sorting("bridge"), task, k=2, method=method, **options)
     assert np.isfinite(found.importance).all()
     assert np.abs(found.importance).max() > 0
     said = [note for note in found.notes if "control" in note]
@@ -325,7 +272,7 @@ def test_every_method_ranks_the_heads_of_a_model_over_integers(load_sorting, met
     assert said[0].startswith(NO_DEFAULTS) == (method == "annealed")
 
 
-def test_heads_are_found_confirmed_and_compared_without_a_tokenizer(backend):
+def test_heads_are_found_and_confirmed_without_a_tokenizer(backend):
     model, task = adding_model(backend), adding().split(32)[0]
     control = Task.from_records([{**record, "prompt": record["prompt"][::-1]} for record in addition()], "backwards")
     found = cs.find_heads(model, task, k=2, budget=600)
@@ -333,9 +280,6 @@ def test_heads_are_found_confirmed_and_compared_without_a_tokenizer(backend):
     assert [note.startswith(NO_DEFAULTS) for note in proof.notes if "control" in note] == [True]
     by_hand, _ = right_answers(model, task.held_out, found.grid.mask(proof.heads))
     assert proof.result.score == pytest.approx(by_hand.mean())
-    compared = cs.compare(model, task, methods=["css", "gradient"], k=2, max_heads=2, options={"css": CSS})
-    assert sum(note.startswith(NO_DEFAULTS) for note in compared.notes) == 1
-    assert set(compared.methods) == {"css", "gradient"}
     assert cs.confirm(model, task, found.top(2), controls=[control]).controls[0].task == "backwards"
 
 
@@ -345,45 +289,22 @@ def test_patterns_show_the_ids_where_there_are_no_words(load_sorting, backend):
     assert shown.prompts[0].prompt == str(list(prompts[0]))
     assert shown.prompts[0].tokens == tuple(map(str, prompts[0]))
     assert str(DIGITS) in cs.plot.show_attention(shown).html
-    frame = habits(load_sorting(backend), n=2)
-    assert len(frame) == HEADS[0] * HEADS[1]
-    with pytest.raises(ValueError, match=r"length must be an integer in 1..4"):
-        habits(load_sorting(backend), n=2, length=5)
+    assert len(habits(load_sorting(backend), n=2)) == HEADS[0] * HEADS[1]
 
 
 # The command line
 
 
-def lines(path, records):
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return str(path)
-
-
+@pytest.mark.slow
 def test_the_command_finds_heads_of_a_file_of_token_ids(sorting_folder, tmp_path, capsys):
-    task = lines(tmp_path / "ids.jsonl", sorting(120, inside=True))
-    out = tmp_path / "found"
-    command = ["find", "--model", str(sorting_folder), "--task", task, "--k", "2", "--budget", "600", "--device", "cpu"]
+    task, out = tmp_path / "ids.jsonl", tmp_path / "found"
+    task.write_text("".join(json.dumps(record) + "\n" for record in sorting(120, inside=True)), encoding="utf-8")
+    command = ["find", "--model", str(sorting_folder), "--task", str(task), "--k", "2", "--budget", "600"]
     assert main([*command, "--task-option", "accuracy=token", "--no-curve", "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert said.count(NO_DEFAULTS) == 1
     assert "\nprompts are token ids, as they are given\n" in said
-    assert "BOS" not in said
     result = json.loads((out / "result.json").read_text())
     assert len(result["heads"]) == 2
     kept = json.loads((out / "attention.json").read_text())["prompts"][0]
     assert kept["tokens"] == [str(token) for token in kept["ids"]]
-    report = (out / "report.html").read_text()
-    assert kept["prompt"] in report
-    ranking = json.loads((out / "ranking.json").read_text())
-    assert ranking["provenance"]["task"]["accuracy"] == "token"
-
-
-def test_the_command_refuses_texts_and_bad_ids_in_one_line(sorting_folder, tmp_path, capsys):
-    texts = [{"prompt": f"{i}:", "target": f" {i}"} for i in range(60)]
-    numbers = [*sorting(60), {"prompt": [1, True], "target": [2]}]
-    for records, fault in ((texts, "is made of texts: the model has no tokenizer"), (numbers, "line 61: .*token ids")):
-        task = lines(tmp_path / "task.jsonl", records)
-        assert main(["find", "--model", str(sorting_folder), "--task", task, "--k", "2"]) == 2
-        said = capsys.readouterr().err.strip().splitlines()
-        assert len(said) == 1
-        assert re.search(fault, said[0])

@@ -28,14 +28,9 @@ ARCHITECTURES = ("gpt2", "llama", "qwen2")
 N_LAYERS, N_HEADS = 3, 4
 
 
-def loads(architecture: str, backend: str) -> bool:
-    """Whether a backend loads an architecture from a folder: HookedTransformer loads no Gemma 2 so."""
-    return (architecture, backend) != ("gemma2", "hooked")
-
-
 def skip_unless_loaded(architecture: str, backend: str) -> None:
     """Leave out a test whose model the backend does not load."""
-    if not loads(architecture, backend):
+    if (architecture, backend) == ("gemma2", "hooked"):
         pytest.skip("HookedTransformer loads no Gemma 2 from a folder")
 
 
@@ -53,17 +48,9 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 def make_hf_model(architecture: str, seed: int = 0) -> torch.nn.Module:
     """A Hugging Face model of 3 layers × 4 heads; biases and norms are random too, so that errors show."""
     vocab = len(make_tokenizer())
-    gqa = {
-        "num_hidden_layers": N_LAYERS,
-        "num_attention_heads": N_HEADS,
-        "num_key_value_heads": 2,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "vocab_size": vocab,
-        "max_position_embeddings": 64,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-    }
+    gqa = {"num_hidden_layers": N_LAYERS, "num_attention_heads": N_HEADS, "num_key_value_heads": 2, "hidden_size": 32}
+    gqa |= {"intermediate_size": 48, "vocab_size": vocab, "max_position_embeddings": 64}
+    gqa |= {"bos_token_id": 1, "eos_token_id": 2}
     torch.manual_seed(seed)
     if architecture == "gpt2":
         model = GPT2LMHeadModel(GPT2Config(n_layer=3, n_head=4, n_embd=32, vocab_size=vocab, n_positions=64))
@@ -98,50 +85,16 @@ def make_native_bridge() -> Any:
     )
 
 
-def hooked_gemma2(folder: Path) -> Any:
-    """Gemma 2 as a HookedTransformer, which loads none from a folder: by the conversion for those that it knows."""
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
-    from transformer_lens.pretrained.weight_conversions.gemma import convert_gemma_weights
-
-    hf = make_hf_model("gemma2")
-    config, kinds = hf.config, {"sliding_attention": "local", "full_attention": "global"}
-    cfg = HookedTransformerConfig(
-        n_layers=config.num_hidden_layers,
-        d_model=config.hidden_size,
-        d_head=config.head_dim,
-        n_heads=config.num_attention_heads,
-        n_key_value_heads=config.num_key_value_heads,
-        d_mlp=config.intermediate_size,
-        n_ctx=config.max_position_embeddings,
-        d_vocab=config.vocab_size,
-        eps=config.rms_norm_eps,
-        act_fn="gelu_pytorch_tanh",
-        normalization_type="RMS",
-        positional_embedding_type="rotary",
-        rotary_dim=config.head_dim,
-        window_size=config.sliding_window,
-        use_local_attn=True,
-        attn_types=[kinds[kind] for kind in config.layer_types],
-        attn_scores_soft_cap=config.attn_logit_softcapping,
-        output_logits_soft_cap=config.final_logit_softcapping,
-        gated_mlp=True,
-        final_rms=True,
-        use_normalization_before_and_after=True,
-        original_architecture="Gemma2ForCausalLM",
-        model_name="gemma2",
-        device="cpu",
-    )
-    model = HookedTransformer(cfg, load_tokenizer(folder))
-    unprocessed = dict.fromkeys(("fold_ln", "center_writing_weights", "center_unembed", "fold_value_biases"), False)
-    model.load_and_process_state_dict(convert_gemma_weights(hf, cfg), **unprocessed)
-    return model.eval()
+def saved(model: torch.nn.Module, folder: Path) -> Path:
+    """Write a model, and the tokenizer of words, in Hugging Face form; the folder."""
+    model.save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
 
 
 def save_model(architecture: str, folder: Path, seed: int = 0) -> Path:
-    """Write model and tokenizer in Hugging Face form."""
-    make_hf_model(architecture, seed).save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
-    return folder
+    """Write a model of an architecture in Hugging Face form."""
+    return saved(make_hf_model(architecture, seed), folder)
 
 
 def save_byte_model(folder: Path) -> Path:
@@ -152,19 +105,10 @@ def save_byte_model(folder: Path) -> Path:
     tokenizer.decoder = decoders.ByteLevel()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(folder)
     torch.manual_seed(0)
-    config = LlamaConfig(
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        hidden_size=16,
-        intermediate_size=32,
-        vocab_size=len(letters) + 2,
-        max_position_embeddings=1024,
-        bos_token_id=0,
-        eos_token_id=1,
-        # Larger than is usual, so that each text is likely or not in its own way.
-        initializer_range=0.5,
-    )
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "hidden_size": 16}
+    sizes |= {"intermediate_size": 32, "vocab_size": len(letters) + 2, "max_position_embeddings": 1024}
+    # Larger than is usual, so that each text is likely or not in its own way.
+    config = LlamaConfig(**sizes, initializer_range=0.5, bos_token_id=0, eos_token_id=1)
     LlamaForCausalLM(config).eval().save_pretrained(folder)
     return folder
 

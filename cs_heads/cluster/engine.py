@@ -12,7 +12,7 @@ from cs_heads.cluster.pool import WorkerCall, WorkerPool
 from cs_heads.cluster.worker import Job, Sent
 from cs_heads.designs import first_layer
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.generation import rows_together, worth_drafting
+from cs_heads.engine.generation import rows_together
 from cs_heads.engine.layout import lay_out
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample
@@ -64,10 +64,6 @@ class ClusterEngine:
         self.examples += examples
         self._job = None
         return len(self.examples) - len(examples)
-
-    def worth_drafting(self, n_texts: int) -> bool:
-        """Whether the intact model should generate first, to draft ``n_texts`` texts of masked ones."""
-        return worth_drafting(self._device, n_texts)
 
     def run(self, masks: PairMasks, examples: PairExamples, known: Known = None) -> Iterator[list[PairResult]]:
         """Yield the results of pairs chunk by chunk: see ``EngineLike``."""

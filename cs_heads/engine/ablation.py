@@ -142,11 +142,7 @@ class Ablation:
         self.spent = self.preparation
 
     def replacement(
-        self,
-        gates: Float[np.ndarray, "batch layer unit"],
-        places: Sequence[Place],
-        prompts: Sequence[int],
-        width: int,
+        self, gates: Float[np.ndarray, "batch layer unit"], places: Sequence[Place], prompts: Sequence[int], width: int
     ) -> Mapping[int, Tensor] | None:
         """What an ablated unit gives in each row.
 
@@ -177,11 +173,7 @@ class Ablation:
         return {layer: self._given[layer][chosen.on(self._given[layer].device)] for layer in touched}
 
     def _learn(
-        self,
-        model: HookedModel,
-        examples: Sequence[EncodedExample],
-        batch_tokens: int,
-        squares: Mapping[int, float],
+        self, model: HookedModel, examples: Sequence[EncodedExample], batch_tokens: int, squares: Mapping[int, float]
     ) -> None:
         """Make the constants optimal, in place of the means they start from; ``squares`` are summed over tokens."""
         rng, shape = np.random.default_rng(self.seed), Grid.from_model(model, self.units).shape

@@ -226,11 +226,6 @@ def layers_to_store(
     return chosen
 
 
-def max_logits(model: HookedModel) -> int:
-    """Logits of one forward at most, on the model's kind of device."""
-    return _MAX_LOGITS.get(device_of(model).type, _MAX_LOGITS["cpu"])
-
-
 def overhead(model: HookedModel) -> int:
     """What a forward costs beside its tokens, in tokens."""
     of_device = _OVERHEAD.get(device_of(model).type, _OVERHEAD["cuda"])
@@ -263,6 +258,7 @@ class Forwards:
         self.budget = TokenBudget(batch_tokens or token_budget(model))
         device = device_of(model)
         self._overhead = overhead(model)
+        self._most_logits = _MAX_LOGITS.get(device.type, _MAX_LOGITS["cpu"])
         self._most_kept = _MAX_STORED.get(device.type, _MAX_STORED["cpu"])
         # What is joined is in memory twice for a moment.
         self._most_pooled = min(self._most_kept // 2, int(_SHARE * free_memory(device)))
@@ -394,7 +390,7 @@ class Forwards:
         longest = len(rows[0].piece.tokens)
         past = np.maximum.accumulate([row.piece.start for row in rows])
         logits = np.cumsum([len(row.piece.slots) for row in rows]) * self.model.cfg.d_vocab
-        fits = (_tokens(rows) <= self.budget.tokens) & (logits <= max_logits(self.model))
+        fits = (_tokens(rows) <= self.budget.tokens) & (logits <= self._most_logits)
         context = context_length(self.model)
         if context is not None:
             # Padding is numbered onwards from the past of its row, and must have a place in the table, too.

@@ -1,16 +1,13 @@
-"""Texts under masks, decoded greedily: drafted by the intact model, verified, and decoded further where they differ.
+"""Texts under masks, decoded greedily, many rows together.
 
-The draft is verified as in speculative decoding with a greedy target (Leviathan et al. 2023, section 2),
-so that the text is that of plain greedy decoding: in float32, token for token. In half precision two logits
-may be so near that another batch takes the other.
+A text is that of plain greedy decoding: in float32, token for token. In half precision two logits may be so near that
+another batch takes the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import compress
 
 import numpy as np
 import torch
@@ -18,10 +15,10 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from cs_heads.designs import as_gates
-from cs_heads.engine.forwards import Done, Forwards, Mask, Needed, Row, common_roots, max_logits, roots
+from cs_heads.engine.forwards import Done, Forwards, Mask, Row, common_roots, roots
 from cs_heads.engine.layout import lay_out
 from cs_heads.engine.plan import free_memory
-from cs_heads.engine.protocol import Drafts, Known, PairExamples, PairMasks, PairText
+from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairText
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import TokenBudget, in_batches
 from cs_heads.lens.cache import KeyValues
@@ -34,12 +31,6 @@ from cs_heads.text import TokenIds
 _ROWS = {"cpu": 256, "cuda": 512}
 _STORED = {"cpu": 2**30, "cuda": 2**34}
 _SHARE = 0.15
-
-# Drafts pay for the intact run, which takes as many steps, from this many times the rows decoded together on.
-_WORTH = 4
-
-# Tokens of a draft that are verified first; twice as many each time all were right.
-_WINDOW = 4
 
 # Finished rows leave the batch together, once they are this share of it: leaving copies those that stay.
 _LEAVE = 0.25
@@ -55,7 +46,6 @@ class _Pair:
     number: int
     example: int
     mask: Mask
-    draft: TokenIds
     known: bool
 
 
@@ -95,11 +85,6 @@ def rows_together(device: str) -> int:
     return _ROWS.get(device, _ROWS["cpu"])
 
 
-def worth_drafting(device: str, n_texts: int) -> bool:
-    """Whether ``n_texts`` texts of masked models pay for a run of the intact one, to draft them."""
-    return n_texts >= _WORTH * rows_together(device)
-
-
 class Generation:
     """Generates a text after the prompt of each (mask, example) pair.
 
@@ -114,13 +99,7 @@ class Generation:
         self._device = device_of(forwards.model)
         self._begun: set[int] = set()
 
-    def run(
-        self,
-        masks: PairMasks,
-        examples: PairExamples,
-        drafts: Drafts,
-        known: Known = None,
-    ) -> Iterator[list[PairText]]:
+    def run(self, masks: PairMasks, examples: PairExamples, known: Known = None) -> Iterator[list[PairText]]:
         """Yield the texts of pairs as they are finished: see ``EngineLike.generate``.
 
         Where the ``known`` pairs are those that an interrupted run has yielded, the others are generated in the very
@@ -128,39 +107,32 @@ class Generation:
         """
         known = np.zeros(len(examples), dtype=bool) if known is None else known
         self.forwards.look()
-        rows = self._rows(masks, examples, drafts, known)
+        rows = self._rows(masks, examples, known)
         needed = _asked_for if known.any() else None
-        yield from self._run(rows, needed)
-
-    def _run(self, rows: list[Row], needed: Needed) -> Iterator[list[PairText]]:
-        free = _TextPool()
+        pool = _TextPool()
         self._begun = set()
         for done in self.forwards.run(rows, keep_all=self.forwards.able.extend, needed=needed):
-            drafted = _TextPool()
-            yield self._begin(done, drafted, free)
-            yield self._fitting(partial(self._verify, free=free), drafted)
+            yield self._begin(done, pool)
             # Known texts are in no pool: those that were decoded together became known together.
-            if free.full(self._device):
-                yield self._fitting(self._decode, free)
-                free = _TextPool()
-        yield self._fitting(self._decode, free)
+            if pool.full(self._device):
+                yield self._finish(pool)
+                pool = _TextPool()
+        yield self._finish(pool)
 
-    def _fitting(self, step: Callable[[_TextPool], list[PairText]], pool: _TextPool) -> list[PairText]:
-        """A step on a pool; where memory does not suffice, on parts of it, each from the beginning."""
+    def _finish(self, pool: _TextPool) -> list[PairText]:
+        """The texts of a pool; where memory does not suffice, of parts of it, each from the beginning."""
         # A row is one token of a step.
         together = TokenBudget(len(pool.pairs))
         texts = in_batches(
             range(len(pool.pairs)),
             size=lambda _: together.tokens,
-            run=lambda rows: step(pool.part(rows[0], rows[-1] + 1)),
+            run=lambda rows: self._decode(pool.part(rows[0], rows[-1] + 1)),
             shrink=lambda rows: together.halve(len(rows)),
             describe=lambda row: f"the text of example {pool.pairs[row].example}",
         )
         return list(texts)
 
-    def _rows(
-        self, masks: PairMasks, examples: PairExamples, drafts: Drafts, known: Bool[np.ndarray, " pair"]
-    ) -> list[Row]:
+    def _rows(self, masks: PairMasks, examples: PairExamples, known: Bool[np.ndarray, " pair"]) -> list[Row]:
         """Prompts alone: the first token of every text is read at their ends."""
         positions = self.forwards.ablation.positions
         share = self.forwards.able.extend, self.forwards.ablation.shares_examples
@@ -169,7 +141,7 @@ class Generation:
         for mask, numbers in masks.pairs():
             chosen = examples[numbers].tolist()
             pairs = {
-                example: _Pair(number, example, mask, drafts.get(example, ()), bool(known[number]))
+                example: _Pair(number, example, mask, bool(known[number]))
                 for number, example in zip(numbers, chosen, strict=True)
             }
             works.append((mask, pairs))
@@ -186,8 +158,9 @@ class Generation:
             layout,
         )
 
-    def _begin(self, done: Done, drafted: _TextPool, free: _TextPool) -> list[PairText]:
-        """Take the first token of each text; rows go to the pool of those that agree with a draft, or to the other."""
+    def _begin(self, done: Done, pool: _TextPool) -> list[PairText]:
+        """Take the first token of each text into the pool; the texts that end there."""
+        ended: list[PairText] = []
         pairs, texts, places = [], [], []
         for i, (row, logprobs) in enumerate(done.by_row()):
             for slot, offset, best in zip(row.piece.slots, row.piece.offsets, logprobs.best, strict=True):
@@ -196,66 +169,30 @@ class Generation:
                 if pair is None or pair.number in self._begun:
                     continue
                 self._begun.add(pair.number)
+                if pair.known:
+                    continue
+                if self.finished([int(best)]):
+                    ended.append((pair.number, (int(best),)))
+                    continue
                 pairs.append(pair)
                 texts.append([int(best)])
                 places.append((i, row.piece.start + int(offset) + 1))
-        finished = [self.finished(text) for text in texts]
-        for pool, in_sync in ((drafted, True), (free, False)):
-            chosen = [
-                not ended and self._in_sync(pair, text) == in_sync and (in_sync or not pair.known)
-                for pair, text, ended in zip(pairs, texts, finished, strict=True)
-            ]
-            stored = []
-            if any(chosen) and done.stored is not None and self.forwards.able.extend:
-                rows, lengths = torch.tensor(list(compress(places, chosen))).T
-                stored = [done.stored.select(rows, lengths)]
-            pool.add(list(compress(pairs, chosen)), list(compress(texts, chosen)), stored)
-        ended = compress(zip(pairs, texts, strict=True), finished)
-        return [(pair.number, tuple(text)) for pair, text in ended if not pair.known]
-
-    def _in_sync(self, pair: _Pair, text: list[int]) -> bool:
-        """Whether a text is what its draft begins with; without stored keys and values drafts are of no use."""
-        return self.forwards.able.extend and tuple(text) == pair.draft[: len(text)]
-
-    def _verify(self, pool: _TextPool, free: _TextPool) -> list[PairText]:
-        """Follow the drafts in growing windows; rows that leave theirs go to ``free``."""
-        if all(pair.known for pair in pool.pairs):
-            return []
-        decoding, ended, left = self._decoding(pool), list[int](), _TextPool()
-        window = _WINDOW
-        while decoding.rows:
-            window = max(0, min(window, self._most(decoding)))
-            # All but the last token of a draft: a forward says one token more than it is proposed.
-            drafts = {r: pool.pairs[r].draft[:-1] for r in decoding.rows}
-            decoding.advance({r: d[len(pool.texts[r]) : len(pool.texts[r]) + window] for r, d in drafts.items()})
-            self._check(decoding, pool, decoding.rows)
-            ended += [r for r in decoding.rows if self.finished(pool.texts[r])]
-            on = [r for r in decoding.rows if r not in ended and self._in_sync(pool.pairs[r], pool.texts[r])]
-            off = [r for r in decoding.rows if r not in ended and r not in on and not pool.pairs[r].known]
-            if off:
-                left.add([pool.pairs[r] for r in off], [pool.texts[r] for r in off], [decoding.stored_of(off)])
-            if len(on) < len(decoding.rows):
-                decoding.keep(on)
-            window = max(1, 2 * window)
-        # Only now: a step that did not fit begins again.
-        free.add(left.pairs, left.texts, left.stored)
-        return [(pool.pairs[r].number, tuple(pool.texts[r])) for r in ended if not pool.pairs[r].known]
-
-    def _most(self, decoding: Decoding) -> int:
-        """Tokens that may be proposed to each row: within the budget of logits, and within the model's context."""
-        model, n_columns = self.forwards.model, decoding.stored.valid.shape[1]
-        most = max_logits(model) // (len(decoding.rows) * model.cfg.d_vocab) - 1
-        context = context_length(model)
-        return most if context is None else min(most, context - n_columns - 1)
+        stored = []
+        if pairs and done.stored is not None:
+            rows, lengths = torch.tensor(places).T
+            stored = [done.stored.select(rows, lengths)]
+        pool.add(pairs, texts, stored)
+        return ended
 
     def _decode(self, pool: _TextPool) -> list[PairText]:
         """Token by token until every text is finished."""
         if pool.pairs and self.forwards.able.extend:
-            decoding = self._decoding(pool)
+            decoding, context = self._decoding(pool), context_length(self.forwards.model)
             while unfinished := [r for r in decoding.rows if not self.finished(pool.texts[r])]:
-                # Finished rows leave at once where they would grow beyond the context.
                 few = len(unfinished) <= (1 - _LEAVE) * len(decoding.rows)
-                if few or (len(unfinished) < len(decoding.rows) and self._most(decoding) < 0):
+                # Finished rows leave at once where they would grow beyond the context.
+                beyond = context is not None and decoding.stored.valid.shape[1] >= context
+                if few or (beyond and len(unfinished) < len(decoding.rows)):
                     decoding.keep(unfinished)
                 length = {r: len(pool.texts[r]) for r in decoding.rows}
                 decoding.advance()
@@ -272,8 +209,7 @@ class Generation:
 
         def where(place: int) -> str:
             pair = pool.pairs[rows[place]]
-            gates = as_gates(pair.mask)
-            return row_of(decoding.model, gates, self.prompts[pair.example], pair.example, decoding.units)
+            return row_of(decoding.model, as_gates(pair.mask), self.prompts[pair.example], pair.example, decoding.units)
 
         check_numbers(decoding.model, np.array([decoding.logits[r] for r in rows]), where)
 
@@ -284,10 +220,10 @@ class Generation:
             gates = torch.ones_like(gates)
         ablation = self.forwards.ablation
 
-        def replacement(rows: list[int], start: list[int], width: int) -> Mapping[int, Tensor] | None:
+        def replacement(rows: list[int], start: list[int]) -> Mapping[int, Tensor] | None:
             prompts = [len(self.prompts[pool.pairs[r].example]) for r in rows]
-            places = [((pool.pairs[r].example, 0), n + s, width) for r, n, s in zip(rows, prompts, start, strict=True)]
-            return ablation.replacement(gates[rows].numpy(), places, prompts, width)
+            places = [((pool.pairs[r].example, 0), n + s, 1) for r, n, s in zip(rows, prompts, start, strict=True)]
+            return ablation.replacement(gates[rows].numpy(), places, prompts, 1)
 
         stored, fused = KeyValues.joined(pool.stored), self.forwards.able.fused
         return Decoding(self.forwards.model, stored, pool.texts, gates, replacement, fused, ablation.units)

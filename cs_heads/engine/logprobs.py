@@ -15,14 +15,14 @@ from jaxtyping import Bool, Float, Int
 from cs_heads.designs import first_layer
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.forwards import Forwards, Mask, Residuals, Row, common_roots, layers_to_store, roots
-from cs_heads.engine.generation import Generation, worth_drafting
+from cs_heads.engine.generation import Generation
 from cs_heads.engine.layout import Layout, Piece, lay_out
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.casts import InDtype, can_be_cast
 from cs_heads.lens.logprobs import TokenLogprobs
-from cs_heads.lens.model import HookedModel, device_of
+from cs_heads.lens.model import HookedModel
 from cs_heads.units import Grid
 
 Batch = TypeVar("Batch")
@@ -112,10 +112,7 @@ class Engine:
             return Forwards(self.model, self.examples, batch_tokens, ablation, ideas)
 
     def run(
-        self,
-        masks: PairMasks,
-        examples: Int[np.ndarray, " pair"],
-        known: Bool[np.ndarray, " pair"] | None = None,
+        self, masks: PairMasks, examples: Int[np.ndarray, " pair"], known: Bool[np.ndarray, " pair"] | None = None
     ) -> Iterator[list[PairResult]]:
         """Yield results as they come: (pair, log-probability and share of argmax tokens of each continuation).
 
@@ -127,10 +124,7 @@ class Engine:
         yield from self._stepwise(self._run(masks, examples, known))
 
     def _run(
-        self,
-        masks: PairMasks,
-        examples: PairExamples,
-        known: Bool[np.ndarray, " pair"],
+        self, masks: PairMasks, examples: PairExamples, known: Bool[np.ndarray, " pair"]
     ) -> Iterator[list[PairResult]]:
         self.forwards.look()
         works = self._works(masks, examples, known)
@@ -159,23 +153,16 @@ class Engine:
         """Yield the texts of pairs as they are finished: see ``EngineLike`` and ``Generation.run``."""
         finished = partial(request.stopping.finished, tokenizer=self.model.tokenizer)
         generation = Generation(self.forwards, request.prompts, finished)
-        return self._stepwise(generation.run(masks, examples, request.drafts, known))
+        return self._stepwise(generation.run(masks, examples, known))
 
     def _stepwise(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Batches of an iterator that runs in the compute dtype; while one is taken in the weights are as they were."""
-        unchanged = False
         while True:
-            with nullcontext() if self.cast is None else self.cast.entered(unchanged):
+            with self.cast or nullcontext():
                 batch = next(batches, None)
             if batch is None:
                 return
             yield batch
-            unchanged = True
-
-    def worth_drafting(self, n_texts: int) -> bool:
-        """Whether the intact model should generate first, to draft ``n_texts`` texts of masked ones."""
-        # Without stored keys and values no draft is followed.
-        return self.forwards.able.extend and worth_drafting(device_of(self.model).type, n_texts)
 
     def lay_out(self, examples: tuple[int, ...]) -> Layout:
         """The examples cut into pieces, as far as the model can share them."""
@@ -183,10 +170,7 @@ class Engine:
         return lay_out(self.examples, examples, share, ablation.shares_examples, ablation.positions)
 
     def _works(
-        self,
-        masks: PairMasks,
-        examples: Int[np.ndarray, " pair"],
-        known: Bool[np.ndarray, " pair"],
+        self, masks: PairMasks, examples: Int[np.ndarray, " pair"], known: Bool[np.ndarray, " pair"]
     ) -> list[_Work]:
         works, layouts = [], dict[tuple[int, ...], Layout]()
         # Where prompts but for their last tokens are common to all masks, they stand in one layout.

@@ -8,23 +8,16 @@ from collections.abc import Sequence
 from functools import cache
 from time import perf_counter
 
+import numpy as np
 import psutil
 import torch
 from torch import Tensor
 
-from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import default_tokens
 from cs_heads.lens.casts import InDtype, can_be_cast
 from cs_heads.lens.forward import logits_at, pad
-from cs_heads.lens.logprobs import Reads, token_logprobs, with_targets
-from cs_heads.lens.model import (
-    HookedModel,
-    context_length,
-    device_of,
-    devices_of,
-    dtype_of,
-    evaluating,
-)
+from cs_heads.lens.logprobs import Reads, token_logprobs
+from cs_heads.lens.model import HookedModel, context_length, device_of, devices_of, dtype_of, evaluating
 from cs_heads.lens.timing import LARGE, matrix_rate
 from cs_heads.text import TokenIds
 from cs_heads.units import Grid
@@ -154,16 +147,13 @@ def example_length(model: HookedModel) -> int:
 
 def tokens_per_second(model: HookedModel, fused: bool) -> float:
     """Tokens that the model reads in a second, in forwards of some examples that are scored at the end."""
-    rows = _rows(model, _TIMED_ROWS.get(device_of(model).type, _TIMED_ROWS["cpu"]))
+    n, length = _TIMED_ROWS.get(device_of(model).type, _TIMED_ROWS["cpu"]), example_length(model)
+    tokens = torch.zeros(n, length, dtype=torch.long)
+    last = Reads(np.arange(n), np.full(n, length - 1), np.zeros(n, dtype=int))
     seconds = []
     # The first warms up.
     for _ in range(1 + _TIMED_FORWARDS):
         start = perf_counter()
-        token_logprobs(model, *rows, fused=fused)
+        token_logprobs(model, tokens, torch.ones_like(tokens), last, fused=fused)
         seconds.append(perf_counter() - start)
-    return rows[0].numel() / min(seconds[1:])
-
-
-def _rows(model: HookedModel, n_rows: int) -> tuple[Tensor, Tensor, Reads]:
-    """Examples of a probe: their tokens, attention mask and the last token of each to be scored."""
-    return with_targets([EncodedExample((0,) * example_length(model), ((0,),), False)] * n_rows)
+    return tokens.numel() / min(seconds[1:])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,9 +13,6 @@ from cs_heads.designs import different
 from cs_heads.engine.ablation import Ablation
 from cs_heads.lens import EncodedExample, HookedModel, ModelInfo
 from cs_heads.text import TokenIds
-
-Drafts = Mapping[int, TokenIds]
-"""Finished texts by example, of some or none: a text that begins like its draft is done sooner."""
 
 PairExamples = Int[np.ndarray, " pair"]
 """The example of each pair, by its number."""
@@ -100,12 +97,10 @@ class TextRequest:
     Attributes:
         prompts: By number of the example.
         stopping: Where a text ends.
-        drafts: What texts are expected to be.
     """
 
     prompts: Sequence[TokenIds]
     stopping: StoppingCriteria
-    drafts: Drafts = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -142,6 +137,3 @@ class EngineLike(Protocol):
             examples: As for ``run``.
             known: As for ``run``.
         """
-
-    def worth_drafting(self, n_texts: int) -> bool:
-        """Whether the intact model should generate first, to draft ``n_texts`` texts of masked ones."""

@@ -191,7 +191,7 @@ class Experiment(GradientExperiment):
 
     @property
     def ran(self) -> int:
-        """Example-evaluations that the model ran here: ``spent`` less what the store had, and drafts of texts."""
+        """Example-evaluations that the model ran here: ``spent`` less what the store had."""
         prepared = self._engine.ablation.spent
         written = sum(texts.generated for texts in self._texts.values())
         return self._observed.ran + written + prepared + self._gradients.ran

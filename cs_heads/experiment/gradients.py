@@ -20,8 +20,8 @@ from cs_heads.experiment.protocol import check_examples
 from cs_heads.experiment.setup import Setup
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import check_forward, why_no_gradients
-from cs_heads.lens.batches import TokenBudget, token_budget_for
-from cs_heads.lens.differentiate import Asked, gate_gradients, probability_gradients
+from cs_heads.lens.batches import TokenBudget, default_tokens
+from cs_heads.lens.differentiate import Asked, gate_gradients
 from cs_heads.lens.quantized import quantization_of
 from cs_heads.progress import counting
 from cs_heads.store.kept_work import KeptWork, filled
@@ -62,22 +62,23 @@ class Gradients:
         self._check(gates, len(examples))
         _ = self.answers  # refuses an example without a target
         answers = [self.encoded[i].answered(self.task.examples[i].answer) for i in examples]
+        asked = [[Asked(answer, 0, (1.0,))] for answer in answers]
         found = np.full_like(gates, np.nan)
         kept = None if keep is None else self._kept(keep, {"examples": examples.tolist()})
         passes = counting(self.task.name, 2 * len(examples), settings.progress)
         measuring = self.setup.state.kept(self.setup.model)
         with measuring, passes as bar, filled(kept, 0, found, lambda more: bar.add(2 * more)) as done:
-            loss, _ = gate_gradients(
+            nll, _ = gate_gradients(
                 local_model(self.setup.source),
-                answers,
+                asked,
                 gates,
                 self._tokens,
+                of="loss",
                 done=done,
                 measured=found,
                 units=settings.units,
                 off_at=settings.positions,
             )
-        nll = loss.numpy()
         self.cost += Cost(forwards=len(gates), backwards=len(gates))
         self.ran += 2 * int((~np.isnan(nll)).sum())
         return nll, found
@@ -104,7 +105,7 @@ class Gradients:
         with measuring, passes as bar, filled(kept, 0, found, lambda rows: bar.add(2 * rows * k)) as done:
             ran = int(np.isnan(found).any(axis=(1, 2)).sum())
             with in_dtype or nullcontext():
-                probability_gradients(
+                gate_gradients(
                     local_model(setup.source),
                     asked,
                     gates,
@@ -146,7 +147,7 @@ class Gradients:
         # Of all calls: what does not fit into memory is found out once, and whether the model is run rightly.
         model = local_model(self.setup.source)
         check_forward(model)
-        return token_budget_for(model, self.setup.settings.batch_tokens, "gradient")
+        return TokenBudget(self.setup.settings.batch_tokens or default_tokens(model, "gradient"))
 
     @cached_property
     def _through_stored_keys(self) -> bool:

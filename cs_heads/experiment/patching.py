@@ -16,7 +16,7 @@ from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.setup import Setup
 from cs_heads.lens import check_ablatable
 from cs_heads.lens.abilities import check_forward
-from cs_heads.lens.batches import token_budget_for
+from cs_heads.lens.batches import TokenBudget, default_tokens
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.patch import PatchPoint, encode_point, patch_gradients, patched_effects, record_z
 from cs_heads.progress import counting, step
@@ -109,7 +109,7 @@ class PatchingExperiment:
                         bar.add(n)
                     z = self._source
                     source = z.mean(dim=0, keepdim=True).expand_as(z) if average_source else z
-                    options: dict[str, Any] = {"batch_tokens": self._tokens, "done": done, "measured": found}
+                    options: dict[str, Any] = {"room": self._tokens, "done": done, "measured": found}
                     patched_effects(self.model, self.corrupted, source, pair, strength, **options)
             return found
 
@@ -128,10 +128,10 @@ class PatchingExperiment:
 
     def gradients(self) -> Float[np.ndarray, "pair layer head"]:
         """First-order estimate of each effect: two forwards and one backward pass a pair."""
-        batch_tokens, passes = self.settings.batch_tokens, 3 * len(self.clean)
+        passes = 3 * len(self.clean)
         counted = counting("attribution patching", passes, self.settings.progress)
         with self._state.kept(self.model), counted as bar:
-            found = patch_gradients(self.model, self.corrupted, self._source, batch_tokens).double().numpy()
+            found = patch_gradients(self.model, self.corrupted, self._source, self._tokens).double().numpy()
             bar.add(passes)
         return found
 
@@ -140,10 +140,10 @@ class PatchingExperiment:
         return {"model": self.setup.description.copy(), "pairs": len(self.clean)}
 
     @cached_property
-    def _tokens(self) -> Any:
+    def _tokens(self) -> TokenBudget:
         # Of all runs: what does not fit into memory is found out once, and whether the model is run rightly.
         check_forward(self.model)
-        return token_budget_for(self.model, self.settings.batch_tokens, "patching")
+        return TokenBudget(self.settings.batch_tokens or default_tokens(self.model, "patching"))
 
     @cached_property
     def _source(self) -> Any:

@@ -24,7 +24,7 @@ class Texts:
     """Texts generated after the prompts of some examples with one set of stop strings; what is known is kept.
 
     ``used`` are the masks and examples whose text was asked for, ``generated`` the number that the model wrote
-    here, drafts among them, and not taken from ``stored``.
+    here, and did not take from ``stored``.
     """
 
     def __init__(
@@ -41,7 +41,6 @@ class Texts:
     ) -> None:
         self.engine, self.grid, self.prompts = engine, grid, prompts
         self.name, self.progress = name, progress
-        self._nothing_off = np.zeros(grid.shape, dtype=bool)
         self.ends = StoppingCriteria(max_new_tokens, tuple(stop), end_tokens(engine.model))
         self.stored = stored
         self.generated = 0
@@ -71,11 +70,10 @@ class Texts:
         pairs = {key: pair for pair, key in enumerate(keys)}
         self._read(keys)
         known = [key for key in keys if key in self._known]
-        for done in chain([known] if known else [], self._missing(keys, drafting=True)):
-            asked = [key for key in done if key in pairs]
-            self.used.update(asked)
-            if asked:
-                yield [(pairs[key], self._decoded(self._known[key])) for key in asked]
+        for done in chain([known] if known else [], self._missing(keys)):
+            self.used.update(done)
+            if done:
+                yield [(pairs[key], self._decoded(self._known[key])) for key in done]
 
     def _read(self, keys: list[Key]) -> None:
         """Take what the store has of texts that are not known."""
@@ -97,11 +95,8 @@ class Texts:
             values = [(np.array(text, dtype="<i4").tobytes(), self._decoded(text)) for text in texts]
             self.stored.write([(m, e, value) for (m, e), value in zip(keys, values, strict=True)], call)
 
-    def _missing(self, keys: list[Key], *, drafting: bool) -> Iterator[list[Key]]:
-        """Generate those of some texts that are not known, the intact model's first where ``drafting`` is worth it.
-
-        What is drafted, and by what, follows from the call as it was begun: cut short, it is planned as it was.
-        """
+    def _missing(self, keys: list[Key]) -> Iterator[list[Key]]:
+        """Generate those of some texts that are not known; a call that was cut short is planned as it was begun."""
         missing = np.array([key not in self._known for key in keys])
         if not missing.any():
             return
@@ -109,25 +104,18 @@ class Texts:
         if self.stored is not None:
             call = self.stored.begin([mask for mask, _ in keys], np.array([e for _, e in keys]), missing)
         planned = [keys[i] for i in (np.flatnonzero(missing) if call is None else call.pairs)]
-        intact = [(mask_key(self._nothing_off), example) for example in sorted({example for _, example in planned})]
-        self._read(intact)
-        if drafting and self.engine.worth_drafting(len(planned)):
-            yield from self._missing(intact, drafting=False)
-            planned = [key for key in planned if key[0] != intact[0][0]]
-        begun = set(planned)
-        drafts = {key[1]: self._known[key] for key in intact if key in self._known and key not in begun}
-        yield from self._generate(planned, drafts, call)
+        yield from self._generate(planned, call)
         if self.stored is not None and call is not None:
             self.stored.end(call)
 
-    def _generate(self, keys: list[Key], drafts: dict[int, TokenIds], call: PlannedCall | None) -> Iterator[list[Key]]:
+    def _generate(self, keys: list[Key], call: PlannedCall | None) -> Iterator[list[Key]]:
         if not keys:
             return
         different = list(dict.fromkeys(mask for mask, _ in keys))
         number = {mask: place for place, mask in enumerate(different)}
         masks = PairMasks(masks_of_keys(self.grid, different), np.array([number[mask] for mask, _ in keys]))
         numbers, known = np.array([e for _, e in keys]), np.array([key in self._known for key in keys])
-        request = TextRequest(self.prompts, self.ends, drafts)
+        request = TextRequest(self.prompts, self.ends)
         with counting(self.name, len(numbers), self.progress, int(known.sum())) as bar:
             for batch in self.engine.generate(request, masks, numbers, known):
                 for pair, text in batch:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
@@ -19,8 +20,11 @@ from cs_heads.lens.forward import Resumed, logits_at, pad, recorded
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gated
 from cs_heads.lens.model import HALF, HookedModel, backend_of, context_length, device_of, dtype_of, evaluating
+from cs_heads.lens.state import ModelState
 from cs_heads.text import first_line
 from cs_heads.units import Grid
+
+Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +66,9 @@ class Abilities:
     why_not: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
+# By model, its state, and what was found of it then.
+_FOUND: WeakKeyDictionary[Any, tuple[ModelState, dict[Hashable, Any]]] = WeakKeyDictionary()
+
 PLAIN = Abilities(fused=False, extend=False, resume=False)
 """Every forward runs whole, as the model's own code runs it."""
 
@@ -71,16 +78,34 @@ def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
 
     Three rows of up to nine random tokens (fewer where the context is shorter), padded, with random heads off, run
     with and without each, in every way in which it is used. A shortcut that fails or differs is left out, and the log
-    says so.
+    says so. A model that is what it was is not tried again.
 
     Raises:
         ValueError: The plain forward is not the model: see ``check_forward``.
     """
-    wanted, trial = wanted or Abilities(), _Trial(model)
+    wanted, reason = wanted or Abilities(), why_not_fused(model)
+    return _once(model, (wanted, reason), lambda: _tried(model, wanted, reason))
+
+
+def _once(model: HookedModel, name: Hashable, find: Callable[[], Result]) -> Result:
+    """What is found of a model by a trial; found anew where it is not what it was, or hooks of others stand on it."""
+    state = ModelState.of(model)
+    known, found = _FOUND.get(model, (state, {}))
+    if state.hooks or known.changed(state):
+        found = {}
+    if name not in found:
+        found[name] = find()
+    # Hooks may hold the model, which must not hold itself.
+    if not state.hooks:
+        _FOUND[model] = state, found
+    return cast(Result, found[name])
+
+
+def _tried(model: HookedModel, wanted: Abilities, reason: str | None) -> Abilities:
+    trial = _Trial(model)
     with evaluating(model):
         trial.check()
-        reason = why_not_fused(model) if wanted.fused else None
-        if reason is not None:
+        if wanted.fused and reason is not None:
             trial.leave_out("fused attention", reason)
         fused = wanted.fused and reason is None and trial.agrees("fused attention", lambda: trial.logits(fused=True))
         resume = (wanted.resume and model.cfg.n_layers > 1) and trial.agrees(
@@ -101,12 +126,17 @@ def why_no_gradients(model: HookedModel) -> str | None:
 
     Attention is then not fused, whatever it is where nothing is differentiated.
     """
-    trial, name = _Trial(model), "gradients through stored keys and values"
-    if trial.width == 1:
-        return "its context has 1 token"
-    with evaluating(model):
-        trial.agrees(name, lambda: trial.gradients(extended=True), trial.gradients)
-    return trial.why_not.get(name)
+    name = "gradients through stored keys and values"
+
+    def find() -> str | None:
+        trial = _Trial(model)
+        if trial.width == 1:
+            return "its context has 1 token"
+        with evaluating(model):
+            trial.agrees(name, lambda: trial.gradients(extended=True), trial.gradients)
+        return trial.why_not.get(name)
+
+    return _once(model, name, find)
 
 
 def beside_others(model: HookedModel) -> dict[str, tuple[Float[Tensor, "n vocab"], Float[Tensor, "n vocab"]]]:
@@ -125,8 +155,12 @@ def check_forward(model: HookedModel) -> None:
     A later token moves an earlier logit, or a text has other logits beside others, padded, than it has alone: by more
     than rounding does. In half precision a difference counts where it is there in float32, too.
     """
-    with evaluating(model):
-        _Trial(model).check()
+
+    def check() -> None:
+        with evaluating(model):
+            _Trial(model).check()
+
+    _once(model, "forward", check)
 
 
 class _Trial:

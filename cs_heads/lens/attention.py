@@ -31,12 +31,10 @@ def attention_patterns(
         mask: Heads that are off (True = ablated); such a head still attends, its z is zeroed.
 
     Raises:
-        ValueError: An empty prompt, or a model that has no such hook or does not run it.
+        ValueError: A model that has no such hook or does not run it.
         NotFiniteError: Attention is NaN.
     """
     grid = Grid.from_model(model)
-    if not tokens:
-        raise ValueError("tokens must be one token or more, got none")
     wanted = [grid.resolve(head) for head in heads]
     names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in sorted({head.layer for head in wanted})}
     missing = [name for name in names.values() if name not in model.hook_dict]

@@ -62,13 +62,6 @@ def default_tokens(model: HookedModel, kind: Pass) -> int:
     return tokens
 
 
-def token_budget_for(model: HookedModel, batch_tokens: int | TokenBudget | None, kind: Pass) -> TokenBudget:
-    """The budget or the tokens given, else the default of the kind of pass."""
-    if isinstance(batch_tokens, TokenBudget):
-        return batch_tokens
-    return TokenBudget(batch_tokens or default_tokens(model, kind))
-
-
 def in_batches(
     items: Sequence[Item],
     size: Callable[[Sequence[Item]], int],

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -37,23 +36,11 @@ class InDtype:
         self._stack, self._depth = ExitStack(), 0
 
     def __enter__(self) -> None:
-        self._enter(unchanged=False)
-
-    @contextmanager
-    def entered(self, unchanged: bool) -> Iterator[None]:
-        """A ``with`` block; ``unchanged`` vouches that the weights are what they were in the one before."""
-        self._enter(unchanged)
-        try:
-            yield
-        finally:
-            self.__exit__()
-
-    def _enter(self, unchanged: bool) -> None:
         if not self._depth:
             # Whatever happens before all is cast, what was cast is put back.
             with ExitStack() as stack:
                 stack.enter_context(alone(self.model))
-                values = [value for value, _ in self._cast] if unchanged else self._values()
+                values = self._values()
                 versions = [(value.data_ptr(), value._version) for value in values]
                 if versions != self._versions:
                     # Memory first: the weights of before are of no use any more.

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.lens.batches import TokenBudget, run_in_batches, token_budget_for
+from cs_heads.lens.batches import TokenBudget, run_in_batches
 from cs_heads.lens.cache import Extension
 from cs_heads.lens.forward import logits_at, pad
 from cs_heads.lens.gates import tokens_gated
-from cs_heads.lens.logprobs import check_numbers, row_of, with_targets
+from cs_heads.lens.logprobs import check_numbers, row_of
 from cs_heads.lens.model import HookedModel, device_of, evaluating
 from cs_heads.lens.tokens import EncodedExample
 from cs_heads.lens.transfer import to_device
@@ -34,62 +34,9 @@ def differentiable(model: HookedModel) -> Iterator[None]:
         yield
 
 
-def gate_gradients(
-    model: HookedModel,
-    examples: Sequence[EncodedExample],
-    gates: Float[Tensor | np.ndarray, "batch layer head"],
-    batch_tokens: int | TokenBudget | None = None,
-    *,
-    done: Callable[[int], Any] = lambda _: None,
-    measured: Float[Tensor | np.ndarray, "batch layer head"] | None = None,
-    units: Units = "heads",
-    off_at: Positions = "all",
-) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch layer head"]]:
-    """Per row: the mean negative log-probability of the target (nats per token), and its gradient in the row's gates.
-
-    Gates may be float32 where the weights are bfloat16: what is gated is then multiplied in float32. Rows are
-    independent, so one backward pass gives every row its own gradient. Both results lie where ``gates`` lie.
-
-    Args:
-        model: The model.
-        examples: The example of each row, whose target is its first continuation.
-        gates: The gates of each row.
-        batch_tokens: Tokens of one pass at most; calls that share a ``TokenBudget`` find out once what fits.
-        done: Called with the number of rows done.
-        measured: Gradients that an earlier call left, NaN where it did not get to, filled in place: a batch of which
-            every row is known is not run, and its loss is NaN.
-        units: The kind of unit that is gated.
-        off_at: Where units are gated.
-
-    Raises:
-        NotFiniteError: A loss or gradient is NaN or infinite.
-    """
-    gates = torch.as_tensor(gates)
-    nll = gates.new_full((len(gates),), torch.nan)
-    gradient = torch.full_like(gates, torch.nan) if measured is None else torch.as_tensor(measured)
-    unknown = np.ones(len(gates), dtype=bool) if measured is None else gradient.isnan().any(dim=(1, 2)).cpu().numpy()
-    device = device_of(model)
-    room = token_budget_for(model, batch_tokens, "gradient")
-
-    def run(batch: Int[np.ndarray, " n"]) -> None:
-        leaf = to_device(gates[batch].detach(), device).requires_grad_()
-        loss = _target_nll(model, [examples[i] for i in batch], off_at, gates=leaf, units=units)
-        slopes = torch.autograd.grad(loss.sum(), leaf)[0]
-        # In one transfer, for which the device is waited for once.
-        both = torch.cat([loss.detach().to(slopes.device)[:, None], slopes.flatten(1)], dim=1).to(gates.device)
-        check_numbers(
-            model, both, lambda i: row_of(model, gates[batch[i]], examples[batch[i]].prompt, int(batch[i]), units)
-        )
-        nll[batch], gradient[batch] = both[:, 0].to(nll), both[:, 1:].reshape(slopes.shape).to(gradient)
-
-    with differentiable(model):
-        run_in_batches([len(example.inputs_of(0)) for example in examples], room, run, unknown, done)
-    return nll, gradient
-
-
 @dataclass(frozen=True)
 class Asked:
-    """An example whose answer's probability is differentiated.
+    """An example whose answer is differentiated.
 
     Attributes:
         tokens: Its tokens.
@@ -102,28 +49,32 @@ class Asked:
     scales: tuple[float, ...]
 
 
-def probability_gradients(
+def gate_gradients(
     model: HookedModel,
     asked: Sequence[Sequence[Asked]],
-    gates: Float[Tensor | np.ndarray, "row layer unit"],
-    batch_tokens: int | TokenBudget | None = None,
+    gates: Float[np.ndarray, "row layer unit"],
+    room: TokenBudget,
     *,
+    of: Literal["probability", "loss"] = "probability",
     extend: bool = True,
     done: Callable[[int], Any] = lambda _: None,
     measured: Float[np.ndarray, "row layer unit"] | None = None,
     units: Units = "heads",
     off_at: Positions = "all",
-) -> Float[np.ndarray, "row layer unit"]:
-    """The gradient of the mean probability of a row's answers in the row's gates.
+) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, "row layer unit"]]:
+    """Per row: the mean probability, or the loss, of its answers, and its gradient in the row's gates.
 
     The probability is that of the right choice among the choices (a softmax over their scaled log-probabilities), of a
-    single continuation that of all of it. What the texts of a row begin with alike runs once for all of them.
+    single continuation that of all of it. The loss is the mean negative log-probability of the tokens of a single
+    continuation (nats). What the texts of a row begin with alike runs once for all of them. Rows are independent, so
+    one backward pass gives every row its own gradient.
 
     Args:
         model: The model.
-        asked: The examples of each row.
-        gates: The gates of each row.
-        batch_tokens: Tokens of one pass at most.
+        asked: The examples of each row; for the loss one, with one continuation.
+        gates: The gates of each row; float32 where the weights are bfloat16 multiplies in float32.
+        room: Tokens of one pass at most.
+        of: What is differentiated.
         extend: Whether the model continues stored keys and values exactly (``lens.abilities``).
         done: Called with the number of rows done.
         measured: Gradients that an earlier call left, NaN where it did not get to, filled in place; what is known is
@@ -132,29 +83,31 @@ def probability_gradients(
         off_at: Where units are gated.
 
     Returns:
-        The gradients.
+        The values, NaN of rows known before, and the gradients.
 
     Raises:
-        NotFiniteError: A gradient is NaN or infinite.
+        NotFiniteError: A value or gradient is NaN or infinite.
     """
-    gates = torch.as_tensor(gates)
-    gradient = np.full(tuple(gates.shape), np.nan, dtype=np.float32) if measured is None else measured
+    values = np.full(len(gates), np.nan, dtype=gates.dtype)
+    gradient = np.full_like(gates, np.nan) if measured is None else measured
     unknown = np.asarray(np.isnan(gradient).any(axis=(1, 2)))
-    device = device_of(model)
     texts = [_Texts.of(row, extend) for row in asked]
+    value_of = _mean_probability if of == "probability" else _mean_nll
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         batch = batch[unknown[batch]]
-        leaf = to_device(gates[batch], device).requires_grad_()
-        mean = _mean_probability(model, [texts[i] for i in batch], leaf, units, off_at)
-        slopes = torch.autograd.grad(mean, leaf)[0].float().cpu().numpy()
-        check_numbers(model, slopes, lambda i: row_of(model, gates[batch[i]], texts[batch[i]].texts[0], None, units))
-        gradient[batch] = slopes
+        rows = [texts[i] for i in batch]
+        leaf = to_device(torch.from_numpy(gates[batch]), device_of(model)).requires_grad_()
+        value = value_of(rows, _summed_logprobs(model, rows, leaf, units, off_at))
+        slopes = torch.autograd.grad(value.sum(), leaf)[0]
+        # In one transfer, for which the device is waited for once.
+        both = torch.cat([value.detach().to(slopes.device)[:, None], slopes.flatten(1)], dim=1).cpu().numpy()
+        check_numbers(model, both, lambda i: row_of(model, gates[batch[i]], rows[i].texts[0], None, units))
+        values[batch], gradient[batch] = both[:, 0], both[:, 1:].reshape(slopes.shape)
 
     with differentiable(model):
-        room = token_budget_for(model, batch_tokens, "gradient")
         run_in_batches([each.n_tokens for each in texts], room, run, unknown, done)
-    return gradient
+    return values, gradient
 
 
 @dataclass(frozen=True)
@@ -198,9 +151,15 @@ class _Texts:
 
 
 def _summed_logprobs(
-    model: HookedModel, rows: Sequence[_Texts], gates: Float[Tensor, "row layer unit"], units: Units, off_at: Positions
+    model: HookedModel,
+    rows: Sequence[_Texts],
+    gates: Float[Tensor, "row layer unit"],
+    units: Units,
+    off_at: Positions,
+    *,
+    replacement: Mapping[int, Tensor] | None = None,
 ) -> Float[Tensor, " continuation"]:
-    """The log-probability of each continuation of all rows, one row after another, differentiable in the gates."""
+    """The log-probability of each continuation of all rows, one row after another, in float32 or finer."""
     stored, prefixes = None, np.array([row.prefix for row in rows])
     if prefixes.all():
         tokens, attention_mask = pad([row.texts[0][: row.prefix] for row in rows])
@@ -231,20 +190,24 @@ def _summed_logprobs(
         row=text,
         position=position,
         gates=gates[to_device(parents, gates.device)],
+        replacement=replacement,
         units=units,
         where=where,
         extension=None if stored is None else Extension(attention_mask, stored, parents),
     )
-    logprob = _logprob_of(logits, token)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logprob = logits.gather(1, to_device(token, logits.device)[:, None])[:, 0] - logits.logsumexp(dim=1)
     summed = logprob.new_zeros(sum(len(row.scales) for row in rows))
     return summed.index_add(0, to_device(continuation, logprob.device), logprob)
 
 
-def _mean_probability(
-    model: HookedModel, rows: Sequence[_Texts], gates: Float[Tensor, "row layer unit"], units: Units, off_at: Positions
-) -> Float[Tensor, ""]:
-    """The mean probability of the answers of each row, summed over the rows, differentiable in the gates."""
-    summed = _summed_logprobs(model, rows, gates, units, off_at)
+def _mean_nll(rows: Sequence[_Texts], summed: Float[Tensor, " continuation"]) -> Float[Tensor, " row"]:
+    """The mean negative log-probability of the tokens of each row's continuation."""
+    return -summed / to_device(torch.tensor([len(row.reads) for row in rows]), summed.device)
+
+
+def _mean_probability(rows: Sequence[_Texts], summed: Float[Tensor, " continuation"]) -> Float[Tensor, " row"]:
+    """The mean probability of the answers of each row."""
 
     def at_hand(values: np.ndarray) -> Tensor:
         return to_device(torch.from_numpy(values), summed.device)
@@ -253,13 +216,15 @@ def _mean_probability(
     choices = np.concatenate([row.choices + np.array([n, 0]) for row, n in zip(rows, first, strict=True)])
     scales = np.concatenate([row.scales for row in rows]).astype(np.float32)
     answers = np.array([answer for row in rows for answer in row.answers])
-    share = np.array([1 / len(row.answers) for row in rows for _ in row.answers], dtype=np.float32)
+    of = np.repeat(np.arange(len(rows)), [len(row.answers) for row in rows])
+    share = np.array([1 / len(rows[row].answers) for row in of.tolist()], dtype=np.float32)
     grid = summed.new_full((len(answers), int(choices[:, 1].max()) + 1), -torch.inf)
     grid = grid.index_put(tuple(at_hand(choices.T)), summed * at_hand(scales))
     # A single continuation is compared with nothing.
     alone = at_hand(np.bincount(choices[:, 0]) == 1)
     compared = torch.where(alone[:, None], grid, grid.log_softmax(dim=1))
-    return (compared.gather(1, at_hand(answers)[:, None])[:, 0].exp() * at_hand(share)).sum()
+    right = compared.gather(1, at_hand(answers)[:, None])[:, 0].exp() * at_hand(share)
+    return right.new_zeros(len(rows)).index_add(0, at_hand(of), right)
 
 
 def _before(parts: Sequence[Sequence[Any] | np.ndarray]) -> Int[np.ndarray, " row"]:
@@ -292,13 +257,14 @@ def replacement_gradients(
         By layer; the mean over the rows.
     """
     gradients = {layer: torch.zeros_like(constant) for layer, constant in constants.items()}
+    rows = [_Texts.of([Asked(example, 0, (1.0,))], extend=False) for example in examples]
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         leaves = {layer: constant.clone().requires_grad_() for layer, constant in constants.items()}
         given = {layer: leaf[None, None] for layer, leaf in leaves.items()}
-        chosen = [examples[i] for i in batch]
-        loss = _target_nll(model, chosen, off_at, gates=gates[batch], replacement=given, units=units)
-        check_numbers(model, loss.detach(), lambda i: row_of(model, gates[batch[i]], chosen[i].prompt, None, units))
+        chosen = [rows[i] for i in batch]
+        loss = _mean_nll(chosen, _summed_logprobs(model, chosen, gates[batch], units, off_at, replacement=given))
+        check_numbers(model, loss.detach(), lambda i: row_of(model, gates[batch[i]], chosen[i].texts[0], None, units))
         found = torch.autograd.grad(loss.sum() / len(examples), list(leaves.values()), allow_unused=True)
         for layer, gradient in zip(leaves, found, strict=True):
             # A layer in which no row has a unit off has none.
@@ -306,24 +272,5 @@ def replacement_gradients(
                 gradients[layer] += gradient
 
     with differentiable(model):
-        run_in_batches([len(example.inputs_of(0)) for example in examples], room, run)
+        run_in_batches([row.n_tokens for row in rows], room, run)
     return gradients
-
-
-def _target_nll(
-    model: HookedModel, examples: Sequence[EncodedExample], off_at: Positions, **options: Any
-) -> Float[Tensor, " n"]:
-    """Mean negative log-probability of the target of each row of a batch (nats per token), in float32, one forward."""
-    tokens, attention_mask, reads = with_targets(examples)
-    row = torch.from_numpy(reads.row)
-    where = tokens_gated(off_at, [0] * len(examples), [len(each.prompt) for each in examples], tokens.shape[1])
-    at: dict[str, Any] = {"row": row, "position": torch.from_numpy(reads.position), "where": where}
-    logprob = _logprob_of(logits_at(model, tokens, attention_mask, **at, **options), torch.from_numpy(reads.token))
-    summed = logprob.new_zeros(len(examples)).index_add(0, to_device(row, logprob.device), -logprob)
-    return summed / to_device(torch.tensor([len(each.continuations[0]) for each in examples]), logprob.device)
-
-
-def _logprob_of(logits: Float[Tensor, "n vocab"], token: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-    """Log-probability of each token, in float32 or finer."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return logits.gather(1, to_device(token, logits.device)[:, None])[:, 0] - logits.logsumexp(dim=1)

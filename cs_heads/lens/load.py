@@ -20,15 +20,7 @@ from cs_heads.lens.forward import check_runs
 from cs_heads.lens.gguf import gguf_in, unpack
 from cs_heads.lens.model import ModelInfo, check_ablatable
 from cs_heads.lens.tokens import keep_leading_tokens
-from cs_heads.lens.weights import (
-    Reader,
-    check_files,
-    check_finite,
-    quietly,
-    read_model,
-    refuse_adapters,
-    refuse_hub_adapter,
-)
+from cs_heads.lens.weights import Reader, check_finite, quietly, read_model, refuse_adapters, refuse_hub_adapter
 from cs_heads.settings import BACKENDS, COMPUTE_DTYPES
 from cs_heads.text import first_line
 
@@ -117,8 +109,7 @@ def load_model(
         # TransformerLens names all that it knows.
         reason = first_line(error).partition(" Available architectures")[0]
         if not isinstance(error, ValueError | OSError):
-            named = " ".join(map(str, _configuration(folder).get("architectures") or ["a model without architectures"]))
-            reason = f"{named} raises {type(error).__name__}: {reason}"
+            reason = f"{type(error).__name__}: {reason}"
         raise ValueError(
             f"model {name!r} could not be loaded: it is no folder here, and as a Hugging Face name: {reason[:600]}"
             if not folder.exists()
@@ -129,15 +120,6 @@ def load_model(
     check_runs(model)
     _RUN.add(model)
     return model
-
-
-def _configuration(folder: Path) -> dict[str, Any]:
-    """What a folder says of its model; nothing where that is no JSON, which a loader will say."""
-    try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (ValueError, OSError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def folder_of(name: str) -> Path:
@@ -155,8 +137,8 @@ def source_of(name: str, gguf: Path | None) -> Iterator[tuple[str, Read]]:
     if folder.is_dir():
         refuse_adapters(folder)
     if gguf is None:
-        if folder.exists():
-            check_files(folder)
+        if folder.exists() and not (folder / "config.json").is_file():
+            raise ValueError("it has no config.json: it must be in Hugging Face form, or hold one GGUF file")
         yield str(folder) if folder.exists() else name, read_model
         return
     if find_spec("gguf") is None:
@@ -265,11 +247,7 @@ def _load_hooked_folder(cls: Any, folder: Path, read: Read, device: torch.device
         tokenizer = AutoTokenizer.from_pretrained(folder)
     model = cls(cfg, tokenizer, move_to_device=False)
     model.load_and_process_state_dict(
-        weights,
-        fold_ln=False,
-        center_writing_weights=False,
-        center_unembed=False,
-        fold_value_biases=False,
+        weights, fold_ln=False, center_writing_weights=False, center_unembed=False, fold_value_biases=False
     )
     model.move_model_modules_to_device()
     return model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from cs_heads.lens.forward import Tokens, logits_at, pad
+from cs_heads.lens.forward import Tokens, logits_at
 from cs_heads.lens.model import HookedModel, dtype_of, evaluating
-from cs_heads.lens.tokens import EncodedExample
 from cs_heads.lens.transfer import to_device
 from cs_heads.units import Grid, Units
 
@@ -99,23 +98,6 @@ LIKELIEST = -1
 
 ANY_READ = Reads(np.array([0]), np.array([0]), np.array([LIKELIEST]))
 """What is read in a forward that is run for its inside alone: it must make some logits."""
-
-
-def with_targets(
-    examples: Sequence[EncodedExample],
-) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"], Reads]:
-    """Lay out a row for each example, in which the tokens of its first continuation are read.
-
-    Args:
-        examples: The examples.
-
-    Returns:
-        Padded token ids, their attention mask, and where each target token is read.
-    """
-    targets = [example.continuations[0] for example in examples]
-    row = np.repeat(np.arange(len(targets)), [len(target) for target in targets])
-    places = np.concatenate([example.positions_of(0) for example in examples])
-    return *pad([example.inputs_of(0) for example in examples]), Reads(row, places, np.concatenate(targets))
 
 
 def token_logprobs(

@@ -14,7 +14,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.lens.batches import TokenBudget, run_in_batches, token_budget_for
+from cs_heads.lens.batches import TokenBudget, run_in_batches
 from cs_heads.lens.differentiate import differentiable
 from cs_heads.lens.forward import last_logits
 from cs_heads.lens.gates import hooked, reading
@@ -57,9 +57,9 @@ def encode_point(
 
 
 def record_z(
-    model: HookedModel, points: Sequence[PatchPoint], batch_tokens: int | TokenBudget | None = None
+    model: HookedModel, points: Sequence[PatchPoint], room: TokenBudget
 ) -> Float[Tensor, "pair point layer head d_head"]:
-    """Each head's z at the positions of each prompt. One forward a prompt."""
+    """Each head's z at the positions of each prompt. One forward a prompt, within a budget of tokens."""
     found: list[Tensor | None] = [None] * len(points)
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
@@ -77,7 +77,7 @@ def record_z(
             found[place] = z
 
     with evaluating(model):
-        run_in_batches([len(point.prompt) for point in points], token_budget_for(model, batch_tokens, "patching"), run)
+        run_in_batches([len(point.prompt) for point in points], room, run)
     return torch.stack([z for z in found if z is not None])
 
 
@@ -86,9 +86,9 @@ def patched_effects(
     points: Sequence[PatchPoint],
     source: Float[Tensor, "pair point layer head d_head"],
     pair: Int[np.ndarray, " row"],
-    strength: Float[Tensor | np.ndarray, "row layer head"],
+    strength: Float[np.ndarray, "row layer head"],
     *,
-    batch_tokens: int | TokenBudget | None = None,
+    room: TokenBudget,
     done: Callable[[int], Any] = lambda _: None,
     measured: Float[np.ndarray, " row"] | None = None,
 ) -> Float[np.ndarray, " row"]:
@@ -96,17 +96,16 @@ def patched_effects(
 
     Row r runs the prompt of ``points[pair[r]]``; at its positions each head's z becomes
     ``z + strength * (source - z)``: strength 1 patches the head, 0 leaves it. One forward a row;
-    ``done`` is called with the number of rows done. Calls that share a ``TokenBudget`` find out once what fits into
-    memory. What an earlier call left in ``measured``, NaN where it did not get to, is filled in place: a batch of which
-    every row is known is not run.
+    ``done`` is called with the number of rows done. What an earlier call left in ``measured``, NaN where it did not get
+    to, is filled in place: a batch of which every row is known is not run.
     """
     measured = np.full(len(pair), np.nan) if measured is None else measured
-    unknown, strength = np.isnan(measured), torch.as_tensor(strength)
+    unknown = np.isnan(measured)
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         chosen = [points[i] for i in pair[batch]]
         taken = source[to_device(torch.from_numpy(pair[batch]), source.device)]
-        with patched(model, chosen, taken, strength[batch]):
+        with _patched(model, chosen, taken, torch.from_numpy(strength[batch])):
             logprobs = _logprobs(model, chosen).cpu()
         left = 1 - strength[batch]
         check_numbers(
@@ -115,7 +114,6 @@ def patched_effects(
         measured[batch] = _measure(logprobs)
 
     with evaluating(model):
-        room = token_budget_for(model, batch_tokens, "patching")
         run_in_batches([len(points[i].prompt) for i in pair], room, run, unknown, done)
     return measured
 
@@ -124,7 +122,7 @@ def patch_gradients(
     model: HookedModel,
     points: Sequence[PatchPoint],
     source: Float[Tensor, "pair point layer head d_head"],
-    batch_tokens: int | None = None,
+    room: TokenBudget,
 ) -> Float[Tensor, "pair layer head"]:
     """Derivative of each pair's measure in the strength of every head's patch, where nothing is patched.
 
@@ -135,20 +133,19 @@ def patch_gradients(
     def run(batch: Int[np.ndarray, " n"]) -> None:
         chosen = [points[i] for i in batch]
         strength = torch.zeros(len(batch), *gradient.shape[1:], device=device_of(model), requires_grad=True)
-        with patched(model, chosen, source[to_device(torch.from_numpy(batch), source.device)], strength):
+        with _patched(model, chosen, source[to_device(torch.from_numpy(batch), source.device)], strength):
             total = _measure(_logprobs(model, chosen)).sum()
         slopes = torch.autograd.grad(total, strength)[0].to(gradient)
         check_numbers(model, slopes, lambda i: row_of(model, None, chosen[i].prompt, int(batch[i])))
         gradient[batch] = slopes
 
     with differentiable(model):
-        room = TokenBudget(token_budget_for(model, batch_tokens, "patching").tokens // 4)
-        run_in_batches([len(point.prompt) for point in points], room, run)
+        run_in_batches([len(point.prompt) for point in points], TokenBudget(room.tokens // 4), run)
     return gradient
 
 
 @contextmanager
-def patched(
+def _patched(
     model: HookedModel,
     points: Sequence[PatchPoint],
     source: Float[Tensor, "batch point layer head d_head"],

@@ -31,23 +31,10 @@ def model_info(model: HookedModel) -> ModelInfo:
     cfg, tokenizer = model.cfg, getattr(model, "tokenizer", None)
     # Asked here, where the tokenizer's files lie; it keeps the answer.
     leading_tokens(tokenizer)
-    return ModelInfo(
-        InfoConfig(
-            cfg.n_layers,
-            cfg.n_heads,
-            getattr(cfg, "n_key_value_heads", None),
-            getattr(cfg, "d_mlp", None),
-            context_length(model),
-            *vocabularies(model),
-            str(cfg.model_name),
-        ),
-        tokenizer,
-        describe(model),
-        end_tokens(model),
-        fingerprint(model),
-        settings_of(model),
-        device_of(model).type,
-    )
+    shape = cfg.n_layers, cfg.n_heads, getattr(cfg, "n_key_value_heads", None), getattr(cfg, "d_mlp", None)
+    config = InfoConfig(*shape, context_length(model), *vocabularies(model), str(cfg.model_name))
+    known = fingerprint(model), settings_of(model), device_of(model).type
+    return ModelInfo(config, tokenizer, describe(model), end_tokens(model), *known)
 
 
 def packed_model(model: HookedModel) -> bytes:

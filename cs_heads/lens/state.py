@@ -91,7 +91,7 @@ class ModelState:
             since: When it was as this state says.
         """
         now = ModelState.of(model)
-        changed = self._changed(now)
+        changed = self.changed(now)
         if changed:
             raise ValueError(
                 f"model {model.cfg.model_name} must be what it was when {since}: {changed}; undo it, or make a new "
@@ -105,8 +105,8 @@ class ModelState:
             self.check(model)
             yield
 
-    def _changed(self, now: ModelState) -> str | None:
-        """What is another by now, in words."""
+    def changed(self, now: ModelState) -> str | None:
+        """What is another by now, in words; None where nothing is."""
         for name, place in (("dtype", 2), ("device", 3)):
             was, is_now = ({str(weight[place]) for weight in state.weights} for state in (self, now))
             if was != is_now:

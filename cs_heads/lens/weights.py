@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 # Buffers that old checkpoints carry: causal masks, rotary tables, position numbers. None of them was learned.
 _BUFFER = re.compile(r"(^|\.)(masked_bias|causal_mask|(attn|attention)\.bias|position_ids|inv_freq|rotary_emb\.\w+)$")
 
-# Logs a table of the weights that are missing: ``refuse_weights`` says it in one line.
+# Logs a table of the weights that are missing: ``read_model`` says it in one line.
 _REPORT = "transformers.modeling_utils"
 
 # Names of files of adapters, which are for weights that they do not have.
@@ -25,12 +24,6 @@ _ADAPTER = re.compile(
 )
 
 _MERGE = "Merge it into its base (with peft: merge_and_unload()), save_pretrained to a new folder, and load that"
-
-# Weights by the names that transformers knows, those first that it takes where there are several.
-_FORMS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-
-# Numbers of a weight that are compared, spread over all of it.
-_COMPARED = 64
 
 # How many weights a message names before it counts the rest.
 _NAMED = 3
@@ -77,7 +70,10 @@ def read_model(auto_class: Any, **options: Any) -> Any:
     shapes = [f"{name} {tuple(stored)} for {tuple(wanted)}" for name, stored, wanted in report["mismatched_keys"]]
     # A weight of another shape is missing as well; its shape says more.
     mismatched = {name for name, *_ in report["mismatched_keys"]}
-    refuse_weights([name for name in missing if name not in mismatched], unexpected, shapes)
+    missing = [name for name in missing if name not in mismatched]
+    faults = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
+    if told := [f"{_counted(names)} {fault} ({_named(names)})" for fault, names in faults.items() if names]:
+        raise WeightsError(f"weights do not fit the model's configuration: {'; '.join(told)}")
     check_finite(model)
     return model
 
@@ -100,47 +96,6 @@ def refuse_hub_adapter(name: str, revision: str | None) -> None:
         return
     if found is not None:
         raise WeightsError(f"it has an adapter (adapter_config.json), which would be left out. {_MERGE}")
-
-
-def check_files(folder: Path) -> None:
-    """Raise ``ValueError`` for a folder without a configuration, or with two sets of weights that are not the same.
-
-    The latter is a ``WeightsError`` that names the files.
-    """
-    if not (folder / "config.json").is_file():
-        raise ValueError("it has no config.json: it must be in Hugging Face form, or hold one GGUF file")
-    for read, other in pairwise(form for form in _FORMS if (folder / form).is_file()):
-        theirs = dict(_samples(folder, other))
-        for name, ours in _samples(folder, read):
-            # The same, as far as a cast leaves it.
-            if name in theirs and not torch.allclose(ours.float(), theirs[name].float(), rtol=2**-7, atol=1e-7):
-                raise WeightsError(
-                    f"it has {read}, which would be read, and {other}, which differs in {name}. "
-                    "Take the weights that are not meant out of the folder"
-                )
-
-
-def _samples(folder: Path, form: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """By name, some numbers of each weight; files are mapped into memory, not read."""
-    from safetensors.torch import load_file
-
-    whole = form.removesuffix(".index.json")
-    stem, suffix = whole.rsplit(".", 1)
-    for file in [folder / whole] if form == whole else sorted(folder.glob(f"{stem}-*.{suffix}")):
-        if suffix == "bin":
-            values = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-        else:
-            values = load_file(file)
-        for name, value in values.items():
-            yield name, value.flatten()[:: max(1, value.numel() // _COMPARED)]
-
-
-def refuse_weights(missing: Iterable[str] = (), unexpected: Iterable[str] = (), shapes: Iterable[str] = ()) -> None:
-    """Raise a ``WeightsError`` that names weights which do not belong to the model that the configuration describes."""
-    faults = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
-    told = [f"{_counted(names)} {fault} ({_named(names)})" for fault, found in faults.items() if (names := [*found])]
-    if told:
-        raise WeightsError(f"weights do not fit the model's configuration: {'; '.join(told)}")
 
 
 def check_finite(model: Any) -> None:

@@ -6,19 +6,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cs_heads.engine import Engine, forwards
-from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities
 from tests.conftest import BACKENDS
+from tests.on_model import observed
 from tests.plain import plain_score
-from tests.tiny import N_HEADS, N_LAYERS, WORDS, loads, make_hf_model
+from tests.tiny import N_HEADS, N_LAYERS, WORDS, make_hf_model
 
 SHAPE = (N_LAYERS, N_HEADS)
+# Of the last 3.x line of TransformerLens, on which both backends are tried, few are enough.
 MODELS = [
     (architecture, backend)
     for backend in BACKENDS
-    for architecture in ("gpt2", "llama", "qwen2", "neo", "gemma2")
-    if loads(architecture, backend)
+    for architecture in (("gpt2", "llama", "qwen2", "neo", "gemma2") if BACKENDS[1:] == () else ("gpt2", "llama"))
 ]
 
 
@@ -62,35 +62,30 @@ def plain():
 @pytest.mark.parametrize(("architecture", "backend"), MODELS)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    n_examples=st.integers(1, 6),
-    n_masks=st.integers(1, 5),
+    n_examples=st.integers(1, 4),
+    n_masks=st.integers(1, 3),
     ideas=st.builds(Abilities, st.booleans(), st.booleans(), st.booleans()),
-    batch_tokens=st.sampled_from([1, 17, 60, 4096]),
+    batch_tokens=st.sampled_from([17, 60, 4096]),
     overhead=st.sampled_from([0, 96]),
 )
-@settings(max_examples=15)
+@settings(max_examples=5)
 def test_any_plan_gives_the_numbers_of_plain_hugging_face(
     load, plain, architecture, backend, seed, n_examples, n_masks, ideas, batch_tokens, overhead
 ):
     """Where forwards cost nothing beside their tokens, masks start at every layer, and no row is padded."""
     examples, masks, pairs = workload(seed, n_examples, n_masks)
-    found = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forwards, "_OVERHEAD", {"cpu": (overhead, overhead), "cuda": (overhead, overhead)})
         engine = Engine(load(architecture, backend), examples, batch_tokens, ideas=ideas)
-        for batch in engine.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]):
-            for pair, logprobs, hits in batch:
-                assert pair not in found
-                found[pair] = logprobs, hits == 1
-    assert sorted(found) == list(range(len(pairs)))
-    for pair, (mask, example) in enumerate(pairs):
+        found = observed(engine, masks, pairs)
+    for (mask, example), (logprobs, hits) in zip(pairs, found, strict=True):
         prompt, targets = examples[example].prompt, examples[example].continuations
         truth = [plain(architecture, prompt, target, masks[mask]) for target in targets]
-        np.testing.assert_allclose(found[pair][0], [logprob for logprob, _ in truth], atol=1e-4)
-        assert found[pair][1].tolist() == [greedy for _, greedy in truth]
+        np.testing.assert_allclose(logprobs, [logprob for logprob, _ in truth], atol=1e-4)
+        assert (hits == 1).tolist() == [greedy for _, greedy in truth]
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "neo", "llama"])
+@pytest.mark.parametrize("architecture", ["gpt2", "neo"])
 def test_examples_may_fill_the_context(load, backend, plain, architecture):
     """Long pasts with short pieces beside short pasts with long ones: no padding may stand beyond the last position."""
     rng = np.random.default_rng(0)
@@ -100,26 +95,10 @@ def test_examples_may_fill_the_context(load, backend, plain, architecture):
     prompts += [(*short, *rng.integers(3, 23, 41).tolist()) for _ in range(2)]
     examples = [EncodedExample(prompt, ((5, 6), (7, 8)), False) for prompt in prompts]
     examples.append(EncodedExample(tuple(rng.integers(3, 23, 62).tolist()), ((5, 6),), False))
-    masks = np.eye(12, dtype=bool).reshape(12, *SHAPE)
-    pairs = np.array([(m, e) for m in range(12) for e in range(5)])
-    for batch in Engine(load(architecture, backend), examples).run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]):
-        for pair, logprobs, _ in batch:
-            mask, example = pairs[pair]
-            targets = examples[example].continuations
-            truth = [plain(architecture, examples[example].prompt, t, masks[mask])[0] for t in targets]
-            np.testing.assert_allclose(logprobs, truth, atol=1e-4)
-
-
-def test_whoever_begins_to_listen_later_is_heard(load):
-    """A hook on the pattern that comes after the first measurement keeps attention eager from then on."""
-    model, heard = load("llama"), []
-    examples, masks, _ = workload(1, 3, 2)
-    engine = Engine(model, examples)
-    list(engine.run(PairMasks.of(masks[:1].repeat(3, 0)), np.arange(3)))
-    assert engine.forwards.able.fused
-    model.hook_dict["blocks.1.attn.hook_pattern"].add_hook(lambda pattern, hook: heard.append(pattern.shape))
-    try:
-        list(engine.run(PairMasks.of(masks[-1:].repeat(3, 0)), np.arange(3)))
-    finally:
-        model.reset_hooks()
-    assert heard
+    masks = np.eye(12, dtype=bool)[[0, 5, 11]].reshape(3, *SHAPE)
+    pairs = np.array([(m, e) for m in range(3) for e in range(5)])
+    found = observed(Engine(load(architecture, backend), examples), masks, pairs)
+    for (mask, example), (logprobs, _) in zip(pairs, found, strict=True):
+        prompt, targets = examples[example].prompt, examples[example].continuations
+        truth = [plain(architecture, prompt, target, masks[mask])[0] for target in targets]
+        np.testing.assert_allclose(logprobs, truth, atol=1e-4)

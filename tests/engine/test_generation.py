@@ -11,43 +11,24 @@ from cs_heads.engine.generation import Generation
 from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens.abilities import Abilities
 from tests.engine.test_engine import MODELS, workload
-from tests.plain import units_replaced
+from tests.plain import plain_text, units_replaced
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model
 
 END = 5
 
 
-def plain_text(model, prompt, mask, finished):
-    """Greedy decoding that runs the whole text again for every token."""
-    text = []
-    with units_replaced(model, "heads", mask), torch.no_grad():
-        while not finished(text):
-            logits = model(torch.tensor([[*prompt, *text]]), use_cache=False).logits[0, -1]
-            text.append(int(logits.argmax()))
-    return tuple(text)
-
-
-def half_right(text, finished):
-    """A finished text that leaves the given one after its first token."""
-    draft = [text[0]]
-    while not finished(draft):
-        draft.append(3 + (len(draft) * 7 + text[0]) % 17)
-    return tuple(draft)
-
-
 @pytest.mark.parametrize(("architecture", "backend"), MODELS)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    n_examples=st.integers(1, 4),
-    n_masks=st.integers(1, 3),
-    length=st.integers(1, 6),
+    n_examples=st.integers(1, 3),
+    n_masks=st.integers(1, 2),
+    length=st.integers(1, 4),
     ideas=st.builds(Abilities, st.booleans(), st.booleans()),
-    batch_tokens=st.sampled_from([1, 60, 4096]),
-    drafting=st.sampled_from(["none", "intact", "wrong"]),
+    batch_tokens=st.sampled_from([17, 4096]),
 )
-@settings(max_examples=8)
+@settings(max_examples=3)
 def test_texts_are_those_of_plain_greedy_decoding(
-    load, architecture, backend, seed, n_examples, n_masks, length, ideas, batch_tokens, drafting
+    load, architecture, backend, seed, n_examples, n_masks, length, ideas, batch_tokens
 ):
     examples, masks, pairs = workload(seed, n_examples, n_masks)
     prompts = [example.prompt for example in examples]
@@ -57,22 +38,22 @@ def test_texts_are_those_of_plain_greedy_decoding(
         return len(text) >= length or (len(text) > 0 and text[-1] == END)
 
     forwards = Forwards(load(architecture, backend), examples, batch_tokens, ideas=ideas)
-    intact = [plain_text(hf, prompt, np.zeros_like(masks[0]), finished) for prompt in prompts]
-    wrong = [half_right(text, finished) for text in intact]
-    drafts = dict(enumerate({"none": [], "intact": intact, "wrong": wrong}[drafting]))
     found = {}
     generation = Generation(forwards, prompts, finished)
-    for batch in generation.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], drafts):
+    for batch in generation.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]):
         for pair, text in batch:
             assert pair not in found
             found[pair] = text
-    expected = [plain_text(hf, prompts[example], masks[mask], finished) for mask, example in pairs]
+    expected = []
+    for mask, example in pairs:
+        with units_replaced(hf, "heads", masks[mask]):
+            expected.append(plain_text(hf, prompts[example], finished))
     assert [found[pair] for pair in range(len(pairs))] == expected
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "neo", "llama"])
+@pytest.mark.parametrize("architecture", ["gpt2", "neo"])
 def test_texts_may_fill_the_context(load, backend, architecture):
-    """Prompts of very unequal length and drafts that are left late, up to the last position."""
+    """Prompts of very unequal length, up to the last position."""
     rng = np.random.default_rng(0)
     prompts = [tuple(rng.integers(3, 23, n).tolist()) for n in (58, 5, 5, 5, 5, 5)]
     model, hf = load(architecture, backend), make_hf_model(architecture)
@@ -82,15 +63,14 @@ def test_texts_may_fill_the_context(load, backend, architecture):
     def finished(text):
         return len(text) >= 6
 
-    expected = [plain_text(hf, prompt, masks[0], finished) for prompt in prompts]
-    late = {0: (*expected[0][:4], 3 + expected[0][4] % 19, 4)}
+    with units_replaced(hf, "heads", masks[0]):
+        expected = [plain_text(hf, prompt, finished) for prompt in prompts]
     generation = Generation(Forwards(model, []), prompts, finished)
-    found = dict(pair for batch in generation.run(PairMasks.of(masks), np.arange(6), late) for pair in batch)
+    found = dict(pair for batch in generation.run(PairMasks.of(masks), np.arange(6)) for pair in batch)
     assert [found[i] for i in range(6)] == expected
 
 
-@pytest.mark.parametrize("limit", [1, 3])
-@pytest.mark.parametrize("where", ["prompts", "texts"])
+@pytest.mark.parametrize(("limit", "where"), [(3, "prompts"), (1, "texts")])
 def test_texts_that_do_not_fit_are_halved_and_each_comes_once(load, monkeypatch, limit, where):
     from cs_heads.engine import forwards
     from cs_heads.lens import decode
@@ -101,8 +81,7 @@ def test_texts_that_do_not_fit_are_halved_and_each_comes_once(load, monkeypatch,
 
     def texts():
         generation = Generation(Forwards(load("llama"), examples), prompts, lambda text: len(text) >= 5)
-        drafts = dict.fromkeys(range(4), (3, 4, 5, 6, 7))
-        return [p for batch in generation.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1], drafts) for p in batch]
+        return [p for batch in generation.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]) for p in batch]
 
     expected = dict(texts())
     module, name = (forwards, "token_logprobs") if where == "prompts" else (decode, "logits_at")

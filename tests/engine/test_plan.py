@@ -7,10 +7,10 @@ import torch
 from cs_heads import Experiment, Task, designs
 from cs_heads.engine import Engine, forwards, plan
 from cs_heads.engine.plan import token_budget
-from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.batches import default_tokens
 from tests.engine.test_engine import workload
+from tests.on_model import observed
 from tests.tiny import N_HEADS, N_LAYERS
 
 SHAPE = (N_LAYERS, N_HEADS)
@@ -54,10 +54,8 @@ def test_the_plan_does_not_change_the_order_of_results(load):
     orders = [np.arange(len(pairs)), np.random.default_rng(0).permutation(len(pairs))]
     results = []
     for order, batch_tokens in zip(orders, (4096, 40), strict=True):
-        chosen = pairs[order]
-        engine = Engine(load("llama"), examples, batch_tokens)
-        found = {int(order[p]): lp for b in engine.run(PairMasks.of(off[chosen[:, 0]]), chosen[:, 1]) for p, lp, _ in b}
-        results.append(np.concatenate([found[pair] for pair in range(len(pairs))]))
+        found = observed(Engine(load("llama"), examples, batch_tokens), off, pairs[order])
+        results.append(np.concatenate([found[place][0] for place in np.argsort(order)]))
     np.testing.assert_allclose(*results, atol=1e-5)
 
 
@@ -97,15 +95,7 @@ def test_an_intact_run_that_would_not_be_paid_back_is_not_made(load):
     assert forwards.layers_to_store(load("llama"), np.array([0, 1, 1]), [2000] * 3, 100) == [1]
 
 
-def test_masks_start_at_few_layers_where_each_would_have_a_small_forward(load):
-    model = load("llama")
-    first = np.repeat(np.arange(1, model.cfg.n_layers), 2)
-    few = forwards.layers_to_store(model, first, [400] * len(first), 100)
-    many = forwards.layers_to_store(model, first, [40_000] * len(first), 100)
-    assert len(few) < len(many) == model.cfg.n_layers - 1
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16])
 def test_half_precision_weights_are_scored_in_float32(folders, dtype):
     """Every short cut stays within what half precision itself costs."""
     from cs_heads.lens import load_model
@@ -115,10 +105,7 @@ def test_half_precision_weights_are_scored_in_float32(folders, dtype):
     exact = load_model(folders("llama"), device="cpu", backend="bridge")
 
     def run(model):
-        found = {
-            p: lp for b in Engine(model, examples).run(PairMasks.of(off[pairs[:, 0]]), pairs[:, 1]) for p, lp, _ in b
-        }
-        return np.concatenate([found[pair] for pair in range(len(pairs))])
+        return np.concatenate([logprobs for logprobs, _ in observed(Engine(model, examples), off, pairs)])
 
     half = run(model)
     assert half.dtype == np.float64

@@ -48,17 +48,6 @@ def test_prefixes_nest():
     assert sum(s.stop - s.start for s in found.segments) == 40 + 2 * 12 + 6 * 2
 
 
-def test_a_common_first_token_is_not_worth_a_forward_of_its_own():
-    """A beginning-of-sequence token before everything: carrying it costs more than running it."""
-    sequences = [(1, 10 + i, 20 + i) for i in range(5)]
-    assert all(s.parent is None for s in PrefixTree(sequences).segments)
-
-
-def test_equal_texts_and_beginnings_of_others_run_once():
-    found = PrefixTree([(1, 2, 3), (1, 2), (1, 2, 3)])
-    assert len(found.segments) == 1
-
-
 def test_groups_share_nothing():
     joined = PrefixTree([*((1,) * 20 + (i,) for i in range(3)), (1,) * 20], [[0, 1, 2], [3]])
     assert len(joined.segments) == 5

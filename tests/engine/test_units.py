@@ -1,6 +1,5 @@
 """Units of every kind under masks are those of plain Hugging Face with the same tensors changed by hand."""
 
-import json
 from itertools import product
 
 import numpy as np
@@ -8,21 +7,20 @@ import pytest
 import torch
 import transformers
 
-from cs_heads import Experiment, Task, load_task
+from cs_heads import Experiment, Task
 from cs_heads.engine import ablation as ablations
+from cs_heads.engine import forwards
 from cs_heads.engine.ablation import Ablation
 from cs_heads.lens import load_model
 from cs_heads.lens.abilities import PLAIN, Abilities
 from cs_heads.settings import ABLATIONS
 from cs_heads.units import POSITIONS, UNITS, Grid
-from tests.plain import experts_removed, plain_logprob, units_given, units_replaced
-from tests.tiny import WORDS, completion_records, make_hf_model, make_tokenizer
+from tests.plain import experts_removed, plain_logprob, plain_text, units_given, units_replaced
+from tests.tiny import choice_records, completion_records, make_hf_model, saved
 
 # Kinds of unit of a model without a mixture of experts.
 DENSE = tuple(kind for kind in UNITS if kind != "experts")
-ARCHITECTURES = ("gpt2", "llama", "qwen2", "gemma2")
 SHORTCUTS = [PLAIN, Abilities(resume=False), Abilities(extend=False), Abilities(fused=False)]
-pytestmark = pytest.mark.lens
 
 
 def a_task(n=4, shared=6):
@@ -57,10 +55,13 @@ def replaced_by(experiment, hf):
     if ablation == "optimal":
         return [experiment._engine.ablation.constants] * len(encoded)
     units, n_units = experiment.settings.units, experiment.grid.n_units
-    given = [units_given(hf, units, example.inputs_of(0), n_units) for example in encoded]
+    given = [
+        units_given(hf, units, e.inputs_of(a), n_units) for e, a in zip(encoded, answers_of(experiment), strict=True)
+    ]
     if ablation == "mean":
         return [torch.cat(given, dim=1).mean(dim=1)] * len(encoded)
-    at = [np.arange(len(e.prompt) + len(e.continuations[0])) - len(e.prompt) for e in encoded]
+    # As far as any continuation goes.
+    at = [np.arange(len(e.prompt) + 4) - len(e.prompt) for e in encoded]
     if ablation == "resample":
         partner = Ablation("resample", [0] * len(encoded)).partner
         there = [(places + len(encoded[other].prompt)) for places, other in zip(at, partner, strict=True)]
@@ -76,27 +77,32 @@ def replaced_by(experiment, hf):
     return [torch.stack([means[int(place)] for place in places.clip(min(means), max(means))], dim=2) for places in at]
 
 
+def answers_of(experiment):
+    return [example.answer for example in experiment.task.examples]
+
+
 def check_against_plain(experiment, hf, masks):
     units, positions = experiment.settings.units, experiment.settings.positions
     found, values = experiment.logprob(masks), replaced_by(experiment, hf)
-    for i, example in enumerate(experiment.encoded):
-        n = len(example.prompt)
+    for i, (example, answer) in enumerate(zip(experiment.encoded, answers_of(experiment), strict=True)):
+        n, target = len(example.prompt), example.continuations[answer]
         where = {"all": None, "last": [n - 1], "prompt": range(n)}[positions]
         for mask, row in zip(masks, found, strict=True):
             with units_replaced(hf, units, mask, values=values[i], where=where):
-                assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, example.continuations[0]), abs=1e-4)
+                assert row[i] == pytest.approx(plain_logprob(hf, example.prompt, target), abs=1e-4)
 
 
-# Everything on one architecture, zero at all positions on the others.
-WAYS = [
-    (architecture, ablation, positions)
-    for architecture, ablation, positions in product(ARCHITECTURES, ABLATIONS, POSITIONS)
-    if architecture == "llama" or (ablation, positions) == ("zero", "all")
+# Each ablation, kind of unit, place and architecture; all of them together are slow.
+FEW = [
+    *(("llama", "zero", "all", "heads"), ("llama", "mean", "last", "kv"), ("llama", "position_mean", "prompt", "mlp")),
+    *(("llama", "resample", "all", "neurons"), ("llama", "optimal", "last", "attn"), ("gpt2", "zero", "all", "mlp")),
+    *(("qwen2", "resample", "prompt", "attn"), ("gemma2", "zero", "all", "attn"), ("gemma2", "mean", "all", "mlp")),
 ]
+REST = [way for way in product(["llama"], ABLATIONS, POSITIONS, DENSE) if way not in FEW]
+WAYS = [*FEW, *(pytest.param(*way, marks=pytest.mark.slow) for way in REST)]
 
 
-@pytest.mark.parametrize("units", DENSE)
-@pytest.mark.parametrize(("architecture", "ablation", "positions"), WAYS)
+@pytest.mark.parametrize(("architecture", "ablation", "positions", "units"), WAYS)
 def test_units_off_are_those_of_plain_hugging_face(
     load, backend, architecture, ablation, positions, units, monkeypatch
 ):
@@ -108,22 +114,21 @@ def test_units_off_are_those_of_plain_hugging_face(
     check_against_plain(experiment, make_hf_model(architecture), some_masks(experiment.grid))
 
 
-# Each shortcut with zero; with the other ablations none of them, as the test above has all.
-WITHOUT = [
-    *product(SHORTCUTS, [*product(["heads", "mlp"], ["zero"], ["all"]), ("heads", "zero", "last")]),
-    *product([PLAIN], product(["heads"], ABLATIONS[1:], ["last", "prompt"])),
-]
+@pytest.mark.parametrize("ablation", ["mean", "resample"])
+def test_of_choices_a_head_is_set_to_what_it_gives_with_the_right_ones(load, backend, ablation):
+    task = Task.from_records(choice_records(np.random.default_rng(1), 5))
+    experiment = Experiment(load("llama", backend), task, ablation=ablation)
+    check_against_plain(experiment, make_hf_model("llama"), some_masks(experiment.grid))
 
 
-@pytest.mark.parametrize(("able", "way"), WITHOUT, ids=str)
-def test_units_off_are_the_same_with_every_shortcut_on_and_off(load, backend, able, way, monkeypatch):
-    from cs_heads.engine import forwards
-
+# Of heads at all tokens whose z becomes zero, ``test_engine`` tries all of them.
+@pytest.mark.parametrize("able", SHORTCUTS, ids=str)
+@pytest.mark.parametrize("way", [("mlp", "zero", "all"), ("heads", "resample", "last")], ids=str)
+def test_units_off_are_the_same_with_every_shortcut_on_and_off(load, able, way, monkeypatch):
     units, ablation, positions = way
     tried = forwards.abilities
     monkeypatch.setattr(forwards, "abilities", lambda model, ideas: tried(model, able))
-    settings = {"units": units, "ablation": ablation, "positions": positions}
-    experiment = Experiment(load("llama", backend), a_task(), **settings)
+    experiment = Experiment(load("llama"), a_task(), units=units, ablation=ablation, positions=positions)
     check_against_plain(experiment, make_hf_model("llama"), some_masks(experiment.grid))
 
 
@@ -135,7 +140,7 @@ def test_a_key_value_group_off_is_all_its_query_heads_off(load, backend):
     np.testing.assert_array_equal(groups.logprob(masks), heads.logprob(masks.repeat(2, axis=2)))
 
 
-@pytest.mark.parametrize("units", DENSE)
+@pytest.mark.parametrize("units", ["kv", "mlp", "neurons"])
 def test_gradients_in_gates_of_units_are_the_slopes_of_the_log_probability(load, backend, units):
     experiment = Experiment(load("llama", backend), a_task(), units=units)
     rng, grid = np.random.default_rng(0), experiment.grid
@@ -149,86 +154,52 @@ def test_gradients_in_gates_of_units_are_the_slopes_of_the_log_probability(load,
         np.testing.assert_allclose(gradients.reshape(2, -1)[:, at], slope, rtol=0.02, atol=2e-3)
 
 
-def tokens_counted(monkeypatch):
-    """The tokens of each forward from now on, padding left out; none starts at a later layer."""
-    from cs_heads.engine import forwards
-
-    tried, run = forwards.abilities, forwards.token_logprobs
+def test_one_run_of_what_comes_before_the_last_token_serves_all_masks(load, monkeypatch):
+    """Each mask more runs the last token of every prompt, and what follows it."""
+    tried, run, counted = forwards.abilities, forwards.token_logprobs, []
     monkeypatch.setattr(forwards, "abilities", lambda model, ideas: tried(model, Abilities(resume=False)))
-    counted = []
 
     def counting(model, tokens, attention_mask, *arguments, **options):
         counted.append(int(attention_mask.sum()))
         return run(model, tokens, attention_mask, *arguments, **options)
 
     monkeypatch.setattr(forwards, "token_logprobs", counting)
-    return counted
-
-
-@pytest.mark.parametrize("asked", ["log-probabilities", "texts"])
-def test_one_run_of_what_comes_before_the_last_token_serves_all_masks(load, backend, asked, monkeypatch):
-    """Each mask more runs the last token of every prompt, and what follows it."""
-    counted = tokens_counted(monkeypatch)
     tokens = {}
     for n_masks in (2, 7):
         counted.clear()
-        experiment = Experiment(load("llama", backend), a_task(), positions="last")
-        masks = np.random.default_rng(0).random((n_masks, *experiment.grid.shape)) < 0.3
-        if asked == "texts":
-            experiment.generate(masks, max_new_tokens=1)
-        else:
-            experiment.logprob(masks)
+        experiment = Experiment(load("llama"), a_task(), positions="last")
+        experiment.logprob(np.random.default_rng(0).random((n_masks, *experiment.grid.shape)) < 0.3)
         tokens[n_masks] = sum(counted)
     encoded = experiment.encoded
-    n_own = sum(1 if asked == "texts" else len(e.inputs_of(0)) - len(e.prompt) + 1 for e in encoded)
-    n_before = sum(len(e.prompt) - 1 for e in encoded)
+    n_own = sum(len(e.inputs_of(0)) - len(e.prompt) + 1 for e in encoded)
     assert tokens[7] - tokens[2] == 5 * n_own
-    assert max(len(e.prompt) - 1 for e in encoded) <= tokens[2] - 2 * n_own < n_before
+    assert tokens[2] - 2 * n_own < sum(len(e.prompt) - 1 for e in encoded)
 
 
-def test_worked_examples_that_all_examples_share_run_once_for_each_mask(load, backend, tmp_path, monkeypatch):
-    """Drawn example by example, they run for each."""
-    pairs = [{"input": f"{first} {second}", "output": second} for first in WORDS[:6] for second in WORDS[:6]]
-    (tmp_path / "antonym.json").write_text(json.dumps(pairs), encoding="utf-8")
-    counted = tokens_counted(monkeypatch)
-    per_mask = {}
-    for shared in (True, False):
-        task = load_task("function_vectors/antonym", n=12, few_shot=4, shared=shared, data_files=tmp_path)
-        tokens = []
-        for n_masks in (2, 7):
-            counted.clear()
-            experiment = Experiment(load("llama", backend), task)
-            experiment.logprob(np.random.default_rng(0).random((n_masks, *experiment.grid.shape)) < 0.3)
-            tokens.append(sum(counted))
-        per_mask[shared] = (tokens[1] - tokens[0]) / 5
-        encoded = experiment.encoded
-        question = task.examples[0].prompt.rsplit("Q:", 1)[1]
-        n_shown = len(encoded[0].prompt) - len(experiment.model.tokenizer.tokenize(f"Q:{question}"))
-        if shared:
-            assert len({example.prompt[:n_shown] for example in encoded}) == 1
-            assert n_shown < per_mask[shared] <= n_shown + sum(len(e.prompt) - n_shown for e in encoded)
-    assert per_mask[False] > 3 * per_mask[True]
-
-
-@pytest.mark.parametrize("units", DENSE)
-def test_right_answers_are_likelier_with_optimal_constants_than_with_means_or_zeros(load, backend, units):
-    model, task = load("llama", backend), a_task(12)
-    grid = Experiment(model, task, units=units).grid
-    masks = np.random.default_rng(7).random((40, *grid.shape)) < 0.3
-    mean = {
-        ablation: Experiment(model, task, units=units, ablation=ablation).logprob(masks).mean()
-        for ablation in ("zero", "mean", "optimal")
-    }
+@pytest.mark.parametrize("units", ["heads", *(pytest.param(kind, marks=pytest.mark.slow) for kind in DENSE[1:])])
+def test_right_answers_are_likelier_with_optimal_constants_than_with_means_or_zeros(load, units):
+    model, task = load("llama"), a_task(6)
+    by = {kind: Experiment(model, task, units=units, ablation=kind) for kind in ("zero", "mean", "optimal")}
+    masks = np.random.default_rng(7).random((20, *by["zero"].grid.shape)) < 0.3
+    mean = {kind: experiment.logprob(masks).mean() for kind, experiment in by.items()}
     assert mean["optimal"] > max(mean["zero"], mean["mean"]) + 0.1
+    # What they are learned with counts.
+    assert by["optimal"].preparation == 6 + 2 * 100 * 6
+    assert by["optimal"].spent == by["optimal"].ran == by["optimal"].preparation + 20 * 6
 
 
-def test_optimal_constants_are_counted_in_what_is_spent(load):
-    experiment = Experiment(load("llama"), a_task(), ablation="optimal")
-    experiment.baseline()
-    assert experiment.preparation == 4 + 2 * 100 * 4
-    assert experiment.spent == experiment.ran == experiment.preparation + 4
+def on_a_bridge(folder, name, config):
+    """A model of a class of Hugging Face on a bridge, and by itself."""
+    torch.manual_seed(0)
+    hf = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        # As drawn, what a layer adds is next to nothing.
+        for parameter in hf.parameters():
+            parameter.mul_(8 if parameter.ndim > 1 else 1)
+    return load_model(saved(hf, folder), device="cpu"), hf
 
 
+SHAPE = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32, "vocab_size": 23}
 MIXTURES = {
     "Mixtral": {"num_local_experts": 4},
     "Qwen2Moe": {"num_experts": 4, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16},
@@ -236,72 +207,36 @@ MIXTURES = {
 }
 
 
-GEMMAS = {
-    "Gemma3": {"num_hidden_layers": 2},
-    # The last two layers use the keys and values of those before; full attention has wider heads.
-    "Gemma4": {"num_hidden_layers": 4, "num_kv_shared_layers": 2, "global_head_dim": 16},
-}
+def mixture_of(folder, name, **experts):
+    """A mixture of which two experts are chosen."""
+    sizes = {"num_hidden_layers": 2, "intermediate_size": 32, "num_experts_per_tok": 2, "eos_token_id": 2}
+    return on_a_bridge(folder, name, getattr(transformers, f"{name}Config")(**SHAPE, **sizes, **experts))
 
 
-def on_a_bridge(folder, name, config):
-    """A model of a class of Hugging Face on a bridge, and by itself."""
-    tokenizer = make_tokenizer()
-    torch.manual_seed(0)
-    hf = getattr(transformers, f"{name}ForCausalLM")(config(tokenizer)).eval()
-    with torch.no_grad():
-        # As drawn, what a layer adds is next to nothing.
-        for parameter in hf.parameters():
-            parameter.mul_(8 if parameter.ndim > 1 else 1)
-    hf.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return load_model(folder, device="cpu"), hf
-
-
-@pytest.fixture(params=MIXTURES)
+@pytest.fixture(params=["Mixtral", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Qwen2Moe", "GptOss"))])
 def mixture(request, tmp_path):
-    """A mixture of two of four experts."""
-
-    def config(tokenizer):
-        shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
-        size = {"intermediate_size": 32, "num_experts_per_tok": 2, "vocab_size": len(tokenizer), "eos_token_id": 2}
-        return getattr(transformers, f"{request.param}Config")(**shape, **size, **MIXTURES[request.param])
-
-    return on_a_bridge(tmp_path, request.param, config)
-
-
-@pytest.mark.parametrize("name", GEMMAS)
-def test_units_of_later_gemmas_off_are_those_of_plain_hugging_face(tmp_path, name):
-    def config(tokenizer):
-        shape = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "hidden_size": 32}
-        kinds = ["sliding_attention", "full_attention"] * (GEMMAS[name]["num_hidden_layers"] // 2)
-        words = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
-        if name == "Gemma4":
-            words |= {"vocab_size_per_layer_input": len(tokenizer), "hidden_size_per_layer_input": 8}
-        sizes = {"intermediate_size": 48, "layer_types": kinds}
-        return getattr(transformers, f"{name}TextConfig")(**shape, **sizes, **words, **GEMMAS[name])
-
-    model, hf = on_a_bridge(tmp_path, name, config)
-    for units in DENSE:
-        experiment = Experiment(model, a_task(), units=units)
-        check_against_plain(experiment, hf, some_masks(experiment.grid))
+    return mixture_of(tmp_path, request.param, **MIXTURES[request.param])
 
 
 def gemma4(folder, **changes):
     """A tiny Gemma 4 whose layers with full attention may be of another shape."""
+    sizes = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "head_dim": 8}
+    sizes |= {"intermediate_size": 48, "num_kv_shared_layers": 0, "global_head_dim": 8}
+    sizes |= {"vocab_size_per_layer_input": 23, "hidden_size_per_layer_input": 8}
+    sizes |= {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+    return on_a_bridge(folder, "Gemma4", transformers.Gemma4TextConfig(**SHAPE, **sizes | changes))
 
-    def config(tokenizer):
-        shape = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "hidden_size": 32}
-        sizes = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2}
-        words = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
-        words |= {"vocab_size_per_layer_input": len(tokenizer), "hidden_size_per_layer_input": 8}
-        plain = {"intermediate_size": 48, "num_kv_shared_layers": 0, "global_head_dim": 8}
-        return transformers.Gemma4TextConfig(**shape, **sizes, **words, **plain | changes)
 
-    return on_a_bridge(folder, "Gemma4", config)[0]
+def test_units_of_gemma_4_off_are_those_of_plain_hugging_face(tmp_path):
+    """The last two layers use the keys and values of those before; full attention has wider heads."""
+    model, hf = gemma4(tmp_path, num_kv_shared_layers=2, global_head_dim=16)
+    for units in ("heads", "attn", "neurons"):
+        experiment = Experiment(model, a_task(), units=units)
+        check_against_plain(experiment, hf, some_masks(experiment.grid))
 
 
 def test_key_value_groups_of_layers_with_other_numbers_of_them_are_refused(tmp_path):
-    model = gemma4(tmp_path, num_global_key_value_heads=1, attention_k_eq_v=True)
+    model, _ = gemma4(tmp_path, num_global_key_value_heads=1, attention_k_eq_v=True)
     message = "units must not be 'kv' for model .*: layer 1 has 1 key/value heads, and its configuration says 2"
     with pytest.raises(ValueError, match=message):
         Experiment(model, a_task(), units="kv")
@@ -309,7 +244,7 @@ def test_key_value_groups_of_layers_with_other_numbers_of_them_are_refused(tmp_p
 
 
 def test_neurons_of_layers_with_other_numbers_of_them_are_refused(tmp_path):
-    model = gemma4(tmp_path, use_double_wide_mlp=True, num_kv_shared_layers=2)
+    model, _ = gemma4(tmp_path, use_double_wide_mlp=True, num_kv_shared_layers=2)
     experiment = Experiment(model, a_task(), units="neurons", progress=False)
     with pytest.raises(ValueError, match="48 neurons in a layer, and this one has 96"):
         experiment(np.ones((1, *experiment.grid.shape), dtype=bool))
@@ -349,30 +284,25 @@ def test_an_expert_off_adds_nothing_and_the_others_keep_their_weights(mixture):
 
 def test_experts_that_are_all_chosen_for_every_token_are_refused(tmp_path):
     """Their weights come in the order of their size."""
-
-    def config(tokenizer):
-        shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
-        size = {"intermediate_size": 32, "num_experts_per_tok": 2, "num_local_experts": 2, "eos_token_id": 2}
-        return transformers.MixtralConfig(**shape, **size, vocab_size=len(tokenizer))
-
-    model, _ = on_a_bridge(tmp_path, "Mixtral", config)
+    model, _ = mixture_of(tmp_path, "Mixtral", num_local_experts=2)
     with pytest.raises(ValueError, match=r"units must not be 'experts' for model .*: (all of its 2|it has no hook)"):
         Experiment(model, a_task(), units="experts")
 
 
-@pytest.mark.parametrize("positions", ["all", "last", "prompt"])
-@pytest.mark.parametrize("units", DENSE)
+@pytest.mark.parametrize(("units", "positions"), [("heads", "prompt"), ("kv", "last"), ("mlp", "all")])
 def test_texts_under_masks_of_units_are_those_of_plain_greedy_decoding(load, backend, units, positions):
     experiment = Experiment(load("llama", backend), a_task(), units=units, positions=positions)
     hf, masks = make_hf_model("llama"), some_masks(experiment.grid)
     texts = experiment.generate(masks, max_new_tokens=4)
     tokenizer = experiment.model.tokenizer
+
+    def finished(text):
+        return len(text) >= 4 or text[-1:] == [tokenizer.eos_token_id]
+
     for i, example in enumerate(experiment.encoded):
         n = len(example.prompt)
         where = {"all": None, "last": [n - 1], "prompt": range(n)}[positions]
         for mask, row in zip(masks, texts, strict=True):
-            with units_replaced(hf, units, mask, where=where), torch.no_grad():
-                said = list(example.prompt)
-                while len(said) < n + 4 and (len(said) == n or said[-1] != tokenizer.eos_token_id):
-                    said.append(int(hf(torch.tensor([said]), use_cache=False).logits[0, -1].argmax()))
-            assert row[i] == tokenizer.decode(said[n:], skip_special_tokens=True)
+            with units_replaced(hf, units, mask, where=where):
+                said = plain_text(hf, example.prompt, finished)
+            assert row[i] == tokenizer.decode(said, skip_special_tokens=True)

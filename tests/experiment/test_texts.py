@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from cs_heads import Experiment, Task, designs
-from cs_heads.engine import Engine, forwards, generation
 from cs_heads.engine.protocol import StoppingCriteria
-from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.model import end_tokens
-from tests.engine.test_generation import plain_text
+from tests.plain import plain_text, units_replaced
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_native_bridge, make_tokenizer
 
 RECORDS = [
@@ -34,7 +32,8 @@ def test_texts_are_those_of_each_mask_and_example_by_itself(load, backend):
     for mask, row in zip(off(experiment), texts, strict=True):
         for record, text in zip(RECORDS, row, strict=True):
             prompt = [1, *model.tokenizer(record["prompt"], add_special_tokens=False)["input_ids"]]
-            tokens = plain_text(hf, prompt, mask, lambda t: len(t) >= 6 or (len(t) > 0 and t[-1] in end))
+            with units_replaced(hf, "heads", mask):
+                tokens = plain_text(hf, prompt, lambda t: len(t) >= 6 or (len(t) > 0 and t[-1] in end))
             assert text == model.tokenizer.decode([t for t in tokens if t not in end], skip_special_tokens=True)
 
 
@@ -53,13 +52,10 @@ def test_of_several_stop_strings_the_first_in_the_text_ends_it():
     assert StoppingCriteria(9, ("runs", "dog"), frozenset()).kept(text, tokenizer) == "the cat sees a "
 
 
-@pytest.mark.parametrize("drafting", [False, True])
-def test_no_text_is_generated_twice(load, monkeypatch, drafting):
-    monkeypatch.setattr(Engine, "worth_drafting", lambda self, n_texts: drafting)
+def test_no_text_is_generated_twice(load):
     experiment = Experiment(load("llama"), task())
     first = experiment.generate(off(experiment)[:2], max_new_tokens=4)
-    # With drafts the intact model has written, too, and is counted where it is asked for.
-    assert (experiment.spent, experiment.ran) == (2 * 5, (3 if drafting else 2) * 5)
+    assert experiment.spent == experiment.ran == 2 * 5
     again = experiment.generate(off(experiment), max_new_tokens=4)
     assert experiment.spent == experiment.ran == 3 * 5
     assert (again[:2] == first).all()
@@ -120,36 +116,3 @@ def test_wrong_arguments_are_refused_before_the_model_runs(load):
     with pytest.raises(ValueError, match="stop must be a list of texts, none empty, got 'a'"):
         experiment.generate(off(experiment), stop="a")
     assert experiment.spent == 0
-
-
-def test_what_is_known_is_not_drafted_again(load, monkeypatch):
-    monkeypatch.setattr(generation, "_ROWS", {"cpu": 1})
-    experiment = Experiment(load("llama"), task())
-    rows = off(experiment)
-    monkeypatch.setattr(generation, "_WORTH", 99)
-    experiment.generate(rows[:1], max_new_tokens=4)
-    experiment.generate(rows[1:2], max_new_tokens=4)
-    monkeypatch.setattr(generation, "_WORTH", 2)
-    experiment.generate(rows[:2], max_new_tokens=4)
-    assert experiment.ran == 2 * 5
-
-
-def test_no_draft_is_written_where_none_would_be_followed(load, monkeypatch):
-    monkeypatch.setattr(forwards, "abilities", lambda model, wanted: Abilities(extend=False))
-    monkeypatch.setattr(generation, "_ROWS", {"cpu": 1})
-    experiment = Experiment(load("llama"), task())
-    experiment.generate(off(experiment)[:2], max_new_tokens=4)
-    assert experiment.spent == 2 * 5
-
-
-def test_drafts_are_written_where_they_are_worth_it(load, monkeypatch):
-    monkeypatch.setattr(generation, "_ROWS", {"cpu": 3})
-    few, many = Experiment(load("llama"), task()), Experiment(load("llama"), task())
-    few.generate(off(few)[:2], max_new_tokens=4)
-    assert few.ran == 2 * 5
-    plain = many.generate(off(many), max_new_tokens=4)
-    drafted = Experiment(load("llama"), task())
-    singles = designs.single(drafted.grid)
-    drafted.generate(singles, max_new_tokens=4)
-    assert (drafted.spent, drafted.ran) == (len(singles) * 5, (len(singles) + 1) * 5)
-    assert (drafted.generate(off(drafted), max_new_tokens=4) == plain).all()

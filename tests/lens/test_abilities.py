@@ -1,24 +1,50 @@
 """Short cuts are tried on the model before they are taken."""
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 import pytest
 import torch
 from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
+from transformers.models.llama import modeling_llama
 
 import cs_heads as cs
 from cs_heads.engine.forwards import Forwards
+from cs_heads.lens import abilities as module
 from cs_heads.lens import forward
 from cs_heads.lens.abilities import Abilities, abilities, why_no_gradients
 from cs_heads.lens.cache import Extension
+from cs_heads.lens.forward import Resumed
 from cs_heads.tasks.pairs import PromptPair
-from tests.plain import plain_score
-from tests.tiny import N_HEADS, N_LAYERS, completion_records, make_native_bridge, make_tokenizer
+from tests.tiny import N_HEADS, N_LAYERS, completion_records, make_native_bridge, make_tokenizer, saved
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2", "neo"])
 def test_every_architecture_takes_what_is_exact_on_it(load, backend, architecture):
     fused = backend == "bridge" and architecture != "neo"
     assert abilities(load(architecture, backend)) == Abilities(fused=fused)
+
+
+def test_a_model_is_tried_again_where_it_is_another(load, backend, monkeypatch):
+    model, tried = load("llama", backend), []
+    run = module._tried
+    monkeypatch.setattr(module, "_FOUND", WeakKeyDictionary())
+    monkeypatch.setattr(module, "_tried", lambda *of: tried.append(1) or run(*of))
+    first = abilities(model)
+    assert abilities(model) is first
+    assert len(tried) == 1
+    weight = next(model.parameters())
+    kept = weight.detach().clone()
+    with torch.no_grad():
+        weight.mul_(1.5)
+        abilities(model)
+        weight.copy_(kept)
+    assert len(tried) == 2
+    model.hook_dict["blocks.1.attn.hook_pattern"].add_hook(lambda pattern, hook: pattern)
+    try:
+        assert not abilities(model).fused
+    finally:
+        model.reset_hooks()
 
 
 def test_a_native_bridge_ignores_stored_keys_and_values(caplog):
@@ -30,36 +56,55 @@ def test_a_native_bridge_ignores_stored_keys_and_values(caplog):
     assert "without stored keys and values on" in caplog.text
 
 
-def test_a_short_cut_whose_logits_are_no_numbers_is_not_taken(load, backend, monkeypatch):
-    from cs_heads.lens.abilities import _Trial
-
-    monkeypatch.setattr(_Trial, "resumed", lambda self, fused: torch.full((1, 1), float("nan")))
-    assert not abilities(load("llama", backend)).resume
+def no_numbers(monkeypatch):
+    monkeypatch.setattr(module._Trial, "resumed", lambda self, fused: torch.full((1, 1), float("nan")))
 
 
-def test_stored_values_of_another_row_would_be_noticed(load, backend, monkeypatch):
-    swapped = Extension._old
+def residual_of_another_layer(monkeypatch):
+    monkeypatch.setattr(module, "Resumed", lambda layer, residual: Resumed(layer, residual * 1.01))
+
+
+def stored_values_of_another_row(monkeypatch):
+    old_of = Extension._old
 
     def wrong_rows(self, layer, like, of_values=False):
-        old = swapped(self, layer, like, of_values)
+        old = old_of(self, layer, like, of_values)
         return None if old is None else old.flip(0)
 
     monkeypatch.setattr(Extension, "_old", wrong_rows)
-    assert not abilities(load("llama", backend)).extend
 
 
-def test_a_residual_of_another_layer_would_be_noticed(load, backend, monkeypatch):
-    from cs_heads.lens import abilities as module
-    from cs_heads.lens.forward import Resumed
+def other_attention(monkeypatch):
+    def values_alone(module, q, k, v, *_, **__):
+        return v.repeat_interleave(2, dim=1).transpose(1, 2).contiguous(), None
 
-    monkeypatch.setattr(module, "Resumed", lambda layer, residual: Resumed(layer, residual * 1.01))
-    assert not abilities(load("llama", backend)).resume
+    monkeypatch.setitem(modeling_llama.ALL_ATTENTION_FUNCTIONS, "sdpa", values_alone)
+
+
+@pytest.fixture
+def untried(monkeypatch):
+    """Nothing is known of any model."""
+    monkeypatch.setattr(module, "_FOUND", WeakKeyDictionary())
+
+
+@pytest.mark.usefixtures("untried")
+@pytest.mark.parametrize(
+    ("fault", "lost"),
+    [
+        *((no_numbers, "resume"), (residual_of_another_layer, "resume")),
+        *((stored_values_of_another_row, "extend"), (other_attention, "fused")),
+    ],
+)
+def test_a_short_cut_that_gives_other_numbers_is_not_taken(load, backend, monkeypatch, fault, lost):
+    fault(monkeypatch)
+    assert not getattr(abilities(load("llama", backend)), lost)
 
 
 def forget_what_is_stored(monkeypatch):
     """As transformers 5.24 does under TransformerLens 4.3: its own attention stores, and that of a bridge does not."""
     from transformer_lens.model_bridge.generalized_components.attention import AttentionBridge
 
+    monkeypatch.setattr(module, "_FOUND", WeakKeyDictionary())
     monkeypatch.setattr(AttentionBridge, "_update_kv_cache", lambda self, keys, values, **_: (keys, values))
 
 
@@ -110,28 +155,11 @@ def test_a_hook_that_is_put_inside_attention_later_has_what_is_then_used_tried(l
 def gpt1(tmp_path):
     """A folder of a tiny GPT-1, whose mask in transformers is one of padding alone."""
     torch.manual_seed(0)
-    model = OpenAIGPTLMHeadModel(
-        OpenAIGPTConfig(n_layer=3, n_head=4, n_embd=32, vocab_size=len(make_tokenizer()), n_positions=64)
-    )
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    model.save_pretrained(tmp_path)
-    make_tokenizer().save_pretrained(tmp_path)
-    return tmp_path
-
-
-def test_gpt1_is_as_in_plain_hugging_face_with_each_head_off(gpt1):
-    from transformers import AutoModelForCausalLM
-
-    plain = AutoModelForCausalLM.from_pretrained(gpt1, attn_implementation="eager").eval()
-    experiment = cs.Experiment(cs.load_model(gpt1, device="cpu", backend="bridge"), ragged(), progress=False)
-    masks = cs.designs.single(experiment.grid)
-    for mask, row in zip(masks, experiment.logprob(masks), strict=True):
-        for example, logprob in zip(experiment.encoded, row, strict=True):
-            (target,) = example.continuations
-            wanted, _ = plain_score(plain, example.prompt, target, mask)
-            assert logprob * len(target) == pytest.approx(wanted, abs=1e-4)
+    sizes = {"n_layer": 3, "n_head": 4, "n_embd": 32, "vocab_size": len(make_tokenizer()), "n_positions": 64}
+    model = OpenAIGPTLMHeadModel(OpenAIGPTConfig(**sizes))
+    for parameter in model.parameters():
+        parameter.data.add_(0.2 * torch.randn_like(parameter))
+    return saved(model, tmp_path)
 
 
 def ragged():
@@ -149,12 +177,11 @@ def looks_at_its_neighbors(x, hook):
     return x + 0.1 * x.mean(0, keepdim=True)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "dtype", "said"),
     [
-        (looks_ahead, "a later token moves an earlier logit"),
-        (looks_at_its_neighbors, "a text beside longer ones has other logits than alone"),
+        (looks_ahead, "bfloat16", "a later token moves an earlier logit"),
+        (looks_at_its_neighbors, "float32", "a text beside longer ones has other logits than alone"),
     ],
 )
 def test_no_experiment_measures_a_model_that_is_run_wrongly(folders, backend, fault, said, dtype):
@@ -174,6 +201,8 @@ def test_no_experiment_measures_a_model_that_is_run_wrongly(folders, backend, fa
 
 
 def test_a_mask_of_padding_alone_that_is_taken_for_a_whole_one_is_refused(gpt1, monkeypatch):
+    model = cs.load_model(gpt1, device="cpu", backend="bridge")
+    assert np.isfinite(cs.Experiment(model, ragged(), progress=False).logprob(np.zeros((1, 3, 4), dtype=bool))).all()
     monkeypatch.setattr(forward, "_MASKED_BY_PADDING_ALONE", ())
     model = cs.load_model(gpt1, device="cpu", backend="bridge")
     with pytest.raises(ValueError, match="a later token moves an earlier logit"):

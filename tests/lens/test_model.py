@@ -2,25 +2,18 @@
 
 import pytest
 import torch
+import transformers
 from transformers import AutoModelForCausalLM
 
-from cs_heads import Task, check_model, find_heads
+from cs_heads import check_model
 from cs_heads.lens import FoldedValueBiasesError, check_ablatable, describe, load_model
 from cs_heads.lens.model import context_length, dtype_of
 from tests.on_model import target_logprobs
 from tests.plain import plain_score
-from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_tokenizer
+from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, saved
 
-LIKE_LLAMA = {
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "hidden_size": 32,
-    "head_dim": 8,
-    "intermediate_size": 48,
-    "vocab_size": len(make_tokenizer()),
-    "max_position_embeddings": 64,
-}
+LIKE_LLAMA = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
+LIKE_LLAMA |= {"head_dim": 8, "intermediate_size": 48, "vocab_size": 23, "max_position_embeddings": 64}
 
 
 def folded_bridge(folder, **options):
@@ -64,9 +57,7 @@ def zero_folder(tmp_path_factory):
         # The norms add nothing either, so that folding them moves nothing into the value biases.
         block.ln_1.bias.data[:] = 0
         assert block.attn.c_proj.bias.any()
-    model.save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
-    return folder
+    return saved(model, folder)
 
 
 def test_zero_value_biases_of_a_folder_are_not_taken_for_folded_ones(zero_folder, backend):
@@ -84,8 +75,7 @@ def test_what_is_folded_after_loading_is_still_refused(tmp_path, zero_folder, ba
     plain = AutoModelForCausalLM.from_pretrained(zero_folder)
     for block in plain.transformer.h:
         block.ln_1.bias.data.normal_()
-    plain.save_pretrained(tmp_path)
-    make_tokenizer().save_pretrained(tmp_path)
+    saved(plain, tmp_path)
     model = load_model(tmp_path, device="cpu", backend=backend)
     # A folded norm gives the value biases something to fold.
     if backend == "bridge":
@@ -107,11 +97,7 @@ def test_of_one_s_own_model_one_must_say_that_its_value_biases_are_zero_by_thems
     with pytest.raises(FoldedValueBiasesError, match=r"cs_heads\.load_model\(model, unfolded=True\)"):
         load_model(model)
     assert load_model(model, unfolded=True) is model
-    assert load_model(model) is model
-
-
-def test_zero_value_biases_stay_one_s_own_in_another_dtype(zero_folder, backend):
-    model = load_model(zero_folder, device="cpu", backend=backend)
+    # Cast they stay the same, changed they do not.
     for dtype in (torch.float16, torch.float32, torch.bfloat16, torch.float32):
         assert load_model(model.to(dtype)) is model
     model.blocks[1].attn.b_O.data[0] += 1e-3
@@ -119,17 +105,11 @@ def test_zero_value_biases_stay_one_s_own_in_another_dtype(zero_folder, backend)
         load_model(model)
 
 
-@pytest.mark.parametrize(("architecture", "longest"), [("mistral", 64), ("qwen3", 64)])
-def test_a_context_is_no_longer_than_that_of_the_folder(folders, tmp_path, backend, architecture, longest):
-    from transformers import MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
-
-    made = {"mistral": (MistralConfig, MistralForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
-    folder = tmp_path if architecture in made else folders(architecture)
-    if architecture in made:
-        config_class, model_class = made[architecture]
-        model_class(config_class(**LIKE_LLAMA)).save_pretrained(folder)
-        make_tokenizer().save_pretrained(folder)
-    assert context_length(load_model(folder, device="cpu", backend=backend)) == longest
+@pytest.mark.parametrize("architecture", ["Mistral", "Qwen3"])
+def test_a_context_is_no_longer_than_that_of_the_folder(tmp_path, backend, architecture):
+    config = getattr(transformers, f"{architecture}Config")(**LIKE_LLAMA)
+    saved(getattr(transformers, f"{architecture}ForCausalLM")(config), tmp_path)
+    assert context_length(load_model(tmp_path, device="cpu", backend=backend)) == 64
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "qwen2"])
@@ -179,7 +159,6 @@ def test_dtype_and_provenance_come_from_the_weights(folders, backend):
     assert about["class"] == {"bridge": "TransformerBridge", "hooked": "HookedTransformer"}[backend]
     assert about["name"] == str(folders("llama"))
     assert set(about["versions"]) == {"transformer-lens", "transformers", "torch"}
-    # Of its four heads, two share each key and value.
     assert about["key_value_heads"] == 2
 
 
@@ -189,7 +168,6 @@ def test_dtype_and_provenance_come_from_the_weights(folders, backend):
         ({"name_or_path": "no-such/model"}, "model 'no-such/model' could not be loaded: it is no folder here"),
         ({"backend": "junk"}, "backend must be one of auto, bridge, hooked, got 'junk'"),
         ({"dtype": "float8"}, "dtype must be one of float32, bfloat16, float16, got 'float8'"),
-        ({"device": "junk"}, "device 'junk' cannot be used here"),
         ({"device": "meta"}, "device 'meta' cannot be used here"),
     ],
 )
@@ -201,51 +179,29 @@ def test_wrong_arguments_get_one_clear_line(folders, arguments, message):
 
 def test_a_model_that_reads_both_ways_is_refused(tmp_path):
     """BERT would be scored as if its words to come were unknown to it."""
-    from transformers import BertConfig, BertForMaskedLM
-
     sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16, "intermediate_size": 16}
-    BertForMaskedLM(BertConfig(**sizes, vocab_size=len(make_tokenizer()))).save_pretrained(tmp_path)
-    make_tokenizer().save_pretrained(tmp_path)
+    saved(transformers.BertForMaskedLM(transformers.BertConfig(**sizes, vocab_size=23)), tmp_path)
     with pytest.raises(ValueError, match="causal language model"):
         load_model(tmp_path, device="cpu")
 
 
-LATENT = LIKE_LLAMA | {
-    "num_key_value_heads": 4,
-    "head_dim": 4,
-    "kv_lora_rank": 8,
-    "q_lora_rank": 16,
-    "qk_rope_head_dim": 4,
-    "qk_nope_head_dim": 8,
-    "v_head_dim": 8,
-    "first_k_dense_replace": 2,
-}
-# Bridges whose rotary embedding, or last norm, TransformerLens leaves without what it stands for.
-WITHOUT_ROTARY = LIKE_LLAMA | {"layer_types": ["full_attention", "full_attention"], "shared_intermediate_size": 16}
-WITHOUT_ROTARY |= {"mamba_n_heads": 8, "mamba_d_head": 8}
+# Latent attention, and a bridge that TransformerLens leaves without the last norm.
+LATENT = LIKE_LLAMA | {"num_key_value_heads": 4, "head_dim": 4, "kv_lora_rank": 8, "q_lora_rank": 16, "v_head_dim": 8}
+LATENT |= {"qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "first_k_dense_replace": 2}
 WITHOUT_NORM = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32, "ffn_dim": 48, "vocab_size": 23}
 
 
 @pytest.mark.parametrize(
     ("architecture", "sizes", "said"),
     [
-        (
-            "DeepseekV2",
-            LATENT | {"topk_method": "greedy"},
-            r"show z of its DeepseekV2\w+ \(multi-head latent attention\)",
-        ),
         ("DeepseekV3", LATENT, r"show z of its DeepseekV3\w+ \(multi-head latent attention\) head by head: .* 4 heads"),
-        ("GraniteMoeHybrid", WITHOUT_ROTARY, r"cannot run its GraniteMoeHybridForCausalLM \(RuntimeError: .*rotary"),
         ("OPT", WITHOUT_NORM | {"do_layer_norm_before": False, "word_embed_proj_dim": 32}, r"cannot run its OPT"),
     ],
 )
 def test_a_bridge_that_cannot_be_run_or_gated_is_refused_in_one_line(architecture, sizes, said, tmp_path):
-    import transformers
-
     config = getattr(transformers, f"{architecture}Config")(**sizes, pad_token_id=0, bos_token_id=1, eos_token_id=2)
     getattr(transformers, f"{architecture}ForCausalLM")(config).save_pretrained(tmp_path)
-    task, _ = Task.from_records([{"prompt": [n % 7, n // 7, 3], "target": [7]} for n in range(45)]).split(n=20, seed=0)
-    for refused in (load_model, check_model, lambda path: find_heads(path, task, budget=10)):
+    for refused in (load_model, check_model):
         with pytest.raises(ValueError, match=rf"^model .* is not supported: TransformerLens .*{said}.*$") as error:
             refused(tmp_path)
         assert "\n" not in str(error.value)

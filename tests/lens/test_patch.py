@@ -3,15 +3,16 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.patch import PatchPoint, encode_point, patch_gradients, patched_effects, record_z
-from tests.plain_gates import last_logprobs, z_changed
-from tests.tiny import ARCHITECTURES
+from tests.plain import last_logprobs, z_changed
 
+ROOM = TokenBudget(1000)
 CLEAN = [PatchPoint((1, 5, 9, 7), (1, 3), (4, 6)), PatchPoint((1, 8, 8, 3, 12, 6), (2, 5), (9, 5))]
 CORRUPTED = [PatchPoint((1, 4, 4, 11, 6), (2, 4), (4, 6)), PatchPoint((1, 7, 13), (1, 2), (9, 5))]
 
 
-@pytest.fixture(params=ARCHITECTURES)
+@pytest.fixture(params=["gpt2", "qwen2"])
 def both(request, load, folders, backend):
     """The model, and the same one in plain Hugging Face."""
     return load(request.param, backend), AutoModelForCausalLM.from_pretrained(folders(request.param))
@@ -48,7 +49,7 @@ def plain_effect(plain, clean, corrupted, strength):
 
 def test_z_is_recorded_at_the_positions_of_each_prompt(both):
     model, plain = both
-    recorded = record_z(model, CLEAN)
+    recorded = record_z(model, CLEAN, ROOM)
     for row, point in enumerate(CLEAN):
         torch.testing.assert_close(recorded[row].transpose(0, 1), plain_z(plain, point), atol=1e-4, rtol=1e-4)
 
@@ -56,15 +57,16 @@ def test_z_is_recorded_at_the_positions_of_each_prompt(both):
 @pytest.mark.parametrize("n_answers", [1, 2])
 def test_rows_of_a_batch_carry_their_own_patches_as_by_hand(both, n_answers):
     model, plain = both
-    source, pair = record_z(model, CLEAN), np.array([1, 0, 1, 1, 0])
+    source, pair = record_z(model, CLEAN, ROOM), np.array([1, 0, 1, 1, 0])
     corrupted = [PatchPoint(p.prompt, p.positions, p.answers[:n_answers]) for p in CORRUPTED]
-    strength = torch.rand(5, 3, 4, generator=torch.Generator().manual_seed(0))
+    strength = np.random.default_rng(0).random((5, 3, 4), dtype=np.float32)
     # One head alone, wholly.
-    strength[0] = torch.eye(12)[7].view(3, 4)
+    strength[0] = np.eye(12)[7].reshape(3, 4)
     done: list[int] = []
-    found = patched_effects(model, corrupted, source, pair, strength, batch_tokens=9, done=done.append)
+    found = patched_effects(model, corrupted, source, pair, strength, room=TokenBudget(9), done=done.append)
     with torch.no_grad():
-        by_hand = [plain_effect(plain, CLEAN[p], corrupted[p], strength[r]).item() for r, p in enumerate(pair)]
+        moved = torch.from_numpy(strength)
+        by_hand = [plain_effect(plain, CLEAN[p], corrupted[p], moved[r]).item() for r, p in enumerate(pair)]
     assert found == pytest.approx(by_hand, abs=1e-4)
     assert len(done) > 1
     assert sum(done) == 5
@@ -72,7 +74,7 @@ def test_rows_of_a_batch_carry_their_own_patches_as_by_hand(both, n_answers):
 
 def test_the_gradient_of_a_patch_is_that_of_a_small_step(both):
     model, plain = both
-    gradient = patch_gradients(model, CORRUPTED, record_z(model, CLEAN))
+    gradient = patch_gradients(model, CORRUPTED, record_z(model, CLEAN, ROOM), ROOM)
     plain = plain.double()
     h = 3e-3  # Hugging Face norms in float32 whatever the dtype: no smaller step is exact
     with torch.no_grad():

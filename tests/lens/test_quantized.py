@@ -1,23 +1,19 @@
 """Packed weights under the bridge: heads are gated rightly, or the model is refused by name."""
 
-from importlib.util import find_spec
+import copy
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 import cs_heads as cs
 from cs_heads.lens import fingerprint, load_model, settings_of
 from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.checks import checks_of
-from cs_heads.lens.gates import gated
-from cs_heads.lens.model import evaluating
-from tests.tiny import choice_records, make_tokenizer
-
-N_LAYERS, N_HEADS, WIDTH = 3, 4, 128
-TOKENS = torch.tensor([[1, 4, 5, 6, 7, 8], [1, 9, 10, 3, 4, 5]])
+from tests.plain import plain_logprob, units_replaced
+from tests.tiny import N_HEADS, N_LAYERS, choice_records, make_hf_model
 
 
 class Packed(nn.Module):
@@ -25,8 +21,9 @@ class Packed(nn.Module):
 
     def __init__(self, linear):
         super().__init__()
-        scale = linear.weight.abs().amax(dim=1, keepdim=True) / 7
-        bits = ((linear.weight / scale).round().long() + 8).reshape(linear.out_features, -1, 8)
+        weight = linear.weight.detach()
+        scale = weight.abs().amax(dim=1, keepdim=True) / 7
+        bits = ((weight / scale).round().long() + 8).reshape(linear.out_features, -1, 8)
         words = (bits << (4 * torch.arange(8))).sum(dim=2)
         self.register_buffer("qweight", (words - (words >= 2**31) * 2**32).int())
         self.register_buffer("scales", scale)
@@ -34,35 +31,6 @@ class Packed(nn.Module):
     def forward(self, x):
         bits = (self.qweight[:, :, None] >> (4 * torch.arange(8, dtype=torch.int32))) & 15
         return x @ ((bits.flatten(1) - 8) * self.scales).T
-
-
-@pytest.fixture
-def plain():
-    """A tiny Llama, and the folder of its configuration and tokenizer."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        num_hidden_layers=N_LAYERS,
-        num_attention_heads=N_HEADS,
-        num_key_value_heads=2,
-        hidden_size=WIDTH,
-        intermediate_size=192,
-        vocab_size=len(make_tokenizer()),
-        max_position_embeddings=64,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    model = LlamaForCausalLM(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model
-
-
-@pytest.fixture
-def folder(plain, tmp_path):
-    plain.save_pretrained(tmp_path)
-    make_tokenizer().save_pretrained(tmp_path)
-    return tmp_path
 
 
 def pack(model):
@@ -84,78 +52,37 @@ def bridged(model, folder):
     )
 
 
-def logprobs_without(model, layer=None, head=None):
-    """Plain Hugging Face, one head's slice of what the output projection takes being zeroed."""
-
-    def zero(module, arguments):
-        z = arguments[0].clone()
-        z[..., head * WIDTH // N_HEADS : (head + 1) * WIDTH // N_HEADS] = 0
-        return (z,)
-
-    handles = [] if layer is None else [model.model.layers[layer].self_attn.o_proj.register_forward_pre_hook(zero)]
-    with torch.no_grad():
-        found = model(TOKENS, use_cache=False).logits.log_softmax(dim=-1)
-    for handle in handles:
-        handle.remove()
-    return found
-
-
-def check_right(hf, folder, model=None):
-    """The bridge around a packed model has its log-probabilities, heads off or not, and every shortcut; the bridge."""
-    off = [(None, None), (0, 1), (1, 2), (2, 3)]
-    expected = [logprobs_without(hf, *one) for one in off]
-    model = load_model(bridged(hf, folder)) if model is None else model
-    for (layer, head), wanted in zip(off, expected, strict=True):
-        gates = torch.ones(len(TOKENS), N_LAYERS, N_HEADS)
-        if layer is not None:
-            gates[:, layer, head] = 0
-            assert (wanted - expected[0]).abs().max() > 0.01
-        with evaluating(model), gated(model, gates):
-            found = model(TOKENS).log_softmax(dim=-1)
-        torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+def checked(hf, folder):
+    """The bridge around a packed model, which has its log-probabilities, heads off or not, and every shortcut."""
+    # A bridge puts modules of its own into the model that it is made of.
+    plain, model = copy.deepcopy(hf), load_model(bridged(hf, folder))
     assert abilities(model) == Abilities()
-    return model
-
-
-def check_measured(model):
-    """Masks and texts of a batch are those of each pair by itself."""
     task = cs.Task.from_records(choice_records(np.random.default_rng(0), 4))
     masks = np.random.default_rng(1).random((3, N_LAYERS, N_HEADS)) < 0.3
     together, alone = (cs.Experiment(model, task, batch_tokens=n, progress=False) for n in (400, 1))
-    np.testing.assert_allclose(together.logprob(masks), alone.logprob(masks), atol=1e-4)
-    assert together.generate(masks[:1], max_new_tokens=4).shape == (1, 4)
-
-
-def test_heads_of_a_gptq_like_model_are_those_of_plain_hugging_face(plain, folder):
-    model = check_right(pack(plain), folder)
-    check_measured(model)
+    found = together.logprob(masks)
+    np.testing.assert_allclose(found, alone.logprob(masks), atol=1e-4)
+    for mask, row in zip(masks, found, strict=True):
+        with units_replaced(plain, "heads", mask):
+            for example, tokens, logprob in zip(task.examples, together.encoded, row, strict=True):
+                wanted = plain_logprob(plain, tokens.prompt, tokens.continuations[example.answer])
+                assert logprob == pytest.approx(wanted, abs=1e-4)
     found = {check.name: check for check in checks_of(model, None)}
     assert found["hook_z"].status == "ok", str(found["hook_z"])
+    return model
+
+
+def test_heads_of_a_gptq_like_model_are_those_of_plain_hugging_face(folders):
+    model = checked(pack(make_hf_model("llama")), folders("llama"))
     # What is packed is told apart in a store, scales and all.
     before = settings_of(model)["buffers"]
     model.blocks[0].attn.o.original_component.scales.mul_(2)
     assert settings_of(model)["buffers"] != before
 
 
-def test_a_gate_that_does_not_reach_a_packed_projection_is_seen(plain, folder):
-    """The check can fail: here W_O takes z from before the hook."""
-    model = load_model(bridged(pack(plain), folder))
-    attention = model.blocks[1].attn
-    kept = []
-    attention.o.hook_in.register_forward_pre_hook(lambda module, arguments: kept.append(arguments[0].clone()))
-    attention.o.original_component.register_forward_pre_hook(lambda module, arguments: (kept[-1].clone(),))
-    found = {check.name: check for check in checks_of(model, None)}
-    assert found["hook_z"].status == "fail"
-
-
 @pytest.mark.parametrize(
     ("packed", "why"),
     [
-        (
-            {"bits": 4},
-            "its weights are quantized by a method that its configuration does not name as quant_method, under which "
-            "hook_z has not been tried",
-        ),
         ({"quant_method": "hqq"}, "its weights are quantized by hqq, under which hook_z has not been tried"),
         (
             {"quant_method": "bitsandbytes", "load_in_8bit": True},
@@ -164,8 +91,8 @@ def test_a_gate_that_does_not_reach_a_packed_projection_is_seen(plain, folder):
         ),
     ],
 )
-def test_other_packed_weights_are_refused_by_name(plain, folder, packed, why):
-    model = bridged(plain, folder)
+def test_other_packed_weights_are_refused_by_name(folders, packed, why):
+    model = bridged(make_hf_model("llama"), folders("llama"))
     model.original_model.config.quantization_config = packed
     with pytest.raises(ValueError, match=f"is not supported: {why}; load it in bfloat16, or as a bridge"):
         load_model(model)
@@ -180,37 +107,11 @@ def test_a_hooked_transformer_that_packs_its_weights_is_refused(load, backend, m
         load_model(model)
 
 
-def quantized(folder, **options):
-    if find_spec("bitsandbytes") is None:
-        pytest.skip("bitsandbytes is not installed: 4-bit weights are tried where it is")
-    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
-
-    config = BitsAndBytesConfig(**options)
-    return AutoModelForCausalLM.from_pretrained(folder, quantization_config=config, device_map="cpu", dtype="float32")
-
-
-def test_heads_of_a_4_bit_model_are_those_of_plain_hugging_face(folder):
+def test_heads_of_a_4_bit_model_are_those_of_plain_hugging_face(folders):
+    pytest.importorskip("bitsandbytes", reason="4-bit weights are tried where bitsandbytes is installed")
     options = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.float32}
-    model = check_right(quantized(folder, **options), folder)
-    check_measured(model)
-    found = {check.name: check for check in checks_of(model, None)}
-    assert found["hook_z"].status == "ok", str(found["hook_z"])
+    how = {"quantization_config": BitsAndBytesConfig(**options), "device_map": "cpu", "dtype": "float32"}
+    model = checked(AutoModelForCausalLM.from_pretrained(folders("llama"), **how), folders("llama"))
     before = fingerprint(model)
     model.blocks[0].attn.o.original_component.weight.quant_state.absmax.mul_(2)
     assert fingerprint(model) != before
-
-
-def test_a_folder_of_4_bit_weights_is_loaded_by_its_name(folder, tmp_path_factory):
-    options = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.float32}
-    hf, packed = quantized(folder, **options), tmp_path_factory.mktemp("packed")
-    hf.save_pretrained(packed)
-    make_tokenizer().save_pretrained(packed)
-    check_measured(check_right(hf, packed, load_model(packed, device="cpu")))
-
-
-def test_a_folder_of_8_bit_weights_is_refused(folder, tmp_path_factory):
-    packed = tmp_path_factory.mktemp("packed")
-    quantized(folder, load_in_8bit=True).save_pretrained(packed)
-    make_tokenizer().save_pretrained(packed)
-    with pytest.raises(ValueError, match="quantized by bitsandbytes 8-bit, which makes a row's numbers depend"):
-        load_model(packed, device="cpu")

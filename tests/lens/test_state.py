@@ -10,24 +10,9 @@ from torch.nn.modules.module import register_module_forward_hook
 from cs_heads.lens import ModelState, check_weights, describe, fingerprint, load_model
 from cs_heads.lens import state as state_module
 from cs_heads.lens.gates import hooked
-from tests.tiny import load_tokenizer, make_hf_model, make_tokenizer
+from tests.tiny import load_tokenizer, make_hf_model, saved
 
 TOKENS = torch.arange(3, 8)[None]
-SIZES = {"vocab_size": len(make_tokenizer()), "num_hidden_layers": 3, "num_attention_heads": 4}
-
-# Of these TransformerLens hooks the modules, or puts other forwards in their place, when it loads them.
-MEDDLED_WITH = {
-    "opt": lambda: transformers.OPTForCausalLM(
-        transformers.OPTConfig(**SIZES, hidden_size=32, word_embed_proj_dim=32, ffn_dim=48, max_position_embeddings=64)
-    ),
-    "xglm": lambda: transformers.XGLMForCausalLM(
-        transformers.XGLMConfig(
-            vocab_size=SIZES["vocab_size"], num_layers=3, attention_heads=4, d_model=32, ffn_dim=48,
-            max_position_embeddings=64,
-        )
-    ),
-    "falcon": lambda: transformers.FalconForCausalLM(transformers.FalconConfig(**SIZES, hidden_size=32)),
-}  # fmt: skip
 
 
 @pytest.fixture
@@ -41,10 +26,8 @@ def run(model):
         return model(TOKENS)
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2"])
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_a_forward_leaves_a_model_as_it_was(folders, backend, architecture):
-    if (architecture, backend) == ("gemma2", "hooked"):
-        pytest.skip("HookedTransformer loads no Gemma 2 from a folder")
     model = load_model(folders(architecture), device="cpu", backend=backend)
     before = ModelState.of(model)
     run(model)
@@ -55,11 +38,18 @@ def test_a_forward_leaves_a_model_as_it_was(folders, backend, architecture):
         assert any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-@pytest.mark.parametrize("architecture", MEDDLED_WITH)
-def test_what_transformer_lens_does_to_modules_at_loading_is_the_model(tmp_path, architecture):
-    MEDDLED_WITH[architecture]().eval().save_pretrained(tmp_path)
-    make_tokenizer().save_pretrained(tmp_path)
-    model = load_model(tmp_path, device="cpu", backend="bridge")
+def test_what_transformer_lens_does_to_modules_at_loading_is_the_model(tmp_path):
+    """Of OPT it hooks modules, and puts other forwards in their place."""
+    config = transformers.OPTConfig(
+        vocab_size=23,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        hidden_size=32,
+        word_embed_proj_dim=32,
+        ffn_dim=48,
+        max_position_embeddings=64,
+    )
+    model = load_model(saved(transformers.OPTForCausalLM(config).eval(), tmp_path), device="cpu", backend="bridge")
     before = ModelState.of(model)
     run(model)
     before.check(model)
@@ -91,7 +81,6 @@ def test_hooks_of_users_are_seen_wherever_they_stand(model, backend):
     before = ModelState.of(model)
     places = {
         "hook_z": (lambda: hooked(model, {"blocks.1.attn.hook_z": lambda z, hook: z}), "blocks.1.attn.hook_z"),
-        "torch": (lambda: attn.register_forward_hook(nothing), "blocks.1"),
         "torch before": (lambda: attn.register_forward_pre_hook(partial(nothing, 1)), "blocks.1"),
         "backward": (lambda: attn.register_full_backward_hook(nothing), "blocks.1"),
         "on a hook point": (lambda: point.register_forward_hook(nothing), "blocks.1.attn.hook_z"),
@@ -140,15 +129,6 @@ def scale(model, weight):
     weight.mul_(1.5)
 
 
-@torch.no_grad()
-def zero_one_number(model, weight):
-    weight.view(-1)[0] = 0
-
-
-def scale_past_the_version(model, weight):
-    weight.data.mul_(1.5)
-
-
 def scale_a_quarter_past_the_version(model, weight):
     """As many as those of one of four heads."""
     weight.data[: len(weight) // 4].mul_(1.5)
@@ -156,10 +136,6 @@ def scale_a_quarter_past_the_version(model, weight):
 
 def put_another(model, weight):
     weight.data = weight.data * 1.5
-
-
-def load_others(model, weight):
-    model.load_state_dict({name: value * 1.5 for name, value in model.state_dict().items()}, strict=False)
 
 
 def replace_a_module(model, weight):
@@ -170,11 +146,8 @@ def replace_a_module(model, weight):
     ("change", "said"),
     [
         (scale, "its weights were changed"),
-        (zero_one_number, "its weights were changed"),
-        (scale_past_the_version, "its weights were changed"),
         (scale_a_quarter_past_the_version, "its weights were changed"),
         (put_another, "its weights were changed"),
-        (load_others, "its weights were changed"),
         (lambda model, weight: model.to(torch.bfloat16), "the dtype of its weights was float32 and is bfloat16"),
         (replace_a_module, "some of its modules are others"),
     ],
@@ -213,20 +186,17 @@ def test_results_of_other_weights_do_not_meet():
     with pytest.raises(
         ValueError, match=r"^heads and the model must be of the same weights, got aaaa of 'tiny' and bb"
     ):
-        check_weights("heads and the model", FOUND, {**FOUND, "weights": "bbbb"})
-    with pytest.raises(ValueError, match=r"on another give a list of them, as found.top\(5\)$"):
         check_weights("heads and the model", FOUND, {**FOUND, "weights": "bbbb", "name": "tuned"})
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        *(None, {}, FOUND, {"name": "tiny"}, {**FOUND, "name": "moved"}, {**FOUND, "weights": None}),
-        # Which have another fingerprint though they be the same.
-        {**FOUND, "dtype": "bfloat16", "weights": "b"},
-        {**FOUND, "class": "HookedTransformer", "weights": "b"},
-    ],
-)
-def test_results_that_may_be_of_the_same_weights_meet(other):
-    check_weights("heads and the model", FOUND, other)
-    check_weights("heads and the model", other, FOUND)
+def test_results_that_may_be_of_the_same_weights_meet():
+    """In another dtype or class they have another fingerprint though they be the same."""
+    others = {"dtype": "bfloat16"}, {"class": "HookedTransformer"}
+    for other in (
+        None,
+        {"name": "tiny"},
+        {**FOUND, "weights": None},
+        *({**FOUND, "weights": "b"} | one for one in others),
+    ):
+        check_weights("heads and the model", FOUND, other)
+        check_weights("heads and the model", other, FOUND)

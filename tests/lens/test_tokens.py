@@ -36,21 +36,17 @@ def lm_eval_pair(tokenizer, context, continuation):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "continuation"),
-    [("the cat", " dogs"), ("cat", " the dog cannot"), ("the", "\ncat")],
+    ("prompt", "continuation", "merged"),
+    [
+        *(("the cat", " dogs", False), ("cat", " the dog cannot", False), ("the", "\ncat", False)),
+        # A space that begins the answer's first token goes with it.
+        *(("the cat ", "dogs", True), ("the cat can ", "dog", True)),
+    ],
 )
-def test_clean_borders_are_cut_as_lm_eval_cuts_them(bpe, prompt, continuation):
-    encoded = encode_example(bpe, prompt, [continuation])
-    expected = lm_eval_pair(bpe, prompt, continuation)
-    assert (list(encoded.prompt), list(encoded.continuations[0])) == expected
-    assert not encoded.merged
-
-
-@pytest.mark.parametrize(("prompt", "continuation"), [("the cat ", "dogs"), ("the cat can ", "dog")])
-def test_a_space_that_begins_the_answers_first_token_goes_with_it_as_in_lm_eval(bpe, prompt, continuation):
+def test_borders_are_cut_as_lm_eval_cuts_them(bpe, prompt, continuation, merged):
     encoded = encode_example(bpe, prompt, [continuation])
     assert (list(encoded.prompt), list(encoded.continuations[0])) == lm_eval_pair(bpe, prompt, continuation)
-    assert encoded.merged
+    assert encoded.merged == merged
 
 
 @pytest.mark.parametrize("end", ["\n", "\t", "\n\n", " \n", "\n\n\n"])
@@ -80,55 +76,35 @@ def metaspace(normalizer=None):
 @pytest.mark.parametrize("normalizer", [None, normalizers.Strip()], ids=["as it is", "strips"])
 def test_a_line_end_stays_with_the_prompt_where_the_tokenizer_drops_it_at_the_end_of_a_text(normalizer):
     """Some tokenizers strip a text, so that a prompt alone lacks the token that predicts its answer."""
-    encoded = encode_example(metaspace(normalizer), "the cat:\n", ["cat"])
-    assert [metaspace().convert_ids_to_tokens(list(ids)) for ids in (encoded.prompt, *encoded.continuations)] == [
-        ["▁the", "▁cat", ":", "<0x0A>"],
-        ["cat"],
-    ]
-    assert not encoded.merged
-    spaced = encode_example(metaspace(normalizer), "the cat ", ["cat", "dog"])
-    assert [metaspace().convert_ids_to_tokens(list(ids)) for ids in (spaced.prompt, *spaced.continuations)] == [
-        ["▁the", "▁cat"],
-        ["▁cat"],
-        ["▁dog"],
-    ]
+
+    def pieces(prompt, answers):
+        encoded = encode_example(metaspace(normalizer), prompt, answers)
+        return [metaspace().convert_ids_to_tokens(list(ids)) for ids in (encoded.prompt, *encoded.continuations)]
+
+    assert pieces("the cat:\n", ["cat"]) == [["▁the", "▁cat", ":", "<0x0A>"], ["cat"]]
+    assert pieces("the cat ", ["cat", "dog"]) == [["▁the", "▁cat"], ["▁cat"], ["▁dog"]]
 
 
-def border_of(tokenizer, prompt, answer):
-    """The tokens of the whole text about the border, in words, whether merged, and that these are all tokens of it."""
+@pytest.mark.parametrize(
+    ("prompt", "answer", "last", "first", "merged"),
+    [
+        ("Lily. ", "She", ".", "▁She", True),
+        ("Lily.\n ", "She", "<0x0A>", "▁She", True),
+        ("A:\n\t", "x", "<0x09>", "x", False),
+        ("A:\n\n ", "Paris", "▁", "P", False),
+        ("Lily.\n", "She", "<0x0A>", "S", False),
+    ],
+)
+def test_of_white_space_that_ends_a_prompt_the_token_over_the_border_alone_moves(
+    real, prompt, answer, last, first, merged
+):
+    tokenizer = AutoTokenizer.from_pretrained(real / "models/stories260K")
     encoded = encode_example(tokenizer, prompt, [answer], prepend_bos=False)
-    joined = tokenizer(prompt + answer, add_special_tokens=False)["input_ids"]
-    assert [*encoded.prompt, *encoded.continuations[0]] == joined
-    last, first = tokenizer.convert_ids_to_tokens([encoded.prompt[-1], encoded.continuations[0][0]])
-    return last, first, encoded.merged
-
-
-ENDS = {
-    "sentencepiece": [
-        ("Lily. ", "She", (".", "▁She", True)),
-        ("Lily.\n ", "She", ("<0x0A>", "▁She", True)),
-        ("A:\n\t", "x", ("<0x09>", "x", False)),
-        ("A:\n\n ", "Paris", ("▁", "P", False)),
-        ("Lily.\n", "She", ("<0x0A>", "S", False)),
-    ],
-    "byte-level BPE": [
-        ("Lily. ", "She", (".", "ĠShe", True)),
-        ("Lily.\n ", "She", ("Ċ", "ĠShe", True)),
-        ("A:\n    ", "x = 1", ("ĊĠĠĠ", "Ġx", True)),
-        ("A:\t ", "Paris", ("ĉ", "ĠParis", True)),
-        ("A:\n\t", "x", ("ĉ", "x", False)),
-        ("A:\n", "Paris", ("Ċ", "Paris", False)),
-    ],
-}
-
-
-@pytest.mark.parametrize("kind", ["sentencepiece", pytest.param("byte-level BPE", marks=pytest.mark.real)])
-def test_of_white_space_that_ends_a_prompt_the_token_over_the_border_alone_moves(request, kind):
-    small = kind == "sentencepiece"
-    folder = request.getfixturevalue("real") / "models/stories260K" if small else request.getfixturevalue("smollm2")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    for prompt, answer, expected in ENDS[kind]:
-        assert border_of(tokenizer, prompt, answer) == expected
+    assert [*encoded.prompt, *encoded.continuations[0]] == tokenizer(
+        prompt + answer, add_special_tokens=False
+    ).input_ids
+    border = tokenizer.convert_ids_to_tokens([encoded.prompt[-1], encoded.continuations[0][0]])
+    assert (border, encoded.merged) == ([last, first], merged)
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -158,13 +134,6 @@ def test_a_bos_is_prepended_where_the_tokenizer_does_so_itself(adds):
     assert (encode_prompt(tokenizer, "the cat")[0] == 1) == adds
     for asked in (True, False):
         assert (encode_prompt(tokenizer, "the cat", asked)[0] == 1) == asked
-
-
-def test_a_bos_that_is_the_end_token_too_is_prepended_where_the_tokenizer_does_so():
-    """As OPT's tokenizer does."""
-    tokenizer = with_bos(True)
-    tokenizer.eos_token = "<s>"
-    assert encode_prompt(tokenizer, "the cat")[0] == tokenizer.bos_token_id == tokenizer.eos_token_id
 
 
 def test_several_tokens_that_a_tokenizer_prepends_are_all_prepended_and_no_end_token():
@@ -236,12 +205,9 @@ def test_a_bos_that_nobody_can_say_the_tokenizer_adds_is_warned_of(tmp_path):
     assert encode_prompt(tokenizer, "the cat")[0] == 1
 
 
-def test_an_empty_prompt_gets_a_token_to_stand_on(bpe):
+def test_an_empty_prompt_needs_a_special_token_to_stand_on(bpe):
     assert encode_example(make_tokenizer(), "", ["the cat"]).prompt == (1,)
     assert encode_example(bpe, "", ["the cat"]).prompt == (bpe.eos_token_id,)
-
-
-def test_a_tokenizer_without_special_tokens_cannot_start_an_empty_prompt(bpe):
     bare = PreTrainedTokenizerFast(tokenizer_object=bpe.backend_tokenizer)
     assert len(encode_example(bare, "the", [" cat"]).prompt) == 1
     with pytest.raises(ValueError, match="an empty prompt needs"):
@@ -255,47 +221,42 @@ def test_a_continuation_without_tokens_is_refused():
         encode_example(make_tokenizer(), "the cat", [" "])
 
 
-def test_words_that_become_an_unknown_token_which_only_the_tokenizer_inside_knows_are_named():
-    """A Unigram model has a number for it, and its wrapper may name none."""
-    pieces = [("<unk>", 0.0), ("▁the", -1.0), ("▁cat", -1.0), ("▁", -2.0), ("a", -3.0)]
-    inner = Tokenizer(models.Unigram(pieces, unk_id=0))
+def unigram():
+    """A tokenizer with a number for an unknown token, of which its wrapper names none."""
+    inner = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁the", -1.0), ("▁cat", -1.0), ("▁", -2.0), ("a", -3.0)], 0))
     inner.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner)
-    assert tokenizer.unk_token is None
-    assert unread_words(tokenizer, "the cat") == []
-    assert unread_words(tokenizer, "the xyz cat") == ["xyz"]
+    return PreTrainedTokenizerFast(tokenizer_object=inner)
+
+
+def ordinary_unknown():
+    """A tokenizer whose unknown token is a word, which its wrapper does not know of."""
+    inner = Tokenizer(models.WordLevel({"the": 0, "cat": 1}, unk_token="the"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=inner)
+
+
+def dropping():
+    """A tokenizer without an unknown token, which leaves out letters it has never seen."""
+    inner = Tokenizer(models.BPE({letter: i for i, letter in enumerate("abc")}, []))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=inner)
 
 
 @pytest.mark.parametrize(
-    ("text", "unread"),
+    ("make", "text", "unread"),
     [
-        ("the cat sees", []),
-        ("the zebra sees a gnu .", ["zebra", "gnu"]),
-        ("zebra", ["zebra"]),
-        ("<unk> the <s>", []),
-        ("", []),
+        (make_tokenizer, "the cat sees", []),
+        (make_tokenizer, "the zebra sees a gnu .", ["zebra", "gnu"]),
+        (make_tokenizer, "<unk> the <s>", []),
+        (make_tokenizer, "", []),
+        (unigram, "the cat", []),
+        (unigram, "the xyz cat", ["xyz"]),
+        (ordinary_unknown, "the cat, the gnu", ["cat,", "gnu"]),
+        (dropping, "cab abx xyz", ["abx", "xyz"]),
     ],
 )
-def test_words_that_become_the_unknown_token_are_named(text, unread):
-    assert unread_words(make_tokenizer(), text) == unread
-
-
-def test_a_word_that_becomes_an_ordinary_token_is_named():
-    """The unknown token of this tokenizer is a word, which its wrapper does not know of."""
-    inner = Tokenizer(models.WordLevel({"the": 0, "cat": 1}, unk_token="the"))
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner)
-    assert tokenizer.unk_token_id is None
-    assert unread_words(tokenizer, "the cat, the gnu") == ["cat,", "gnu"]
-
-
-def test_what_a_tokenizer_drops_is_named():
-    """Without an unknown token a BPE tokenizer leaves out letters it has never seen."""
-    inner = Tokenizer(models.BPE({letter: i for i, letter in enumerate("abc")}, []))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner)
-    assert tokenizer("cab xyz", add_special_tokens=False)["input_ids"] == [2, 0, 1]
-    assert unread_words(tokenizer, "cab abx xyz") == ["abx", "xyz"]
+def test_words_that_a_tokenizer_does_not_know_are_named(make, text, unread):
+    assert unread_words(make(), text) == unread
 
 
 def test_a_byte_level_tokenizer_reads_everything(bpe):

@@ -11,7 +11,7 @@ from cs_heads.tasks import Task
 from cs_heads.units import Head
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
 from tests.on_model import on_model
-from tests.plain_gates import gated_nll
+from tests.plain import gated_nll
 from tests.tiny import make_tokenizer
 
 causal_head_gating, contrastive_gating, fit_gates = map(

@@ -11,7 +11,7 @@ from cs_heads.tasks import Task, load_task
 from cs_heads.tasks.pairs import PromptPair
 from tests.known_heads import WORKING, own_answers, rows_run
 from tests.on_model import on_model
-from tests.plain_gates import gated_nll
+from tests.plain import gated_nll
 
 gradient_importance = on_model(gradient.gradient_importance)
 

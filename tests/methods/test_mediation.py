@@ -14,7 +14,7 @@ from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import PromptPair, counterparts, identity_rules, shuffled_labels
 from tests.known_heads import WORKING, own_answers, rows_run
 from tests.on_model import on_model
-from tests.plain_gates import last_logprobs, z_changed
+from tests.plain import last_logprobs, z_changed
 from tests.tiny import WORDS
 
 mediation = on_model(methods.mediation)

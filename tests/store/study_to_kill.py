@@ -23,8 +23,8 @@ def announce(method):
 
 def main(model: str, records: str, store: str, out: str) -> None:
     Engine.run, Engine.generate = announce(Engine.run), announce(Engine.generate)
-    # Several batches of texts, and enough of them to be drafted.
-    generation._ROWS["cpu"], generation._WORTH = 16, 2
+    # Several batches of texts.
+    generation._ROWS["cpu"] = 16
     loaded = cs.load_model(model, device="cpu")
     task = cs.load_task(records, n=40)
     settings = {"store": store, "progress": False, "batch_tokens": 400}

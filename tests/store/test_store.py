@@ -314,13 +314,9 @@ def cut_after_texts(monkeypatch):
         yield
 
 
-@pytest.mark.parametrize("drafting", [False, True])
-def test_texts_that_were_cut_short_go_on_in_the_batches_of_those_that_were_not(
-    folders, backend, path, monkeypatch, drafting
-):
+def test_texts_that_were_cut_short_go_on_in_the_batches_of_those_that_were_not(folders, backend, path, monkeypatch):
     """In half precision another batch may write other tokens: no forward is one that the whole call has not run."""
     monkeypatch.setitem(generation_module._ROWS, "cpu", 8)
-    monkeypatch.setattr(generation_module, "_WORTH", 4 if drafting else 99)
     model = load_model(folders("llama"), device="cpu", backend=backend, dtype="bfloat16")
     # Some texts end with their first token, and are kept before those that share their forward.
     task = replace(writing_task(n=6), stop=("e",))
