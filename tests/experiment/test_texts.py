@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from cs_heads import Experiment, Task, designs
-from cs_heads.engine import Engine, forwards, generation
+from cs_heads.engine import Engine, generation
 from cs_heads.engine.protocol import StoppingCriteria
-from cs_heads.lens.abilities import Abilities
 from cs_heads.lens.model import end_tokens
 from tests.engine.test_generation import plain_text
-from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_native_bridge, make_tokenizer
+from tests.tiny import make_hf_model, make_native_bridge, make_tokenizer
 
 RECORDS = [
     {"prompt": prompt, "target": " runs"}
@@ -74,22 +73,6 @@ def test_each_row_may_have_its_own_examples(load):
     assert some.tolist() == [[every[0, 1], every[0, 2]], [every[1, 0], every[1, 4]], [every[2, 3], every[2, 3]]]
 
 
-@pytest.mark.parametrize("kind", ["mean", "resample"])
-def test_ablation_kinds_hold_for_texts(load, backend, kind):
-    """The first token generated is the one the scores say is most likely under the same ablation."""
-    model = load("llama", backend)
-    every_mask = np.ones((1, N_LAYERS, N_HEADS), dtype=bool)
-    words = [model.tokenizer.decode([token]) for token in range(3, 23)]
-    texts = Experiment(model, task(), ablation=kind).generate(every_mask, max_new_tokens=1)[0]
-    zero = Experiment(model, task()).generate(every_mask, max_new_tokens=1)[0]
-    for i, record in enumerate(RECORDS):
-        if texts[i] not in words:
-            continue
-        records = [*RECORDS[:i], {**record, "target": " " + texts[i]}, *RECORDS[i + 1 :]]
-        assert Experiment(model, Task.from_records(records), ablation=kind)(every_mask)[0, i] == 1
-    assert (texts != zero).any()
-
-
 def test_native_bridges_generate_without_a_cache(load):
     model = make_native_bridge()
     model.tokenizer = load("llama").tokenizer
@@ -120,26 +103,6 @@ def test_wrong_arguments_are_refused_before_the_model_runs(load):
     with pytest.raises(ValueError, match="stop must be a list of texts, none empty, got 'a'"):
         experiment.generate(off(experiment), stop="a")
     assert experiment.spent == 0
-
-
-def test_what_is_known_is_not_drafted_again(load, monkeypatch):
-    monkeypatch.setattr(generation, "_ROWS", {"cpu": 1})
-    experiment = Experiment(load("llama"), task())
-    rows = off(experiment)
-    monkeypatch.setattr(generation, "_WORTH", 99)
-    experiment.generate(rows[:1], max_new_tokens=4)
-    experiment.generate(rows[1:2], max_new_tokens=4)
-    monkeypatch.setattr(generation, "_WORTH", 2)
-    experiment.generate(rows[:2], max_new_tokens=4)
-    assert experiment.ran == 2 * 5
-
-
-def test_no_draft_is_written_where_none_would_be_followed(load, monkeypatch):
-    monkeypatch.setattr(forwards, "abilities", lambda model, wanted: Abilities(extend=False))
-    monkeypatch.setattr(generation, "_ROWS", {"cpu": 1})
-    experiment = Experiment(load("llama"), task())
-    experiment.generate(off(experiment)[:2], max_new_tokens=4)
-    assert experiment.spent == 2 * 5
 
 
 def test_drafts_are_written_where_they_are_worth_it(load, monkeypatch):
