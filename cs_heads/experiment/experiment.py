@@ -15,7 +15,7 @@ from cs_heads.cluster import Cluster, ModelLike
 from cs_heads.designs import check_masks, key_in_words
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.protocol import EngineLike
+from cs_heads.engine.protocol import EngineLike, StoppingCriteria
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.gradients import Gradients
 from cs_heads.experiment.inputs import check_writing, encode_prompts, text_length
@@ -429,10 +429,10 @@ class Experiment(Gradients):
         key = (max_new_tokens, stop)
         if key not in self._texts:
             prompts = encode_prompts(self.model, self.task, self.settings.prepend_bos, max_new_tokens)
-            ends = {"stop": list(stop), "end_tokens": sorted(end_tokens(self.model))}
-            stored = self._stored([hash_of(prompt) for prompt in prompts], max_new_tokens=max_new_tokens, **ends)
-            put: dict[str, Any] = {"name": self.task.name, "progress": self.settings.progress, "stored": stored}
-            self._texts[key] = Texts(self._engine, self.grid, prompts, max_new_tokens, stop, **put)
+            ends = StoppingCriteria(max_new_tokens, stop, end_tokens(self.model))
+            put = {"max_new_tokens": max_new_tokens, "stop": list(stop), "end_tokens": sorted(ends.end_tokens)}
+            stored = self._stored([hash_of(prompt) for prompt in prompts], **put)
+            self._texts[key] = Texts(self._observed, self.grid, prompts, ends, stored)
         return self._texts[key]
 
     @property

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from cs_heads.designs import mask_key, masks_of_keys
-from cs_heads.engine.protocol import EngineLike, PairMasks, StoppingCriteria, TextRequest
-from cs_heads.lens.model import end_tokens
+from cs_heads.engine.protocol import PairMasks, StoppingCriteria, TextRequest
+from cs_heads.experiment.plan import Observed
 from cs_heads.progress import counting
 from cs_heads.store.stored_observations import PlannedCall, StoredObservations, begin_together
 from cs_heads.text import TokenIds
@@ -28,21 +28,15 @@ class Texts:
 
     def __init__(
         self,
-        engine: EngineLike,
+        observed: Observed,
         grid: Grid,
         prompts: Sequence[TokenIds],
-        max_new_tokens: int,
-        stop: Sequence[str],
-        *,
-        name: str,
-        progress: bool | None,
-        stored: StoredObservations | None = None,
+        ends: StoppingCriteria,
+        stored: StoredObservations | None,
     ) -> None:
-        self.engine, self.grid, self.prompts = engine, grid, prompts
-        self.name, self.progress = name, progress
+        self.engine, self.name, self.progress = observed.engine, observed.task.name, observed.progress
+        self.grid, self.prompts, self.ends, self.stored = grid, prompts, ends, stored
         self._nothing_off = np.zeros(grid.shape, dtype=bool)
-        self.ends = StoppingCriteria(max_new_tokens, tuple(stop), end_tokens(engine.model))
-        self.stored = stored
         self.generated = 0
         self.used: set[Key] = set()
         self._known: dict[Key, TokenIds] = {}

@@ -40,17 +40,15 @@ def path(tmp_path):
 def test_cache_key_includes_the_ablation(load, path):
     """A result under one ablation never answers for another: not in the file, nor in its key."""
     Experiment(load("llama"), completion_task(), store=path)(MASKS)
-    for ablation in ("mean", "resample"):
-        with pytest.raises(ValueError, match=rf"ablation is 'zero' there and '{ablation}' here"):
-            Experiment(load("llama"), completion_task(), store=path, ablation=ablation)
+    with pytest.raises(ValueError, match="ablation is 'zero' there and 'mean' here"):
+        Experiment(load("llama"), completion_task(), store=path, ablation="mean")
     measured = {
         ablation: Experiment(
             load("llama"), completion_task(), store=path.with_name(f"{ablation}.sqlite"), ablation=ablation
         ).logprob(MASKS)
-        for ablation in ("zero", "mean", "resample")
+        for ablation in ("zero", "mean")
     }
     assert not np.allclose(measured["zero"], measured["mean"])
-    assert not np.allclose(measured["mean"], measured["resample"])
 
 
 def test_what_a_head_is_set_to_comes_from_the_whole_task(load, path):
@@ -128,7 +126,6 @@ def changed_config(folder, **fields):
 SETTINGS = {
     "rms_norm_eps": 0.5,
     "rope_parameters": {"rope_theta": 500.0, "rope_type": "default"},
-    "hidden_act": "gelu",
 }
 
 
@@ -280,7 +277,11 @@ OTHERS = {"task": 2, "n_seeds": 2, "steps": 21, "batch_size": 3, "strength": 0.2
 BUDGET = {methods.fit_gates: 24 + 20 * 12, methods.contrastive_gating: 24 + 20 * 16}
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.__name__)
+@pytest.mark.parametrize(
+    "search",
+    [pytest.param(each, marks=pytest.mark.slow if each is methods.contrastive_gating else ()) for each in SEARCHES],
+    ids=lambda search: search.__name__,
+)
 def test_every_argument_of_a_search_is_in_the_key_of_what_it_keeps(load_known, path, tmp_path, monkeypatch, search):
     """Another value is a piece of work of its own; the same values are the same. A new argument must be declared."""
     save = KeptWork.save
