@@ -119,7 +119,7 @@ def test_wherever_heads_are_off_and_whatever_they_give_each_task_has_its_own_num
     np.testing.assert_allclose(details(made), details(calls(alone)), atol=1e-4)
 
 
-@pytest.mark.parametrize("n_batches", [1, 3])
+@pytest.mark.parametrize("n_batches", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_call_for_several_tasks_that_was_cut_short_goes_on_bit_for_bit(load, tmp_path, monkeypatch, n_batches):
     model, settings = load("llama", "bridge"), {"batch_tokens": 40}
     whole = calls(experiments(model, store=tmp_path / "whole.sqlite", **settings))

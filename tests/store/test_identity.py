@@ -279,7 +279,10 @@ BUDGET = {methods.fit_gates: 24 + 20 * 12, methods.contrastive_gating: 24 + 20 *
 
 @pytest.mark.parametrize(
     "search",
-    [pytest.param(each, marks=pytest.mark.slow if each is methods.contrastive_gating else ()) for each in SEARCHES],
+    [
+        pytest.param(each, marks=() if each in (methods.fit_gates, methods.gradient_importance) else pytest.mark.slow)
+        for each in SEARCHES
+    ],
     ids=lambda search: search.__name__,
 )
 def test_every_argument_of_a_search_is_in_the_key_of_what_it_keeps(load_known, path, tmp_path, monkeypatch, search):
