@@ -411,7 +411,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 "seed": seed,
                 "heads": [str(head) for head in found.heads],
                 "spent": found.cost.spent,
-                "cost": found.cost.to_dict(),
+                "cost": asdict(found.cost),
                 "cpu_seconds": round(process_time() - start, 1),
                 "said": dict(found.said),
                 "found_on": len(side),

@@ -28,7 +28,7 @@ import numpy as np
 import cs_heads as cs
 from cs_heads.experiment import experiment, plan
 from cs_heads.lens import HookedModel
-from cs_heads.store.stored_observations import StoredObservations, packed
+from cs_heads.store.stored_observations import StoredObservations, begin_together, packed
 
 MILLION = 1_000_000
 
@@ -131,7 +131,8 @@ def million(model: HookedModel, folder: Path) -> bool:
             [(mask, example, (packed(-rng.random((1, 2)) * [1, 0]), None)) for mask in batch for example in examples]
         )
     # A call that was begun and never ended, as a killed run leaves it.
-    stored.begin([np.packbits(~masks[0]).tobytes()] * len(task), np.array(examples), np.ones(len(task), dtype=bool))
+    asked = [np.packbits(~masks[0]).tobytes()] * len(task), np.array(examples), np.ones(len(task), dtype=bool)
+    begin_together([(stored, *asked)])
     print(f"\n{MILLION:,} results of {len(masks):,} masks written in {perf_counter() - start:.1f} s")
     del experiment, stored
     print(f"  bytes                                    {path.stat().st_size:,}")

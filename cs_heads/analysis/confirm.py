@@ -310,7 +310,7 @@ def confirm(
         proof = prove(own, chosen, **how)
         said = (*judged.notes, *cast_note(heads, experiment), *(() if found_on(heads) else (UNTOLD,)))
         if proof.verdict == "baseline too low":
-            said = (remedy(own, own.baseline()), *said)
+            said = (remedy(own), *said)
         # Their own count has what the ablation ran beforehand.
         proof = replace(proof, spent=sum(each.spent for each in judged.experiments), notes=(*proof.notes, *said))
     if search is None:

@@ -333,7 +333,7 @@ def _check_clear(
     """Raise ``BaselineTooLowError`` where the intact model cannot do the task, or hardly differs from an empty one."""
     low = baseline_too_low(experiment, scores)
     if low:
-        raise BaselineTooLowError(f"task {experiment.name!r}: {low}; {remedy(experiment, scores)}")
+        raise BaselineTooLowError(f"task {experiment.name!r}: {low}; {remedy(experiment)}")
     gain = intact - empty
     error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
     if gain.mean() <= max(_CLEAR * error, _NOTHING):

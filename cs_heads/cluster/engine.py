@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from cs_heads.cluster.pool import WorkerCall, WorkerPool
+from cs_heads.cluster.pool import WorkerPool
 from cs_heads.cluster.worker import Job, Sent
 from cs_heads.designs import first_layer
 from cs_heads.engine.ablation import Ablation
@@ -93,7 +93,7 @@ class ClusterEngine:
         """Yield the results of each chunk under the numbers of their pairs, but for ``known`` pairs."""
         job = self._sent_job()
         chunks = [chunk for chunk in chunks if not known[chunk].all()]
-        calls = [WorkerCall(method, (job, *arguments(chunk))) for chunk in chunks]
+        calls = [(method, (job, *arguments(chunk))) for chunk in chunks]
         for number, results in self._pool.run(calls):
             numbered = [(int(chunks[number][pair]), *rest) for pair, *rest in results]
             yield [result for result in numbered if not known[result[0]]]
@@ -102,7 +102,7 @@ class ClusterEngine:
         """This experiment's job; the first time, what heads become is prepared by one worker for all."""
         if self._job is None:
             if not self.ablation.is_prepared:
-                [(_, self.ablation)] = self._pool.run([WorkerCall("prepare", (self._send_job(),))])
+                [(_, self.ablation)] = self._pool.run([("prepare", (self._send_job(),))])
             self._job = self._send_job()
         return self._job
 

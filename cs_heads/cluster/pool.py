@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any
@@ -27,12 +26,8 @@ class WorkersLostError(ConnectionError):
     """A chunk takes along every worker that it is given to; what was measured is kept."""
 
 
-@dataclass(frozen=True)
-class WorkerCall:
-    """A method of ``Worker``, and what it is given."""
-
-    method: str
-    arguments: tuple[Any, ...]
+WorkerCall = tuple[str, tuple[Any, ...]]
+"""A method of ``Worker``, and what it is given."""
 
 
 class WorkerPool:
@@ -84,8 +79,8 @@ class WorkerPool:
             busy = {*self._beginning.values(), *(place for place, _ in running.values())}
             for place, worker in enumerate(self.workers):
                 if todo and place not in busy:
-                    call = calls[todo[0]]
-                    running[getattr(worker, call.method).remote(*call.arguments)] = place, todo.popleft()
+                    method, arguments = calls[todo[0]]
+                    running[getattr(worker, method).remote(*arguments)] = place, todo.popleft()
             for ref in self._next([*running, *self._beginning]):
                 if self._beginning.pop(ref, None) is not None:
                     continue

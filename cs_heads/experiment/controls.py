@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, cast
 
 from cs_heads.arguments import check_integer
@@ -133,11 +132,23 @@ def kin_experiments(
 ) -> list[Experiment]:
     """Experiments on up to ``n // 2`` unseen examples of each kin that the task does not ask, if there are 20."""
     known = {*seen, *found_on(task, () if task.held_out is None else task.held_out)}
-    sides = []
-    for each in kin:
-        with suppress(ValueError):
-            sides.append(unseen_control(each, max(n // 2, MIN_CORRECT), seed, known)[0])
+    sides, _ = _unseen_sides(kin, n, seed, known)
     return experiments_on(experiment, [side for side in sides if len(side) >= MIN_CORRECT], chosen=False)
+
+
+def _unseen_sides(tasks: Sequence[Task], n: int, seed: int, seen: Collection[str]) -> tuple[list[Task], list[str]]:
+    """Up to ``n // 2`` unseen examples of each task, 20 at least, and notes: also on tasks that have too few."""
+    sides: list[Task] = []
+    notes: list[str] = []
+    for task in tasks:
+        try:
+            side, left_out = unseen_control(task, max(n // 2, MIN_CORRECT), seed, seen)
+        except ValueError as error:
+            notes.append(str(error))
+        else:
+            sides.append(side)
+            notes += left_out
+    return sides, notes
 
 
 def left_out_note(
@@ -224,17 +235,8 @@ def control_experiments(
     """
     if given is not None:
         return experiments_on(experiment, given, chosen=True), [side.name for side in given], ()
-    size, controls = max(n // 2, MIN_CORRECT), defaults_of(experiment, task, seed)
-    sides: list[Task] = []
-    notes: list[str] = []
-    for control in controls:
-        try:
-            side, left_out = unseen_control(control, size, seed, seen)
-        except ValueError as error:
-            notes.append(str(error))
-        else:
-            sides.append(side)
-            notes += left_out
+    controls = defaults_of(experiment, task, seed)
+    sides, notes = _unseen_sides(controls, n, seed, seen)
     return experiments_on(experiment, sides, chosen=False), [control.name for control in controls], tuple(notes)
 
 

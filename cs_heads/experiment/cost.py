@@ -32,10 +32,6 @@ class Cost:
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.forwards + other.forwards, self.backwards + other.backwards)
 
-    def to_dict(self) -> dict[str, int]:
-        """JSON-ready: ``{"forwards", "backwards"}``."""
-        return {"forwards": self.forwards, "backwards": self.backwards}
-
 
 @dataclass
 class Budget:

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from typing_extensions import Unpack
 
 from cs_heads.cluster import Cluster, ModelLike
 from cs_heads.designs import check_masks, key_in_words
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.protocol import EngineLike
+from cs_heads.engine.protocol import EngineLike, StoppingCriteria
 from cs_heads.experiment.cost import Cost
-from cs_heads.experiment.gradients import Gradients, kept_work
-from cs_heads.experiment.inputs import Answers, check_writing, encode_prompts, encode_task, text_length
+from cs_heads.experiment.gradients import Gradients
+from cs_heads.experiment.inputs import check_writing, encode_prompts, text_length
 from cs_heads.experiment.patching import PatchingExperiment
-from cs_heads.experiment.plan import Entry, Observed, Part, Source, run
-from cs_heads.experiment.protocol import GradientExperiment, check_examples, responding
+from cs_heads.experiment.plan import Observed, Part, run
+from cs_heads.experiment.protocol import check_examples, responding
 from cs_heads.experiment.setup import Setup
 from cs_heads.experiment.texts import Texts
-from cs_heads.lens import EncodedExample, prepended
-from cs_heads.lens.locks import alone
+from cs_heads.lens import prepended
 from cs_heads.lens.model import end_tokens, tokenizer_of
 from cs_heads.progress import calling
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.store.identity import example_identities, replacement_of
-from cs_heads.store.kept_work import KeptWork
 from cs_heads.store.stored_observations import StoredObservations
 from cs_heads.tasks import Task, confirming_side
 from cs_heads.tasks.chat import template_identity
@@ -39,7 +37,6 @@ from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.responses import RESPONSES, Observations
 from cs_heads.tasks.splits import check_is_task
 from cs_heads.text import shown
-from cs_heads.units import Grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +46,7 @@ if TYPE_CHECKING:
 _TRIED_TEXTS, _TRIED_TOKENS = 8, 32
 
 
-class Experiment(GradientExperiment):
+class Experiment(Gradients):
     """Measures a task on a model with groups of heads ablated or gated; NumPy in, NumPy out.
 
     Many (mask, example) pairs share one forward, each row with its own mask. What has been measured is kept: asking
@@ -84,37 +81,28 @@ class Experiment(GradientExperiment):
             scores = experiment(cs.designs.single(experiment.grid))
     """
 
-    task: Task
-
     def __init__(self, model: ModelLike | Setup, task: Task, **settings: Unpack[SettingsArguments]) -> None:
         check_is_task(task)
         how = model.settings if isinstance(model, Setup) else Settings.of(settings)
         answers = [example.answer for example in task.examples]
         ablation = Ablation(how.ablation, answers, units=how.units, positions=how.positions)
-        self.setup = model if isinstance(model, Setup) else Setup.of(model, how)
-        self._owns = self.setup is not model
-        self.settings, self.source, self.model = self.setup.settings, self.setup.source, self.setup.model
-        self.store, self._state = self.setup.store, self.setup.state
-        self.task, self.name, self.chance, self.n_examples = task, task.name, task.chance, len(task)
-        self.grid = Grid.from_model(self.model, how.units)
-        self.responses = tuple(RESPONSES) if task.scorer is None else ("score",)
+        setup = model if isinstance(model, Setup) else Setup.of(model, how)
+        super().__init__(setup, task)
+        self._owns = setup is not model
         start = self.source.engine if isinstance(self.source, Cluster) else partial(Engine, self.model)
-        self.encoded: Sequence[EncodedExample] = encode_task(self.model, task, how.prepend_bos)
-        self._engine: EngineLike = start(
-            self.encoded, self.setup.batch_tokens, ablation, compute_dtype=how.compute_dtype
-        )
+        engine = start(self.encoded, setup.batch_tokens, ablation, compute_dtype=how.compute_dtype)
         self.preparation = ablation.preparation
-        # Engines of several tasks number their examples through.
-        self._first = 0
         self._identities = example_identities(self.encoded)
-        self._observed = Observed(
-            [len(tokens.continuations) for tokens in self.encoded], self._stored(self._identities)
-        )
+        self._observed = Observed(task, engine, self._stored(self._identities), how.progress)
         self._texts: dict[tuple[int, tuple[str, ...]], Texts] = {}
         # Of texts: a scorer may take long.
         self._scores: dict[tuple[str, int, str], float] = {}
         if self.writes:
             _ = self._own_texts
+
+    @property
+    def _engine(self) -> EngineLike:
+        return self._observed.engine
 
     def on(self, task: Task) -> Experiment:
         """An experiment on another task: the same model or workers, the same settings, the same store.
@@ -128,7 +116,7 @@ class Experiment(GradientExperiment):
         other = Experiment(self.setup, task)
         # What units give without being zero is of one task's examples.
         if self.settings.ablation == "zero" and not self.writes and not other.writes:
-            other._engine, other._first = self._engine, self._engine.add(other.encoded)
+            other._observed.engine, other._observed.first = self._engine, self._engine.add(other.encoded)
         elif isinstance(self._engine, Engine) and isinstance(other._engine, Engine):
             other._engine.cast = self._engine.cast
         return other
@@ -181,20 +169,19 @@ class Experiment(GradientExperiment):
     def spent(self) -> int:
         """Different example-evaluations asked for, wherever they came from, and the preparation they need."""
         spent = self._observed.taken + sum(len(texts.used) for texts in self._texts.values())
-        return spent + (self.preparation if spent else 0) + self._gradients.cost.spent
+        return spent + (self.preparation if spent else 0) + 2 * self._backwards
 
     @property
     def cost(self) -> Cost:
         """What was spent, backward passes told apart."""
-        backwards = self._gradients.cost.backwards
-        return Cost(forwards=self.spent - backwards, backwards=backwards)
+        return Cost(forwards=self.spent - self._backwards, backwards=self._backwards)
 
     @property
     def ran(self) -> int:
         """Example-evaluations that the model ran here: ``spent`` less what the store had."""
         prepared = self._engine.ablation.spent
         written = sum(texts.generated for texts in self._texts.values())
-        return self._observed.ran + written + prepared + self._gradients.ran
+        return self._observed.ran + written + prepared + self._differentiated
 
     def __call__(
         self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
@@ -227,7 +214,31 @@ class Experiment(GradientExperiment):
         Raises:
             ValueError: As ``__call__``.
         """
-        return (self._written if self.writes else self._said)(masks, examples)
+        if not self.writes:
+            return self._said(masks, examples)
+        masks, examples = self._checked(masks, examples)
+        intact = None
+        with self._state.kept(self.model), calling(self.task.name, outermost=True):
+            if self.task.relative:
+                asked, place = np.unique(examples, return_inverse=True)
+                nothing_off = np.zeros((1, *self.grid.shape), dtype=bool)
+                intact = self._own_texts(nothing_off, asked[None])[0][place.reshape(examples.shape)]
+            said = self._own_texts(masks, examples)
+        return Observations(examples, texts=said, intact=intact)
+
+    def _said(self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None) -> Observations:
+        """What the model says of continuations, measured where nothing has it."""
+        part = self.part(masks, examples)
+        examples = check_examples(self.n_examples, len(part.entries), examples)
+        run([part])
+        said = np.stack([entry[chosen] for entry, chosen in zip(part.entries, examples, strict=True)])
+        return Observations(examples, said[..., 0], said[..., 1])
+
+    def _checked(
+        self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None
+    ) -> tuple[Shaped[np.ndarray, "row layer head"], Int[np.ndarray, "row k"]]:
+        masks = check_masks(self.grid, masks)
+        return masks, check_examples(self.n_examples, len(masks), examples)
 
     def _answer(self, response: str, said: Observations) -> Float[np.ndarray, "row k"]:
         """A response to what was said; each text is scored once."""
@@ -259,11 +270,8 @@ class Experiment(GradientExperiment):
         Raises:
             ValueError: As ``__call__``.
         """
-        masks = check_masks(self.grid, masks)
-        examples = check_examples(self.n_examples, len(masks), examples)
-        told = self._scores_of, self.task.name, self.settings.progress
         with self._state.kept(self.model):
-            return Part(Source(self._engine, self._first, self._observed, *told), masks, examples)
+            return Part(self._observed, *self._checked(masks, examples))
 
     def respond(
         self,
@@ -347,70 +355,13 @@ class Experiment(GradientExperiment):
         Raises:
             ValueError: A prompt that does not fit into the model's context with so many more tokens.
         """
-        masks = check_masks(self.grid, masks)
-        examples = check_examples(self.n_examples, len(masks), examples)
+        masks, examples = self._checked(masks, examples)
         if max_new_tokens is None:
             max_new_tokens = self.task.max_new_tokens or text_length(self.model, self.task, self.settings.prepend_bos)
         stop = self.task.stop if stop is None else stop
         check_writing(max_new_tokens, stop)
         with self._state.kept(self.model), calling(self.task.name, outermost=True):
             return self._texts_of(max_new_tokens, tuple(stop))(masks, examples)
-
-    def gradients(
-        self,
-        gates: Float[np.ndarray, "row layer head"],
-        examples: Int[np.ndarray, " row"],
-        *,
-        keep: str | None = None,
-    ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, "row layer head"]]:
-        """Loss of each row's example under the row's gates, and its gradient in them, by one backward pass a batch.
-
-        The weights are frozen, and each row has a gradient of its own. Runs in this process, also where the
-        experiment's model is on workers, and counts one forward and one backward pass a row.
-
-        Args:
-            gates: What each head's z is multiplied by; zero ablation alone has gates.
-            examples: The example of each row.
-            keep: A name under which gradients at gates of 1 are kept in the store every few seconds.
-
-        Returns:
-            The mean negative log-probability of the target (nats per token; NaN where the store had the gradient), and
-            the gradients.
-
-        Raises:
-            ValueError: Another ablation than zero, an example without a target, or gates of another grid.
-        """
-        return self._gradients.of_targets(gates, examples, keep)
-
-    @property
-    def has_gradients(self) -> bool:
-        """Whether ``probability_gradients`` can be asked for.
-
-        It can where heads become zero, no scorer judges the answers, and the model is in this process and not
-        quantized: what multiplies packed weights need not have a gradient.
-        """
-        return self._gradients.of_probabilities_exist
-
-    def probability_gradients(
-        self, gates: Float[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"], *, keep: str
-    ) -> Float[np.ndarray, "row layer head"]:
-        """The gradient of the mean probability of each row's answers (``respond``) in the row's gates.
-
-        Counts one forward and one backward pass an example; what a row's prompts begin with alike runs once. Both
-        passes are in bfloat16 where that is the compute dtype, else in the dtype of the weights.
-
-        Args:
-            gates: What each head's z is multiplied by.
-            examples: The examples of each row.
-            keep: A name under which gradients are kept in the store every few seconds.
-
-        Returns:
-            The gradients, in probability for each unit of a gate.
-
-        Raises:
-            ValueError: Gates of another grid or number of rows, or an experiment without gradients (``has_gradients``).
-        """
-        return self._gradients.of_probabilities(gates, examples, keep)
 
     def patching(self, pairs: Sequence[PromptPair]) -> PatchingExperiment:
         """An experiment on pairs of prompts: the same model, settings and store.
@@ -423,39 +374,13 @@ class Experiment(GradientExperiment):
         """
         return PatchingExperiment(self.setup, pairs)
 
-    @property
-    def answers(self) -> Answers:
-        """The right answers as tokens; a task without targets raises ``ValueError``."""
-        return self._gradients.answers
-
-    @cached_property
-    def _gradients(self) -> Gradients:
-        return Gradients(self.setup, self.task, self.encoded, self._engine)
-
-    def kept_work(self, kind: str, work: Mapping[str, Any], *others: Experiment) -> KeptWork | None:
-        """Where work on the right answers of this experiment, and of others, is kept; None without a store.
-
-        Args:
-            kind: The method, for people who ask what a store holds.
-            work: All else that the work depends on, JSON-ready.
-            others: Experiments whose answers it depends on, too.
-
-        Returns:
-            What loads and saves the arrays of each phase of the work.
-        """
-        return kept_work(self.setup, kind, work, self.answers, *(other.answers for other in others))
-
-    def baseline(self) -> Float[np.ndarray, " example"]:
-        """Score of each example with no head ablated, from the same code path."""
-        return self(self._nothing_off)[0]
-
     def to_frame(self) -> pd.DataFrame:
         """Everything measured: one row a (mask, example) with the heads ablated, score, logprob and margin."""
         import pandas as pd
 
         rows: dict[tuple[bytes, int], list[float]] = {}
         for key, entry in self._observed.by_mask.items():
-            known, said = self._known(entry)
+            known, said = self._observed.known(entry)
             numbers = np.full((3, len(known)), np.nan)
             numbers[1] = self._target_logprobs(said)[0]
             if not self.writes:
@@ -504,15 +429,11 @@ class Experiment(GradientExperiment):
         key = (max_new_tokens, stop)
         if key not in self._texts:
             prompts = encode_prompts(self.model, self.task, self.settings.prepend_bos, max_new_tokens)
-            ends = {"stop": list(stop), "end_tokens": sorted(end_tokens(self.model))}
-            stored = self._stored([hash_of(prompt) for prompt in prompts], max_new_tokens=max_new_tokens, **ends)
-            put: dict[str, Any] = {"name": self.task.name, "progress": self.settings.progress, "stored": stored}
-            self._texts[key] = Texts(self._engine, self.grid, prompts, max_new_tokens, stop, **put)
+            ends = StoppingCriteria(max_new_tokens, stop, end_tokens(self.model))
+            put = {"max_new_tokens": max_new_tokens, "stop": list(stop), "end_tokens": sorted(ends.end_tokens)}
+            stored = self._stored([hash_of(prompt) for prompt in prompts], **put)
+            self._texts[key] = Texts(self._observed, self.grid, prompts, ends, stored)
         return self._texts[key]
-
-    @property
-    def _nothing_off(self) -> Bool[np.ndarray, "1 layer head"]:
-        return np.zeros((1, *self.grid.shape), dtype=bool)
 
     @property
     def writes(self) -> bool:
@@ -528,39 +449,3 @@ class Experiment(GradientExperiment):
             put["compute_dtype"] = self.compute_dtype
         prompts = [shown(example.prompt) for example in self.task.examples]
         return StoredObservations(self.store, put, self.task.name, examples, prompts)
-
-    def _said(self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None) -> Observations:
-        """What the model says of continuations, measured where nothing has it."""
-        part = self.part(masks, examples)
-        examples = check_examples(self.n_examples, len(part.entries), examples)
-        run([part])
-        said = np.stack([entry[chosen] for entry, chosen in zip(part.entries, examples, strict=True)])
-        return Observations(examples, said[..., 0], said[..., 1])
-
-    def _written(self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None) -> Observations:
-        """What the model writes, and where the scorer compares, what the intact model does."""
-        masks = check_masks(self.grid, masks)
-        examples = check_examples(self.n_examples, len(masks), examples)
-        texts, intact = self._own_texts, None
-        with self._state.kept(self.model), alone(self.model), calling(self.task.name, outermost=True):
-            if self.task.relative:
-                asked = np.unique(examples)
-                by_example = dict(zip(asked.tolist(), texts(self._nothing_off, asked[None])[0], strict=True))
-                intact = np.array([[by_example[one] for one in row] for row in examples.tolist()], dtype=object)
-            said = texts(masks, examples)
-        return Observations(examples, texts=said, intact=intact)
-
-    def _scores_of(self, entry: Entry) -> Float[np.ndarray, " example"]:
-        """The score of each example under one mask; NaN where it was not measured."""
-        scores = np.full(len(entry), np.nan)
-        known, said = self._known(entry)
-        # What a scorer makes of it is asked for once all is measured.
-        if self.task.scorer is None:
-            scores[known] = RESPONSES["score"](self.task, said)[0]
-        return scores
-
-    def _known(self, entry: Entry) -> tuple[Int[np.ndarray, " known"], Observations]:
-        """The examples that a mask was measured on, and what was said of them."""
-        [known] = np.nonzero(~np.isnan(entry[:, 0, 0]))
-        said = entry[None, known]
-        return known, Observations(known[None], said[..., 0], said[..., 1])

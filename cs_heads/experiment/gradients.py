@@ -1,10 +1,10 @@
-"""Gradients in gates of what a model says of one task: one forward and one backward pass a row, kept in the store."""
+"""A task on a model, and gradients in gates of what is said of it: one forward and one backward pass a row."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -14,9 +14,8 @@ from jaxtyping import Float, Int
 from cs_heads.cluster import Cluster, local_model
 from cs_heads.engine import Engine
 from cs_heads.engine.protocol import EngineLike
-from cs_heads.experiment.cost import Cost
-from cs_heads.experiment.inputs import Answers
-from cs_heads.experiment.protocol import check_examples
+from cs_heads.experiment.inputs import Answers, encode_task
+from cs_heads.experiment.protocol import GradientExperiment, check_examples
 from cs_heads.experiment.setup import Setup
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import check_forward, why_no_gradients
@@ -26,37 +25,60 @@ from cs_heads.lens.quantized import quantization_of
 from cs_heads.progress import counting
 from cs_heads.store.kept_work import KeptWork, filled
 from cs_heads.tasks import Task
+from cs_heads.tasks.responses import RESPONSES
 from cs_heads.units import Grid
 
 
-class Gradients:
-    """Gradients in gates of the answers of a task; the model runs in this process. ``cost`` is what they took.
+class Gradients(GradientExperiment):
+    """A task on a model, with gradients in gates; the model runs in this process. Base of ``Experiment``.
 
     Args:
         setup: The model, and how it is measured.
         task: The task.
-        encoded: Its examples as tokens.
-        engine: What runs its forwards.
     """
 
-    def __init__(self, setup: Setup, task: Task, encoded: Sequence[EncodedExample], engine: EngineLike) -> None:
-        self.setup, self.task, self.encoded, self.engine = setup, task, encoded, engine
-        self.cost, self.ran = Cost(0), 0
+    task: Task
+
+    def __init__(self, setup: Setup, task: Task) -> None:
+        self.setup, self.settings, self.source, self.model = setup, setup.settings, setup.source, setup.model
+        self.store, self._state = setup.store, setup.state
+        self.task, self.name, self.chance, self.n_examples = task, task.name, task.chance, len(task)
+        self.grid = Grid.from_model(setup.model, setup.settings.units)
+        self.responses = tuple(RESPONSES) if task.scorer is None else ("score",)
+        self.encoded: Sequence[EncodedExample] = encode_task(setup.model, task, setup.settings.prepend_bos)
+        # Backward passes, each beside a forward one, and passes of both kinds that were run here.
+        self._backwards = self._differentiated = 0
 
     @property
-    def of_probabilities_exist(self) -> bool:
-        """Whether there are gradients of probabilities (``Experiment.has_gradients``)."""
-        setup = self.setup
-        if setup.settings.ablation != "zero" or self.task.scorer is not None or isinstance(setup.source, Cluster):
-            return False
-        packed = quantization_of(getattr(setup.model, "original_model", None)) is not None
-        return not packed and all(weight.is_floating_point() for weight in setup.model.parameters())
+    def _engine(self) -> EngineLike:
+        """What runs its forwards."""
+        raise NotImplementedError
 
-    def of_targets(
-        self, gates: Float[np.ndarray, "row layer head"], examples: Int[np.ndarray, " row"], keep: str | None
+    def gradients(
+        self,
+        gates: Float[np.ndarray, "row layer head"],
+        examples: Int[np.ndarray, " row"],
+        *,
+        keep: str | None = None,
     ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, "row layer head"]]:
-        """Loss of each row's example under the row's gates, and its gradient (``Experiment.gradients``)."""
-        settings = self.setup.settings
+        """Loss of each row's example under the row's gates, and its gradient in them, by one backward pass a batch.
+
+        The weights are frozen, and each row has a gradient of its own. Runs in this process, also where the
+        experiment's model is on workers, and counts one forward and one backward pass a row.
+
+        Args:
+            gates: What each head's z is multiplied by; zero ablation alone has gates.
+            examples: The example of each row.
+            keep: A name under which gradients at gates of 1 are kept in the store every few seconds.
+
+        Returns:
+            The mean negative log-probability of the target (nats per token; NaN where the store had the gradient), and
+            the gradients.
+
+        Raises:
+            ValueError: Another ablation than zero, an example without a target, or gates of another grid.
+        """
+        settings = self.settings
         if settings.ablation != "zero":
             raise ValueError(f"ablation must be 'zero' for gradients in gates, got {settings.ablation!r}")
         self._check(gates, len(examples))
@@ -64,12 +86,10 @@ class Gradients:
         answers = [self.encoded[i].answered(self.task.examples[i].answer) for i in examples]
         asked = [[Asked(answer, 0, (1.0,))] for answer in answers]
         found = np.full_like(gates, np.nan)
-        kept = None if keep is None else self._kept(keep, {"examples": examples.tolist()})
-        passes = counting(self.task.name, 2 * len(examples), settings.progress)
-        measuring = self.setup.state.kept(self.setup.model)
-        with measuring, passes as bar, filled(kept, 0, found, lambda more: bar.add(2 * more)) as done:
-            nll, _ = gate_gradients(
-                local_model(self.setup.source),
+        kept = None if keep is None else self.kept_work(keep, {"examples": examples.tolist()})
+        with self._filled(kept, found, 1) as done:
+            loss, _ = gate_gradients(
+                local_model(self.source),
                 asked,
                 gates,
                 self._tokens,
@@ -79,54 +99,104 @@ class Gradients:
                 units=settings.units,
                 off_at=settings.positions,
             )
-        self.cost += Cost(forwards=len(gates), backwards=len(gates))
-        self.ran += 2 * int((~np.isnan(nll)).sum())
-        return nll, found
+        return loss, found
 
-    def of_probabilities(
-        self, gates: Float[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"], keep: str
+    @property
+    def has_gradients(self) -> bool:
+        """Whether ``probability_gradients`` can be asked for.
+
+        It can where heads become zero, no scorer judges the answers, and the model is in this process and not
+        quantized: what multiplies packed weights need not have a gradient.
+        """
+        if self.settings.ablation != "zero" or self.task.scorer is not None or isinstance(self.source, Cluster):
+            return False
+        packed = quantization_of(getattr(self.model, "original_model", None)) is not None
+        return not packed and all(weight.is_floating_point() for weight in self.model.parameters())
+
+    def probability_gradients(
+        self, gates: Float[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"], *, keep: str
     ) -> Float[np.ndarray, "row layer head"]:
-        """The gradient of the mean probability of each row's answers (``Experiment.probability_gradients``)."""
+        """The gradient of the mean probability of each row's answers (``respond``) in the row's gates.
+
+        Counts one forward and one backward pass an example; what a row's prompts begin with alike runs once. Both
+        passes are in bfloat16 where that is the compute dtype, else in the dtype of the weights.
+
+        Args:
+            gates: What each head's z is multiplied by.
+            examples: The examples of each row.
+            keep: A name under which gradients are kept in the store every few seconds.
+
+        Returns:
+            The gradients, in probability for each unit of a gate.
+
+        Raises:
+            ValueError: Gates of another grid or number of rows, or an experiment without gradients (``has_gradients``).
+        """
         self._check(gates, len(examples))
-        if not self.of_probabilities_exist:
+        if not self.has_gradients:
             raise ValueError(f"task {self.task.name!r} has no gradients here: see has_gradients")
-        setup, examples = self.setup, check_examples(len(self.task), len(gates), examples)
-        k = examples.shape[1]
+        examples = check_examples(len(self.task), len(gates), examples)
         asked = [[self._asked(int(example)) for example in row] for row in examples]
         found = np.full(gates.shape, np.nan, dtype=np.float32)
-        engine = self.engine if isinstance(self.engine, Engine) else None
+        engine = self._engine if isinstance(self._engine, Engine) else None
         # Gradients in float16 would vanish: there is no scale of the loss.
-        in_dtype = engine.cast if engine is not None and setup.compute_dtype == "bfloat16" else None
-        dtype = {} if in_dtype is None else {"compute_dtype": setup.compute_dtype}
+        in_dtype = engine.cast if engine is not None and self.setup.compute_dtype == "bfloat16" else None
+        dtype = {} if in_dtype is None else {"compute_dtype": self.setup.compute_dtype}
         digest = hashlib.sha256(gates.astype("<f4").tobytes()).hexdigest()
-        kept = self._kept(keep, {"examples": examples.tolist(), "gates": digest, **dtype})
-        passes, ran = counting(self.task.name, 2 * examples.size, setup.settings.progress), 0
-        measuring = setup.state.kept(setup.model)
-        with measuring, passes as bar, filled(kept, 0, found, lambda rows: bar.add(2 * rows * k)) as done:
-            ran = int(np.isnan(found).any(axis=(1, 2)).sum())
-            with in_dtype or nullcontext():
-                gate_gradients(
-                    local_model(setup.source),
-                    asked,
-                    gates,
-                    self._tokens,
-                    done=done,
-                    measured=found,
-                    extend=engine is not None and engine.forwards.able.extend and self._through_stored_keys,
-                    units=setup.settings.units,
-                    off_at=setup.settings.positions,
-                )
-        self.cost += Cost(forwards=examples.size, backwards=examples.size)
-        self.ran += 2 * ran * k
+        kept = self.kept_work(keep, {"examples": examples.tolist(), "gates": digest, **dtype})
+        with self._filled(kept, found, examples.shape[1]) as done, in_dtype or nullcontext():
+            gate_gradients(
+                local_model(self.source),
+                asked,
+                gates,
+                self._tokens,
+                done=done,
+                measured=found,
+                extend=engine is not None and engine.forwards.able.extend and self._through_stored_keys,
+                units=self.settings.units,
+                off_at=self.settings.positions,
+            )
         return found
 
+    @cached_property
+    def answers(self) -> Answers:
+        """The right answers as tokens; a task without targets raises ``ValueError``."""
+        return Answers.of(self.task, self.encoded)
+
+    def kept_work(self, kind: str, work: Mapping[str, Any], *others: Gradients) -> KeptWork | None:
+        """Where work on the right answers of this experiment, and of others, is kept; None without a store.
+
+        Args:
+            kind: The method, for people who ask what a store holds.
+            work: All else that the work depends on, JSON-ready.
+            others: Experiments whose answers it depends on, too.
+
+        Returns:
+            What loads and saves the arrays of each phase of the work.
+        """
+        if self.store is None:
+            return None
+        answers = [each.answers for each in (self, *others)]
+        asked = [[each.prompts, each.targets, each.positions] for each in answers]
+        return KeptWork(self.store, kind, {**work, "answers": asked})
+
+    @contextmanager
+    def _filled(
+        self, kept: KeptWork | None, found: Float[np.ndarray, "row layer head"], k: int
+    ) -> Iterator[Callable[[int], None]]:
+        """Gradients filled in by the block, ``k`` examples a row, from the store as far as it has them; and counted."""
+        passes = counting(self.task.name, 2 * k * len(found), self.settings.progress)
+        measuring = self._state.kept(self.model)
+        with measuring, passes as bar, filled(kept, 0, found, lambda rows: bar.add(2 * k * rows)) as done:
+            missing = int(np.isnan(found).any(axis=(1, 2)).sum())
+            yield done
+        self._backwards += k * len(found)
+        self._differentiated += 2 * k * missing
+
     def _check(self, gates: np.ndarray, n_rows: int) -> None:
-        wanted = (n_rows, *Grid.from_model(self.setup.model, self.setup.settings.units).shape)
+        wanted = (n_rows, *self.grid.shape)
         if gates.shape != wanted:
             raise ValueError(f"gates must be [row, layer, head] = {wanted}, got shape {gates.shape}")
-
-    def _kept(self, kind: str, work: Mapping[str, Any]) -> KeptWork | None:
-        return kept_work(self.setup, kind, work, self.answers)
 
     def _asked(self, example: int) -> Asked:
         one, tokens = self.task.examples[example], self.encoded[example]
@@ -138,36 +208,13 @@ class Gradients:
         return Asked(tokens, one.answer, tuple(scales.tolist()))
 
     @cached_property
-    def answers(self) -> Answers:
-        """The right answers as tokens; a task without targets raises ``ValueError``."""
-        return Answers.of(self.task, self.encoded)
-
-    @cached_property
     def _tokens(self) -> TokenBudget:
         # Of all calls: what does not fit into memory is found out once, and whether the model is run rightly.
-        model = local_model(self.setup.source)
+        model = local_model(self.source)
         check_forward(model)
-        return TokenBudget(self.setup.settings.batch_tokens or default_tokens(model, "gradient"))
+        return TokenBudget(self.settings.batch_tokens or default_tokens(model, "gradient"))
 
     @cached_property
     def _through_stored_keys(self) -> bool:
         """Whether gradients are taken through stored keys and values."""
-        return why_no_gradients(self.setup.model) is None
-
-
-def kept_work(setup: Setup, kind: str, work: Mapping[str, Any], *answers: Answers) -> KeptWork | None:
-    """Where work on right answers is kept; None without a store.
-
-    Args:
-        setup: What it is done with.
-        kind: The method, for people who ask what a store holds.
-        work: All else that the work depends on, JSON-ready.
-        answers: The answers of each task.
-
-    Returns:
-        What loads and saves the arrays of each phase of the work.
-    """
-    if setup.store is None:
-        return None
-    asked = [[each.prompts, each.targets, each.positions] for each in answers]
-    return KeptWork(setup.store, kind, {**work, "answers": asked})
+        return why_no_gradients(self.model) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 from cs_heads.arguments import check_integer, check_list
@@ -49,7 +48,6 @@ def encode_task(model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | 
     unread = {}
     if not task.over_token_ids:
         leading_tokens(tokenizer)  # are kept on the tokenizer itself
-        tokenizer = _AllAtOnce(tokenizer, plain)
         unread = _unread(tokenizer, plain)
     encoded: list[EncodedExample] = []
     for index, example in enumerate(task.examples):
@@ -80,53 +78,16 @@ def encode_task(model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | 
     return encoded
 
 
-class _AllAtOnce:
-    """A tokenizer that has read the texts of a task in one call: one by one they take twice as long.
-
-    What else is asked for is read then, as what a chat template adds. So is all where a text cannot be read: the call
-    does not say which.
-    """
-
-    def __init__(self, tokenizer: Any, task: Task) -> None:
-        self._tokenizer = tokenizer
-        self._known: dict[str, Any] = {}
-        if not getattr(tokenizer, "is_fast", False):
-            return
-        texts = [text for example in task.examples for text in _texts(example)]
-        try:
-            read = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
-            each = zip(texts, read["input_ids"], read["offset_mapping"], strict=True)
-        except Exception:  # of no class of its own
-            return
-        for text, ids, offsets in each:
-            self._known[text] = {"input_ids": ids, "offset_mapping": offsets}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tokenizer, name)
-
-    def __call__(self, text: str, *, add_special_tokens: bool = True, **how: Any) -> Any:
-        if not add_special_tokens and text in self._known:
-            return self._known[text]
-        return self._tokenizer(text, add_special_tokens=add_special_tokens, **how)
-
-
-def _texts(example: Example) -> list[str]:
-    """What ``encode_example`` reads of an example."""
-    prompts = [shown(example.prompt_of(i)) for i in range(max(1, len(example.continuations)))]
-    joined = map("".join, zip(prompts, map(shown, example.continuations), strict=False))
-    return [*dict.fromkeys(prompts), *joined]
-
-
 def _unread(tokenizer: Any, task: Task) -> dict[str, str]:
     """The words of a task, without what a chat template adds, that its tokenizer does not know, with their examples."""
     unread: dict[str, str] = {}
     for index, example in enumerate(task.examples):
-        prompts = [shown(example.prompt_of(i)) for i in range(max(1, len(example.continuations)))]
-        # A word may begin in the prompt; what choices share is read once.
-        texts = [prompts[0], *(prompt if example.prompts else prompt.split(" ")[-1] for prompt in prompts[1:])]
-        for text, continuation in zip_longest(texts, map(shown, example.continuations), fillvalue=""):
+        for place, answer in enumerate(example.continuations or [""]):
+            prompt = shown(example.prompt_of(place))
+            # What choices share is read once; a word may begin in the prompt.
+            start = prompt if not place or example.prompts else prompt.split(" ")[-1]
             try:
-                words = unread_words(tokenizer, text + continuation)
+                words = unread_words(tokenizer, start + shown(answer))
             except ValueError as error:
                 raise ValueError(f"{_place(task, index)}: {error}") from error
             for word in words:

@@ -7,8 +7,7 @@ spent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -18,24 +17,33 @@ from cs_heads.engine.protocol import EngineLike, PairMasks, PairResult
 from cs_heads.lens.locks import alone
 from cs_heads.progress import counting, is_shown, show_baseline
 from cs_heads.store.stored_observations import PlannedCall, StoredObservations, begin_together, packed, unpacked
+from cs_heads.tasks import Task
+from cs_heads.tasks.responses import RESPONSES, Observations
 
 Entry = Float[np.ndarray, "example continuation 2"]
 """Log-probability (nats) and share of argmax tokens of each continuation, under one mask."""
 
 
 class Observed:
-    """Observations by mask and example; NaN where an example has not been observed under it.
+    """What a model said of the examples of a task, by mask; NaN where an example has not been observed under it.
 
     The key of an entry is the whole mask: an observation never answers for another ablation. ``taken`` counts the
     different pairs asked for so far, ``ran`` those that were run here.
 
     Args:
-        n_continuations: Of each example.
-        stored: Those of the store; None without one.
+        task: The task.
+        engine: What runs its examples.
+        stored: What the store has; None without one.
+        progress: Whether to show a bar.
     """
 
-    def __init__(self, n_continuations: Sequence[int], stored: StoredObservations | None) -> None:
-        self.n_continuations, self.stored = n_continuations, stored
+    def __init__(
+        self, task: Task, engine: EngineLike, stored: StoredObservations | None, progress: bool | None
+    ) -> None:
+        self.task, self.engine, self.stored, self.progress = task, engine, stored, progress
+        # The number that the engine has for the first example: that of several tasks numbers them through.
+        self.first = 0
+        self.n_continuations = [max(1, len(example.continuations)) for example in task.examples]
         self.taken = self.ran = 0
         self.by_mask: dict[bytes, Entry] = {}
 
@@ -62,51 +70,46 @@ class Observed:
                     raise self.stored.broken(place, said, error) from error
                 self.take(self.at(key), place, numbers)
 
+    @staticmethod
+    def known(entry: Entry) -> tuple[Int[np.ndarray, " known"], Observations]:
+        """The examples that a mask was measured on, and what was said of them."""
+        [known] = np.nonzero(~np.isnan(entry[:, 0, 0]))
+        said = entry[None, known]
+        return known, Observations(known[None], said[..., 0], said[..., 1])
 
-@dataclass(frozen=True, eq=False)
-class Source:
-    """What runs the examples of a task, and keeps what is said of them.
-
-    Attributes:
-        engine: What runs them.
-        first: The number that the engine has for the first of them.
-        observed: What is known.
-        scores: The score of each example under one mask, NaN where it was not measured; to be shown.
-        name: That of the task.
-        progress: Whether to show a bar.
-    """
-
-    engine: EngineLike
-    first: int
-    observed: Observed
-    scores: Callable[[Entry], Float[np.ndarray, " example"]]
-    name: str
-    progress: bool | None
+    def scores(self, entry: Entry) -> Float[np.ndarray, " example"]:
+        """The score of each example under one mask; NaN where it was not measured, or a scorer judges."""
+        scores = np.full(len(entry), np.nan)
+        known, said = self.known(entry)
+        # What a scorer makes of it is asked for once all is measured.
+        if self.task.scorer is None:
+            scores[known] = RESPONSES["score"](self.task, said)[0]
+        return scores
 
 
 class Part:
-    """What one call asks of a source: different pairs (row of a mask, example), in the order they come.
+    """What one call asks of a task: different pairs (row of a mask, example), in the order they come.
 
     Args:
-        source: What runs them.
+        observed: What is known of it.
         masks: A mask, or gates, a row.
         examples: Each row's own example indices.
     """
 
     def __init__(
-        self, source: Source, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]
+        self, observed: Observed, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]
     ) -> None:
-        self.source, self.masks = source, masks
+        self.observed, self.masks = observed, masks
         self.keys = [mask_key(mask) for mask in masks]
-        self.entries = [source.observed.at(key) for key in self.keys]
-        self.pairs = _different(self.keys, examples, len(source.observed.n_continuations))
-        if source.observed.stored is not None:
-            source.observed.stored.flush()
+        self.entries = [observed.at(key) for key in self.keys]
+        self.pairs = _different(self.keys, examples, len(observed.n_continuations))
+        if observed.stored is not None:
+            observed.stored.flush()
         absent: dict[int, set[int]] = {}
         for row, example in self.pairs[self.missing].tolist():
             absent.setdefault(row, set()).add(example)
         for row, asked in absent.items():
-            source.observed.read(self.keys[row], asked)
+            observed.read(self.keys[row], asked)
 
     @property
     def missing(self) -> Bool[np.ndarray, " pair"]:
@@ -116,7 +119,7 @@ class Part:
 
     def keep(self, batch: Sequence[tuple[int, int, Float[np.ndarray, "continuation 2"]]], call: PlannedCall) -> None:
         """Take in what was run, in memory and in the store: row, example, and what was said."""
-        observed = self.source.observed
+        observed = self.observed
         for row, example, said in batch:
             observed.take(self.entries[row], example, said)
         observed.ran += len(batch)
@@ -130,26 +133,37 @@ class Part:
         # Of a mask nothing is True, of gates all are 1.
         nothing_off = (~self.masks if self.masks.dtype == bool else self.masks == 1).all(axis=(1, 2))
         if is_shown() and nothing_off.any():
-            show_baseline(self.source.name, self.source.scores(self.entries[int(nothing_off.argmax())]))
+            show_baseline(self.observed.task.name, self.observed.scores(self.entries[int(nothing_off.argmax())]))
 
 
 def run(parts: Sequence[Part]) -> None:
     """Run what is missing of parts that share an engine, and keep it as it comes; other threads wait meanwhile."""
-    with alone(parts[0].source.engine.model):
+    first = parts[0].observed
+    with alone(first.engine.model):
         calls = _begun(parts)
-        chosen = [part.pairs[call.pairs] for part, call in zip(parts, calls, strict=True)]
-        starts = np.cumsum([0, *map(len, chosen)])
-        if starts[-1]:
-            _run(parts, calls, chosen, starts)
+        # Of each pair that is planned its part, and its row and example there.
+        of = np.repeat(np.arange(len(parts)), [len(call.pairs) for call in calls])
+        pairs = np.concatenate([part.pairs[call.pairs] for part, call in zip(parts, calls, strict=True)])
+        if len(pairs):
+            numbers = np.array([part.observed.first for part in parts])[of] + pairs[:, 1]
+            known = np.concatenate([call.known for call in calls])
+            several = f"{first.task.name} and {len(parts) - 1} more" if len(parts) > 1 else first.task.name
+            with counting(several, len(pairs), first.progress, int(known.sum())) as bar:
+                for batch in first.engine.run(_masks(parts, of, pairs), numbers, known):
+                    _keep(parts, calls, of, pairs, batch)
+                    bar.at(parts[of[batch[-1][0]]].observed.task.name)
+                    bar.add(len(batch))
+                    for part in parts:
+                        part.show_baseline()
         for part, call in zip(parts, calls, strict=True):
-            if part.source.observed.stored is not None:
-                part.source.observed.stored.end(call)
+            if part.observed.stored is not None:
+                part.observed.stored.end(call)
 
 
 def _begun(parts: Sequence[Part]) -> list[PlannedCall]:
     """Which pairs to run of each part; where they resume a call that was cut short, as that was planned."""
     missing = [part.missing for part in parts]
-    stored = [part.source.observed.stored for part in parts]
+    stored = [part.observed.stored for part in parts]
     if any(each.any() for each in missing):
         asked = [
             (each, [part.keys[row] for row in part.pairs[:, 0]], part.pairs[:, 1], absent)
@@ -161,39 +175,18 @@ def _begun(parts: Sequence[Part]) -> list[PlannedCall]:
     return [PlannedCall(0, np.flatnonzero(absent), np.zeros(int(absent.sum()), dtype=bool)) for absent in missing]
 
 
-def _run(
-    parts: Sequence[Part],
-    calls: Sequence[PlannedCall],
-    chosen: Sequence[Int[np.ndarray, "_ 2"]],
-    starts: Int[np.ndarray, " start"],
-) -> None:
-    first = parts[0].source
-    numbers = np.concatenate([part.source.first + pairs[:, 1] for part, pairs in zip(parts, chosen, strict=True)])
-    known = np.concatenate([call.known for call in calls])
-    several = f"{first.name} and {len(parts) - 1} more" if len(parts) > 1 else first.name
-    with counting(several, len(numbers), first.progress, int(known.sum())) as bar:
-        for batch in first.engine.run(_masks(parts, chosen), numbers, known):
-            _keep(parts, calls, chosen, starts, batch)
-            last, *_ = batch[-1]
-            bar.at(parts[int(np.searchsorted(starts, last, side="right")) - 1].source.name)
-            bar.add(len(batch))
-            for part in parts:
-                part.show_baseline()
-
-
 def _keep(
     parts: Sequence[Part],
     calls: Sequence[PlannedCall],
-    chosen: Sequence[Int[np.ndarray, "_ 2"]],
-    starts: Int[np.ndarray, " start"],
+    of: Int[np.ndarray, " pair"],
+    pairs: Int[np.ndarray, "pair 2"],
     batch: Sequence[PairResult],
 ) -> None:
     """Keep what a forward gave; a part of which nothing can be written loses nothing of the others."""
     done: list[list[tuple[int, int, np.ndarray]]] = [[] for _ in parts]
     for pair, logprobs, greedy in batch:
-        place = int(np.searchsorted(starts, pair, side="right")) - 1
-        row, example = chosen[place][pair - starts[place]].tolist()
-        done[place].append((row, example, np.stack([logprobs, greedy], axis=1).astype(float)))
+        row, example = pairs[pair].tolist()
+        done[of[pair]].append((row, example, np.stack([logprobs, greedy], axis=1).astype(float)))
     errors: list[Exception] = []
     for part, call, said in zip(parts, calls, done, strict=True):
         try:
@@ -205,17 +198,17 @@ def _keep(
         raise errors[0]
 
 
-def _masks(parts: Sequence[Part], chosen: Sequence[Int[np.ndarray, "_ 2"]]) -> PairMasks:
+def _masks(parts: Sequence[Part], of: Int[np.ndarray, " pair"], pairs: Int[np.ndarray, "pair 2"]) -> PairMasks:
     """The masks of all pairs, each once; bools and gates together are gates."""
     place: dict[bytes, int] = {}
     masks: list[np.ndarray] = []
     which: list[int] = []
-    for part, pairs in zip(parts, chosen, strict=True):
-        for row in pairs[:, 0].tolist():
-            if part.keys[row] not in place:
-                place[part.keys[row]] = len(masks)
-                masks.append(part.masks[row])
-            which.append(place[part.keys[row]])
+    for number, row in zip(of.tolist(), pairs[:, 0].tolist(), strict=True):
+        key = parts[number].keys[row]
+        if key not in place:
+            place[key] = len(masks)
+            masks.append(parts[number].masks[row])
+        which.append(place[key])
     if len({mask.dtype for mask in masks}) > 1:
         masks = [as_gates(mask).astype(np.float32) for mask in masks]
     return PairMasks(np.stack(masks), np.array(which))

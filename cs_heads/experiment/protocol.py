@@ -65,6 +65,10 @@ class ExperimentLike(ABC):
         """One of the responses other than the score."""
         raise NotImplementedError
 
+    def baseline(self) -> Float[np.ndarray, " example"]:
+        """Score of each example with no further head off, from the same code path."""
+        return self(np.zeros((1, *self.grid.shape), dtype=bool))[0]
+
     def provenance(self) -> dict[str, Any]:
         """Where its answers come from; JSON-ready."""
         return {}
@@ -106,29 +110,38 @@ def measured(
     experiment: ExperimentLike,
     masks: Shaped[np.ndarray, "row layer head"],
     examples: Int[np.ndarray, "row k"] | None = None,
+    response: str = "score",
 ) -> Float[np.ndarray, "row k"]:
-    """What an experiment answers; anything else than a score in [0, 1] for each example of each row is refused."""
-    return _checked(experiment, experiment(masks, examples), "scores", masks, examples)
+    """What an experiment answers, one number for each example of each row.
+
+    Scores and probabilities must be in [0, 1], margins finite; anything else raises ``ValueError``.
+    """
+    answer: Any = experiment(masks, examples) if response == "score" else experiment.respond(masks, examples, response)
+    numbers = np.asarray(answer, dtype=float)
+    kind = {"score": "scores", "margin": "margins"}.get(response, "probabilities")
+    wanted = (len(masks), experiment.n_examples if examples is None else examples.shape[1])
+    if numbers.shape != wanted:
+        raise ValueError(f"the experiment must answer with {kind} [row, k] = {wanted}, got shape {numbers.shape}")
+    if response == "margin":
+        allowed, good = "that are finite", np.isfinite(numbers)
+    else:
+        allowed, good = "in 0..1", (numbers >= -_ROUNDING) & (numbers <= 1 + _ROUNDING)
+    if not good.all():
+        row, place = np.argwhere(~good)[0]
+        of = f"for example {place if examples is None else examples[row, place]} of {experiment.name!r}"
+        raise ValueError(f"the experiment must answer with {kind} {allowed}, got {numbers[row, place]} {of}")
+    return numbers
 
 
 def responding(experiment: ExperimentLike, response: str) -> Measures:
-    """What measures a response of an experiment: ``measured`` for scores, else its ``respond``, checked alike.
+    """What measures a response of an experiment (``measured``).
 
     An unknown response, or one other than the score where an experiment has no other, as on a
     task that a scorer judges, raises ``ValueError``; nothing is measured before.
     """
     check_response(response)
-    if response == "score":
-        return partial(measured, experiment)
     check_response(response, experiment.responses, f" for {experiment.name!r}, which has no other")
-
-    def responded(
-        masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None
-    ) -> Float[np.ndarray, "row k"]:
-        kind = "margins" if response == "margin" else "probabilities"
-        return _checked(experiment, experiment.respond(masks, examples, response), kind, masks, examples)
-
-    return responded
+    return partial(measured, experiment, response=response)
 
 
 def check_response(response: str, allowed: Sequence[str] = tuple(RESPONSES), of: str = "") -> None:
@@ -136,28 +149,6 @@ def check_response(response: str, allowed: Sequence[str] = tuple(RESPONSES), of:
     if response not in allowed:
         one_of = "one of " if len(allowed) > 1 else ""
         raise ValueError(f"response must be {one_of}{', '.join(map(repr, allowed))}{of}, got {response!r}")
-
-
-def _checked(
-    experiment: ExperimentLike,
-    answer: Any,
-    kind: str,
-    masks: Shaped[np.ndarray, "row layer head"],
-    examples: Int[np.ndarray, "row k"] | None,
-) -> Float[np.ndarray, "row k"]:
-    numbers = np.asarray(answer, dtype=float)
-    wanted = (len(masks), experiment.n_examples if examples is None else examples.shape[1])
-    if numbers.shape != wanted:
-        raise ValueError(f"the experiment must answer with {kind} [row, k] = {wanted}, got shape {numbers.shape}")
-    bounded = kind != "margins"
-    low, high = (-_ROUNDING, 1 + _ROUNDING) if bounded else (-np.finfo(float).max, np.finfo(float).max)
-    if (wrong := np.argwhere(~((numbers >= low) & (numbers <= high)))).size:
-        row, place = wrong[0]
-        allowed = "in 0..1" if bounded else "that are finite"
-        example = place if examples is None else examples[row, place]
-        of = f"for example {example} of {experiment.name!r}"
-        raise ValueError(f"the experiment must answer with {kind} {allowed}, got {numbers[row, place]} {of}")
-    return numbers
 
 
 def check_examples(n_examples: int, n_rows: int, examples: Int[np.ndarray, "row k"] | None) -> Int[np.ndarray, "row k"]:

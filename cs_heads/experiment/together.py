@@ -55,7 +55,7 @@ def measure_together(asked: Sequence[Asked]) -> None:
         if isinstance(experiment, Experiment) and id(experiment) not in begun:
             begun.add(id(experiment))
             part = experiment.part(one.masks, one.examples)
-            engines.setdefault(id(part.source.engine), []).append(part)
+            engines.setdefault(id(part.observed.engine), []).append(part)
     for group in engines.values():
         run(group)
 

@@ -69,10 +69,6 @@ class Without(GradientExperiment):
         assert isinstance(self.experiment, GradientExperiment)
         return self.experiment.probability_gradients(with_off(gates, self.off), examples, keep=keep)
 
-    def baseline(self) -> Float[np.ndarray, " example"]:
-        """Score of each example with no other head off."""
-        return self(np.zeros((1, *self.grid.shape), dtype=bool))[0]
-
     def provenance(self) -> dict[str, Any]:
         """That of the experiment, and the heads that are off, where there are any."""
         heads = list(map(str, self.grid.units(self.off)))

@@ -5,38 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Any
 
 from cs_heads.lens import EncodedExample, describe, prepended, settings_of
-from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings, without_place
+from cs_heads.lens.model import HookedModel, ModelInfo, without_place
 from cs_heads.settings import Settings
 from cs_heads.units import Grid
 
 MEASURE = 1
 """Raised by a release in which the same mask on the same example may give another number."""
 
-Study = TypedDict(
-    "Study",
-    {
-        "units": str,
-        "positions": str,
-        "model": str,
-        "revision": str | None,
-        "class": str,
-        "grid": list[int],
-        "dtype": str,
-        "weights": str,
-        "settings": ModelSettings,
-        "hook": str,
-        "ablation": str,
-        "prepend_bos": bool | list[str],
-        "measure": int,
-    },
-)
-"""What all results of one store have in common."""
 
-
-def study_of(model: HookedModel | ModelInfo, settings: Settings) -> Study:
+def study_of(model: HookedModel | ModelInfo, settings: Settings) -> dict[str, Any]:
     """What all results of one store have in common, JSON-ready; the model's part without its folder's place.
 
     In the order in which differences are reported: a model of another dtype has other weights, too. ``revision`` is

@@ -104,7 +104,7 @@ class Store:
 
     Args:
         path: The file.
-        connection: Its SQLite connection; ``Store.open`` and ``Store.for_study`` make it.
+        connection: Its SQLite connection; ``Store.open`` and ``Store.of`` make it.
     """
 
     def __init__(self, path: str | Path, connection: sqlite3.Connection) -> None:
@@ -130,94 +130,64 @@ class Store:
         path = check_path("path", path)
         if not path.is_file():
             raise ValueError(f"store {str(path)!r} does not exist")
-        # The last to close a file that it may write takes the log away, of which reading makes one beside it.
-        writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
-        try:
-            store = cls(path, _connect(path, "mode=rw" if writable else "mode=ro"))
-            with store._errors("read"):
-                store.format()
-        except StoreError as error:
-            # Reading makes a file beside it. Where none may be made it is read as it is, unless a part is in the log.
-            log = path.with_name(path.name + "-wal")
-            if log.exists() and log.stat().st_size:
-                if os.access(path.parent, os.W_OK):
-                    raise
-                raise StoreError(
-                    f"{error}; its process was killed or still runs: copy it, with the file {log.name!r} beside it, "
-                    "to a folder that can be written"
-                ) from error
-            store = cls(path, _connect(path, "immutable=1"))
+        log = path.with_name(path.name + "-wal")
+        if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+            # The last to close a file that it may write takes the log away, of which reading makes one beside it.
+            options = "mode=rw"
+        elif log.exists() and log.stat().st_size:
+            raise StoreError(
+                f"store {str(path)!r} cannot be read: its process was killed or still runs, and nothing can be written "
+                f"here: copy it, with the file {log.name!r} beside it, to a folder that can be written"
+            )
+        else:
+            options = "immutable=1"
+        store = cls(path, _connect(path, options))
         store._check_format()
         store.query("PRAGMA query_only = ON")
         return store
 
     @classmethod
     def of(cls, store: Any, study: Mapping[str, Any]) -> Store:
-        """A store as it is, if it is of this study, or that of a path (``for_study``).
+        """The store of this study, to write: one that is open, or at a path, made where there is none.
 
         Args:
-            store: An open ``Store``, or the path of a file.
-            study: What every result has in common (``identity.study_of``).
+            store: An open ``Store``, or the path of a file in a folder that exists.
+            study: What every result of the file has in common (``identity.study_of``).
 
         Returns:
             The store that was given, or one opened at the path.
 
         Raises:
-            ValueError: A store of another study, what is neither a store nor a path, or a file that ``for_study``
-                refuses.
+            ValueError: A store of another study (the message names the field that differs and both values), what is
+                neither a store nor a path, a file of another format or that is no store, or a path that is no file in a
+                folder that exists.
             StoreError: A file that cannot be written.
         """
         if isinstance(store, Store):
-            store.check(study)
+            store._check_study(study)
             return store
         if not isinstance(store, str | Path) or str(store) in ("", ":memory:"):
             raise ValueError(f"store must be the path of a file (str or Path) or an open Store, got {store!r}")
-        return cls.for_study(store, study)
-
-    @classmethod
-    def for_study(cls, path: str | Path, study: Mapping[str, Any]) -> Store:
-        """The store of this study, made where there is none; to write.
-
-        Args:
-            path: A file, in a folder that exists.
-            study: What every result of the file has in common (``identity.study_of``).
-
-        Returns:
-            The open store of this study, in the current format.
-
-        Raises:
-            ValueError: A file of another study (the message names the field that differs and both values), of a newer
-                format or that is no store, or a path that is no file in a folder that exists.
-            StoreError: A file that cannot be written, or was laid out before the first release.
-        """
-        path = check_path("path", path)
+        path = check_path("path", store)
         if path.is_dir() or not path.absolute().parent.is_dir():
             raise ValueError(f"store {str(path)!r} must be a file in a folder that exists")
-        store = cls(path, _connect(path, "mode=rwc"))
-        with store._errors("written"):
-            if store._is_empty():
-                store._keep_log()
-                store._create(study)
-        store._check_format()
-        store.check(study)
-        with store._errors("written"):
-            store._keep_log()
+        made = cls(path, _connect(path, "mode=rwc"))
+        with made._errors("written"):
+            if made._is_empty():
+                made._keep_log()
+                made._create(study)
+        made._check_format()
+        made._check_study(study)
+        with made._errors("written"):
+            made._keep_log()
             # A commit does not wait for the disk: it survives the process, and all but the last survive the machine.
-            store._connection.execute("PRAGMA synchronous = NORMAL")
-        with store.transaction() as connection:
+            made._connection.execute("PRAGMA synchronous = NORMAL")
+        with made.transaction() as connection:
             # What cannot be written is refused now, and not after hours.
             connection.execute("UPDATE study SET value = value")
-        return store
+        return made
 
-    def check(self, study: Mapping[str, Any]) -> None:
-        """Refuse a study that the store is not of.
-
-        Args:
-            study: The study: model, dtype, ablation and what else is one for the whole file.
-
-        Raises:
-            ValueError: The store is of another study; the field and both values are named.
-        """
+    def _check_study(self, study: Mapping[str, Any]) -> None:
         for field, there, here in _differences(self.study, study):
             raise ValueError(
                 f"store {str(self.path)!r} is of another study: {field} is {there!r} there and {here!r} here; "
@@ -271,35 +241,25 @@ class Store:
         """
         import pandas as pd
 
-        tasks = [task for (task,) in self.query("SELECT DISTINCT task FROM tasks ORDER BY task")]
-        rows = []
-        for number, task in enumerate(tasks):
-            rows += self.query(
-                "SELECT ?, settings, example, mask, said, text FROM observations "
-                "WHERE (settings, example) IN (SELECT settings, example FROM tasks WHERE task = ?)",
-                (number, task),
-            )
-        of_task, settings, example, mask, said, text = zip(*rows, strict=True) if rows else ((),) * 6
-        asked = dict(self.query("SELECT id, identity FROM settings"))
+        rows = self.query(
+            "SELECT task, settings, example, mask, said, text FROM observations "
+            "JOIN tasks USING (settings, example) ORDER BY task"
+        )
+        names = ["task", "settings", "example", "mask", "said", "text"]
+        frame, grid = pd.DataFrame(rows, columns=names, dtype=object), self.grid
+        settings = dict(self.query("SELECT id, identity FROM settings"))
         examples = {number: more for number, *more in self.query("SELECT id, identity, prompt FROM examples")}
-        grid = self.grid
         off = {number: key_in_words(grid, key) for number, key in self.query("SELECT id, bits FROM masks")}
-        each = [
-            None if words is not None else np.frombuffer(one, "<f8").reshape(-1, 2)
-            for one, words in zip(said, text, strict=True)
-        ]
-        columns = {
-            "task": _category(of_task, dict(enumerate(tasks))),
-            "settings": _category(settings, asked),
-            "example": _category(example, {number: identity for number, (identity, _) in examples.items()}),
-            "prompt": _category(example, {number: prompt for number, (_, prompt) in examples.items()}),
-            "ablated": _category(mask, {number: heads for number, (heads, _) in off.items()}),
-            "n_ablated": np.array([off[number][1] for number in mask], dtype=int),
-            "logprobs": pd.Series([None if one is None else one[:, 0].tolist() for one in each], dtype=object),
-            "greedy": pd.Series([None if one is None else one[:, 1].tolist() for one in each], dtype=object),
-            "text": pd.Series(text, dtype=object),
-        }
-        return pd.DataFrame(columns)
+        said = [None if text is not None else np.frombuffer(one, "<f8").reshape(-1, 2) for *_, one, text in rows]
+        frame["settings"] = frame["settings"].map(settings)
+        frame["prompt"] = frame["example"].map({number: prompt for number, (_, prompt) in examples.items()})
+        frame["example"] = frame["example"].map({number: identity for number, (identity, _) in examples.items()})
+        frame["ablated"] = frame["mask"].map({number: heads for number, (heads, _) in off.items()})
+        frame["n_ablated"] = frame["mask"].map({number: n for number, (_, n) in off.items()}).astype(int)
+        for place, name in enumerate(("logprobs", "greedy")):
+            frame[name] = pd.Series([None if one is None else one[:, place].tolist() for one in said], dtype=object)
+        repeated = dict.fromkeys(("task", "settings", "example", "prompt", "ablated"), "category")
+        return frame[[*repeated, "n_ablated", "logprobs", "greedy", "text"]].astype(repeated)
 
     def to_parquet(self, path: str | Path) -> None:
         """Write ``to_frame`` as a Parquet file; needs pyarrow (``pip install 'cs-heads[parquet]'``).
@@ -452,14 +412,6 @@ class Store:
             raise BrokenStoreError(
                 f"store {str(self.path)!r} is no store of cs-heads, or a broken one: {error}"
             ) from error
-
-
-def _category(numbers: tuple[int, ...], texts: dict[int, str]) -> pd.Categorical:
-    """A text a row, by its number, each kept once."""
-    import pandas as pd
-
-    kinds = pd.Index(list(dict.fromkeys(texts.values())), dtype=object)
-    return pd.Categorical([texts[number] for number in numbers], categories=kinds)
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -100,12 +100,6 @@ class StoredObservations:
             f"{said!r:.80} ({error}); what else it holds is kept"
         )
 
-    def begin(
-        self, masks: Sequence[bytes], examples: Int[np.ndarray, " pair"], missing: Bool[np.ndarray, " pair"]
-    ) -> PlannedCall:
-        """A call for the missing ones of these different pairs: a new one, or one that was cut short."""
-        return begin_together([(self, masks, examples, missing)])[0]
-
     def write(self, batch: Sequence[tuple[bytes, int, Said]], call: PlannedCall | None = None) -> None:
         """Commit observations: mask, place of the example, what was said. What another process wrote first is kept.
 

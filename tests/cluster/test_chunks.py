@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cs_heads.cluster.engine import chunk_size, cut
 from cs_heads.engine.protocol import PairMasks
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(1, 20))
 def test_every_pair_is_in_one_chunk_and_a_mask_in_as_few_as_hold_it(seed, size):
     rng = np.random.default_rng(seed)

@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from itertools import count
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from cs_heads.cluster import pool
-from cs_heads.cluster.pool import WorkerCall, WorkerPool, WorkersLostError
+from cs_heads.cluster.pool import WorkerPool, WorkersLostError
 from cs_heads.cluster.worker import Report, WorkerConfig
 
 
@@ -115,7 +116,7 @@ def pool_of(monkeypatch):
 
 
 def doubling(n, first=0):
-    return [WorkerCall("double", (what,)) for what in range(first, first + n)]
+    return [("double", (what,)) for what in range(first, first + n)]
 
 
 def test_work_goes_to_whoever_is_idle(pool_of):
@@ -149,10 +150,12 @@ def test_a_chunk_that_takes_every_worker_along_is_given_up(pool_of):
         list(workers.run(doubling(4)))
 
 
-def test_a_closed_pool_is_refused(pool_of):
-    workers, _ = pool_of(2, lambda *_: 1.0)
-    workers.close()
-    with pytest.raises(WorkersLostError, match="the cluster is closed: its workers are gone"):
+def test_what_a_worker_raises_is_raised_here(pool_of):
+    workers, fake = pool_of(1, lambda *_: 1.0)
+    raised = TaskError()
+    raised.cause = MemoryError("example 3 does not fit into memory by itself")
+    fake.get = Mock(side_effect=raised)
+    with pytest.raises(MemoryError, match="example 3 does not fit"):
         list(workers.run(doubling(1)))
 
 
@@ -169,14 +172,6 @@ def test_workers_that_wait_for_room_are_told_of_and_begin_when_there_is_some(poo
     assert fake.now >= 300.0
     assert dict(workers.run(doubling(4))) == {what: 2 * what for what in range(4)}
     assert {worker for worker, _ in fake.done} == {0, 1}
-
-
-def test_a_lost_worker_that_finds_no_room_again_is_told_of(pool_of):
-    """Its place was taken meanwhile, and nobody else is left to go on."""
-    workers, _ = pool_of(2, lambda worker, _: None if worker < 2 else 1.0, full={2: 300.0, 3: 300.0})
-    with pytest.warns(UserWarning, match=r"was lost|have not begun") as told:
-        assert dict(workers.run(doubling(2))) == {0: 0, 1: 2}
-    assert {str(each.message) for each in told if "was lost" not in str(each.message)} == {f"2 {ROOM}"}
 
 
 def test_a_model_that_is_long_in_loading_is_not_said_to_wait_for_room(pool_of, monkeypatch):

@@ -20,11 +20,10 @@ from cs_heads.experiment.inputs import encode_prompts, encode_task
 from cs_heads.lens import describe, fingerprint, load_model
 from cs_heads.lens.model import ModelInfo
 from cs_heads.lens.serialization import model_info, packed_model, unpacked_model
-from cs_heads.settings import ABLATIONS
 from cs_heads.units import Grid
 from tests.fake_devices import FakeDevices, split
 from tests.on_model import target_logprobs
-from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, choice_records, skip_unless_loaded
+from tests.tiny import N_HEADS, N_LAYERS, choice_records, skip_unless_loaded
 
 SHAPE = (N_LAYERS, N_HEADS)
 GATES = torch.tensor([[[0.5, 1, 0, 1], [1, 1, 1, 0], [0, 1, 1, 1]]])
@@ -50,7 +49,10 @@ def home(monkeypatch):
     return WorkerConfig("cpu", torch.get_num_threads(), sharers=1)
 
 
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "gemma2", "neo"])
+@pytest.mark.parametrize(
+    "architecture",
+    ["llama", *(pytest.param(each, marks=pytest.mark.slow) for each in ("gpt2", "qwen2", "gemma2", "neo"))],
+)
 def test_a_model_arrives_as_it_was_sent_though_it_ran_before(folders, load, backend, architecture):
     skip_unless_loaded(architecture, backend)
     model = load(architecture, backend)
@@ -96,8 +98,14 @@ def test_what_is_told_of_a_model_stands_for_it_where_texts_are_tokenised(load, b
     assert encode_prompts(info, task(), None, 8) == encode_prompts(model, task(), None, 8)
 
 
-@pytest.mark.parametrize("units", ["heads", "neurons"])
-@pytest.mark.parametrize("kind", ABLATIONS)
+@pytest.mark.parametrize(
+    ("kind", "units"),
+    [
+        ("zero", "heads"),
+        ("mean", "neurons"),
+        *(pytest.param(kind, "heads", marks=pytest.mark.slow) for kind in ("position_mean", "resample", "optimal")),
+    ],
+)
 def test_a_worker_gives_the_numbers_of_the_engine(folders, load, home, kind, units):
     folder, model = str(folders("llama")), load("llama")
     examples, answers = encode_task(model, task(), None), [e.answer for e in task().examples]
@@ -142,8 +150,8 @@ class Here(WorkerPool):
         return Put(what)
 
     def run(self, calls):
-        for number, call in enumerate(calls):
-            yield number, getattr(self.worker, call.method)(*call.arguments)
+        for number, (method, arguments) in enumerate(calls):
+            yield number, getattr(self.worker, method)(*arguments)
 
 
 def test_of_what_is_known_in_part_the_rest_is_run_with_the_same_numbers(folders, load, home):
@@ -188,13 +196,6 @@ def test_a_worker_that_comes_back_with_other_weights_is_refused(folders, load, h
         Worker(str(folders("llama")), home).logprobs(job, PairMasks.of(pairs()[0]), pairs()[1])
 
 
-def test_processes_that_share_a_device_plan_with_their_part_of_its_memory(monkeypatch):
-    monkeypatch.setattr(plan, "_sharers", 1)
-    alone = plan.free_memory(torch.device("cpu"))
-    plan.share_memory(4)
-    assert plan.free_memory(torch.device("cpu")) == pytest.approx(alone / 4, rel=0.2)
-
-
 # What is asked for, before Ray is
 
 
@@ -204,10 +205,8 @@ def test_processes_that_share_a_device_plan_with_their_part_of_its_memory(monkey
         ((4, None), {"CPU": 8.0}, (4, 0.0)),
         ((None, None), {"CPU": 8.0, "GPU": 2.0}, (2, 1.0)),
         ((3, None), {"CPU": 8.0, "GPU": 2.0}, (3, 0.5)),
-        ((2, None), {"CPU": 8.0, "GPU": 8.0}, (2, 1.0)),
         ((None, 0.25), {"CPU": 8.0, "GPU": 2.0}, (8, 0.25)),
         ((None, 2.0), {"CPU": 8.0, "GPU": 5.0}, (2, 2.0)),
-        ((2, 0.0), {"CPU": 8.0, "GPU": 8.0}, (2, 0.0)),
     ],
 )
 def test_workers_and_their_gpus(asked, resources, room):
@@ -218,7 +217,6 @@ def test_workers_and_their_gpus(asked, resources, room):
     ("asked", "resources", "message"),
     [
         ((None, None), {"CPU": 8.0}, r"workers must be given: there is no GPU to count them by, and 8 CPU cores"),
-        ((None, 0.0), {"CPU": 8.0, "GPU": 1.0}, r"workers must be given"),
         (
             (9, None),
             {"CPU": 8.0},
@@ -226,7 +224,6 @@ def test_workers_and_their_gpus(asked, resources, room):
         ),
         ((3, 1.0), {"CPU": 8.0, "GPU": 2.0}, r"workers must be in 1\.\.2: .* 2 GPUs, of which a worker takes 1; got 3"),
         ((1, 4.0), {"CPU": 8.0, "GPU": 2.0}, r"gpus_per_worker must be 2 or less: the Ray cluster has 2 GPUs; got 4"),
-        ((1, 0.5), {"CPU": 8.0}, r"gpus_per_worker must be 0 or less: the Ray cluster has 0 GPUs; got 0\.5"),
     ],
 )
 def test_more_than_there_is_is_refused(asked, resources, message):
@@ -238,23 +235,16 @@ def test_more_than_there_is_is_refused(asked, resources, message):
     ("arguments", "message"),
     [
         ({"workers": 0}, r"workers must be an integer of 1 or more, got 0"),
-        ({"workers": 2, "threads": 0}, r"threads must be an integer of 1 or more, got 0"),
         (
             {"workers": 2, "gpus_per_worker": 1.5},
             r"gpus_per_worker must be a share of one GPU or a whole number, got 1.5",
         ),
-        ({"workers": 2, "gpus_per_worker": -1.0}, r"gpus_per_worker must be"),
     ],
 )
 def test_wrong_arguments_of_a_cluster_are_refused_before_anything_starts(arguments, message):
     with pytest.raises(ValueError, match=message):
         Cluster("demo", **arguments)
     assert "ray" not in sys.modules or not sys.modules["ray"].is_initialized()
-
-
-def test_a_model_of_no_kind_is_refused_before_anything_starts():
-    with pytest.raises(ValueError, match="must be a TransformerLens HookedTransformer or TransformerBridge, got int"):
-        Cluster(3, workers=2)
 
 
 def test_several_gpus_for_a_model_that_goes_onto_one_are_refused(load):

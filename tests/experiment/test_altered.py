@@ -59,8 +59,9 @@ def hook_a_module(model):
     )
 
 
-@pytest.mark.parametrize("alter", [scale_weights, scale_past_versions, halve, hook_a_module])
-@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize(
+    ("alter", "stored"), [(scale_weights, True), (scale_past_versions, False), (halve, True), (hook_a_module, True)]
+)
 def test_an_altered_model_is_refused_and_its_numbers_go_nowhere(model, tmp_path, alter, stored):
     settings = {"store": tmp_path / "run.sqlite"} if stored else {}
     off, pairs = some_masks(3), [PromptPair("the cat", "a dog", " red"), PromptPair("the king", "a bird", " one")]
@@ -128,17 +129,6 @@ def test_what_is_measured_with_a_head_off_throughout_says_so_and_is_that(model, 
         experiment(some_masks(5, seed=1))
 
 
-def test_torch_hooks_that_stood_before_are_refused_with_a_store_and_told_of_without(model, tmp_path):
-    plain = Experiment(model, choice_task())
-    wanted = margins(plain, some_masks(3))
-    hook_a_module(model)
-    with pytest.raises(ValueError, match=r"store must be None while hooks stand on the model \(blocks\.1"):
-        Experiment(model, choice_task(), store=tmp_path / "run.sqlite")
-    experiment = Experiment(model, choice_task())
-    assert not np.allclose(margins(experiment, some_masks(3)), wanted, atol=1e-3)
-    assert experiment.provenance()["model"]["hooks"][0].startswith("blocks.1")
-
-
 def in_threads(*calls):
     """What each call gives, all begun at once in threads of their own."""
     begin = threading.Barrier(len(calls))
@@ -151,25 +141,24 @@ def in_threads(*calls):
         return list(threads.map(run, calls))
 
 
-@pytest.mark.parametrize("store", [None, "path", "open"])
-def test_two_experiments_in_two_threads_give_the_numbers_of_one(folders, backend, tmp_path, store):
-    model = load_model(folders("llama"), device="cpu", backend=backend)
+@pytest.mark.parametrize(
+    "store", [pytest.param(None, marks=pytest.mark.slow), "path", pytest.param("open", marks=pytest.mark.slow)]
+)
+def test_two_experiments_in_two_threads_give_the_numbers_of_one(model, folders, backend, tmp_path, store):
     settings = {} if store is None else {"store": tmp_path / "run.sqlite"}
     if store == "open":
         settings["store"] = Experiment(model, choice_task(), **settings).store
 
     def measure(seed, **settings):
         experiment = Experiment(model, choice_task(seed=seed), batch_tokens=60, **settings)
-        numbers = [margins(experiment, some_masks(4, seed=10 * seed + call)) for call in range(8)]
-        texts = experiment.generate(some_masks(2, seed=seed), max_new_tokens=3)
-        ones = np.ones((1, N_LAYERS, N_HEADS))
-        return [*numbers, texts, experiment.probability_gradients(ones, np.arange(6)[None], keep="test")]
+        numbers = [margins(experiment, some_masks(4, seed=10 * seed + call)) for call in range(2)]
+        return [*numbers, experiment.generate(some_masks(2, seed=seed), max_new_tokens=3)]
 
     wanted = [measure(seed) for seed in (1, 2)]
-    for found in (in_threads(partial(measure, 1, **settings), partial(measure, 2, **settings)) for _ in range(2)):
-        for one, other in zip(wanted, found, strict=True):
-            for right, given in zip(one, other, strict=True):
-                np.testing.assert_array_equal(given, right)
+    found = in_threads(partial(measure, 1, **settings), partial(measure, 2, **settings))
+    for one, other in zip(wanted, found, strict=True):
+        for right, given in zip(one, other, strict=True):
+            np.testing.assert_array_equal(given, right)
     if store is not None:
         # What a freshly loaded model reads from the store are its own numbers.
         fresh = load_model(folders("llama"), device="cpu", backend=backend)
@@ -179,37 +168,17 @@ def test_two_experiments_in_two_threads_give_the_numbers_of_one(folders, backend
 
 
 def test_two_threads_that_share_an_experiment_give_the_numbers_of_one(model):
-    masks = [some_masks(5, seed=seed) for seed in range(6)]
+    masks = [some_masks(5, seed=seed) for seed in range(4)]
     wanted = [margins(Experiment(model, choice_task()), each) for each in masks]
     shared = Experiment(model, choice_task(), batch_tokens=60)
     calls = [
-        partial(lambda chosen: [margins(shared, masks[i]) for i in chosen], range(start, 6, 2)) for start in (0, 1)
+        partial(lambda chosen: [margins(shared, masks[i]) for i in chosen], range(start, 4, 2)) for start in (0, 1)
     ]
     found = in_threads(*calls)
     for start in (0, 1):
-        for number, given in zip(range(start, 6, 2), found[start], strict=True):
+        for number, given in zip(range(start, 4, 2), found[start], strict=True):
             np.testing.assert_allclose(given, wanted[number], atol=1e-5)
     assert shared.spent == len({mask.tobytes() for each in masks for mask in each}) * 6
-
-
-def test_a_thread_with_heads_off_does_not_shift_what_another_measures(model):
-    wanted = margins(Experiment(model, choice_task()), some_masks(6))
-    stop = threading.Event()
-
-    def ablate():
-        while not stop.is_set():
-            with ablated(model, [f"L{layer}H{head}" for layer in range(N_LAYERS) for head in range(N_HEADS)]):
-                model(torch.arange(3, 8)[None])
-
-    def measure():
-        try:
-            return [margins(Experiment(model, choice_task()), some_masks(6)) for _ in range(5)]
-        finally:
-            stop.set()
-
-    _, found = in_threads(ablate, measure)
-    for given in found:
-        np.testing.assert_array_equal(given, wanted)
 
 
 def test_a_thread_waits_for_the_end_of_a_block_with_heads_off(model):
@@ -220,5 +189,5 @@ def test_a_thread_waits_for_the_end_of_a_block_with_heads_off(model):
     with ThreadPoolExecutor(1) as threads:
         with ablated(model, ["L1H2"]):
             waiting = threads.submit(margins, experiment, some_masks(3))
-            wait([waiting], timeout=1)
+            wait([waiting], timeout=0.3)
         np.testing.assert_array_equal(waiting.result(60), wanted)

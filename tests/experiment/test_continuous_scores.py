@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from cs_heads.analysis.confirm import confirm
-from cs_heads.analysis.contrasts import HeldOutScore
-from cs_heads.analysis.intervals import mean_interval
 from cs_heads.experiment.baseline import (
     BaselineTooLowError,
     as_answers,
@@ -19,8 +17,6 @@ from cs_heads.experiment.baseline import (
 )
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.without import Without
-from cs_heads.methods.controls import Contrast, Controls
-from cs_heads.methods.find import find_heads
 from cs_heads.tasks import Task
 from tests.known_heads import WORKING, own_answers
 
@@ -79,14 +75,6 @@ def test_scores_far_below_one_need_more_examples_and_nothing_is_called_right(mod
     assert " right" not in said(proof)
 
 
-def test_a_search_reads_scores_on_their_own_scale(model, records):
-    found = find_heads(
-        model, written(records, closeness).split(50)[0], k=2, method="css", n_masks=24, density=0.17, controls=None
-    )
-    assert set(found.top(2)) == set(WORKING)
-    assert not any(" right" in note for note in found.notes)
-
-
 def test_answers_exchanged_between_examples_are_what_a_mean_score_must_beat(model, records):
     for answers, low in ((records, False), (by_lot(records), True)):
         experiment = Experiment(model, written(answers, closeness))
@@ -96,9 +84,6 @@ def test_answers_exchanged_between_examples_are_what_a_mean_score_must_beat(mode
     assert " right" not in reason
     with pytest.raises(BaselineTooLowError, match="answers exchanged"):
         check_baseline(experiment)
-    assert confirm(model, written(by_lot(records), closeness).split(50)[0], WORKING, n=60, controls=None).verdict == (
-        "baseline too low"
-    )
 
 
 def test_exchanged_answers_cost_no_evaluation_and_are_those_of_the_model_that_is_judged(model, records):
@@ -152,14 +137,6 @@ def picky(example, text):
     return float(text.split()[0] == example.reference)
 
 
-@dataclass(frozen=True)
-class Right:
-    """A rule of log-probabilities that knows right and wrong."""
-
-    def score_logprobs(self, example, logprobs, greedy):
-        return float(greedy[0])
-
-
 @pytest.mark.parametrize("scorer", [graded, nearly])
 def test_full_marks_of_a_graded_scorer_are_no_right_answers(model, records, scorer):
     """That the intact model has full marks throughout, or all but one, changes no rule."""
@@ -177,42 +154,3 @@ def test_scorers_of_right_and_wrong_stay_so(model, records, scorer):
     experiment = Experiment(model, written(records[:10], scorer))
     assert not is_continuous(experiment.baseline(), experiment)
     assert "10 of 10 examples right, fewer than 20" in baseline_too_low(experiment, experiment.baseline())
-
-
-@pytest.mark.parametrize(("scorer", "continuous"), [(Share(), True), (Right(), False)])
-def test_a_scorer_of_log_probabilities_is_known_by_trial_numbers(records, scorer, continuous):
-    assert Task.from_records(records, "judged", scorer=scorer).graded == continuous
-
-
-def test_choices_that_tie_stay_right_answers(model, records):
-    """Each has a share of the point, which is no scale of its own."""
-    choices = [{"prompt": r["prompt"], "choices": [" cat", " dog"], "answer": 0} for r in records[:30]]
-    experiment = Experiment(model, Task.from_records(choices, "ties"))
-    assert "15 of 30 examples right" in baseline_too_low(experiment, np.full(30, 0.5))
-
-
-def test_a_control_of_continuous_scores_counts_by_its_own_scale(model, records):
-    control = Experiment(model, written(records, closeness))
-    known = Controls.able([control], seed=0)
-    assert known.names == ["judged"]
-    assert len(known.tasks[0].examples) == 100
-    task = Experiment(model, written(records, closeness))
-    assert Contrast(task, [control], np.arange(20), seed=0).notes == ()
-
-
-def test_intervals_of_a_continuous_mean_are_wider_than_students_and_of_answers_wilsons():
-    """They cover skewed scores, too: one example may have lost all, or none."""
-    scores = np.random.default_rng(0).uniform(0.2, 0.4, 50)
-    low, high = mean_interval(scores)
-    reach = 2.0096 * scores.std(ddof=1) / np.sqrt(50)
-    assert 0 < scores.mean() - reach - low < 0.03
-    assert 0 < high - scores.mean() - reach < 0.05
-    assert mean_interval(np.ones(20))[0] == pytest.approx(0.8389, abs=1e-4)
-    low, high = mean_interval(np.array([0.4]))
-    assert (low < 0.02, high > 0.98) == (True, True)
-
-
-def test_held_out_scores_under_gates_have_the_interval_of_their_examples():
-    scores = np.repeat([0.1, 0.2], 20)
-    made = HeldOutScore("a", "few_shot", "few_shot", 0.2, 0.15, mean_interval(scores))
-    assert made.interval[1] - made.interval[0] < 0.1

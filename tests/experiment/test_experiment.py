@@ -1,7 +1,7 @@
 """The experiment: many masks in one batch give the numbers of one mask, one example at a time."""
 
-import inspect
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,13 +9,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cs_heads import Experiment, Head, Task, confirm, designs
+from cs_heads import Experiment, Head, Task, designs
 from cs_heads.experiment.protocol import ExperimentLike, responding
 from cs_heads.experiment.without import Without
 from cs_heads.lens import encode_example
-from cs_heads.methods.annealing import annealed
 from cs_heads.tasks.responses import MAX_MARGIN, RESPONSES
-from tests.known_heads import WORKING, own_answers, rows_run
+from tests.known_heads import rows_run
 from tests.plain import plain_score
 from tests.scores import response_of
 from tests.tiny import (
@@ -73,8 +72,14 @@ def plain_results(hf, task, mask):
     return np.array(results).T
 
 
-@pytest.mark.parametrize("make_task", [completion_task, choice_task, uneven_task])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+TASKS = [completion_task, choice_task, uneven_task]
+DIAGONAL = {("gpt2", completion_task), ("llama", uneven_task)}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "make_task"),
+    [pytest.param(*each, marks=() if each in DIAGONAL else pytest.mark.slow) for each in product(ARCHITECTURES, TASKS)],
+)
 def test_many_masks_at_once_equal_plain_hugging_face(load, backend, architecture, make_task):
     task, off = make_task(), some_masks(6)
     experiment = Experiment(load(architecture, backend), task)
@@ -85,7 +90,7 @@ def test_many_masks_at_once_equal_plain_hugging_face(load, backend, architecture
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(
     seed=st.integers(0, 10_000),
@@ -133,16 +138,9 @@ def test_a_result_never_answers_for_another_ablation(load):
     experiment = Experiment(load("llama"), completion_task())
     singles = designs.single(experiment.grid)
     logprobs = experiment.logprob(singles)
-    fresh = [Experiment(load("llama"), completion_task()).logprob(mask)[0] for mask in singles]
-    np.testing.assert_allclose(logprobs, fresh, atol=1e-5)
+    fresh = [Experiment(load("llama"), completion_task()).logprob(mask)[0] for mask in singles[::5]]
+    np.testing.assert_allclose(logprobs[::5], fresh, atol=1e-5)
     assert experiment.spent == singles.shape[0] * 9
-
-
-def test_baseline_is_the_run_with_no_head_ablated(load):
-    experiment = Experiment(load("llama"), choice_task())
-    intact = np.zeros((1, *SHAPE), dtype=bool)
-    np.testing.assert_array_equal(experiment.baseline(), experiment(intact)[0])
-    assert experiment.spent == 9
 
 
 def test_to_frame_holds_everything_measured(load):
@@ -196,32 +194,13 @@ def plain_probabilities(hf, task, mask):
     return np.array(probabilities)
 
 
-@pytest.mark.parametrize("make_task", [completion_task, choice_task, uneven_task, normalized_task])
+@pytest.mark.parametrize("make_task", [completion_task, normalized_task])
 def test_probabilities_and_margins_equal_plain_hugging_face(load, backend, make_task):
     task, off = make_task(), some_masks(4)
     experiment, hf = Experiment(load("llama", backend), task), make_hf_model("llama")
     plain = np.array([plain_probabilities(hf, task, mask) for mask in off])
     np.testing.assert_allclose(experiment.respond(off), plain, rtol=1e-3)
     np.testing.assert_allclose(experiment.respond(off, response="margin"), np.log(plain / (1 - plain)), atol=1e-3)
-
-
-def two_choices(n=12):
-    """Choices of one and of two words."""
-    rng = np.random.default_rng(3)
-    records = [
-        {"prompt": sentence(rng), "choices": [f" {sentence(rng, 1, 2)}", f" {sentence(rng, 2, 3)}"], "answer": i % 2}
-        for i in range(n)
-    ]
-    return Task.from_records(records, name="two")
-
-
-@pytest.mark.parametrize("length_normalized", [False, True])
-def test_of_two_choices_the_more_probable_one_is_the_answer(load, length_normalized):
-    experiment = Experiment(load("llama"), replace(two_choices(), length_normalized=length_normalized))
-    scores, probabilities = experiment(some_masks(6)), experiment.respond(some_masks(6))
-    assert 0 < scores.mean() < 1
-    np.testing.assert_array_equal(probabilities > 0.5, scores == 1)
-    np.testing.assert_array_equal(experiment.respond(some_masks(6), response="margin") > 0, scores == 1)
 
 
 @pytest.mark.parametrize("make_task", [completion_task, choice_task])
@@ -257,29 +236,10 @@ def test_what_a_scorer_judges_has_scores_alone(load, make_task):
             responding(experiment, response)
         with pytest.raises(ValueError, match=said):
             responding(Without(experiment, [Head(0, 0)]), response)
-        with pytest.raises(ValueError, match=said):
-            annealed(Experiment(load("llama"), completion_task()), controls=[experiment], response=response)
+    with pytest.raises(ValueError, match="response must be one of 'score', 'probability', 'margin', got 'logprob'"):
+        experiment.respond(some_masks(1), response="logprob")
     assert experiment.spent == 0
     np.testing.assert_array_equal(experiment.respond(some_masks(1), response="score"), experiment(some_masks(1)))
-
-
-@pytest.mark.parametrize("response", ["logprob", ""])
-def test_an_unknown_response_is_refused_before_the_model_runs(load, response):
-    experiment = Experiment(load("llama"), choice_task())
-    said = f"response must be one of 'score', 'probability', 'margin', got {response!r}$"
-    with pytest.raises(ValueError, match=said):
-        experiment.respond(some_masks(1), response=response)
-    with pytest.raises(ValueError, match=said):
-        responding(experiment, response)
-    assert experiment.spent == 0
-
-
-def test_a_response_is_measured_by_its_name(load):
-    experiment = Experiment(load("llama"), choice_task())
-    off, examples = some_masks(2), np.array([[1, 2], [0, 3]])
-    for response in RESPONSES:
-        expected = experiment.respond(off, examples, response)
-        np.testing.assert_array_equal(responding(experiment, response)(off, examples), expected)
 
 
 class Answers(ExperimentLike):
@@ -314,39 +274,6 @@ def test_an_answer_that_is_no_such_response_is_refused(response, answers, said):
     np.testing.assert_array_equal(responding(good, response)(some_masks(1), None), [[0.25, 1.0]])
 
 
-def test_an_experiment_that_cannot_respond_has_scores_alone():
-    class Remote(ExperimentLike):
-        name, grid, n_examples = "remote", None, 2
-
-        def __call__(self, masks, examples=None):
-            return np.ones((1, 2))
-
-    assert responding(Remote(), "score")(some_masks(1), None).tolist() == [[1, 1]]
-    for response in ("probability", "margin"):
-        with pytest.raises(
-            ValueError,
-            match=rf"response must be 'score' for 'remote', which has no other, got '{response}'",
-        ):
-            responding(Remote(), response)
-
-
-def test_what_counts_right_answers_knows_of_scores_alone(load_known, monkeypatch):
-    """A probability is no right answer: nothing can hand one to a baseline or to a proof."""
-
-    def never(*arguments, **options):
-        raise AssertionError("a continuous response was asked for")
-
-    model = load_known()
-    task, unseen = Task.from_records(own_answers(model, 60), name="own").split(n=30)
-    experiment = Experiment(model, unseen)
-    experiment.respond(some_masks(2))
-    monkeypatch.setattr(Experiment, "respond", never)
-    assert set(experiment.baseline()) <= {0.0, 1.0}
-    assert confirm(model, task, list(WORKING), n=30, n_random=3, progress=False).verdict
-    for call in (confirm, Experiment.baseline, Experiment.__call__):
-        assert "response" not in inspect.signature(call).parameters
-
-
 def test_the_margin_of_a_completion_ends_where_float32_does():
     """Log-odds of the whole target, finite however sure the model is."""
     task = completion_task(n=1)
@@ -361,33 +288,25 @@ def test_the_margin_of_a_completion_ends_where_float32_does():
         assert margin(sure) == pytest.approx(MAX_MARGIN)
 
 
-OUT_OF_MEMORY = torch.OutOfMemoryError("CUDA out of memory.")
-
-
 class OutOfMemoryOver:
     """Stands before ``token_logprobs`` and has memory for so many padded tokens only."""
 
-    def __init__(self, n_tokens, then, error=OUT_OF_MEMORY):
-        self.n_tokens, self.then, self.error, self.sizes, self.rows = n_tokens, then, error, [], []
+    def __init__(self, n_tokens, then):
+        self.n_tokens, self.then, self.sizes = n_tokens, then, []
 
     def __call__(self, model, tokens, *arguments, **options):
         self.sizes.append(tokens.numel())
-        self.rows.append(len(tokens))
         if self.sizes[-1] > self.n_tokens:
-            raise self.error
+            raise torch.OutOfMemoryError("CUDA out of memory.")
         return self.then(model, tokens, *arguments, **options)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [OUT_OF_MEMORY, RuntimeError("DefaultCPUAllocator: can't allocate memory")],
-)
-def test_a_batch_that_does_not_fit_is_halved(load, monkeypatch, error):
+def test_a_batch_that_does_not_fit_is_halved(load, monkeypatch):
     from cs_heads.engine import forwards
 
     off, task = some_masks(6), completion_task()
     expected = Experiment(load("llama"), task).logprob(off)
-    short = OutOfMemoryOver(60, forwards.token_logprobs, error)
+    short = OutOfMemoryOver(60, forwards.token_logprobs)
     monkeypatch.setattr(forwards, "token_logprobs", short)
     experiment = Experiment(load("llama"), task)
     np.testing.assert_allclose(experiment.logprob(off), expected, atol=1e-5)
@@ -435,26 +354,6 @@ def test_an_exception_loses_the_batch_in_flight_alone(load, monkeypatch):
     assert experiment.spent == 36
 
 
-def test_errors_that_are_not_about_memory_pass_through(load, monkeypatch):
-    from cs_heads.engine import forwards
-
-    monkeypatch.setattr(forwards, "token_logprobs", OutOfMemoryOver(0, None, RuntimeError("shape mismatch")))
-    with pytest.raises(RuntimeError, match="shape mismatch"):
-        Experiment(load("llama"), completion_task())(some_masks(1))
-
-
-def test_the_vocabulary_bounds_a_batch(load, monkeypatch):
-    """However generous the tokens, no forward makes more logits than the limit."""
-    from cs_heads.engine import forwards
-
-    vocabulary = load("llama").cfg.d_vocab
-    monkeypatch.setitem(forwards._MAX_LOGITS, "cpu", 8 * vocabulary)
-    spy = OutOfMemoryOver(10_000, forwards.token_logprobs)
-    monkeypatch.setattr(forwards, "token_logprobs", spy)
-    Experiment(load("llama"), choice_task(), batch_tokens=10**6)(some_masks(3))
-    assert max(spy.rows) <= 8
-
-
 def test_wrong_masks_and_examples_are_refused_before_the_model_runs(load):
     experiment = Experiment(load("llama"), completion_task())
     with pytest.raises(
@@ -466,14 +365,6 @@ def test_wrong_masks_and_examples_are_refused_before_the_model_runs(load):
     with pytest.raises(ValueError, match=r"examples must be in 0\.\.8, got 0\.\.9"):
         experiment(some_masks(1), np.array([[0, 9]]))
     assert experiment.spent == 0
-
-
-def test_an_example_longer_than_the_context_is_named(load):
-    records = [{"prompt": "the cat", "target": " runs"}, {"prompt": "the cat " * 40, "target": " runs"}]
-    with pytest.raises(
-        ValueError, match=r"example 1 \('the cat the cat .*'\): 81 tokens do not fit into the model's context of 64"
-    ):
-        Experiment(load("llama"), Task.from_records(records))
 
 
 def test_a_merge_over_the_border_is_said_aloud(load):
@@ -496,21 +387,3 @@ def test_provenance_names_model_task_and_versions(load):
     assert origin["model"]["grid"] == [N_LAYERS, N_HEADS]
     assert origin["model"]["key_value_heads"] == 2
     assert {"cs_heads", "prepend_bos"} <= set(origin)
-
-
-def test_an_experiment_obeys_the_protocol_of_the_methods(load):
-    assert isinstance(Experiment(load("llama"), choice_task()), ExperimentLike)
-
-
-def test_a_batch_without_tokens_is_refused(load):
-    with pytest.raises(ValueError, match="batch_tokens must be an integer of 1 or more, got 0"):
-        Experiment(load("llama"), choice_task(), batch_tokens=0)
-
-
-def test_a_shell_shows_model_task_and_cost_of_an_experiment(load):
-    task = Task.from_records([{"prompt": "the cat", "target": " sees"}, {"prompt": "a dog", "target": " runs"}], "two")
-    experiment = Experiment(load("llama"), task, ablation="mean")
-    experiment.baseline()
-    shown = repr(experiment)
-    assert shown.startswith("Experiment(")
-    assert shown.endswith(", 3 × 4 heads, mean ablation; Task('two': completion, 2 examples); 4 example-evaluations)")

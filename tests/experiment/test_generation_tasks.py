@@ -27,20 +27,6 @@ def test_scores_are_those_of_the_texts_generated_under_each_mask(load, backend):
     assert experiment.spent == scores.size
 
 
-LEAST = 3
-
-
-def longer(example, text):
-    return float(len(text) > LEAST)
-
-
-def test_texts_that_were_scored_are_not_generated_again(load):
-    experiment = Experiment(load("llama"), Task.from_records(RECORDS, max_new_tokens=3))
-    experiment(off(experiment))
-    assert experiment.generate(off(experiment)).shape == (3, 4)
-    assert experiment.spent == 12
-
-
 def test_writing_one_token_scores_as_the_most_likely_token_does(load):
     model = load("llama")
     completion = Task.from_records(own_answers(model, 10) + RECORDS)
@@ -68,19 +54,6 @@ def test_without_a_target_there_is_no_log_probability(load):
     assert experiment(off(experiment)).shape == (3, 2)
     with pytest.raises(ValueError, match="example 'the cat' has no target"):
         experiment.logprob(off(experiment))
-
-
-@pytest.mark.parametrize("ablation", ["mean", "resample"])
-def test_other_ablations_work_without_a_target(load, ablation):
-    task = Task.from_records([{"prompt": "the cat"}, {"prompt": "a big dog"}], scorer=length, max_new_tokens=3)
-    experiment = Experiment(load("llama"), task, ablation=ablation)
-    assert experiment(off(experiment)).shape == (3, 2)
-    assert experiment.spent == 3 * 2 + 2
-
-
-def test_a_prompt_without_room_for_its_text_is_refused_before_anything_runs(load):
-    with pytest.raises(ValueError, match=r"max_new_tokens must be .* or fewer: the longest prompt of task 'task' has"):
-        Experiment(load("llama"), Task.from_records(RECORDS, max_new_tokens=200))
 
 
 def test_a_scorer_that_fails_loses_no_text(load):

@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 
 from cs_heads import Experiment, Task
-from cs_heads.analysis.failures import failures
-from cs_heads.experiment.inputs import as_shown, encode_task
+from cs_heads.experiment.inputs import as_shown
 from cs_heads.lens import encode_example
 from cs_heads.tasks import Example, full_form, letter_form
 from cs_heads.tasks.chat import chat_prompt
-from cs_heads.units import Head
 from tests.plain import plain_score
-from tests.tiny import N_HEADS, N_LAYERS, WORDS, make_hf_model, make_tokenizer
+from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_tokenizer
 
 MASKS = np.random.default_rng(3).random((4, N_LAYERS, N_HEADS)) < 0.3
 
@@ -47,20 +45,6 @@ def tokens(prompt, continuation):
     return encoded.prompt, encoded.continuations[0]
 
 
-def test_the_texts_of_a_task_are_read_in_one_call_and_have_the_tokens_that_each_has_by_itself(load, monkeypatch):
-    model, calls = load("llama"), []
-    kind = type(model.tokenizer)
-    call = kind.__call__
-    monkeypatch.setattr(kind, "__call__", lambda self, text, **how: (calls.append(text), call(self, text, **how))[1])
-    read = encode_task(model, TASK, None)
-    several = [text for text in calls if not isinstance(text, str)]
-    assert len(several) == 1
-    assert not {prompt for example in EXAMPLES for prompt in example.prompts} & {*map(str, calls)}
-    assert [[(one.prompt_of(i), one.continuations[i]) for i in range(len(one.continuations))] for one in read] == [
-        [tokens(*pair) for pair in pairs(example)] for example in EXAMPLES
-    ]
-
-
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_each_choice_is_scored_after_its_own_prompt(load, backend, architecture):
     experiment = Experiment(load(architecture, backend), TASK, progress=False)
@@ -81,26 +65,6 @@ def test_gates_and_answers_read_the_same_prompts(load):
     assert (scores == experiment(MASKS)).all()
     np.testing.assert_allclose(logprobs, experiment.logprob(MASKS), atol=1e-5)
     assert experiment.answers.prompts == tuple(tokens(e.prompt, e.target)[0] for e in EXAMPLES)
-
-
-@pytest.mark.parametrize("kind", ["mean", "resample"])
-def test_other_ablations_run_and_leave_the_intact_model_as_it_is(load, kind):
-    intact = np.zeros((1, N_LAYERS, N_HEADS), dtype=bool)
-    zero, other = (Experiment(load("llama"), TASK, ablation=each, progress=False) for each in ("zero", kind))
-    np.testing.assert_allclose(other.logprob(intact), zero.logprob(intact), atol=1e-5)
-    assert np.abs(other.logprob(MASKS) - zero.logprob(MASKS)).max() > 1e-3
-
-
-def test_failures_are_of_the_choices_after_their_own_prompts(load):
-    rng = np.random.default_rng(0)
-    many = [
-        schema(" ".join(rng.choice(WORDS[:18], 5)), rng.choice(WORDS[:18], 2, replace=False), "sees one", i % 2)
-        for i in range(60)
-    ]
-    finding, unseen = Task("schemas", "choice", tuple(many)).split(30)
-    found = failures(load("llama"), finding, [Head(0, 0)], k=1, progress=False)
-    wrong = Experiment(load("llama"), unseen, progress=False).baseline() == 0
-    assert found.modes["intact"]["wrong"].share == wrong.mean()
 
 
 def test_each_prompt_is_shown_in_the_chat_template_and_cut_by_itself(load):

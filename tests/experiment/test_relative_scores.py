@@ -1,14 +1,10 @@
 """An experiment on a task that is scored beside what the intact model says."""
 
-import json
-import pickle
-
 import numpy as np
 import pytest
 
-from cs_heads import Experiment, Task, designs, find_heads, load_task
+from cs_heads import Experiment, Task, designs, find_heads
 from tests.known_heads import WORKING, own_answers
-from tests.tiny import WORDS
 
 PROMPTS = [{"prompt": prompt} for prompt in ("the cat", "a dog sees", "the big king", "one two")]
 
@@ -41,10 +37,6 @@ def test_each_text_is_held_against_the_intact_models_after_the_same_prompt(load,
     assert 0 < scores.mean() < 1
 
 
-def test_the_intact_model_scores_as_itself(load):
-    assert Experiment(load("llama"), task()).baseline().tolist() == [1.0] * 4
-
-
 def test_the_intact_texts_are_run_once_and_counted(load):
     experiment = Experiment(load("llama"), task())
     experiment(off(experiment)[:1], np.array([[0, 2]]))
@@ -75,19 +67,6 @@ def test_heads_are_found_by_what_is_left_of_the_intact_models_words(load_known):
     assert found.provenance["baseline"] == 1.0
     # The intact run, and each head alone: the intact texts are those of the baseline.
     assert found.spent == 20 * (1 + 12)
-
-
-def test_swearing_runs_on_a_model(load, tmp_path):
-    words = tmp_path / "list.txt"
-    words.write_text("\n".join(WORDS), encoding="utf-8")
-    # The tiny model knows none of these prompts' words: it says the same after each.
-    swearing = load_task("swearing", n=4, prompts="own", data_files=words, max_new_tokens=3)
-    experiment = Experiment(load("llama"), swearing.take(2))
-    assert experiment.baseline().tolist() == [1.0, 1.0]
-    assert ((experiment(off(experiment)) >= 0) & (experiment(off(experiment)) <= 1)).all()
-    provenance = json.loads(json.dumps(experiment.provenance()))
-    assert provenance["task"]["scorer"] == "SwearingScorer"
-    assert pickle.loads(pickle.dumps(swearing)).identity == swearing.identity
 
 
 def test_a_score_beyond_what_is_allowed_is_refused(load):

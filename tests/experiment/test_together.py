@@ -1,7 +1,5 @@
 """Several tasks in forwards that they share: the numbers are those of each task by itself, and cost what they cost."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -94,31 +92,6 @@ def test_masks_and_gates_are_measured_together(load, backend):
         np.testing.assert_allclose(margins, other.respond(each.masks, None, "margin"), atol=1e-4)
 
 
-class ThreeTimes:
-    """A scorer that gives up after three examples."""
-
-    graded = False
-
-    def __init__(self):
-        self.scored = 0
-
-    def score_logprobs(self, example, logprobs, greedy):
-        if self.scored == 3:
-            raise RuntimeError("no more")
-        self.scored += 1
-        return 1.0
-
-
-def test_a_scorer_that_raises_loses_nothing_that_was_measured(load):
-    first, second, _ = tasks()
-    experiment = Experiment(load("llama"), first, progress=False)
-    other = experiment.on(replace(second, scorer=ThreeTimes()))
-    measure_together([Asked(experiment, no_mask()), Asked(other, no_mask())])
-    with pytest.raises(RuntimeError, match="no more"):
-        other(no_mask())
-    assert [each.ran for each in (experiment, other)] == [N_EXAMPLES] * 2
-
-
 def test_what_one_experiment_is_asked_twice_is_measured_once(load, backend):
     model = load("llama", backend)
     first, second, _ = experiments(model)
@@ -129,24 +102,24 @@ def test_what_one_experiment_is_asked_twice_is_measured_once(load, backend):
     np.testing.assert_array_equal(first(masks), experiments(model)[0](masks))
 
 
-@pytest.mark.parametrize("positions", ["last", "prompt"])
-def test_tasks_are_measured_together_wherever_heads_are_off(load, backend, positions):
-    model = load("llama", backend)
-    apart, together = (calls(experiments(model, positions=positions)) for _ in range(2))
-    measure_together(together)
-    np.testing.assert_allclose(details(together), details(apart), atol=1e-4)
-
-
-@pytest.mark.parametrize("ablation", ["mean", "resample"])
-def test_what_heads_give_instead_is_of_the_examples_of_their_own_task(load, backend, ablation):
-    model = load("llama", backend)
-    made = calls(experiments(model, ablation=ablation))
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"positions": "last"},
+        {"ablation": "mean"},
+        pytest.param({"positions": "prompt"}, marks=pytest.mark.slow),
+        pytest.param({"ablation": "resample"}, marks=pytest.mark.slow),
+    ],
+    ids=lambda how: "-".join(how.values()),
+)
+def test_wherever_heads_are_off_and_whatever_they_give_each_task_has_its_own_numbers(load, backend, how):
+    made = calls(experiments(load("llama", backend), **how))
     measure_together(made)
-    alone = [Experiment(model, task, progress=False, ablation=ablation) for task in tasks()]
+    alone = [Experiment(load("llama", backend), task, progress=False, **how) for task in tasks()]
     np.testing.assert_allclose(details(made), details(calls(alone)), atol=1e-4)
 
 
-@pytest.mark.parametrize("n_batches", [1, 2, 3])
+@pytest.mark.parametrize("n_batches", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_call_for_several_tasks_that_was_cut_short_goes_on_bit_for_bit(load, tmp_path, monkeypatch, n_batches):
     model, settings = load("llama", "bridge"), {"batch_tokens": 40}
     whole = calls(experiments(model, store=tmp_path / "whole.sqlite", **settings))

@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cs_heads import Experiment, Task
-from cs_heads.experiment.baseline import CANNOT, BaselineTooLowError, check_baseline
+from cs_heads.experiment.baseline import BaselineTooLowError, check_baseline
 from cs_heads.lens import load_model
 from tests.plain import units_replaced
 from tests.tiny import save_byte_model
@@ -16,7 +16,7 @@ TEMPLATE = (
     "{% for m in messages %}<{{ m['role'] }}>\n{{ m['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}<assistant>\n{% endif %}"
 )
-ENDS = ["\n", " ", "\t", "\n\n"]
+ENDS = ["\n", " "]
 QUESTIONS = [("the capital of France", "Paris"), ("one two", "three"), ("up and", "down")]
 
 
@@ -58,25 +58,19 @@ def ours(folder, backend, task, layers, template=None):
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_chat_is_the_template_s_own_tokens_and_its_answer_those_of_the_answer(folder, backend, end):
+@pytest.mark.parametrize("chat", [False, True], ids=["plain", "chat"])
+def test_a_prompt_keeps_the_white_space_that_it_or_its_template_ends_in(folder, backend, end, chat):
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.chat_template = template = TEMPLATE.replace("<assistant>\n", f"<assistant>{end}")
-    message = [[{"role": "user", "content": f"{question}:"}] for question, _ in QUESTIONS]
-    prompts = [tokenizer.apply_chat_template(m, add_generation_prompt=True, return_dict=False) for m in message]
+    tokenizer.chat_template = template = TEMPLATE.replace("<assistant>\n", f"<assistant>{end}") if chat else None
+    prompts = [tokenizer(f"{question}:{end}", add_special_tokens=False)["input_ids"] for question, _ in QUESTIONS]
+    if chat:
+        message = [[{"role": "user", "content": f"{question}:"}] for question, _ in QUESTIONS]
+        prompts = [tokenizer.apply_chat_template(m, add_generation_prompt=True, return_dict=False) for m in message]
     targets = [tokenizer(answer, add_special_tokens=False)["input_ids"] for _, answer in QUESTIONS]
-    experiment, found = ours(folder, backend, task_of().with_chat_template(), [0, 1], template)
+    task = task_of().with_chat_template() if chat else task_of(end)
+    experiment, found = ours(folder, backend, task, [0, 1], template)
     assert [list(one.prompt) for one in experiment.encoded] == prompts
     assert [list(one.continuations[0]) for one in experiment.encoded] == targets
-    np.testing.assert_allclose(found, off_at_the_last(folder, prompts, targets, [0, 1], 2), atol=1e-5)
-    assert experiment.provenance()["task"]["merged"] == 0
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_a_prompt_keeps_the_white_space_that_it_ends_in(folder, backend, end):
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    prompts = [tokenizer(f"{question}:{end}", add_special_tokens=False)["input_ids"] for question, _ in QUESTIONS]
-    targets = [tokenizer(answer, add_special_tokens=False)["input_ids"] for _, answer in QUESTIONS]
-    experiment, found = ours(folder, backend, task_of(end), [0, 1])
     np.testing.assert_allclose(found, off_at_the_last(folder, prompts, targets, [0, 1], 2), atol=1e-5)
     assert experiment.provenance()["task"]["merged"] == 0
 
@@ -91,22 +85,9 @@ def test_a_chat_gets_no_token_that_its_template_does_not_write(folder, backend):
     assert (plain.provenance()["prepend_bos"], with_bos.provenance()["prepend_bos"]) == (False, True)
 
 
-def test_a_line_end_may_be_the_answer(folder):
-    """In a chat too, whose answers lose the space that they begin with."""
-    records = [{"prompt": "the capital", "target": "\n"}, {"prompt": "one", "target": " \t"}]
-    choices = [{"prompt": "the capital", "choices": ["\n", " "], "answer": 0}]
-    model = load_model(folder, device="cpu")
-    model.tokenizer.chat_template = TEMPLATE
-    for task, expected in ((Task.from_records(records), ["\n", " \t"]), (Task.from_records(choices), ["\n", " "])):
-        for each in (task, task.with_chat_template()):
-            encoded = Experiment(model, each, progress=False).encoded
-            assert [model.tokenizer.decode(ids) for one in encoded for ids in one.continuations] == expected
-
-
+@pytest.mark.slow
 @pytest.mark.real
-@pytest.mark.parametrize(
-    "end", ["\n ", "chat", *(pytest.param(end, marks=pytest.mark.slow) for end in (*ENDS, "\r\n  "))]
-)
+@pytest.mark.parametrize("end", ["\n ", "chat", *ENDS, "\n\n", "\r\n  "])
 def test_heads_of_a_real_model_off_at_the_last_token(smollm2, end):
     """Its byte-level tokenizer joins a space to the answer, and reads two line ends apart before a letter."""
     tokenizer = AutoTokenizer.from_pretrained(smollm2)
@@ -131,50 +112,9 @@ def test_heads_of_a_real_model_off_at_the_last_token(smollm2, end):
     assert experiment.provenance()["task"]["merged"] == 3 * end.endswith(" ")
 
 
-@pytest.mark.parametrize(("end", "start"), [("", ""), (" ", " ")], ids=["none", "two"])
-def test_where_one_space_before_the_answers_makes_the_model_right_the_error_says_so(folder, backend, end, start):
-    model = load_model(folder, device="cpu", backend=backend)
-    prompts = [f"{first} and {second}" for first in ("one", "two", "up", "red", "cat", "king") for second in "abcdefgh"]
-
-    def task(ends, starts, answers):
-        choices = [starts + word for word in ("it", "now", "dog", "three")]
-        rows = zip(prompts, answers, strict=True)
-        return Task.from_records([{"prompt": p + ends, "choices": choices, "answer": int(a)} for p, a in rows])
-
-    def likeliest(ends, starts):
-        nothing = np.zeros((1, 2, 2), dtype=bool)
-        # The log-probability is that of the answer.
-        each = [Experiment(model, task(ends, starts, [a] * len(prompts)), progress=False) for a in range(4)]
-        length = [np.array([len(one.continuations[a]) for one in e.encoded]) for a, e in enumerate(each)]
-        return np.argmax([e.logprob(nothing)[0] * n for e, n in zip(each, length, strict=True)], axis=0)
-
-    right, told = likeliest("", " "), likeliest(end, start)
-    # Answers that are right after one space, and wrong as they stand.
-    prompts, answers = zip(
-        *((p, a) for p, a, other in zip(prompts, right, told, strict=True) if a != other), strict=True
-    )
-    assert len(prompts) >= 4
-    with pytest.raises(BaselineTooLowError) as error:
-        check_baseline(Experiment(model, task(end, start, answers), progress=False))
-    written = f" {('it', 'now', 'dog', 'three')[answers[0]]}"
-    asked = min(len(prompts), 20)
-    assert str(error.value).endswith(
-        f"; with one space between prompt and answer it answers {asked} of the first {asked} right, and as they are 0: "
-        f"write answers as {written!r}, after a prompt that ends in no space"
-    )
-    wrong = [(a + 1) % 4 for a in answers]
-    with pytest.raises(BaselineTooLowError, match=f"; {CANNOT}$"):
-        check_baseline(Experiment(model, task("", " ", wrong), progress=False))
-
-
-@pytest.mark.real
-def test_a_real_model_is_said_to_know_capitals_with_a_space_before_them(smollm2):
-    pairs = (
-        "France Paris, Italy Rome, Spain Madrid, Germany Berlin, Japan Tokyo, China Beijing, Egypt Cairo, Greece Athens"
-    )
-    records = [
-        {"prompt": f"The capital of {country} is", "target": city} for country, city in map(str.split, pairs.split(","))
-    ]
-    model = load_model(smollm2, device="cpu")
-    with pytest.raises(BaselineTooLowError, match=r"answers 0 of 8 .*; with one space .* [4-8] of the first 8 right"):
-        check_baseline(Experiment(model, Task.from_records(records), progress=False))
+@pytest.mark.parametrize(("end", "start", "hint"), [("", "", True), (" ", " ", False), ("", " ", False)])
+def test_where_no_space_stands_before_the_answers_the_error_names_it(folder, end, start, hint):
+    records = [{"prompt": f"{question}{end}", "target": f"{start}{answer}"} for question, answer in QUESTIONS]
+    with pytest.raises(BaselineTooLowError, match="model that can do the task") as error:
+        check_baseline(Experiment(load_model(folder, device="cpu"), Task.from_records(records), progress=False))
+    assert ("write answers as ' Paris', after a prompt that ends in no space" in str(error.value)) == hint

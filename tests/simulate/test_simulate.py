@@ -109,19 +109,6 @@ def test_with_one_head_of_a_redundant_pair_off_its_partner_becomes_a_head_of_the
     assert base - own == pytest.approx(0.1, abs=0.01)
 
 
-@pytest.mark.parametrize("name", ["hidden_pair", "hidden_pairs"])
-def test_redundant_pairs_hide_among_heads_that_do_something_alone(name):
-    made = planted_world(name, n_unseen=10_000, seed=1)
-    drops, hidden = made.scenario.drops, made.planted[len(made.scenario.drops) :]
-    pairs = [[*hidden[at : at + 2]] for at in range(0, len(hidden), 2)]
-    intact, *alone = scores(made.unseen, [], *([head] for head in made.planted), *pairs)
-    lost = intact - np.array(alone)
-    n = len(drops)
-    assert lost[:n] == pytest.approx(drops, abs=0.015)
-    assert lost[n : n + len(hidden)] == pytest.approx(0, abs=0.02)
-    assert lost[n + len(hidden) :] == pytest.approx(made.scenario.hidden, abs=0.03)
-
-
 # Universal groups
 
 
@@ -139,15 +126,6 @@ def test_a_universal_group_is_harmless_head_by_head_and_lethal_to_every_task_tog
             assert scores(task, group)[0] <= 0.02 * baseline
 
 
-def test_a_group_costs_what_its_scenario_says_where_guessing_helps_too():
-    guessed = replace(CLEAN, baseline=0.8, chance=0.25, drops=(0.1,), groups=2, two_of_three=0.6)
-    made = planted_world(guessed, GRID, n_unseen=20_000, seed=3)
-    intact, one, two, three = scores(made.unseen, *(made.groups[1][:n] for n in range(4)))
-    assert one == pytest.approx(intact, abs=0.01)
-    assert intact - two == pytest.approx(0.6 * (0.8 - 0.25), abs=0.015)
-    assert three == pytest.approx(0.25, abs=0.015)
-
-
 @pytest.mark.parametrize("shape", [(30, 9), (12, 12), (32, 32), (40, 4)])
 @pytest.mark.parametrize("seed", range(3))
 def test_groups_are_three_neighbors_of_a_layer_that_have_no_other_part(shape, seed):
@@ -159,13 +137,6 @@ def test_groups_are_three_neighbors_of_a_layer_that_have_no_other_part(shape, se
     assert len(members) == 24
     single = [made.grid.unit(int(index)) for roles in (made.own, *made.others) for index in roles]
     assert not members & {*single, *made.planted, *made.universal}
-
-
-def test_groups_change_nothing_else_of_a_world():
-    without, made = (planted_world(replace(SCENARIOS["main"], groups=n), GRID, seed=8) for n in (0, 3))
-    assert without.groups == ()
-    assert np.array_equal(made.task.margins, without.task.margins)
-    assert made.task.damage.sum() == pytest.approx(without.task.damage.sum(), rel=0.05)
 
 
 # Several controls
@@ -201,26 +172,6 @@ def test_more_controls_change_nothing_of_the_task_and_of_those_before():
     first, *others = (control(off) for control in many.controls)
     assert many.control is many.controls[0]
     assert all(not np.array_equal(first, other) for other in others)
-
-
-def test_every_experiment_of_a_world_has_a_name_and_the_chance_of_its_scenario():
-    made = planted_world("main", GRID, n_controls=3)
-    assert [made.task.name, made.unseen.name] == ["task", "task"]
-    assert [control.name for control in made.controls] == ["control", "control 2", "control 3"]
-    assert PlantedExperiment(GRID, np.zeros(3), np.zeros((128, 3))).name == "planted"
-    chances = [control.chance for control in planted_world("chance25", GRID, n_controls=2).controls]
-    assert chances == [0.25, 0.25]
-
-
-@pytest.mark.parametrize(("weight", "sign"), [(1.0, 1), (-1.0, -1)])
-def test_pairs_cost_more_or_less_than_their_parts(weight, sign):
-    alone = replace(CLEAN, drops=(0.2, 0.2))
-    paired = replace(alone, pairs=((0, 1, weight),))
-    both = [
-        scores(made.unseen, made.planted)[0]
-        for made in (planted_world(scenario, GRID, n_unseen=5000, seed=0) for scenario in (alone, paired))
-    ]
-    assert sign * (both[0] - both[1]) > 0.03
 
 
 def test_damage_grows_with_density():
@@ -311,8 +262,3 @@ def test_examples_outside_the_world_are_refused(examples):
     with pytest.raises(ValueError, match="examples must be"):
         task(np.zeros((1, 32, 32), dtype=bool), np.array(examples))
     assert task.spent == 0
-
-
-def test_damage_of_another_shape_is_refused():
-    with pytest.raises(ValueError, match=r"damage must be \[flat, example\] = \(128, 3\), got \(64, 3\)"):
-        PlantedExperiment(GRID, np.zeros(3), np.zeros((64, 3)))

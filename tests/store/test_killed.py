@@ -14,7 +14,7 @@ import pytest
 from tests.known_heads import own_answers
 from tests.waiting import ended, next_line, pause
 
-# Of `make test-all`: 50.
+pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("CS_HEADS_KILLS", "2"))
 # What the study writes: one file for each dtype and ablation.
 STORES = ("run.sqlite", "half.sqlite", "mean.sqlite")

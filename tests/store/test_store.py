@@ -1,14 +1,10 @@
 """The store: what was measured is not measured again, and a call that was cut short goes on bit for bit."""
 
 import json
-import multiprocessing
-import os
 import shutil
 import sqlite3
 import subprocess
 import sys
-import traceback
-import warnings
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -24,10 +20,10 @@ from cs_heads.engine import generation as generation_module
 from cs_heads.experiment import setup as budget_module
 from cs_heads.lens import decode as decode_module
 from cs_heads.store import store as store_module
-from cs_heads.store.stored_observations import StoredObservations, packed
+from cs_heads.store.stored_observations import StoredObservations
 from tests.known_heads import rows_run
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
-from tests.waiting import HANG, ended, wait_until
+from tests.waiting import ended, wait_until
 
 SHAPE = (N_LAYERS, N_HEADS)
 
@@ -152,8 +148,15 @@ def test_more_masks_and_more_examples_measure_only_what_is_new(load, path):
     )
 
 
-@pytest.mark.parametrize("ablation", ["zero", "mean", "resample"])
-@pytest.mark.parametrize("make_task", [completion_task, choice_task])
+@pytest.mark.parametrize(
+    ("ablation", "make_task"),
+    [
+        ("zero", choice_task),
+        ("mean", completion_task),
+        pytest.param("zero", completion_task, marks=pytest.mark.slow),
+        pytest.param("resample", choice_task, marks=pytest.mark.slow),
+    ],
+)
 def test_a_call_that_was_cut_short_goes_on_bit_for_bit(load, backend, path, monkeypatch, make_task, ablation):
     """The batches that are left are those of a call that was never cut short, and no pair is measured twice."""
     options = {"ablation": ablation, "batch_tokens": 60}
@@ -179,9 +182,8 @@ def test_a_call_that_was_cut_short_goes_on_bit_for_bit(load, backend, path, monk
     "how",
     [
         {"units": "kv", "positions": "prompt"},
-        {"units": "neurons", "positions": "last"},
-        {"units": "mlp", "ablation": "optimal"},
-        {"units": "attn", "ablation": "position_mean"},
+        {"units": "neurons", "positions": "last", "ablation": "position_mean"},
+        pytest.param({"units": "mlp", "ablation": "optimal"}, marks=pytest.mark.slow),
     ],
     ids=lambda how: "-".join(how.values()),
 )
@@ -199,22 +201,6 @@ def test_other_units_positions_and_replacements_go_on_bit_for_bit(load, backend,
     again = Experiment(load("llama", backend), completion_task(), **options, store=path)
     np.testing.assert_array_equal(again(off), whole(off))
     assert again.ran == 0
-
-
-def test_what_is_known_of_another_call_leaves_the_batches_as_they_were(load, path, monkeypatch, tmp_path):
-    """A call that finds some pairs measured by an earlier one, and is cut short, goes on with its own plan."""
-    options = {"batch_tokens": 60}
-
-    def calls(store, cut):
-        experiment = Experiment(load("llama"), completion_task(), store=store, **options)
-        experiment(some_masks(2), np.array([[0, 3, 5], [1, 2, 8]]))
-        if cut:
-            with interrupted_at(monkeypatch, 2):
-                experiment(some_masks(5))
-            experiment = Experiment(load("llama"), completion_task(), store=store, **options)
-        return experiment.logprob(some_masks(5))
-
-    np.testing.assert_array_equal(calls(path, cut=True), calls(tmp_path / "whole.sqlite", cut=False))
 
 
 def test_what_another_call_measures_meanwhile_leaves_the_batches_of_one_that_was_cut_short(load, path, monkeypatch):
@@ -237,23 +223,19 @@ def test_what_another_call_measures_meanwhile_leaves_the_batches_of_one_that_was
     assert going_on.store.query("SELECT * FROM calls") == []
 
 
-def test_ctrl_c_in_a_notebook_goes_on_in_the_same_experiment(load, path, monkeypatch):
-    experiment = Experiment(load("llama"), completion_task(), store=path, batch_tokens=60)
-    with interrupted_at(monkeypatch, 2):
-        experiment(some_masks(5))
-    measured = experiment.ran
-    experiment(some_masks(5))
-    assert 0 < measured < 45
-    assert (experiment.ran, experiment.spent) == (45, 45)
-
-
-@pytest.mark.parametrize(("method", "more"), [("annealed", {}), ("css", {"density": 0.17}), ("greedy", {})])
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        ("css", {"density": 0.17, "n_masks": 20}),
+        pytest.param("annealed", {}, marks=pytest.mark.slow),
+        pytest.param("greedy", {}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_search_that_was_cut_short_ends_as_one_that_was_not(load_known, known_task, path, monkeypatch, method, more):
     options = {"k": 2, "method": method, "batch_tokens": 500, "budget": 2000, **more}
     whole = find_heads(load_known(), known_task, **options, controls=None)
-    for n_batches in (0, 1):
-        with interrupted_at(monkeypatch, n_batches):
-            find_heads(load_known(), known_task, store=path, **options, controls=None)
+    with interrupted_at(monkeypatch, 1):
+        find_heads(load_known(), known_task, store=path, **options, controls=None)
     found = find_heads(load_known(), known_task, store=path, **options, controls=None)
     np.testing.assert_array_equal(found.importance, whole.importance)
     assert (found.spent, found.provenance, found.notes) == (whole.spent, whole.provenance, whole.notes)
@@ -321,7 +303,7 @@ def test_texts_that_were_cut_short_go_on_in_the_batches_of_those_that_were_not(f
     # Some texts end with their first token, and are kept before those that share their forward.
     task = replace(writing_task(n=6), stop=("e",))
     # One of the masks is the intact model's.
-    off, options = np.concatenate([some_masks(6), np.zeros((1, *SHAPE), dtype=bool)]), {"batch_tokens": 24}
+    off, options = np.concatenate([some_masks(3), np.zeros((1, *SHAPE), dtype=bool)]), {"batch_tokens": 24}
     whole = Experiment(model, task, **options)
     with forwards_of(monkeypatch) as once:
         scores, texts = whole(off), whole.generate(off)
@@ -336,12 +318,12 @@ def test_texts_that_were_cut_short_go_on_in_the_batches_of_those_that_were_not(f
                 cuts += 1
                 assert going_on.ran > 0
                 ran += going_on.ran
-    assert 4 <= cuts < 20
+    assert 2 <= cuts < 20
     assert all(forward in once for forward in again)
     np.testing.assert_array_equal(found, scores)
     np.testing.assert_array_equal(going_on.generate(off), texts)
     assert ran + going_on.ran == whole.ran
-    assert going_on.spent == whole.spent == 42
+    assert going_on.spent == whole.spent == 24
     assert going_on.store.query("SELECT * FROM calls") == []
 
 
@@ -368,20 +350,6 @@ def test_other_settings_of_generation_are_other_texts(load, path):
     assert again.ran == 8
     again.generate(some_masks(2), max_new_tokens=3, stop=["the"])
     assert again.ran == 16
-
-
-def test_texts_that_end_elsewhere_are_other_texts(load, path, monkeypatch):
-    """Another end token, as another ``generation_config.json`` has, is another key of texts and of their scores."""
-    model = load("llama")
-    first = Experiment(model, writing_task(), store=path)
-    first(some_masks(3)), first.logprob(some_masks(3))
-    token = model.tokenizer(" cat", add_special_tokens=False)["input_ids"][0]
-    monkeypatch.setattr(model.original_model.generation_config, "eos_token_id", [2, token])
-    again = Experiment(model, writing_task(), store=path)
-    again.logprob(some_masks(3))
-    assert again.ran == 0
-    again(some_masks(3))
-    assert again.ran == 12
 
 
 # Looking into it
@@ -412,14 +380,6 @@ def test_examples_that_tasks_share_are_booked_for_each(load, path):
     assert frame.task.value_counts().to_dict() == {"second": 36, "first": 12}
     shared = frame[frame.example.isin(frame.example[frame.task == "first"])]
     assert len(shared) == 24
-
-
-def test_what_a_task_never_asked_for_is_not_booked_for_it(load, path):
-    """Under mean ablation a shared example is another result in each task."""
-    for n, name in ((3, "first"), (9, "second")):
-        task = replace(completion_task(9).take(n), name=name)
-        Experiment(load("llama"), task, ablation="mean", store=path)(some_masks(4))
-    assert Store.open(path).contents().tasks == {"first": 12, "second": 36}
 
 
 def test_frame_and_parquet_hold_every_result(load, path, tmp_path):
@@ -489,16 +449,6 @@ def test_a_file_of_another_kind_is_refused_and_left_alone(load, path, content):
     assert path.read_bytes() == content
 
 
-def test_somebody_elses_database_is_refused_and_left_alone(load, path):
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE results (mine)")
-        connection.commit()
-    before = path.read_bytes()
-    with pytest.raises(ValueError, match="is no store of cs-heads: it is another SQLite database"):
-        Experiment(load("llama"), completion_task(), store=path)
-    assert path.read_bytes() == before
-
-
 def test_a_file_without_anything_in_it_is_said_to_be_empty(load, path):
     path.touch()
     with pytest.raises(ValueError, match=r"run\.sqlite' is empty: nothing was ever kept in it$"):
@@ -513,91 +463,28 @@ def test_a_place_where_no_file_can_be_is_refused(load, tmp_path):
     for wrong in (tmp_path, tmp_path / "nowhere" / "run.sqlite"):
         with pytest.raises(ValueError, match="must be a file in a folder that exists"):
             Experiment(load("llama"), completion_task(), store=wrong)
+    with pytest.raises(ValueError, match=r"store must be the path of a file .*, got ':memory:'"):
+        Experiment(load("llama"), completion_task(), store=":memory:")
     with pytest.raises(ValueError, match="does not exist"):
         Store.open(tmp_path / "run.sqlite")
 
 
-@pytest.mark.parametrize("wrong", [":memory:", ""])
-def test_what_is_no_file_is_refused(load, wrong, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=f"store must be the path of a file .*, got {wrong!r}"):
-        Experiment(load("llama"), completion_task(), store=wrong)
-    assert not list(tmp_path.iterdir())
-
-
-def as_nobody(work):
-    """Do something in a process that may write only where anybody may; its exit status, 0 where all held."""
-    with warnings.catch_warnings():
-        # The child neither computes nor takes a lock that a thread may hold.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    status = 1
-    try:
-        if os.getuid() == 0:
-            os.setuid(65534)
-        work()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(status)
-
-
-STUDY = {"model": "made by hand", "grid": [2, 3], "units": "heads", "ablation": "zero"}
-
-
-@pytest.fixture
-def locked(tmp_path_factory):
-    """A folder in which nobody may make a file, with a store in it."""
-    folder = tmp_path_factory.mktemp("locked")
-    for parent in (folder, *folder.parents[:-2]):
-        parent.chmod(parent.stat().st_mode | 0o011)
-    stored = StoredObservations(Store.for_study(folder / "old.sqlite", STUDY), {}, "sums", ["a", "b"], ["1 +", "2 +"])
-    said = packed(np.array([[-1.0, 1.0]])), None
-    stored.write([(bytes([mask]), place, said) for mask in (0, 4) for place in range(2)])
-    stored.store.close()
-    folder.chmod(0o555)
-    yield folder
-    folder.chmod(0o755)
-
-
-def test_a_read_only_folder_can_be_read_and_is_refused_to_write(locked):
-    def work():
-        assert len(Store.open(locked / "old.sqlite").to_frame()) == 4
-        for name in ("old.sqlite", "new.sqlite"):
-            with pytest.raises(StoreError, match=f"{name}' cannot be "):
-                Store.for_study(locked / name, STUDY)
-
-    assert as_nobody(work) == 0
-    assert [file.name for file in locked.iterdir()] == ["old.sqlite"]
-
-
-def test_a_killed_study_in_a_read_only_folder_is_to_be_copied_with_its_log(locked):
-    """The log came along and its index did not, which nobody may make there; elsewhere they are all of it."""
-    whole = locked.with_name("whole.sqlite")
-    store = Store.for_study(whole, STUDY)
-    with store.transaction() as connection:
-        store.stamp(connection)
-    locked.chmod(0o755)
-    for file in (whole, whole.with_name("whole.sqlite-wal")):
-        assert shutil.copy(file, locked / file.name).stat().st_size
-    locked.chmod(0o555)
-    there = locked / whole.name
-
-    def work():
-        said = (
-            r"whole\.sqlite' cannot be read: .*: copy it, with the file 'whole.sqlite-wal' beside it, to a folder that"
-        )
-        with pytest.raises(StoreError, match=said):
-            Store.open(there)
-
-    assert as_nobody(work) == 0
-    copied = locked.with_name("copied.sqlite")
+def test_a_file_in_a_read_only_folder_is_read_and_that_of_a_killed_study_is_to_be_copied(path, tmp_path, monkeypatch):
+    """Its process leaves a log whose index nobody may make there; elsewhere they are all of it."""
+    writing = Store.of(path, {"grid": [2, 3], "units": "heads"})
+    with writing.transaction() as connection:
+        writing.stamp(connection)
+    killed = tmp_path / "killed.sqlite"
     for end in ("", "-wal"):
-        shutil.copy(f"{there}{end}", f"{copied}{end}")
-    assert Store.open(copied).contents().written is not None
+        shutil.copy(f"{path}{end}", f"{killed}{end}")
+    writing.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module.os, "access", lambda *_: False)
+        assert Store.open(path).contents().written is not None
+        said = r"killed\.sqlite' cannot be read: .*: copy it, with the file 'killed.sqlite-wal' beside it"
+        with pytest.raises(StoreError, match=said):
+            Store.open(killed)
+    assert Store.open(killed).contents().written is not None
 
 
 def test_a_call_that_ended_before_it_could_say_so_is_never_taken_up(load, path, monkeypatch):
@@ -637,42 +524,18 @@ def test_a_store_of_another_format_is_refused(load, path):
 WRITER = """
 import sys
 import numpy as np
-from cs_heads.store.stored_observations import StoredObservations, packed
+from cs_heads.store.stored_observations import StoredObservations, begin_together, packed
 from cs_heads.store.store import Store
 
 path, mine = sys.argv[1], int(sys.argv[2])
-store = Store.for_study(path, {"grid": [4, 4], "units": "heads"})
+store = Store.of(path, {"grid": [4, 4], "units": "heads"})
 stored = StoredObservations(store, {}, "task", [str(i) for i in range(20)], [""] * 20)
 for number in range(60):
     mask = np.packbits([int(bit) for bit in f"{number:016b}"]).tobytes()
-    call = stored.begin([mask] * 20, np.arange(20), np.ones(20, dtype=bool))
+    [call] = begin_together([(stored, [mask] * 20, np.arange(20), np.ones(20, dtype=bool))])
     stored.write([(mask, i, (packed(np.array([[-float(mine), 1.0]])), None)) for i in range(20)], call)
     stored.end(call)
 """
-
-
-def test_what_another_process_wrote_first_stands(path):
-    """Two that measure the same pair at once may differ in the last bit; what one was given stays what it was."""
-    shelves = [
-        StoredObservations(Store.for_study(path, {"grid": [4, 4], "units": "heads"}), {}, "task", ["a"], [""])
-        for _ in range(2)
-    ]
-    mask = np.packbits(np.zeros(16, dtype=bool)).tobytes()
-    for number, stored in enumerate(shelves):
-        stored.write([(mask, 0, (packed(np.array([[-0.5 - number, 1.0]])), None))])
-    assert Store.open(path).to_frame().logprobs.tolist() == [[-0.5]]
-
-
-ROUNDS = 10
-
-
-def make_at_once(folder, barrier, failed):
-    for number in range(ROUNDS):
-        barrier.wait(HANG)
-        try:
-            Store.for_study(folder / f"{number}.sqlite", {"grid": [2, 2], "units": "heads"}).close()
-        except Exception as error:
-            failed.put(repr(error))
 
 
 def test_a_store_that_another_is_making_is_waited_for(path, monkeypatch):
@@ -686,7 +549,7 @@ def test_a_store_that_another_is_making_is_waited_for(path, monkeypatch):
         other.execute("ROLLBACK")
 
     monkeypatch.setattr(store_module, "sleep", wait)
-    assert Store.for_study(path, {"grid": [2, 2], "units": "heads"}).grid.shape == (2, 2)
+    assert Store.of(path, {"grid": [2, 2], "units": "heads"}).grid.shape == (2, 2)
     assert len(waited) == 1
     other.close()
 
@@ -696,30 +559,17 @@ def test_a_lock_that_is_never_given_back_is_not_waited_for_without_end(path, mon
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="cannot be written: database is locked; what it holds is kept"):
-            Store.for_study(path, {"grid": [2, 2], "units": "heads"})
+            Store.of(path, {"grid": [2, 2], "units": "heads"})
 
 
-def test_processes_that_make_one_store_at_the_same_moment_all_get_it(tmp_path):
-    context = multiprocessing.get_context("fork")
-    barrier, failed = context.Barrier(8), context.SimpleQueue()
-    makers = [context.Process(target=make_at_once, args=(tmp_path, barrier, failed), daemon=True) for _ in range(8)]
-    with warnings.catch_warnings():
-        # The children use SQLite alone.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        for maker in makers:
-            maker.start()
-    wait_until(lambda: not any(maker.is_alive() for maker in makers), "eight processes that make ten stores")
-    assert [maker.exitcode for maker in makers] == [0] * 8
-    assert failed.empty()
-    assert all(Store.open(tmp_path / f"{number}.sqlite").grid.shape == (2, 2) for number in range(ROUNDS))
-
-
-def test_processes_that_write_at_once_lose_nothing(path):
+def test_processes_that_write_at_once_lose_nothing_though_one_is_killed(path):
     """Each pair is there once, whole, from whichever process was first."""
     started = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(i)]) for i in range(3)]
+    wait_until(lambda: path.exists() and path.stat().st_size > 4096, "a store that is written to")
+    started[0].kill()
     for process in started:
         ended(process, "a process that writes to the store")
-    assert [process.returncode for process in started] == [0, 0, 0]
+    assert [process.returncode for process in started[1:]] == [0, 0]
     frame = Store.open(path).to_frame()
     assert len(frame) == 60 * 20
     assert not frame.duplicated(["example", "ablated"]).any()
@@ -739,13 +589,12 @@ def test_what_another_process_has_measured_meanwhile_is_not_measured_again(load,
 @pytest.mark.parametrize(
     "said",
     [
-        *(np.array([[first, 1.0], [-1.0, 0.0], [-2.0, 0.0]]) for first in (5.0, -np.inf, np.nan)),
-        *(np.array([[-1.0, first], [-1.0, 0.0], [-2.0, 0.0]]) for first in (1.5, -0.5, np.nan)),
+        np.array([[5.0, 1.0], [-1.0, 0.0], [-2.0, 0.0]]),
+        np.array([[-1.0, np.nan], [-1.0, 0.0], [-2.0, 0.0]]),
         np.array([[-1.0, 1.0]]),
         "right",
-        b"123",
     ],
-    ids=range(9),
+    ids=range(4),
 )
 def test_what_is_no_observation_is_refused_by_file_and_example(folders, path, said):
     """Whoever wrote it there: a mean over it would be a number like any other."""
