@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 import cs_heads as cs
+from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.losses import Loss, loss_of, task_drop
 from cs_heads.tasks import builtin_tasks
 from cs_heads.units import UNITS, Unit, Units
@@ -138,7 +139,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             }
 
 
-def proved(proof: cs.Confirmation) -> dict[str, Any]:
+def proved(proof: Confirmation) -> dict[str, Any]:
     """What a proof says, in the words of its verdict."""
     return {
         "verdict": proof.headline,
