@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from itertools import product
 
 import pytest
 import torch
@@ -61,7 +62,9 @@ def wrong(lines):
 # Models as they should be
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2", "gemma2"])
+@pytest.mark.parametrize(
+    "architecture", ["gpt2", "gemma2", *(pytest.param(a, marks=pytest.mark.slow) for a in ("llama", "qwen2"))]
+)
 def test_an_intact_model_passes_every_line(folders, backend, architecture):
     skip_unless_loaded(architecture, backend)
     lines = by_name(cs.check_model(folders(architecture), device="cpu", backend=backend))
@@ -200,9 +203,17 @@ def exchange_gates(monkeypatch):
     return exchange
 
 
-@pytest.mark.parametrize("other", GATES)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("held_against", [True, False])
+# Each in `make test` once; every combination in the long run.
+DIAGONAL = {("another head is off", "float32", True), ("no head is ever off", "bfloat16", False)}
+
+
+@pytest.mark.parametrize(
+    ("other", "dtype", "held_against"),
+    [
+        each if each in DIAGONAL else pytest.param(*each, marks=pytest.mark.slow)
+        for each in product(GATES, ["float32", "bfloat16"], [True, False])
+    ],
+)
 def test_gates_that_take_out_another_head_or_none_fail(folders, backend, exchange_gates, other, dtype, held_against):
     """With a reference by its logits, without one by the model's own W_O; whatever rounding does."""
     model = cs.load_model(folders("gpt2"), device="cpu", dtype=dtype, backend=backend)
@@ -224,7 +235,7 @@ def test_logits_of_other_weights_fail(folders, backend, dtype):
     assert (lines["hook_z"].status, lines["hook_z"].found.split(" of ")[0]) == ("warn", "cannot be told")
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)])
 def test_an_intact_model_of_half_precision_is_held_against_plain_hugging_face_in_float32(folders, backend, dtype):
     model = cs.load_model(folders("gpt2"), device="cpu", dtype=dtype, backend=backend)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -258,6 +269,7 @@ def test_the_demo_model_in_half_precision_passes():
     assert {name for name, line in lines.items() if line.status != "ok"} == {"dtype"}
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_a_real_model_in_half_precision_passes_and_fails_with_other_weights_or_gates(real, exchange_gates):
     folder = real / "models" / "stories260K"
@@ -307,8 +319,10 @@ def test_another_tokenizer_fails(model, examine, tmp_path):
     assert lines["BOS"].remedy == "set model.tokenizer to the tokenizer of the model's files"
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("axis", "failed"), [(1, {"later tokens", "padding"}), (0, {"padding", "batch"})])
+@pytest.mark.parametrize(
+    ("dtype", "axis", "failed"),
+    [("float32", 1, {"later tokens", "padding"}), ("bfloat16", 0, {"padding", "batch"})],
+)
 def test_scores_that_depend_on_padding_or_on_the_batch_fail(folders, backend, dtype, axis, failed):
     """A layer that takes a little of a mean over positions, or over the texts of a batch."""
     model = cs.load_model(folders("llama"), device="cpu", dtype=dtype, backend=backend)

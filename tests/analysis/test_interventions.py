@@ -20,6 +20,11 @@ from tests.plain import output_projections, units_replaced
 from tests.tiny import N_HEADS, N_LAYERS, completion_records, make_hf_model
 
 ARCHITECTURES = ("gpt2", "llama", "qwen2", "gemma2", "neo")
+# Those that differ most; the others are baked and weighed in the long run.
+FEW = [
+    architecture if architecture in ("gpt2", "gemma2") else pytest.param(architecture, marks=pytest.mark.slow)
+    for architecture in ARCHITECTURES
+]
 TOKENS = torch.tensor([[1, 4, 5, 6, 7], [3, 8, 9, 10, 11]])
 OFF = [Head(0, 1), Head(0, 2), Head(2, 3)]
 GRID = cs.HeadGrid(N_LAYERS, N_HEADS)
@@ -183,7 +188,7 @@ def test_hooks_of_others_stay_and_those_that_are_reset_inside_are_no_error(load,
 # Weighed
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", FEW)
 def test_scale_multiplies_z_by_a_number(load, architecture, backend):
     model, hf = load(architecture, backend), make_hf_model(architecture)
     width = output_projections(hf)[1].weight.shape[0 if architecture == "gpt2" else 1] // N_HEADS
@@ -206,7 +211,7 @@ def test_scale_multiplies_z_by_a_number(load, architecture, backend):
 # What is put in a head's place
 
 
-@pytest.mark.parametrize("ablation", ["mean", "optimal"])
+@pytest.mark.parametrize("ablation", ["mean", pytest.param("optimal", marks=pytest.mark.slow)])
 def test_mean_and_optimal_come_from_a_task_and_are_those_of_an_experiment(load, ablation, backend):
     model = load("llama", backend)
     task = cs.Task.from_records(completion_records(np.random.default_rng(0), 6))
@@ -259,7 +264,14 @@ def test_a_factor_is_a_finite_number(load, factor):
 
 @pytest.mark.parametrize(
     ("architecture", "kind"),
-    [*((each, "heads") for each in ARCHITECTURES), *product(("gpt2", "llama"), [*KINDS][1:])],
+    [
+        *(("gpt2", kind) for kind in KINDS),
+        ("gemma2", "heads"),
+        *(
+            pytest.param(architecture, kind, marks=pytest.mark.slow)
+            for architecture, kind in [*product(("llama",), KINDS), ("qwen2", "heads"), ("neo", "heads")]
+        ),
+    ],
 )
 def test_a_baked_model_is_the_ablated_one_without_hooks(load, architecture, kind, backend):
     model, name = load(architecture, backend), KINDS[kind]
@@ -275,7 +287,7 @@ def test_a_baked_model_is_the_ablated_one_without_hooks(load, architecture, kind
     assert "without" not in describe(model)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", FEW)
 def test_a_folder_ships_the_model_without_the_heads(load, architecture, tmp_path):
     """Read again, by cs-heads and by plain Hugging Face, it runs as with the heads off."""
     model = load(architecture)
@@ -415,6 +427,7 @@ def test_what_has_no_hugging_face_form_is_not_written(load, tmp_path, backend):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_what_else_changed_is_measured_on_the_baked_model():
     """The demo model without the heads of capitals: capitals are lost, rhymes are not, and results say so."""
     model, task, other = cs.load_model("demo"), cs.load_task("demo/capitals", n=40), cs.load_task("demo/rhyme", n=40)

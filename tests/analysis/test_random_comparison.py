@@ -47,16 +47,18 @@ class Sets(ExperimentLike):
 SKEWED = 0.2, 0.1
 
 
-@pytest.mark.parametrize("share", [0.2, pytest.param(0.1, marks=pytest.mark.slow)])
-def test_heads_that_take_no_more_than_random_ones_seldom_seem_to_where_scores_are_skewed(share):
+@pytest.mark.parametrize(
+    ("share", "n", "most"), [(0.2, 6, 1), *(pytest.param(share, 30, 2, marks=pytest.mark.slow) for share in SKEWED)]
+)
+def test_heads_that_take_no_more_than_random_ones_seldom_seem_to_where_scores_are_skewed(share, n, most):
     rng, below = np.random.default_rng(0), 0
-    for seed in range(30):
+    for seed in range(n):
         found = (rng.random(20) < share).astype(float)
         proof = prove(Drawn(np.ones(20), found, np.full(20, share)), [FOUND], n_random=8, seed=seed)
         below += proof.p_examples < MAX_P
         assert proof.p >= proof.p_examples
-    # Of 30 at .012 more than 2 are seen once in 190 runs.
-    assert below <= 2
+    # Of 30 at .012 more than 2 are seen once in 190 runs, of 6 more than 1 once in 470.
+    assert below <= most
 
 
 @pytest.mark.slow
