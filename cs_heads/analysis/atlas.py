@@ -83,13 +83,6 @@ def atlas(
         ValueError: Fewer than two tasks, tasks of one name or without unseen examples, unseen examples of one that are
             finding examples of another, or a budget below the least; raised before the model runs.
         BaselineTooLowError: The model can do fewer than two of the skills.
-
-    >>> import cs_heads as cs
-    >>> model = cs.load_model("demo")
-    >>> skills = [cs.load_task(f"demo/{name}", n=40) for name in ("capitals", "code", "rhyme")]
-    >>> found = cs.atlas(model, skills, budget=2000, n=20, progress=False)
-    >>> list(found.rankings)
-    ['demo/capitals', 'demo/code', 'demo/rhyme']
     """
     seed = check_seed(seed)
     check_integer("n", n, MIN_CORRECT)

@@ -3,9 +3,14 @@
 import re
 from pathlib import Path
 
+from sybil import Document
+from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 SITE = sorted((ROOT / "docs").rglob("*.md"))
+START = ROOT / "docs" / "start.md"
+"""Its examples begin with nothing; those of other pages go on from there."""
 HISTORY = ROOT / "CHANGELOG.md"
 """Names that were are written there."""
 
@@ -21,6 +26,17 @@ def named(page: Path) -> str:
 def text_of(page: Path) -> str:
     """What a page says."""
     return page.read_text(encoding="utf-8")
+
+
+def run_examples(page: Path, names: dict) -> dict:
+    """The names that the examples of a page leave, which go on from these."""
+    document = Document.parse(str(page), PythonCodeBlockParser(), SkipParser())
+    document.namespace.update(names)
+    examples = list(document.examples())
+    assert examples
+    for example in examples:
+        example.evaluate()
+    return document.namespace
 
 
 def commands(text: str) -> list[str]:

@@ -4,6 +4,7 @@ import ast
 import inspect
 import re
 import textwrap
+from functools import cache
 
 from typing_extensions import is_protocol, is_typeddict
 
@@ -36,6 +37,7 @@ def fields_of(kind):
     return [] if is_protocol(kind) else [*inspect.signature(kind).parameters]
 
 
+@cache
 def calls():
     """By its name, whatever the pages show that can be called: what has the docstring, its code, names of arguments."""
     found = {}

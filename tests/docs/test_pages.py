@@ -4,34 +4,32 @@ import ast
 import re
 import shlex
 from fnmatch import fnmatch
+from functools import cache
 
 import pytest
-from sybil import Document
-from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 import cs_heads as cs
 from cs_heads.cli import app
+from cs_heads.demo import planted_heads
 from cs_heads.methods import METHODS
 from tests.docs.pages import (
     HISTORY,
     PAGES,
-    README,
     ROOT,
     SITE,
+    START,
     anchor_of,
     commands,
     named,
     programs,
     prose,
+    run_examples,
     text_of,
     words,
 )
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
-START = ROOT / "docs" / "start.md"
-"""Its examples begin with nothing; those of other pages go on from there."""
-ALONE = (README, START)
-RUN = [page for page in (README, *SITE) if page != README and PYTHON.search(text_of(page))]
+RUN = [page for page in SITE if page != START and PYTHON.search(text_of(page))]
 
 
 def anchors(page):
@@ -65,6 +63,7 @@ def test_there_are_commands_and_each_is_understood():
         app().parse_args(shlex.split(command)[1:], exit_on_error=False, print_error=False)
 
 
+@cache
 def options_of(script):
     """Every option that a program declares."""
     calls = [node for node in ast.walk(ast.parse(text_of(script))) if isinstance(node, ast.Call)]
@@ -91,25 +90,16 @@ def test_names_of_the_library_exist(page):
             found = getattr(found, part)
 
 
-@pytest.fixture(scope="module")
-def started():
-    """What the page Start leaves: a model, a task, heads and their proof."""
-    model, task = cs.load_model("demo"), cs.load_task("demo/capitals", n=100, seed=0)
-    found = cs.find_heads(model, task, budget=2000)
-    return {"cs": cs, "model": model, "task": task, "found": found}
+def test_the_page_start_finds_and_proves_planted_heads(started):
+    assert {*started["proof"].heads} <= {*planted_heads("capitals")}
+    assert started["proof"].verdict == "specific"
 
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")  # budgets are too small for good answers, and say so
 @pytest.mark.parametrize("page", RUN, ids=named)
-def test_examples_run(page, request, tmp_path, monkeypatch):
+def test_examples_run(page, started, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    document = Document.parse(str(page), PythonCodeBlockParser(), SkipParser())
-    if page not in ALONE:
-        document.namespace.update(request.getfixturevalue("started"))
-    examples = list(document.examples())
-    assert examples
-    for example in examples:
-        example.evaluate()
+    run_examples(page, started)
 
 
 def test_every_method_has_a_page_with_its_source_its_cost_and_when_it_fails():

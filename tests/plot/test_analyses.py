@@ -25,7 +25,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
 from tests.analysis.test_gating import made_gates
 from tests.methods.planted import Planted
-from tests.plot.looking import clipped, overlapping, unread
+from tests.plot.looking import unread
 
 GRID = HeadGrid(4, 4)
 A, B = Head(0, 1), Head(2, 2)
@@ -122,16 +122,6 @@ def long_names():
     return measure_drops(columns, {"math": [A]}, {"math": LONG[0]})
 
 
-@pytest.fixture(scope="module")
-def ten_rankings():
-    return head_overlap({name: [GRID.unit(n), GRID.unit(n + 1)] for n, name in enumerate(TEN)}, grid=GRID)
-
-
-@pytest.fixture(scope="module")
-def ten_universal():
-    return universal_heads({name: Planted(GRID, {A: 0.8}) for name in TEN}, [A, B], Planted(GRID, {A: 0.8}))
-
-
 @pytest.fixture
 def picture(request):
     """The axes that one drawing makes for itself."""
@@ -172,8 +162,6 @@ LARGE = [
     (plot.radar, "long_names", COLUMN),
     (plot.specificity, "ten_tasks", PAGE),
     (plot.drop_matrix, "ten_tasks", PAGE),
-    (plot.overlap, "ten_rankings", PAGE),
-    (plot.universal, "ten_universal", PAGE),
 ]
 
 
@@ -287,15 +275,3 @@ def test_faithfulness_is_a_line_for_each_ranking_with_random_orders_in_gray_and_
         assert line.get_label().endswith(f"(CPR {curve.cpr:.2f}, CMD {curve.cmd:.2f})")
     assert ax.get_xscale() == "symlog"
     assert ax.get_xlabel() == "share of heads kept, all others ablated"
-
-
-@pytest.mark.parametrize("shares", [(0.5,), (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)])
-def test_faithfulness_can_be_read_at_any_shares(shares):
-    grid = HeadGrid(32, 32)
-    ranking = HeadRanking("css", np.random.default_rng(0).normal(size=grid.shape), spent=0)
-    experiment = Planted(grid, dict.fromkeys(grid, 0.8 / 1024))
-    figure = faithfulness(None, experiment, ranking, shares=shares, n_random=1).plot().figure
-    assert clipped(figure) == []
-    assert overlapping(figure) == []
-    assert figure.axes[0].get_xticks()[[0, -1]].tolist() == [0, 1]
-    plt.close(figure)

@@ -33,10 +33,10 @@ WORDS = [f" word{number}" for number in range(60)]
 ODD = ["a $5 b $6", "↵\n", "né", "x" * 12, "", "word"]
 PICTURES = [
     *((plot.heads, large(*shape), COLUMN) for shape in SHAPES),
-    *((plot.roles, roles_of(shape), COLUMN) for shape in ((2, 2), (8, 16), (80, 64))),
-    *((plot.atlas, made_atlas(*shape), COLUMN) for shape in ((8, 16, 2), (30, 9, 15), (3, 4, 2), (90, 2, 15))),
+    *((plot.roles, roles_of(shape), COLUMN) for shape in ((2, 2), (80, 64))),
+    *((plot.atlas, made_atlas(*shape), COLUMN) for shape in ((30, 9, 15), (3, 4, 2), (90, 2, 15))),
     (plot.atlas, made_atlas(16, 32, 15), PAGE),
-    *((draw, made_atlas(30, 9, n), None) for draw in (plot.skill_tree, plot.skill_matrix) for n in (2, 15)),
+    *((draw, made_atlas(30, 9, n), None) for draw in (plot.skill_tree, plot.skill_matrix) for n in (15,)),
     *((draw, made_comparison(), COLUMN) for draw in (plot.drops, plot.agreement, plot.cost)),
     (plot.comparison, made_comparison(), PAGE),
     (plot.confirmation, made_proof(), COLUMN),

@@ -254,15 +254,14 @@ def test_heads_carry_the_marker_they_have_in_the_pictures(full):
 # Folders
 
 
+PROOF = replace(made_proof(), provenance={"task": {"name": "capitals", "role": "confirming"}})
+
+
 @pytest.fixture
 def folder(tmp_path):
     """What find and compare write, by hand."""
     made_ranking().save(tmp_path / "ranking.json")
-    record = {
-        "heads": [{"head": "L0H1"}, {"head": "L1H2"}],
-        "confirm": made_proof().to_dict(),
-        "command": "cs-heads find",
-    }
+    record = {"heads": [{"head": "L0H1"}, {"head": "L1H2"}], "confirm": PROOF.to_dict(), "command": "cs-heads find"}
     (tmp_path / "result.json").write_text(json.dumps(record))
     made_attention().save(tmp_path / "attention.json")
     return tmp_path
@@ -271,24 +270,17 @@ def folder(tmp_path):
 def test_a_folder_is_read_as_the_study_it_holds(folder):
     study = Findings.load(folder)
     np.testing.assert_array_equal(study.ranking.importance, made_ranking().importance)
-    assert (study.proof.to_dict(), study.command, study.k) == (made_proof().to_dict(), "cs-heads find", 2)
+    assert (study.proof.to_dict(), study.command, study.k) == (PROOF.to_dict(), "cs-heads find", 2)
     assert study.attention.heads == made_attention().heads
     assert (study.task, study.model) == ("capitals", "tiny")
     assert study.comparison is None
 
 
-def with_faithfulness():
-    found = faithfulness(
-        None,
-        Planted(HeadGrid(3, 4), {Head(0, 1): 0.5, Head(1, 2): 0.3}),
-        {name: one.ranking for name, one in made_comparison().methods.items()},
-        n_random=2,
-    )
-    return replace(made_comparison(), faithfulness=found)
-
-
 def test_faithfulness_of_methods_stands_in_the_page_where_it_was_measured(report):
-    page = report(Findings(comparison=with_faithfulness()))
+    rankings = {name: one.ranking for name, one in made_comparison().methods.items()}
+    task = Planted(HeadGrid(3, 4), {Head(0, 1): 0.5, Head(1, 2): 0.3})
+    measured = faithfulness(None, task, rankings, n_random=2)
+    page = report(Findings(comparison=replace(made_comparison(), faithfulness=measured)))
     assert "Faithfulness: are the first heads enough?" in page.words
     assert "By the score of the answers, the first heads of css, greedy are the most faithful (CPR" in page.words
     assert "Area under faithfulness (CPR, larger is better)" in page.words
@@ -300,7 +292,6 @@ def test_faithfulness_of_methods_stands_in_the_page_where_it_was_measured(report
     [
         ("result.json", None, "has no result.json or comparison.json"),
         ("ranking.json", None, "does not exist"),
-        ("result.json", "{", "not JSON"),
         ("result.json", "[]", "holds no result"),
         ("attention.json", "{}", "is no saved attention"),
     ],
@@ -330,7 +321,7 @@ def test_results_at_hand_make_the_page_that_the_findings_make(tmp_path):
 # Several results in one folder, and folders of other commands
 
 
-def test_results_of_different_models_or_tasks_do_not_go_into_one_report():
+def test_results_of_different_models_or_tasks_do_not_go_into_one_report(folder):
     for change in ({"task": "sums"}, {"model": "another"}):
         with pytest.raises(ValueError, match=r"results of different (models|tasks) cannot go into one report: name '"):
             made_study(ranking=made_ranking(**change))
@@ -339,11 +330,13 @@ def test_results_of_different_models_or_tasks_do_not_go_into_one_report():
         check_same({"model": known}, {"model": dict(known)})
         with pytest.raises(ValueError, match=f"results of different models cannot go into one report: {name} "):
             check_same({"model": known}, {"model": {**known, name: other}})
-    check_same({"prepend_bos": True}, {})
     with pytest.raises(
         ValueError, match="results of different settings cannot go into one report: prepend_bos True and"
     ):
         check_same({"prepend_bos": True}, {"prepend_bos": False})
+    origin = {"task": {"name": "sums", "role": "confirming"}, "model": {"name": "tiny"}}
+    with pytest.raises(ValueError, match=r"out .* has a result\.json already: results of different tasks"):
+        check_folder(folder, "result.json", origin)
     # Where a model lies is no part of what it is.
     assert made_study(ranking=made_ranking(model="/somewhere/tiny/")).model == "/somewhere/tiny/"
 
@@ -359,17 +352,6 @@ def test_as_many_examples_of_one_side_must_be_the_same():
     assert made_study(proof=proof(identity="c", n_examples=50), comparison=compared).proof.result.score == 0.04
     with pytest.raises(ValueError, match=r"results of different tasks .*: identity 'c' and 'b'"):
         made_study(proof=proof(identity="c"), comparison=compared)
-
-
-def test_a_folder_with_results_of_another_task_is_refused_before_anything_is_written_there(folder):
-    origin = {"task": {"name": "sums", "role": "confirming"}, "model": {"name": "tiny"}}
-    record = json.loads((folder / "result.json").read_text())
-    record["confirm"]["provenance"] = {"task": {"name": "capitals", "role": "confirming"}, "model": {"name": "tiny"}}
-    (folder / "result.json").write_text(json.dumps(record))
-    with pytest.raises(ValueError, match=r"out .* has a result\.json already: results of different tasks"):
-        check_folder(folder, "result.json", origin)
-    check_folder(folder, "comparison.json", origin)
-    check_folder(folder, "result.json", record["confirm"]["provenance"])
 
 
 def test_claimed_heads_beyond_the_first_k_stand_in_the_table(report):
@@ -409,7 +391,6 @@ def test_each_square_of_a_map_tells_the_figures_of_its_head(full):
     [
         (lambda told, proof: proof.update(heads=["L99H1"]), "head L99H1 is not in the grid"),
         (lambda told, proof: proof.update(drop=0.123), "drop must be .*, by its other fields, got 0.123"),
-        (lambda told, proof: told.update(command=5), "command of '.*result.json' must be a text, got 5"),
         (lambda told, proof: told.update(heads=5), "heads of '.*result.json' must be a list, got 5"),
     ],
 )

@@ -29,7 +29,7 @@ CS_TASKS = ("gsm8k", "arithmetic", "swearing", "boolq")
 WORDS = ("function_vectors/antonym", "function_vectors/present-past")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def data(load_known, tmp_path_factory):
     """Files named as tasks of the papers, with what the tiny model itself says; one that it cannot do."""
     folder = tmp_path_factory.mktemp("data")

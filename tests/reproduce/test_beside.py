@@ -30,6 +30,7 @@ def test_another_model_by_this_ones_name_is_refused(study, tmp_path):
         replace(one, beside={one.name: tmp_path})
 
 
+@pytest.mark.slow
 def test_models_are_held_together_by_what_is_measured_now_and_not_by_what_lies_there(study):
     one = study(names=["gsm8k"])
     reproduce(one, ["scale"])
