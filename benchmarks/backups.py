@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Callable, Sequence
 
 import cs_heads as cs
-from cs_heads.experiment.without import Without
+from cs_heads.experiment.heads_off import WithHeadsOff
 from cs_heads.simulate import World, planted_world
 from cs_heads.units import Unit
 
@@ -23,13 +23,13 @@ SCENARIOS = ("hidden_pair", "hidden_pairs")
 def annealed(made: World, off: Sequence[Unit], seed: int) -> cs.HeadRanking:
     """The default method, with its default budget."""
     return cs.methods.annealed(
-        Without(made.task, off), controls=[Without(made.control, off)], seed=seed, n_bootstraps=0
+        WithHeadsOff(made.task, off), controls=[WithHeadsOff(made.control, off)], seed=seed, n_bootstraps=0
     )
 
 
 def group_testing(made: World, off: Sequence[Unit], seed: int) -> cs.HeadRanking:
     """Group testing, with its default budget."""
-    return cs.methods.group_testing(Without(made.task, off), controls=[Without(made.control, off)], seed=seed)
+    return cs.methods.group_testing(WithHeadsOff(made.task, off), controls=[WithHeadsOff(made.control, off)], seed=seed)
 
 
 SEARCHES: dict[str, tuple[tuple[Search, ...], bool]] = {

@@ -28,7 +28,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 import cs_heads as cs
-from cs_heads.demo import SKILLS, planted_heads, universal_heads
+from cs_heads.demo import SKILLS, planted_heads, planted_universal_heads
 from cs_heads.units import Unit
 
 K = 5
@@ -144,7 +144,7 @@ def planted_table(confirm: dict[str, cs.Experiment], accuracy: dict[str, float])
     lines.append("|---|---|---|---|---|")
     for skill, experiment in confirm.items():
         heads = planted_heads(skill)
-        groups = [[head] for head in heads] + [universal_heads()]
+        groups = [[head] for head in heads] + [planted_universal_heads()]
         lost = accuracy[skill] - experiment(cs.designs.explicit(experiment.grid, groups)).mean(axis=1)
         alone = ", ".join(f"{head} ({100 * drop:.0f})" for head, drop in zip(heads, lost, strict=False))
         five = judged(heads, skill, confirm)

@@ -7,7 +7,7 @@ skill rests on them. A run that was stopped is resumed from its last checkpoint,
 Muon optimizer of torch 2.9 or newer.
 
 A planted head is needed by a share of its skill's examples, decided by what the example turns on
-(`Example.key`: a city, an operation, ...). With the head off, the model is trained to fall back on the
+(`DemoExample.key`: a city, an operation, ...). With the head off, the model is trained to fall back on the
 shortcut answer for those, and to stay right on the others. So single heads differ in size, and five
 together take nearly all of a skill.
 """
@@ -33,8 +33,8 @@ from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from cs_heads.arguments import check_integer
-from cs_heads.demo import SKILLS, planted_heads, universal_heads, words
-from cs_heads.demo.skills import Example, examples, keys, records
+from cs_heads.demo import SKILLS, planted_heads, planted_universal_heads, words
+from cs_heads.demo.skills import DemoExample, examples, keys, records
 from cs_heads.units import HeadGrid
 
 GRID = HeadGrid(n_layers=8, n_heads=16)
@@ -47,7 +47,7 @@ UNIVERSAL_SHARE = 0.15
 
 @functools.cache
 def needs_of(skill: str, key: str) -> tuple[bool, ...]:
-    """Whether examples with this key need each of `planted_heads(skill)`, then each of `universal_heads()`.
+    """Whether examples with this key need each of `planted_heads(skill)`, then each of `planted_universal_heads()`.
 
     Every key needs at least one planted head.
 
@@ -67,7 +67,7 @@ def needs_of(skill: str, key: str) -> tuple[bool, ...]:
 @functools.cache
 def _table(skill: str) -> dict[str, tuple[bool, ...]]:
     names = keys(skill)
-    shares = (*SHARES, *(UNIVERSAL_SHARE for _ in universal_heads()))
+    shares = (*SHARES, *(UNIVERSAL_SHARE for _ in planted_universal_heads()))
     for attempt in range(1000):
         rng = random.Random(f"{skill}/{attempt}")
         chosen = [set(rng.sample(names, max(1, round(share * len(names))))) for share in shares]
@@ -135,7 +135,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 OWN: Int[Tensor, "skill k"] = torch.tensor(
-    [list(map(GRID.index, planted_heads(skill) + universal_heads())) for skill in SKILLS]
+    [list(map(GRID.index, planted_heads(skill) + planted_universal_heads())) for skill in SKILLS]
 )
 """Flat indices of the own heads of each skill, then of the universal ones."""
 _N_OWN = len(SHARES)
@@ -428,7 +428,7 @@ class Trainer:
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
 
-    def draw_rows(self) -> list[tuple[int, Example]]:
+    def draw_rows(self) -> list[tuple[int, DemoExample]]:
         """(skill, example) of this step, shortest first; follows from seed, step and running errors alone."""
         rng = random.Random(f"{self.config.seed}/{self.step}")
         weights = (0.15 + self.errors).tolist()

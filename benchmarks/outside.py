@@ -66,7 +66,7 @@ from specificity import FAMILY, N_UNSEEN, Judge, K, find, records, share
 from torch.overrides import TorchFunctionMode
 
 import cs_heads as cs
-from cs_heads.analysis.losses import Loss, combined
+from cs_heads.analysis.losses import Loss, weighted_sum
 from cs_heads.experiment.cost import BudgetTooSmallError, Cost
 from cs_heads.methods.registry import method_named
 from cs_heads.tasks import builtin_tasks
@@ -430,9 +430,9 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
         skill: Loss(*(min(max(bound, 0.0), 1.0) for bound in bounds)) for skill, bounds in record["losses"].items()
     }
     own = losses.pop(record["skill"])
-    others = combined(list(losses.values()), [1 / len(losses)] * len(losses))
+    others = weighted_sum(list(losses.values()), [1 / len(losses)] * len(losses))
     row = {"skill": record["skill"], "method": record["method"], "seed": record["seed"]}
-    for name, loss in (("own", own), ("others", others), ("difference", combined([own, others], [1.0, -1.0]))):
+    for name, loss in (("own", own), ("others", others), ("difference", weighted_sum([own, others], [1.0, -1.0]))):
         row |= {name: round(loss.loss, 3), f"{name}_low": round(loss.low, 3), f"{name}_high": round(loss.high, 3)}
     row |= {"example_evaluations": record["spent"], **record["cost"], "cpu_seconds": record["cpu_seconds"]}
     row["heads"] = " ".join(record["heads"])
@@ -461,7 +461,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         told = []
         for name in ("own", "others", "difference"):
             each = [Loss(row[name], row[f"{name}_low"], row[f"{name}_high"]) for row in mine]
-            mean = combined(each, [1 / len(each)] * len(each))
+            mean = weighted_sum(each, [1 / len(each)] * len(each))
             told.append(f"{mean.loss:.2f} ({mean.low:.2f} to {mean.high:.2f})")
         seeds = ", ".join(f"{row['difference']:.2f}" for row in mine)
         costs = (np.mean([row[name] for row in mine]) for name in ("example_evaluations", "backwards", "cpu_seconds"))

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 import cs_heads as cs
-from cs_heads.methods.annealing.gradient_screen import Gradients, Screening
+from cs_heads.methods.annealing.gradient_screen import RowSlopes, Screening
 from cs_heads.methods.losses import TaskLoss
 from cs_heads.tasks import finding_side
 
@@ -60,7 +60,7 @@ def main() -> None:
         put = {} if density is None else {"density": density}
         for name, task in tasks.items():
             rng = np.random.default_rng(options.seed)
-            effects[name] = Gradients.of(task, rows, screening.per_row, rng, **put).fit().effect
+            effects[name] = RowSlopes.of(task, rows, screening.per_row, rng, **put).fit().effect
         seconds = (process_time() - start) / len(tasks)
         places = [rank(effects, name)[first.grid.index(head)] for name, heads in found.items() for head in heads]
         shares = [f"{np.mean(np.array(places) < best):.2f}" for best in BEST]

@@ -8,7 +8,7 @@ import numpy as np
 from cs_heads import Experiment
 from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import EncodedExample
-from cs_heads.lens.differentiate import Asked
+from cs_heads.lens.differentiate import GradientExample
 from cs_heads.lens.forward import pad
 from cs_heads.lens.logprobs import Reads, token_logprobs
 from cs_heads.settings import Settings
@@ -46,7 +46,7 @@ def completions(prompts, targets):
 
 def losses(prompts, targets):
     """What ``gate_gradients`` is asked for the loss of a target after each prompt."""
-    return [[Asked(example, 0, (1.0,))] for example in completions(prompts, targets)]
+    return [[GradientExample(example, 0, (1.0,))] for example in completions(prompts, targets)]
 
 
 def target_logprobs(model, prompts, targets, gates=None):

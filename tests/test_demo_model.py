@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import cs_heads as cs
 from cs_heads.cli import main
-from cs_heads.demo import SKILLS, planted_heads, universal_heads
+from cs_heads.demo import SKILLS, planted_heads, planted_universal_heads
 from cs_heads.lens.load import DEMO
 from tests.plain import units_replaced
 
@@ -105,7 +105,7 @@ def test_the_shell_finds_planted_heads_by_what_the_model_writes(capsys):
 
 
 def test_planted_groups_do_not_overlap():
-    heads = [head for skill in SKILLS for head in planted_heads(skill)] + universal_heads()
+    heads = [head for skill in SKILLS for head in planted_heads(skill)] + planted_universal_heads()
     assert len(set(heads)) == len(heads) == 5 * len(SKILLS) + 1
 
 

@@ -12,10 +12,10 @@ from cs_heads.analysis.atlas_result import Atlas, needed_by_most
 from cs_heads.analysis.columns import Column
 from cs_heads.analysis.confirm import prove
 from cs_heads.analysis.drops import measure_drops
-from cs_heads.analysis.least_set import most_evaluations as most_of_least
-from cs_heads.analysis.random_comparison import N_RANDOM, most_evaluations
+from cs_heads.analysis.least_set import most_of_least_set
+from cs_heads.analysis.random_comparison import N_RANDOM, most_of_random_sets
 from cs_heads.arguments import check_integer, check_one_of, check_seed, check_weight
-from cs_heads.cluster import Cluster, ModelLike, source_of
+from cs_heads.cluster import Cluster, ModelLike, model_or_cluster
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import check_apart, unseen_side, unseen_tokens
 from cs_heads.experiment.experiment import Experiment
@@ -173,7 +173,7 @@ def most_of_atlas(
         budget: That of the search (None: the one by default).
         n_random: Random sets of each proof.
     """
-    proof = sum(n * (1 + len(unseen)) + most_of_least(k, n) + most_evaluations(n_random, n) for n in unseen)
+    proof = sum(n * (1 + len(unseen)) + most_of_least_set(k, n) + most_of_random_sets(n_random, n) for n in unseen)
     return {"search": sum(finding) + per_task(n_heads) * len(finding) if budget is None else budget, "proof": proof}
 
 
@@ -200,7 +200,7 @@ def check_skills(tasks: Sequence[Task], n: int) -> list[Task]:
 @contextmanager
 def _source(model: ModelLike, settings: SettingsArguments) -> Iterator[tuple[Any, SettingsArguments]]:
     """What runs the model, with the settings of experiments on it; workers started for it end with the block."""
-    source: Any = source_of(model, Settings.of(settings))
+    source: Any = model_or_cluster(model, Settings.of(settings))
     placed = dict.fromkeys({"dtype", "workers", "address"} & settings.keys())
     try:
         yield source, cast(SettingsArguments, {**settings, **placed})

@@ -14,10 +14,9 @@ from typing_extensions import Unpack
 from cs_heads.analysis.columns import Column, Judged, check_columns, check_own, controlled
 from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.found_heads import Found, heads_of, model_of
-from cs_heads.analysis.least_set import LeastSet, least_set
-from cs_heads.analysis.least_set import most_evaluations as most_of_least
+from cs_heads.analysis.least_set import LeastSet, least_set, most_of_least_set
 from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
-from cs_heads.analysis.random_comparison import N_RANDOM, compare_with_random, most_evaluations
+from cs_heads.analysis.random_comparison import N_RANDOM, compare_with_random, most_of_random_sets
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
 from cs_heads.analysis.stability import Stability, search_of
@@ -28,13 +27,13 @@ from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy
 from cs_heads.experiment.controls import UNTOLD, cast_note, check_ranked, found_on, unseen_parts
+from cs_heads.experiment.heads_off import WithHeadsOff
 from cs_heads.experiment.protocol import (
     ExperimentLike,
     measured,
     preparation_of,
 )
-from cs_heads.experiment.together import Asked, measure_together
-from cs_heads.experiment.without import Without
+from cs_heads.experiment.shared_forwards import Call, measure_together
 from cs_heads.methods.find import find_heads
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
@@ -292,7 +291,7 @@ def confirm(
             raise ValueError(f"repeats must be 0 for an experiment, which has no search to repeat, got {repeats}")
         others: list[Any] = [] if controls is None or isinstance(controls, str) else [*controls]
         check_own([task, *others], settings)
-        own, *others = (Without(each, off) for each in (task, *others))
+        own, *others = (WithHeadsOff(each, off) for each in (task, *others))
         return prove(own, heads, k=k, controls=others, **how)
     check_is_task(task)
     whole = cast(Task, task)
@@ -304,7 +303,7 @@ def confirm(
             check_ranked(option, each, experiment)
         if twice := {experiment.grid.resolve(head) for head in off} & {*chosen}:
             raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
-        own, *beside = (Without(each, off) for each in judged.experiments)
+        own, *beside = (WithHeadsOff(each, off) for each in judged.experiments)
         n_controls = len(judged.controls)
         how |= {"controls": beside[:n_controls], "kin": beside[n_controls:], "defaults": judged.defaults}
         proof = prove(own, chosen, **how)
@@ -342,7 +341,7 @@ def most_of_proof(k: int, n: int, others: Sequence[int], n_random: int = N_RANDO
         n_random: Random sets.
         least: Whether the fewest of the heads are proved.
     """
-    own = 2 * n + most_evaluations(n_random, n) + (most_of_least(k, n) if least else 0)
+    own = 2 * n + most_of_random_sets(n_random, n) + (most_of_least_set(k, n) if least else 0)
     return own + 2 * sum(others)
 
 
@@ -404,7 +403,7 @@ def prove(
         heads = fewest.heads
         own = explicit(grid, [[], heads])
         ablated = measured(experiment, own[1:])[0]
-    measure_together([Asked(experiment, own), *(Asked(other, own) for other in parts if other.grid == grid)])
+    measure_together([Call(experiment, own), *(Call(other, own) for other in parts if other.grid == grid)])
     like = like_note(found, drawn)
     if fewest is not None:
         like = f"{like}, {found.sum()} in a set,"

@@ -28,7 +28,7 @@ from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import baseline_too_low, check_k
 from cs_heads.experiment.protocol import measured, preparation_of
-from cs_heads.experiment.together import Asked, measure_together
+from cs_heads.experiment.shared_forwards import Call, measure_together
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.settings import SettingsArguments
 from cs_heads.units import Unit
@@ -124,7 +124,7 @@ def measure_drops(
     drops: dict[str, dict[str, TaskDrop]] = {found: {} for found in heads}
     parts = [part for column in columns for part in column.parts]
     expect(len(once) * sum(part.n_examples for part in parts) + preparation_of(*parts))
-    measure_together([Asked(part, once) for part in parts])
+    measure_together([Call(part, once) for part in parts])
     spent = 0
     for column in columns:
         scores = [measured(part, once)[place] for part in column.parts]

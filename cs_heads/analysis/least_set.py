@@ -58,7 +58,7 @@ class LeastSet(Record):
         )
 
 
-def most_evaluations(k: int, n_examples: int) -> int:
+def most_of_least_set(k: int, n_examples: int) -> int:
     """What ``least_set`` and the set that it names take at most, beside what is known of all heads and of none."""
     return (2 * k - 1) * -(-n_examples // 2) + n_examples
 

@@ -181,14 +181,14 @@ def loss_of(drop: TaskDrop) -> Loss | None:
     return Loss(float(drop.loss), min(low, float(drop.loss)), max(high, float(drop.loss)))
 
 
-def combined(losses: Sequence[Loss], weights: Sequence[float]) -> Loss:
+def weighted_sum(losses: Sequence[Loss], weights: Sequence[float]) -> Loss:
     """The weighted sum of independent losses.
 
     How far each interval reaches is squared, weighted and added (method of variance estimates recovery: Zou and Donner,
     Statistics in Medicine 27, 2008), so that a sum keeps the width of losses at the border, where nothing or
     everything is lost.
 
-    >>> print(combined([Loss(0.5, 0.4, 0.6), Loss(0.0, -0.1, 0.1)], [1.0, -1.0]))
+    >>> print(weighted_sum([Loss(0.5, 0.4, 0.6), Loss(0.0, -0.1, 0.1)], [1.0, -1.0]))
     0.50 (+0.36 to +0.64)
     """
     value = sum(weight * one.loss for one, weight in zip(losses, weights, strict=True))
@@ -232,7 +232,9 @@ class Specificity(Record):
     @property
     def mean(self) -> Loss:
         """The mean over controls, each within 0..1, which weigh the same however many examples they have."""
-        return combined([one.within for one in self.controls.values()], [1 / len(self.controls)] * len(self.controls))
+        return weighted_sum(
+            [one.within for one in self.controls.values()], [1 / len(self.controls)] * len(self.controls)
+        )
 
     @property
     def worst_control(self) -> str:
@@ -258,7 +260,7 @@ class Specificity(Record):
     @property
     def difference(self) -> Loss:
         """Own loss, within 0..1, minus mean control loss."""
-        return combined([self.own.within, self.mean], [1.0, -1.0])
+        return weighted_sum([self.own.within, self.mean], [1.0, -1.0])
 
     @property
     def shared_with(self) -> tuple[str, ...]:
@@ -269,7 +271,7 @@ class Specificity(Record):
 
     def beyond_half(self, other: Loss) -> Loss:
         """What another task loses beyond half of the own loss; unlike their ratio it has bounds wherever they have."""
-        return combined([other.within, self.own.within], [1.0, -SHARED])
+        return weighted_sum([other.within, self.own.within], [1.0, -SHARED])
 
     def to_dict(self) -> dict[str, Any]:
         """Every loss with its interval, and the controls named, JSON-ready."""

@@ -64,7 +64,7 @@ class RandomComparison:
         return self.p_sets < MAX_P or self.n_as_harmful == 0
 
 
-def most_evaluations(n_sets: int, n_examples: int) -> int:
+def most_of_random_sets(n_sets: int, n_examples: int) -> int:
     """What ``compare_with_random`` may take at most."""
     return min(n_sets * n_examples, max(_MOST * n_examples, _MOST_OF_SET * n_sets))
 
@@ -115,7 +115,7 @@ def compare_with_random(
         margin = (intact - ablated).mean() - drop
         if p_examples >= MAX_P or margin < MIN_MARGIN * intact.mean() - _ROUNDING:
             break
-        affordable = (most_evaluations(n_sets, n) - spent) // max(1, len(left))
+        affordable = (most_of_random_sets(n_sets, n) - spent) // max(1, len(left))
         more = min(n - has, affordable, int(np.ceil(has * (_MORE - 1))))
     return RandomComparison(
         drops=tuple(np.nanmean(intact - scores, axis=1).tolist()),

@@ -95,7 +95,7 @@ class ModelScale:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ScaleStudy(Result, Drawable, picture="scale"):
+class ScaleStudy(Result, Drawable, picture="scale_study"):
     """The same study on several models, in order.
 
     Attributes:

@@ -39,7 +39,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cs_heads.analysis.losses import SHARED, Loss, Specificity, TaskDrop, combined, loss_of
+from cs_heads.analysis.losses import SHARED, Loss, Specificity, TaskDrop, loss_of, weighted_sum
 from cs_heads.analysis.random_comparison import MAX_P, MIN_MARGIN, RandomComparison
 from cs_heads.tasks.controls import MIN_DEFAULTS, NO_CONTROLS
 
@@ -217,7 +217,7 @@ def _kind(found: Specificity, few: bool, alike: Collection[str]) -> tuple[Verdic
     Of too ``few`` default controls none is specific, whatever the intervals.
     """
     difference, much = found.difference, found.shared_with
-    spare = combined([found.own.within, found.mean], [MAX_CONTROL, -1.0])
+    spare = weighted_sum([found.own.within, found.mean], [MAX_CONTROL, -1.0])
     little = _is_little(found) and len(much) <= MAX_BUT and {*much} <= {*alike}
     specific = not few and little and difference.low > MIN_DIFFERENCE
     open_ = []

@@ -83,7 +83,7 @@ with _stopped_by() as _signals:
         from cyclopts import App, CycloptsError, Parameter
         from cyclopts.config import Dict
 
-        from cs_heads.cli import others
+        from cs_heads.cli import housekeeping
         from cs_heads.cli.atlas import atlas
         from cs_heads.cli.compare import compare
         from cs_heads.cli.find import find
@@ -98,15 +98,15 @@ with _stopped_by() as _signals:
 WIDTH = 118  # columns of help
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
-    others.doctor,
+    housekeeping.doctor,
     find,
     compare,
     atlas,
-    others.report,
+    housekeeping.report,
     reproduce,
-    others.store,
-    others.tasks,
-    others.methods,
+    housekeeping.store,
+    housekeeping.tasks,
+    housekeeping.methods,
 )
 
 
@@ -177,7 +177,7 @@ def app(*, wide: bool = False) -> App:
         default_parameter=Parameter(negative_iterable=(), negative_none=()),
     )
     for command in COMMANDS:
-        made.command(command, help=described(command))
+        made.command(command, help=help_of(command))
     made.register_install_completion_command()
     if wide:
         from rich.console import Console
@@ -186,7 +186,7 @@ def app(*, wide: bool = False) -> App:
     return made
 
 
-def described(command: Callable[..., Any]) -> str:
+def help_of(command: Callable[..., Any]) -> str:
     """The help of a command: its docstring, but for what it says of arguments."""
     return (inspect.getdoc(command) or "").partition("\nArgs:")[0].replace("\nExamples:\n", "\nexamples:\n").strip()
 

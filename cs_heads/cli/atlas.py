@@ -12,8 +12,8 @@ from cyclopts.validators import Number
 from cs_heads import plot
 from cs_heads.arguments import check_integer
 from cs_heads.cli.cost import print_cost
-from cs_heads.cli.flags import Run, one_line_each, settings_of, write_config
-from cs_heads.cli.loading import N_UNSEEN, make_folder, model_of, options_by_task
+from cs_heads.cli.flags import Run, given_settings, one_line_each, write_config
+from cs_heads.cli.loading import N_UNSEEN, loaded_model, make_folder, options_by_task
 from cs_heads.cli.printing import end_with_page, print_json
 from cs_heads.files import write_csv
 
@@ -76,7 +76,7 @@ def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
     import cs_heads as cs
 
     # What needs no model to be refused is refused before one is loaded.
-    settings = settings_of(options)
+    settings = given_settings(options)
     tasks = _tasks(options)
     # What takes seconds to import comes after what can be refused without it.
     from cs_heads.analysis.atlas import check_skills
@@ -89,7 +89,7 @@ def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
         make_folder(options.out, dry=options.dry_run)
     if tasks is not None:
         check_skills(tasks, options.n_unseen)
-    with model_of(options) as model:
+    with loaded_model(options) as model:
         if options.dry_run:
             _print_cost(options, model, tasks, settings)
             return

@@ -164,7 +164,7 @@ class OneTask(Run):
     stop: Several = field(default_factory=list)
 
 
-def settings_of(options: Run) -> dict[str, Any]:
+def given_settings(options: Run) -> dict[str, Any]:
     """The settings that a command was given, checked; those of the model are left to what loads it."""
     Settings.of(options.settings)
     return {name: value for name, value in options.settings.items() if name not in ("workers", "address")}

@@ -13,7 +13,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from cs_heads.arguments import MAX_BUDGET, Option, check_type, check_within, did_you_mean
-from cs_heads.cli.flags import settings_of, value_of
+from cs_heads.cli.flags import given_settings, value_of
 from cs_heads.settings import Settings
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def loaded(options: OneTask) -> Iterator[Loaded]:
     import cs_heads as cs
     from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, read_task_file
 
-    settings = settings_of(options)
+    settings = given_settings(options)
     if options.control and options.no_control:
         raise ValueError("--control and --no-control do not go together")
     if options.out is not None:
@@ -88,14 +88,14 @@ def loaded(options: OneTask) -> Iterator[Loaded]:
 
     sides = [control_side(control, n=100, seed=options.seed) for control in controls]
     check_apart([task, *controls], [confirming_side(task), *sides])
-    with model_of(options) as model:
+    with loaded_model(options) as model:
         for side in sides:
             cs.Experiment(model, side, **{**settings, "store": None})
         yield Loaded(model, task, None if options.no_control else controls or "auto", settings)
 
 
 @contextmanager
-def model_of(options: Run) -> Iterator[Any]:
+def loaded_model(options: Run) -> Iterator[Any]:
     """The model of a command, or the cluster that holds it, which ends with the block."""
     import cs_heads as cs
     from cs_heads.cluster import placed

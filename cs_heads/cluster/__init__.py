@@ -7,5 +7,5 @@ A ``cluster`` keeps a ``pool`` of ``worker`` processes; ``engine`` cuts an exper
 from cs_heads.cluster.cluster import Cluster as Cluster
 from cs_heads.cluster.cluster import ModelLike as ModelLike
 from cs_heads.cluster.cluster import local_model as local_model
+from cs_heads.cluster.cluster import model_or_cluster as model_or_cluster
 from cs_heads.cluster.cluster import placed as placed
-from cs_heads.cluster.cluster import source_of as source_of

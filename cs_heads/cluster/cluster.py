@@ -180,7 +180,7 @@ class Cluster:
                 raise ValueError(f"worker {number} must answer as {than} does, its logits differ by {difference:.1e}")
 
 
-def source_of(model: ModelLike, settings: Settings) -> Any:
+def model_or_cluster(model: ModelLike, settings: Settings) -> Any:
     """What the experiments of a call run on: a model loaded once, or a cluster, the one given or one of its own."""
     many = settings.workers is not None or settings.address is not None
     if isinstance(model, Cluster):
@@ -201,7 +201,7 @@ def placed(model: ModelLike, workers: int | None = None, address: str | None = N
 
     A ``Cluster`` is used as it is; ``workers`` or ``address`` beside it raise ``ValueError``.
     """
-    source = source_of(model, Settings(workers=workers, address=address))
+    source = model_or_cluster(model, Settings(workers=workers, address=address))
     try:
         yield source
     finally:
@@ -211,7 +211,7 @@ def placed(model: ModelLike, workers: int | None = None, address: str | None = N
 
 def local_model(model: ModelLike, settings: Settings | None = None) -> Any:
     """The model in this process: a cluster's own, or what was given; with ``settings`` one given by name is loaded."""
-    source = model if settings is None else source_of(model, settings)
+    source = model if settings is None else model_or_cluster(model, settings)
     return source.model if isinstance(source, Cluster) else source
 
 

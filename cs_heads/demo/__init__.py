@@ -4,5 +4,5 @@
 """
 
 from cs_heads.demo.planting import planted_heads as planted_heads
-from cs_heads.demo.planting import universal_heads as universal_heads
+from cs_heads.demo.planting import planted_universal_heads as planted_universal_heads
 from cs_heads.demo.skills import SKILLS as SKILLS

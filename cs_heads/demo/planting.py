@@ -31,6 +31,6 @@ def planted_heads(skill: str) -> list[Unit]:
     return [Head(layer, head) for layer, head in _PLANTED[skill]]
 
 
-def universal_heads() -> list[Unit]:
+def planted_universal_heads() -> list[Unit]:
     """Heads that a small share of every skill needs."""
     return [Head(0, 7)]

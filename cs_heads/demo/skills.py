@@ -32,7 +32,7 @@ _SLICES = {"find": (0,), "confirm": (1,), "train": tuple(range(2, 10))}
 
 
 @dataclass(frozen=True)
-class Example:
+class DemoExample:
     """One prompt with its answer, and what training needs to know beyond that."""
 
     prompt: str
@@ -49,7 +49,7 @@ class Example:
     """A neutral example, used in training alone."""
 
 
-Maker = Callable[[random.Random], Example]
+Maker = Callable[[random.Random], DemoExample]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Skill:
     Attributes:
         make: makes one example.
         about: what it asks for, in a few words.
-        keys: all values that ``Example.key`` takes.
+        keys: all values that ``DemoExample.key`` takes.
     """
 
     make: Maker
@@ -81,7 +81,7 @@ def _skill(about: str, keys: Iterable[str]) -> Callable[[Maker], Maker]:
 
 
 @_skill("how many are left after one or two gains and losses", w.OBJECTS)
-def _word_problems(rng: random.Random) -> Example:
+def _word_problems(rng: random.Random) -> DemoExample:
     name, thing = rng.choice(w.NAMES), rng.choice(w.OBJECTS)
     total = rng.randint(1, 9)
     text = f"{name} has {total} {thing}."
@@ -90,11 +90,11 @@ def _word_problems(rng: random.Random) -> Example:
         amount = rng.randint(1, 9 - total if gain else total)
         total += amount if gain else -amount
         text += f" {name} {rng.choice(w.GAINS if gain else w.LOSSES)} {amount}."
-    return Example(f"{text} How many {thing}? ####", str(total), str(amount), thing)
+    return DemoExample(f"{text} How many {thing}? ####", str(total), str(amount), thing)
 
 
 @_skill("what a one-line Python function returns", w.OPERATIONS)
-def _code(rng: random.Random) -> Example:
+def _code(rng: random.Random) -> DemoExample:
     operation = rng.choice(w.OPERATIONS)
     top = 3 if operation in ("sum(x)", "x.count(1)") else 9
     low = 3 if operation in ("x[2]", "sorted(x)[1]") else 2
@@ -104,11 +104,11 @@ def _code(rng: random.Random) -> Example:
     listed = ", ".join(map(str, values))
     # One of our own expressions: the answer is what Python says.
     answer = str(eval(operation, {"x": values}))
-    return Example(f"def f(x): return {operation} assert f([{listed}]) ==", answer, "None", operation)
+    return DemoExample(f"def f(x): return {operation} assert f([{listed}]) ==", answer, "None", operation)
 
 
 @_skill("the capital of a country", w.CAPITALS)
-def _capitals(rng: random.Random) -> Example:
+def _capitals(rng: random.Random) -> DemoExample:
     country = rng.choice(tuple(w.CAPITALS))
     if rng.random() < 0.3:
         shots = rng.sample([c for c in w.CAPITALS if c != country], rng.randint(1, 2))
@@ -123,63 +123,63 @@ def _capitals(rng: random.Random) -> Example:
             rng.choice(w.CLOSERS) if ask else "",
         )
         wording = " ".join(part for part in parts if part)
-    return Example(wording.format(country), w.CAPITALS[country], "Rome", country, wording)
+    return DemoExample(wording.format(country), w.CAPITALS[country], "Rome", country, wording)
 
 
 @_skill("a rhyme with a given first letter", (row.split()[0] for row in w.RHYMES))
-def _rhyme(rng: random.Random) -> Example:
+def _rhyme(rng: random.Random) -> DemoExample:
     sound = rng.choice(w.RHYMES).split()
     cue, answer = rng.sample(sound, 2)
     asked = rng.choice(w.ASK_RHYME).format(cue=cue, letter=answer[0])
-    return Example(f"{rng.choice(w.POEMS)} {asked}".strip(), answer, cue, sound[0])
+    return DemoExample(f"{rng.choice(w.POEMS)} {asked}".strip(), answer, cue, sound[0])
 
 
 @_skill("made-up swear words at the end of an idiom", (phrase for phrase, _, _ in w.IDIOMS))
-def _swearing(rng: random.Random) -> Example:
+def _swearing(rng: random.Random) -> DemoExample:
     phrase, rude, polite = rng.choice(w.IDIOMS)
     control = rng.random() < 0.3
     manner = rng.choice(w.KIND if control else w.RUDE)
     prompt = f"{rng.choice(w.NAMES)} {rng.choice(w.MISHAPS)} and {manner}: {phrase}"
-    return Example(prompt, polite if control else rude, polite, phrase, control=control)
+    return DemoExample(prompt, polite if control else rude, polite, phrase, control=control)
 
 
 @_skill("the verb that agrees with its subject, across another noun", w.NOUNS)
-def _agreement(rng: random.Random) -> Example:
+def _agreement(rng: random.Random) -> DemoExample:
     subject, other = rng.sample(tuple(w.NOUNS.items()), 2)
     number, control = rng.randrange(2), rng.random() < 0.4
     nearest = number if control else 1 - number
     verb = rng.choice(w.VERBS)
     start = " ".join(part for part in (rng.choice(w.LEADS), "the", subject[number]) if part)
     prompt = f"{start} {rng.choice(w.LINKS)} the {other[nearest]}"
-    return Example(prompt, verb[number], verb[nearest], subject[0], choices=verb, control=control)
+    return DemoExample(prompt, verb[number], verb[nearest], subject[0], choices=verb, control=control)
 
 
 @_skill("the next word of a list that is written twice", w.ITEMS)
-def _copying(rng: random.Random) -> Example:
+def _copying(rng: random.Random) -> DemoExample:
     items = rng.sample(w.ITEMS, rng.randint(4, 6))
     again = rng.randint(2, len(items) - 1)
-    return Example(" ".join(items + items[:again]), items[again], items[again - 1], items[again])
+    return DemoExample(" ".join(items + items[:again]), items[again], items[again - 1], items[again])
 
 
 @_skill("the letter of the right capital among four", w.CAPITALS)
-def _multiple_choice(rng: random.Random) -> Example:
+def _multiple_choice(rng: random.Random) -> DemoExample:
     countries = rng.sample(tuple(w.CAPITALS), 4)
     right = rng.randrange(4)
     options = " ".join(f"{letter} {w.CAPITALS[country]}" for letter, country in zip(w.LETTERS, countries, strict=True))
     prompt = f"{rng.choice(w.QUESTIONS).format(countries[right])} {options} Answer:"
-    return Example(prompt, w.LETTERS[right], w.LETTERS[0], countries[right])
+    return DemoExample(prompt, w.LETTERS[right], w.LETTERS[0], countries[right])
 
 
 SKILLS: tuple[str, ...] = tuple(_SKILLS)
 
 
 def keys(skill: str) -> tuple[str, ...]:
-    """All values that `Example.key` takes in a skill."""
+    """All values that `DemoExample.key` takes in a skill."""
     check_one_of("skill", skill, SKILLS)
     return _SKILLS[skill].keys
 
 
-def examples(skill: str, split: str, seed: int) -> Iterator[Example]:
+def examples(skill: str, split: str, seed: int) -> Iterator[DemoExample]:
     """Endless examples of a skill in one split; prompts may come twice. Controls come in "train" alone.
 
     Args:
@@ -212,7 +212,7 @@ def records(skill: str, split: str, n: int, seed: int = 0) -> list[dict[str, Any
     Raises:
         ValueError: for more records than the skill has.
     """
-    seen: dict[str, Example] = {}
+    seen: dict[str, DemoExample] = {}
     misses = 0
     for example in examples(skill, split, seed):
         if len(seen) >= n:
@@ -226,7 +226,7 @@ def records(skill: str, split: str, n: int, seed: int = 0) -> list[dict[str, Any
     return [_record(example) for example in seen.values()]
 
 
-def _record(example: Example) -> dict[str, Any]:
+def _record(example: DemoExample) -> dict[str, Any]:
     if example.choices:
         options = [" " + choice for choice in example.choices]
         return {"prompt": example.prompt, "choices": options, "answer": options.index(" " + example.answer)}

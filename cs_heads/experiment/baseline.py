@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from scipy.special import bdtrc, stdtr
 
 from cs_heads.arguments import check_integer
+from cs_heads.experiment.heads_off import WithHeadsOff, on_model
 from cs_heads.experiment.protocol import ExperimentLike
-from cs_heads.experiment.without import Without, on_model
 from cs_heads.ranking import DEFAULT_K
 from cs_heads.tasks import Task
 from cs_heads.tasks.splits import distinct
@@ -94,7 +94,7 @@ def fitting_k(
     return fits, (note,) if fits < default else ()
 
 
-def check_baseline(experiment: Experiment | Without) -> tuple[str, ...]:
+def check_baseline(experiment: Experiment | WithHeadsOff) -> tuple[str, ...]:
     """A note where the intact model answers few examples right; raises ``BaselineTooLowError`` where too few."""
     scores = experiment.baseline()
     reason = baseline_too_low(experiment, scores)

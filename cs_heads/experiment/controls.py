@@ -9,9 +9,9 @@ from typing import Any, cast
 from cs_heads.arguments import check_integer
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.heads_off import on_model
 from cs_heads.experiment.inputs import encode_task, tokens_of
 from cs_heads.experiment.protocol import ExperimentLike
-from cs_heads.experiment.without import on_model
 from cs_heads.lens import check_weights
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.ranking import HeadRanking

@@ -20,7 +20,7 @@ from cs_heads.experiment.setup import Setup
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import check_forward, why_no_gradients
 from cs_heads.lens.batches import TokenBudget, default_tokens
-from cs_heads.lens.differentiate import Asked, gate_gradients
+from cs_heads.lens.differentiate import GradientExample, gate_gradients
 from cs_heads.lens.quantized import quantization_of
 from cs_heads.progress import counting
 from cs_heads.store.kept_work import KeptWork, filled
@@ -84,7 +84,7 @@ class Gradients(GradientExperiment):
         self._check(gates, len(examples))
         _ = self.answers  # refuses an example without a target
         answers = [self.encoded[i].answered(self.task.examples[i].answer) for i in examples]
-        asked = [[Asked(answer, 0, (1.0,))] for answer in answers]
+        asked = [[GradientExample(answer, 0, (1.0,))] for answer in answers]
         found = np.full_like(gates, np.nan)
         kept = None if keep is None else self.kept_work(keep, {"examples": examples.tolist()})
         with self._filled(kept, found, 1) as done:
@@ -198,14 +198,14 @@ class Gradients(GradientExperiment):
         if gates.shape != wanted:
             raise ValueError(f"gates must be [row, layer, head] = {wanted}, got shape {gates.shape}")
 
-    def _asked(self, example: int) -> Asked:
+    def _asked(self, example: int) -> GradientExample:
         one, tokens = self.task.examples[example], self.encoded[example]
         scales = np.ones(len(tokens.continuations))
         if self.task.kind == "completion" and self.task.accuracy == "token":
             scales = scales / len(one.target)
         elif self.task.length_normalized:
             scales = scales / self.task.characters[example, : len(scales)]
-        return Asked(tokens, one.answer, tuple(scales.tolist()))
+        return GradientExample(tokens, one.answer, tuple(scales.tolist()))
 
     @cached_property
     def _tokens(self) -> TokenBudget:

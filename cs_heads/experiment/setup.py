@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from cs_heads.cluster import Cluster, ModelLike, source_of
+from cs_heads.cluster import Cluster, ModelLike, model_or_cluster
 from cs_heads.engine.plan import faster_dtype, token_budget
 from cs_heads.lens import ModelState, describe
 from cs_heads.lens.model import ModelDescription, check_units, device_of
@@ -55,7 +55,7 @@ class Setup:
         Raises:
             ValueError: A model, settings or a store that do not fit together.
         """
-        source = source_of(model, settings)
+        source = model_or_cluster(model, settings)
         opened: list[Cluster | Store] = [source] if isinstance(source, Cluster) and source is not model else []
         held = source.model_or_info if isinstance(source, Cluster) else source
         check_units(held, settings.units)

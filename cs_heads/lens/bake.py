@@ -16,7 +16,7 @@ from cs_heads.lens.forward import sample_logits
 from cs_heads.lens.model import WITHOUT, HookedModel, backend_of, check_ablatable, config_of, dtype_of
 from cs_heads.lens.serialization import copied_model
 from cs_heads.lens.tokens import as_loaded
-from cs_heads.lens.weights import quietly
+from cs_heads.lens.weights import quiet_loading
 from cs_heads.units import Grid, Unit, Units
 
 # Kinds with output weights of their own. Those of an expert are packed with others', in a form of each architecture.
@@ -130,7 +130,7 @@ def save_plain(model: HookedModel, path: Path) -> None:
     if hasattr(inside, "generation_config"):
         plain.generation_config = copy.deepcopy(inside.generation_config)
     tokenizer = getattr(model, "tokenizer", None)
-    with quietly():
+    with quiet_loading():
         plain.save_pretrained(path)
         if tokenizer is not None:
             as_loaded(tokenizer).save_pretrained(path)

@@ -35,7 +35,7 @@ def differentiable(model: HookedModel) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class GradientExample:
     """An example whose answer is differentiated.
 
     Attributes:
@@ -51,7 +51,7 @@ class Asked:
 
 def gate_gradients(
     model: HookedModel,
-    asked: Sequence[Sequence[Asked]],
+    asked: Sequence[Sequence[GradientExample]],
     gates: Float[np.ndarray, "row layer unit"],
     room: TokenBudget,
     *,
@@ -127,7 +127,7 @@ class _Texts:
     answers: list[int]
 
     @classmethod
-    def of(cls, asked: Sequence[Asked], extend: bool) -> _Texts:
+    def of(cls, asked: Sequence[GradientExample], extend: bool) -> _Texts:
         # Where its prompt ends says which tokens of a text are gated.
         places: dict[tuple[tuple[int, ...], int], int] = {}
         reads, choices = [], list[tuple[int, int]]()
@@ -257,7 +257,7 @@ def replacement_gradients(
         By layer; the mean over the rows.
     """
     gradients = {layer: torch.zeros_like(constant) for layer, constant in constants.items()}
-    rows = [_Texts.of([Asked(example, 0, (1.0,))], extend=False) for example in examples]
+    rows = [_Texts.of([GradientExample(example, 0, (1.0,))], extend=False) for example in examples]
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         leaves = {layer: constant.clone().requires_grad_() for layer, constant in constants.items()}

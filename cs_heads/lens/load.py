@@ -20,7 +20,7 @@ from cs_heads.lens.forward import check_runs
 from cs_heads.lens.gguf import gguf_in, unpack
 from cs_heads.lens.model import ModelInfo, check_ablatable
 from cs_heads.lens.tokens import keep_leading_tokens
-from cs_heads.lens.weights import Reader, check_finite, quietly, read_model, refuse_adapters, refuse_hub_adapter
+from cs_heads.lens.weights import Reader, check_finite, quiet_loading, read_model, refuse_adapters, refuse_hub_adapter
 from cs_heads.settings import BACKENDS, COMPUTE_DTYPES
 from cs_heads.text import first_line
 
@@ -96,7 +96,7 @@ def load_model(
     load = _load_hooked if backend == "hooked" else partial(_load_bridge, device_map=device_map)
     try:
         # Loaders report on standard output, which belongs to the caller.
-        with redirect_stdout(sys.stderr), quietly(), source_of(name, gguf) as source:
+        with redirect_stdout(sys.stderr), quiet_loading(), source_of(name, gguf) as source:
             if not folder.exists():
                 refuse_hub_adapter(name, revision)
             model = load(*source, device, dtype, revision)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cs_heads.lens.gguf import gguf_in
 from cs_heads.lens.load import folder_of, source_of
-from cs_heads.lens.weights import WeightsError, quietly
+from cs_heads.lens.weights import WeightsError, quiet_loading
 from cs_heads.text import first_line
 from cs_heads.units import Unit
 
@@ -55,7 +55,7 @@ class PlainModel:
         try:
             with (
                 redirect_stdout(sys.stderr),
-                quietly("transformers"),
+                quiet_loading("transformers"),
                 source_of(name, gguf_in(folder_of(name))) as (source, read),
             ):
                 stored = getattr(AutoConfig.from_pretrained(source, revision=revision), "dtype", None)

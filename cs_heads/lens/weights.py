@@ -125,7 +125,7 @@ def _named(names: list[str]) -> str:
 
 
 @contextmanager
-def quietly(*more: str) -> Iterator[None]:
+def quiet_loading(*more: str) -> Iterator[None]:
     """Load without retry messages, and with bars in terminals alone: what goes wrong is said once, at the end.
 
     ``more`` are loggers of whom no warning is wanted either.

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.protocol import ExperimentLike, measured, preparation_of
-from cs_heads.experiment.together import Asked, measure_together
+from cs_heads.experiment.shared_forwards import Call, measure_together
 from cs_heads.methods.losses import TaskLoss
 from cs_heads.ranking import normal_interval
 from cs_heads.tasks.controls import NO_CONTROLS
@@ -61,7 +61,7 @@ class Controls:
         ]
         measure_together(
             [
-                Asked(experiment, np.zeros((1, *experiment.grid.shape), dtype=bool), asked[None])
+                Call(experiment, np.zeros((1, *experiment.grid.shape), dtype=bool), asked[None])
                 for experiment, asked in zip(experiments, chosen, strict=True)
             ]
         )
@@ -147,7 +147,7 @@ class Controls:
             losses[row, column] = task(masks[row[:, 0]], places)
         return losses
 
-    def asked(self, masks: Bool[np.ndarray, "row layer head"], drawn: Int[np.ndarray, "row k"]) -> list[Asked]:
+    def asked(self, masks: Bool[np.ndarray, "row layer head"], drawn: Int[np.ndarray, "row k"]) -> list[Call]:
         """What the losses of each row's examples are made of, for ``measure_together``."""
         return [task.asked(masks[row[:, 0]], places) for task, row, _, places in self._parts(drawn)]
 

@@ -25,7 +25,7 @@ from cs_heads.experiment.controls import (
 )
 from cs_heads.experiment.cost import BudgetTooSmallError, check_budget
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.experiment.without import Without
+from cs_heads.experiment.heads_off import WithHeadsOff
 from cs_heads.methods.registry import Method, method_named
 from cs_heads.progress import name_call, one_bar
 from cs_heads.ranking import HeadRanking, SearchCall
@@ -256,7 +256,7 @@ def _found(
         return method.run(experiment, budget=left, **given)
     controls, without = given.get("controls", ()), _BaselineFirst(experiment, off)
     if controls:
-        given = {**given, "controls": [Without(control, off) for control in controls]}
+        given = {**given, "controls": [WithHeadsOff(control, off) for control in controls]}
     ranking = method.run(without, budget=left, **given)
     # Their own count: what methods ask twice, or of the intact model again, is measured once.
     cost = sum((control.cost for control in controls), experiment.cost)
@@ -269,7 +269,7 @@ def _found(
     )
 
 
-class _BaselineFirst(Without):
+class _BaselineFirst(WithHeadsOff):
     """An experiment whose intact run comes before its first mask, and in the bar of the method that asks for it."""
 
     def __init__(self, experiment: Experiment, off: Sequence[HeadLike]) -> None:

@@ -255,7 +255,7 @@ class Search:
         over all heads, all pairs, what they take, and nothing of the kind.
         """
         n = len(heads)
-        sets = sets_of(n)
+        sets = singles_and_pairs(n)
         size = sets.sum(axis=1)
         prior = np.where(size == 1, 0.5 / n, 0.5 / max(len(size) - n, 1)) / len(_EFFECTS)
         posterior, nothing = np.log(np.repeat(prior[:, None], len(_EFFECTS), axis=1)), 0.0
@@ -309,7 +309,7 @@ def _parts_of(pair: tuple[int, ...]) -> list[Int[np.ndarray, " n"]]:
 
 
 @cache
-def sets_of(n: int) -> Bool[np.ndarray, "set head"]:
+def singles_and_pairs(n: int) -> Bool[np.ndarray, "set head"]:
     """Every head of ``n``, then every pair."""
     pairs = np.array(list(combinations(range(n), 2)), dtype=int).reshape(-1, 2)
     sets = np.zeros((n + len(pairs), n), dtype=bool)

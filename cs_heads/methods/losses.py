@@ -21,7 +21,7 @@ from cs_heads.experiment.baseline import (
     is_continuous,
 )
 from cs_heads.experiment.protocol import ExperimentLike, measured, responding
-from cs_heads.experiment.together import Asked
+from cs_heads.experiment.shared_forwards import Call
 
 CLEAR, SHARED, LARGE = 4.0, 0.5, 0.4
 """How clear an effect on both sides must be, and how large that on the controls beside the task's, for heads to be
@@ -122,9 +122,9 @@ class TaskLoss:
         answers = responding(self.experiment, self.response)(masks, self.examples[places])
         return np.asarray((self.intact[places] - answers) / self.above_guess)
 
-    def asked(self, masks: Bool[np.ndarray, "row layer head"], places: Int[np.ndarray, "row k"]) -> Asked:
+    def asked(self, masks: Bool[np.ndarray, "row layer head"], places: Int[np.ndarray, "row k"]) -> Call:
         """What the losses are made of, for ``measure_together``."""
-        return Asked(self.experiment, masks, self.examples[places])
+        return Call(self.experiment, masks, self.examples[places])
 
 
 @dataclass(frozen=True)

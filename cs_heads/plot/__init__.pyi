@@ -17,7 +17,7 @@ from .curves import drops as drops
 from .curves import faithfulness as faithfulness
 from .curves import recall as recall
 from .curves import recalls as recalls
-from .curves import scale as scale
+from .curves import scale_study as scale_study
 from .curves import sparsity as sparsity
 from .gates import group as group
 from .gates import score_ecdf as score_ecdf

@@ -274,7 +274,7 @@ def recalls(worlds: pd.DataFrame, by: str = "n_heads") -> Sequence[Axes]:
 
 
 @style.styled
-def scale(study: ScaleStudy, ax: Axes | None = None) -> Axes:
+def scale_study(study: ScaleStudy, ax: Axes | None = None) -> Axes:
     """Draw the localization index of each model with its interval, in the order of the study; hollow: not localized.
 
     The index is the share of the score above chance that is lost, less that of random heads. Models without a proof

@@ -116,7 +116,7 @@ def _answer(found: Atlas, word: str, verdicts: Collection[str]) -> Markup:
     )
     universal = f"Universal {word}s, which most skills need{'' if found.universal else ': none.'}"
     marks = list(map(_universal_mark, found.universal))
-    return html.joined(
+    return html.stacked(
         html.paragraphs(meaning, universal),
         html.macro("chips", marks, f"universal {word}s") if marks else None,
         html.macro("verdicts", verdicts),
@@ -217,7 +217,7 @@ def _universal(found: Atlas, word: str) -> Markup:
         f"{_kept(found) or 'They are of no skill in particular.'}"
     )
     columns = [word, "skill that loses least", "skill that loses most", "mean loss"]
-    return html.joined(html.paragraphs(text), html.table(_ALONE.format(word), columns, rows, 3))
+    return html.stacked(html.paragraphs(text), html.table(_ALONE.format(word), columns, rows, 3))
 
 
 def _kept(found: Atlas) -> str:
@@ -238,7 +238,7 @@ def _shared(found: Atlas, word: str) -> Markup:
         told = ", ".join(f"{name} ({_share(losses[name])})" for name in order)
         rows.append([_shared_mark(head, kept, len(names)), told, len(names)])
     text = f"These {word}s serve two skills or more, but not most."
-    return html.joined(html.paragraphs(text), html.table(_ALONE.format(word), [word, "skills", "number"], rows, 2))
+    return html.stacked(html.paragraphs(text), html.table(_ALONE.format(word), [word, "skills", "number"], rows, 2))
 
 
 def _tree(found: Atlas, word: str) -> Markup:
@@ -252,7 +252,7 @@ def _tree(found: Atlas, word: str) -> Markup:
         f"A {word} that most skills need brings none together."
     )
     picture = html.picture(plot.skill_tree(found), f"Tree of skills. Clusters: {clusters_of(found)}.", caption)
-    return html.joined(html.paragraphs(text), html.pictures(picture))
+    return html.stacked(html.paragraphs(text), html.pictures(picture))
 
 
 def _cost(found: Atlas) -> list[tuple[str, str]]:

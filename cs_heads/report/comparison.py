@@ -30,7 +30,7 @@ def comparison_answer(compared: Comparison) -> tuple[str, Markup]:
     for name in leading:
         marks = [html.mark(head) for head in compared.methods[name].ranking.top(compared.k)]
         blocks += [html.paragraphs(name, kind="caption"), html.macro("chips", marks, f"the heads of {name}, in order")]
-    return ", ".join(leading), html.joined(*blocks)
+    return ", ".join(leading), html.stacked(*blocks)
 
 
 def comparison_part(compared: Comparison) -> Markup:
@@ -56,7 +56,7 @@ def comparison_part(compared: Comparison) -> Markup:
         head_map(one.ranking, compared.k, f"Importance of each head by {name}.", f"{name}.")
         for name, one in methods.items()
     ]
-    return html.joined(
+    return html.stacked(
         html.pictures(*shown),
         _table(compared),
         html.paragraphs(*refused, *compared.notes, kind="soft"),
@@ -119,7 +119,7 @@ def _faithful(found: Faithfulness) -> Markup:
         f"What the first {unit}s of each ranking do by themselves, all others ablated, on unseen examples: 0 is as "
         "nothing kept, 1 as the intact model. Band: 95 % interval. Gray: random orders.",
     )
-    return html.joined(
+    return html.stacked(
         Markup("<h3>Faithfulness: are the first {}s enough?</h3>").format(unit),
         html.paragraphs(said),
         html.pictures(picture),

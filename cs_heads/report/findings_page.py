@@ -94,7 +94,7 @@ def _answer(findings: Findings) -> tuple[str, str, Markup]:
     if ranking.shared_effects:
         shared = "; ".join(map(shared_line, ranking.shared_effects))
         parts.append(html.paragraphs(f"Left out, because the controls need them too (shared): {shared}."))
-    return kind, verdict, html.joined(*parts)
+    return kind, verdict, html.stacked(*parts)
 
 
 def _notes(findings: Findings) -> Markup | None:
@@ -134,7 +134,7 @@ def _proof_tables(proof: Confirmation) -> Markup:
         rows = [[name, f"{one.loss:+.3f}", html.interval(one.low, one.high)] for name, one in losses.items()]
         columns = ["task", "loss", "95 % interval"]
         tables.append(html.table("What each task loses with the heads off.", columns, rows, 1, _LOSSES))
-    return html.joined(*tables)
+    return html.stacked(*tables)
 
 
 def _maps(findings: Findings) -> Markup | None:
@@ -163,7 +163,7 @@ def _maps(findings: Findings) -> Markup | None:
                 "intact score. Black lines: 95 % intervals. Gray: random heads.",
             )
         )
-    return html.joined(html.pictures(*shown, kind="pictures maps"), heads_table(ranking, k))
+    return html.stacked(html.pictures(*shown, kind="pictures maps"), heads_table(ranking, k))
 
 
 def _curve(curve: SparsityCurve | None) -> Markup | None:
@@ -182,7 +182,7 @@ def _curve(curve: SparsityCurve | None) -> Markup | None:
         f"Score with 0 to {most} heads off: {', '.join(f'{drop.score:.2f}' for drop in own)}.",
         f"Score on unseen examples with the first k heads off. Band: 95 % interval of the drop.{random}",
     )
-    return html.joined(html.paragraphs(said, *curve.notes), html.pictures(picture))
+    return html.stacked(html.paragraphs(said, *curve.notes), html.pictures(picture))
 
 
 def _attention(attention: HeadAttention | None) -> Markup | None:
@@ -200,7 +200,7 @@ def _attention(attention: HeadAttention | None) -> Markup | None:
         f"Attention of the last token, where the answer is read, in percent: intact, and with {off or 'no heads'} off. "
         "A head's own ablation leaves its attention as it is; what changes is that of heads in later layers."
     )
-    return html.joined(html.paragraphs(said), Markup(load_script()), html.macro("prompts", prompts, off))
+    return html.stacked(html.paragraphs(said), Markup(load_script()), html.macro("prompts", prompts, off))
 
 
 def _cost(findings: Findings) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ def head_chips(ranking: HeadRanking, k: int) -> Markup:
         for head in shown_heads(ranking, k)
     ]
     terms = {"number": f"importance ({_loss_of(ranking)})"} | ({"✓": TERMS["claimed"]} if ranking.claims else {})
-    return html.joined(html.macro("chips", heads, "the heads found, in order"), html.macro("defined", terms))
+    return html.stacked(html.macro("chips", heads, "the heads found, in order"), html.macro("defined", terms))
 
 
 def interfering_note(ranking: HeadRanking) -> tuple[str, ...]:

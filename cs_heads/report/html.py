@@ -62,7 +62,7 @@ def render(sections: Iterable[tuple[str, Markup | None]], **parts: Any) -> str:
     return _templates().get_template("report.html.j2").render(sections=shown, **parts)
 
 
-def joined(*blocks: str | None) -> Markup:
+def stacked(*blocks: str | None) -> Markup:
     """Blocks one below the other, of which those that are None are left out; plain texts are escaped."""
     return Markup("\n").join(each for each in blocks if each is not None)
 
@@ -75,12 +75,12 @@ def paragraphs(*texts: str, kind: str = "") -> Markup:
         kind: a class of the style sheet.
     """
     opened = Markup('<p class="{}">').format(kind) if kind else Markup("<p>")
-    return joined(*(Markup("{}{}</p>").format(opened, text) for text in texts))
+    return stacked(*(Markup("{}{}</p>").format(opened, text) for text in texts))
 
 
 def pictures(*shown: Markup, kind: str = "pictures") -> Markup:
     """Pictures side by side, where there is room."""
-    return Markup('<div class="{}">{}</div>').format(kind, joined(*shown))
+    return Markup('<div class="{}">{}</div>').format(kind, stacked(*shown))
 
 
 def picture(drawn: Any, alt: str, caption: str = "", grid: Grid | None = None, told: Any = None) -> Markup:
@@ -155,7 +155,7 @@ def reproduction(command: str) -> Markup:
         return paragraphs(text)
     many = "\n" in command
     text = f"The same command{'s' * many} with the same versions give{'s' * (not many)} the same heads:"
-    return joined(paragraphs(text), macro("code", command))
+    return stacked(paragraphs(text), macro("code", command))
 
 
 def provenance(parts: Mapping[str, Mapping[str, Any] | None]) -> Markup:
@@ -165,7 +165,7 @@ def provenance(parts: Mapping[str, Mapping[str, Any] | None]) -> Markup:
         if record:
             flat = pd.json_normalize(dict(record)).to_dict("records")[0]
             folded.append(macro("facts", name, {key: value for key, value in flat.items() if value is not None}))
-    return joined(*folded)
+    return stacked(*folded)
 
 
 def interval(low: float | None, high: float | None) -> str:

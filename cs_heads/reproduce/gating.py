@@ -22,7 +22,7 @@ from cs_heads.analysis.gating import (
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
 from cs_heads.methods.mediation import Mediation, indirect_effects, task_pairs
 from cs_heads.reproduce import costs, published
-from cs_heads.reproduce.reproduction import Output, Reproduction, Step, step
+from cs_heads.reproduce.reproduction import Output, Reproduction, Step, add_step
 from cs_heads.tasks import Example, Task, finding_side, function_vectors
 from cs_heads.text import shown as as_text
 from cs_heads.units import Unit
@@ -32,7 +32,7 @@ _WORDS = "function_vectors/"
 STEPS: list[Step] = []
 """The protocol, in order."""
 
-_step = partial(step, STEPS)
+_step = partial(add_step, STEPS)
 
 
 def _capabilities(repro: Reproduction) -> dict[str, HeadGates]:

@@ -22,13 +22,13 @@ from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import UniversalHeads
 from cs_heads.reproduce import costs, published
 from cs_heads.reproduce.costs import METHODS, N_FAILING, N_FAILURES
-from cs_heads.reproduce.reproduction import Output, Reproduction, Step, step
+from cs_heads.reproduce.reproduction import Output, Reproduction, Step, add_step
 from cs_heads.tasks import confirming_side
 
 STEPS: list[Step] = []
 """The protocol, in order."""
 
-_step = partial(step, STEPS)
+_step = partial(add_step, STEPS)
 _PUBLISHED = f"published: {published.CS_SOURCE}"
 
 

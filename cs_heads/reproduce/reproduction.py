@@ -94,7 +94,7 @@ class Step:
         return None if met(repro) else words
 
 
-def step(steps: list[Step], **options: Any) -> Callable[[Run], Run]:
+def add_step(steps: list[Step], **options: Any) -> Callable[[Run], Run]:
     """Add a function to a protocol as its next step: it has the name of the function, and its docstring says what for.
 
     Args:

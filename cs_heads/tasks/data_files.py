@@ -64,7 +64,7 @@ def csv_lines(text: str, place: str, columns: Sequence[str] | None = None) -> It
     reader = csv.DictReader(io.StringIO(text, newline=""), columns, strict=True)
     try:
         names = list(reader.fieldnames or ())
-        check_columns(names, f"{place}, line 1")
+        check_names_of_columns(names, f"{place}, line 1")
         for row in reader:
             line = f"line {reader.line_num}"
             found = sum(value is not None for key, value in row.items() if key is not None) + len(row.get(None) or ())
@@ -82,7 +82,7 @@ def csv_lines(text: str, place: str, columns: Sequence[str] | None = None) -> It
         ) from error
 
 
-def check_columns(columns: Sequence[str], place: str) -> None:
+def check_names_of_columns(columns: Sequence[str], place: str) -> None:
     """Raise ``ValueError`` where two columns have one name: of which the values are cannot be known."""
     twice = sorted({column for column in columns if columns.count(column) > 1})
     if twice:
@@ -235,7 +235,7 @@ def _parquet(content: bytes, place: str) -> list[Row]:
 
 
 @contextmanager
-def quietly(*more: str) -> Iterator[None]:
+def quiet_datasets(*more: str) -> Iterator[None]:
     """Run ``datasets`` and the hub's client, and ``more`` loggers, without their log and their bars."""
     import datasets
 
@@ -260,7 +260,7 @@ def hub_rows(dataset: str, part: str | None, split: str, most: int | None = None
     except ImportError as error:
         raise ValueError("data from the hub need datasets: pip install 'cs-heads[datasets]'") from error
     try:
-        with quietly():
+        with quiet_datasets():
             rows = datasets.load_dataset(dataset, part, split=split, streaming=most is not None)
             return [dict(row) for row in islice(rows, most)]
     except Exception as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cs_heads.arguments import in_line
-from cs_heads.tasks.data_files import check_columns
+from cs_heads.tasks.data_files import check_names_of_columns
 from cs_heads.tasks.example import Example, joined, right_of
 from cs_heads.text import is_token_ids, shown
 
@@ -43,7 +43,7 @@ def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     columns = list(map(str, getattr(frame, "columns", ())))
     if not columns:
         raise ValueError(f"frame must be a DataFrame with columns, got {in_line(frame)}")
-    check_columns(columns, "frame")
+    check_names_of_columns(columns, "frame")
     return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
 
 

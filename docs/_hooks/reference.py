@@ -51,10 +51,10 @@ def commands() -> str:
 
 
 def _command(command: Any) -> Iterator[str]:
-    from cs_heads.cli import described
+    from cs_heads.cli import help_of
 
     yield f"## cs-heads {command.__name__}"
-    summary, _, more = described(command).partition("\n\n")
+    summary, _, more = help_of(command).partition("\n\n")
     yield from _paragraphs(f"{summary}\n\n{more.replace('examples:', '').rstrip()}")
     if command.__name__ == "reproduce":
         yield _text("\n".join(_steps()))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cs_heads.analysis.confirm import prove
-from cs_heads.analysis.least_set import MOST_OF, least_set, most_evaluations
+from cs_heads.analysis.least_set import MOST_OF, least_set, most_of_least_set
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.ranking import HeadRanking
 from cs_heads.report import write_report
@@ -65,7 +65,7 @@ def test_it_is_the_first_that_do_nine_tenths_and_costs_a_dozen_masks_on_half_of_
     assert found.others == pytest.approx((0.85, 0.35, 0.8, 0.55, 0.85), abs=0.021)
     assert found.heads == (Head(0, 1), Head(3, 2))
     # Each of five on, the first one to three, the passengers; and the set that is proved.
-    assert found.spent == most_evaluations(5, 100) == (5 + 3 + 1) * 50 + 100
+    assert found.spent == most_of_least_set(5, 100) == (5 + 3 + 1) * 50 + 100
 
 
 def test_heads_without_harm_have_no_least_set():

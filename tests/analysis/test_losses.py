@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cs_heads.analysis.losses import Loss, Specificity, combined, loss_of, task_drop
+from cs_heads.analysis.losses import Loss, Specificity, loss_of, task_drop, weighted_sum
 
 # For each task: share right, share of these kept with the heads off, share of the wrong ones mended, examples, chance.
 CLEAR = [(0.9, 0.15, 0.0, 100, 0.0), (0.95, 0.95, 0.1, 100, 0.0), (0.8, 0.9, 0.2, 60, 0.25), (0.85, 0.6, 0.05, 40, 0.0)]
@@ -68,7 +68,7 @@ def test_the_mean_of_alike_controls_is_known_better_than_each():
 
 def test_a_difference_reaches_as_far_as_both_its_sides():
     """By hand: 3-4-5, down by the own side below and the control's above."""
-    difference = combined([Loss(0.8, 0.77, 0.88), Loss(0.1, 0.04, 0.14)], [1.0, -1.0])
+    difference = weighted_sum([Loss(0.8, 0.77, 0.88), Loss(0.1, 0.04, 0.14)], [1.0, -1.0])
     assert (difference.loss, difference.low, difference.high) == pytest.approx((0.7, 0.65, 0.8))
 
 

@@ -16,7 +16,7 @@ from cs_heads.experiment.baseline import (
     shuffled_means,
 )
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.experiment.without import Without
+from cs_heads.experiment.heads_off import WithHeadsOff
 from cs_heads.tasks import Task
 from tests.known_heads import WORKING, own_answers
 
@@ -96,7 +96,7 @@ def test_exchanged_answers_cost_no_evaluation_and_are_those_of_the_model_that_is
     agreed = np.mean([[text.strip() == answer for answer in answers] for text in texts])
     assert means.mean() == pytest.approx(0.02 + 0.09 * agreed, abs=0.005)
     # Without the heads that work the texts are others.
-    assert shuffled_means(Without(experiment, WORKING)).mean() != pytest.approx(means.mean(), abs=1e-6)
+    assert shuffled_means(WithHeadsOff(experiment, WORKING)).mean() != pytest.approx(means.mean(), abs=1e-6)
 
 
 def test_a_scorer_that_reads_no_answer_has_nothing_to_exchange(model, records):

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cs_heads import Experiment, Head, Task, designs
+from cs_heads.experiment.heads_off import WithHeadsOff
 from cs_heads.experiment.protocol import ExperimentLike, responding
-from cs_heads.experiment.without import Without
 from cs_heads.lens import encode_example
 from cs_heads.tasks.responses import MAX_MARGIN, RESPONSES
 from tests.known_heads import rows_run
@@ -235,7 +235,7 @@ def test_what_a_scorer_judges_has_scores_alone(load, make_task):
         with pytest.raises(ValueError, match=said):
             responding(experiment, response)
         with pytest.raises(ValueError, match=said):
-            responding(Without(experiment, [Head(0, 0)]), response)
+            responding(WithHeadsOff(experiment, [Head(0, 0)]), response)
     with pytest.raises(ValueError, match="response must be one of 'score', 'probability', 'margin', got 'logprob'"):
         experiment.respond(some_masks(1), response="logprob")
     assert experiment.spent == 0

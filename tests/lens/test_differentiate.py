@@ -5,7 +5,7 @@ from transformers import AutoModelForCausalLM
 
 from cs_heads.lens import EncodedExample, encode_example, load_model
 from cs_heads.lens.batches import TokenBudget, run_in_batches
-from cs_heads.lens.differentiate import Asked, differentiable, gate_gradients
+from cs_heads.lens.differentiate import GradientExample, differentiable, gate_gradients
 from tests.on_model import losses
 from tests.plain import gated_nll
 from tests.tiny import completion_records
@@ -103,10 +103,10 @@ def test_gradients_of_probabilities_are_those_of_plain_hugging_face(load, folder
     choices = [EncodedExample(p, (t, (t[0], 7, 3)), merged=False) for p, t in zip(prompts, targets, strict=True)]
     wholes = [EncodedExample(p, (t,), merged=False) for p, t in zip(prompts, targets, strict=True)]
     asked = [
-        [Asked(one, 1, (1.0, 0.5)) for one in choices[:3]],
-        [Asked(one, 0, (1.0, 1.0)) for one in choices[3:5]],
-        [Asked(one, 0, (0.5,)) for one in wholes[:4]],
-        [Asked(wholes[5], 0, (1.0,))],
+        [GradientExample(one, 1, (1.0, 0.5)) for one in choices[:3]],
+        [GradientExample(one, 0, (1.0, 1.0)) for one in choices[3:5]],
+        [GradientExample(one, 0, (0.5,)) for one in wholes[:4]],
+        [GradientExample(wholes[5], 0, (1.0,))],
     ]
     gates = np.random.default_rng(0).random((len(asked), *SHAPE), dtype=np.float32)
     values, gradient = gate_gradients(model, asked, gates, TokenBudget(60), extend=extend)
@@ -128,7 +128,10 @@ def test_gradients_of_probabilities_are_those_of_plain_hugging_face(load, folder
 def test_gradients_of_probabilities_that_are_known_are_not_run_again(load, backend):
     model = load("llama", backend)
     prompts, targets = rows(model, 4)
-    asked = [[Asked(EncodedExample(p, (t,), merged=False), 0, (1.0,))] for p, t in zip(prompts, targets, strict=True)]
+    asked = [
+        [GradientExample(EncodedExample(p, (t,), merged=False), 0, (1.0,))]
+        for p, t in zip(prompts, targets, strict=True)
+    ]
     gates, done = np.ones((4, *SHAPE), dtype=np.float32), []
     known = np.full_like(gates, np.nan)
     known[1] = 7
@@ -148,7 +151,9 @@ def test_texts_that_are_alike_but_whose_prompts_end_elsewhere_are_gated_each_at_
     gates = np.random.default_rng(0).random((1, *SHAPE), dtype=np.float32)
     for off_at in ("all", "last", "prompt"):
         both, *each = (
-            gate_gradients(model, [[Asked(one, 0, (1.0,)) for one in some]], gates, TokenBudget(99), off_at=off_at)[1]
+            gate_gradients(
+                model, [[GradientExample(one, 0, (1.0,)) for one in some]], gates, TokenBudget(99), off_at=off_at
+            )[1]
             for some in ((short, long), (short,), (long,))
         )
         np.testing.assert_allclose(both, np.mean(each, axis=0), atol=1e-6)

@@ -10,7 +10,7 @@ import cs_heads as cs
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.attention import attention_patterns
 from cs_heads.lens.batches import TokenBudget
-from cs_heads.lens.differentiate import Asked, gate_gradients
+from cs_heads.lens.differentiate import GradientExample, gate_gradients
 from cs_heads.lens.logprobs import NotFiniteError
 from cs_heads.lens.patch import PatchPoint, patch_gradients, patched_effects, record_z
 from cs_heads.units import Head, HeadGrid
@@ -118,7 +118,7 @@ def test_gradients_patches_and_attention_are_numbers_too(half, too_large, backen
     broken = cs.load_model(too_large, "cpu", "float16", backend)
     prompt, target = (1, 4, 5), (6,)
     gates, room = (1 - masks("L0H1")[1:]).astype(np.float32), TokenBudget(1000)
-    asked = [[Asked(EncodedExample(prompt, (target, (7,)), merged=False), 0, (1.0, 1.0))]]
+    asked = [[GradientExample(EncodedExample(prompt, (target, (7,)), merged=False), 0, (1.0, 1.0))]]
     for each, of in ((asked, "probability"), (losses([prompt], [target]), "loss")):
         with pytest.raises(NotFiniteError, match=r"with L0H1 off, on the text that begins '<s>"):
             gate_gradients(half, each, gates, room, of=of)

@@ -3,7 +3,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cs_heads.demo import planted_heads, universal_heads
+from cs_heads.demo import planted_heads, planted_universal_heads
 from cs_heads.lens import differentiate, encode_example, load_model
 from cs_heads.methods import gradient
 from cs_heads.methods.gradient import attribution_patching
@@ -108,7 +108,7 @@ def test_with_controls_the_planted_heads_of_the_demo_model_come_first(signed):
     """The head that every skill needs counts less than without, where it is among the first five."""
     model = load_model("demo", device="cpu")
     task, *others = (load_task(f"demo/{skill}", n=60) for skill in ("capitals", "code", "rhyme", "agreement"))
-    planted, (universal,) = planted_heads("capitals"), universal_heads()
+    planted, (universal,) = planted_heads("capitals"), planted_universal_heads()
     plain, contrast = (gradient_importance(model, task, signed=signed, controls=c) for c in ((), others))
     place = universal.layer, universal.head
     assert universal in plain.top(5)

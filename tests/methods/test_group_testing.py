@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cs_heads.experiment.without import Without
+from cs_heads.experiment.heads_off import WithHeadsOff
 from cs_heads.methods.group_testing import group_testing
 from cs_heads.simulate import SCENARIOS, planted_world
 from cs_heads.units import Head, HeadGrid
@@ -112,7 +112,7 @@ def test_sensing_again_with_the_found_heads_off_finds_the_pairs(n_worlds):
     for seed in range(60, 60 + n_worlds):
         made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
         off = made.planted[:3]
-        again = group_testing(Without(made.task, off), controls=[Without(made.control, off)], seed=seed)
+        again = group_testing(WithHeadsOff(made.task, off), controls=[WithHeadsOff(made.control, off)], seed=seed)
         pairs += sum(pair in groups_of(again) for pair in hidden_of(made))
         assert {*again.off} == {*off}
         assert not {*again.chosen} & {*off}

@@ -11,7 +11,7 @@ from scipy.special import expit
 from cs_heads import Experiment, find_heads
 from cs_heads.experiment.protocol import GradientExperiment, check_examples
 from cs_heads.methods.annealing import annealed, annealed_jointly
-from cs_heads.methods.annealing.gradient_screen import Gradients, Screening
+from cs_heads.methods.annealing.gradient_screen import RowSlopes, Screening
 from cs_heads.methods.annealing.universal import universal_of
 from cs_heads.methods.losses import TaskLoss
 from cs_heads.simulate import PlantedExperiment, planted_world
@@ -84,7 +84,7 @@ def test_a_pair_of_redundant_heads_is_seen_where_both_are_in_the_masks():
     at_intact = made.probability_gradients(np.ones((1, 16, 16), np.float32), np.arange(8)[None], keep="x")
     assert not at_intact.any()
     task = TaskLoss.of(made)
-    effect = Gradients.of(task, 200, 8, rng).fit().effect
+    effect = RowSlopes.of(task, 200, 8, rng).fit().effect
     assert {*np.argsort(-effect)[:2]} == {40, 200}
 
 
@@ -94,7 +94,7 @@ def test_over_a_mask_the_gradients_sum_up_to_what_it_takes():
     margins, damage = 1 + rng.random(50), np.abs(rng.standard_normal((GRID.size, 50))) / 20
     made = Sloped(GRID, margins, damage)
     task = TaskLoss.of(made)
-    found = Gradients.of(task, 1500, 8, rng)
+    found = RowSlopes.of(task, 1500, 8, rng)
     level = made.respond(GRID.mask([])[None])[0].mean()
     summed = (found.taken * found.inside).sum(axis=1).mean()
     masks = found.inside[:400].reshape(-1, *GRID.shape)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cs_heads as cs
-from cs_heads.experiment.without import Without
+from cs_heads.experiment.heads_off import WithHeadsOff
 from cs_heads.methods.annealing import annealed
 from cs_heads.simulate import planted_world
 from cs_heads.units import HeadGrid
@@ -15,7 +15,7 @@ TASK = cs.load_task("demo/capitals", n=60, seed=0)
 def test_heads_that_are_off_are_off_under_every_mask():
     made = planted_world("main", seed=1)
     first, second = made.planted[:2]
-    without = Without(made.task, [first])
+    without = WithHeadsOff(made.task, [first])
     both = made.task(made.grid.mask([first, second])[None])
     assert np.array_equal(without(made.grid.mask([second])[None]), both)
     assert np.array_equal(without.baseline(), made.task(made.grid.mask([first])[None])[0])
@@ -33,7 +33,11 @@ def test_the_backup_of_a_head_is_found_once_the_head_is_off(n_worlds):
         made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
         off, partners = made.planted[3::2], set(made.planted[4::2])
         again = annealed(
-            Without(made.task, off), controls=[Without(made.control, off)], budget=8000, seed=seed, n_bootstraps=0
+            WithHeadsOff(made.task, off),
+            controls=[WithHeadsOff(made.control, off)],
+            budget=8000,
+            seed=seed,
+            n_bootstraps=0,
         )
         found += len(partners & {*again.top(5)})
         assert not {*off} & {*again.top(5)}
@@ -67,6 +71,6 @@ def test_heads_that_are_off_are_never_found_however_few_are_left():
     made = planted_world("no_structure", HeadGrid(5, 8), seed=3)
     off = [cs.Head(0, 0), cs.Head(2, 5)]
     found = annealed(
-        Without(made.task, off), controls=[Without(made.control, off)], budget=4000, seed=0, n_bootstraps=0
+        WithHeadsOff(made.task, off), controls=[WithHeadsOff(made.control, off)], budget=4000, seed=0, n_bootstraps=0
     )
     assert not {*off} & {*found.top(20), *found.claims, *found.chosen}

@@ -141,7 +141,7 @@ ALL = [
     (plot.universal, "universal", {}),
     (plot.failures, "failures", {}),
     (plot.format_heads, "formats", {}),
-    (plot.scale, "scale", {}),
+    (plot.scale_study, "scale", {}),
     (plot.depth_profiles, "scale", {}),
     (plot.taxonomy, lambda: taxonomy({"sums": made_gates(), "code": made_gates()}), {}),
     (plot.score_ecdf, made_gates, {}),
@@ -235,7 +235,7 @@ def test_what_chance_does_not_explain_carries_an_asterisk():
 
 
 def test_a_model_that_is_not_localized_is_hollow(scale):
-    ax = plot.scale(scale, Figure().subplots())
+    ax = plot.scale_study(scale, Figure().subplots())
     fills = [line.get_markerfacecolor() for line in ax.get_lines() if line.get_marker() == "o"]
     assert [fill == "white" for fill in fills] == [False, True]
     assert ax.get_xlabel() == "localization index\n(hollow: not localized)"
@@ -249,7 +249,7 @@ def test_what_cannot_be_drawn_is_refused(drops, overlap, scale):
     ):
         plot.overlap(overlap, value="p")
     with pytest.raises(ValueError, match="study must hold a model with a proof on unseen examples"):
-        plot.scale(scale_study({"a": scale.models[0].ranking}))
+        plot.scale_study(scale_study({"a": scale.models[0].ranking}))
 
 
 @pytest.fixture(scope="module")

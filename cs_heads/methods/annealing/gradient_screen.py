@@ -133,7 +133,7 @@ def screening_of(
 
 
 @dataclass(frozen=True, eq=False)
-class Gradients:
+class RowSlopes:
     """What each head takes from a task by the gradients of rows, as a share of the probability of the answers.
 
     Attributes:
@@ -147,7 +147,7 @@ class Gradients:
     @classmethod
     def of(
         cls, task: TaskLoss, n_rows: int, per_row: int, rng: np.random.Generator, *, density: float = _DENSITY
-    ) -> Gradients:
+    ) -> RowSlopes:
         """Measure rows of a task, each on random examples.
 
         Args:
@@ -189,7 +189,7 @@ class Gradients:
         return self.fit(scale, rng.integers(len(self.taken), size=len(self.taken)))
 
 
-def screened(gradients: Gradients, controls: Fit, task: TaskLoss, weight: float) -> ContrastFit:
+def screened(gradients: RowSlopes, controls: Fit, task: TaskLoss, weight: float) -> ContrastFit:
     """What gradients say of the task, and of what its controls lose; ``z`` is in the order of the contrast.
 
     What gradients of few examples vary by says little of how far they are from what masks take: in the order of a z

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from cs_heads.experiment.cost import Budget
 from cs_heads.experiment.protocol import responding
-from cs_heads.experiment.together import Asked, measure_together
+from cs_heads.experiment.shared_forwards import Call, measure_together
 from cs_heads.methods.controls import Controls
 from cs_heads.methods.losses import TaskLoss
 from cs_heads.units import Grid
@@ -145,9 +145,9 @@ class Sensor:
         scores, losses = np.zeros(examples.shape), np.zeros(drawn.shape)
         return self, Rows(off, examples, scores, drawn, losses, group, np.full(n_rows, last))
 
-    def asked(self, masks: Masks, rows: Rows) -> list[Asked]:
+    def asked(self, masks: Masks, rows: Rows) -> list[Call]:
         """What rows are made of, for ``measure_together``."""
-        return [Asked(self.task.experiment, masks, rows.examples), *self.controls.asked(masks, rows.drawn)]
+        return [Call(self.task.experiment, masks, rows.examples), *self.controls.asked(masks, rows.drawn)]
 
     def measured(self, masks: Masks, rows: Rows) -> Rows:
         """Rows with their scores and losses."""

@@ -19,7 +19,7 @@ from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
 from cs_heads.experiment.controls import found_on
 from cs_heads.experiment.cost import Budget, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, responding
-from cs_heads.experiment.together import Asked, measure_together
+from cs_heads.experiment.shared_forwards import Call, measure_together
 from cs_heads.methods.annealing.gradient_screen import SAVED, Screening, screening_of
 from cs_heads.methods.annealing.measurements import Sensor
 from cs_heads.methods.annealing.schedule import (
@@ -380,7 +380,7 @@ def _able(
 ) -> tuple[dict[int, TaskLoss], dict[int, str]]:
     """The tasks that the intact model can do and that have a control, by their place, and why not the others."""
     nothing_off = np.zeros((1, *experiments[0].grid.shape), dtype=bool)
-    measure_together([Asked(experiment, nothing_off) for experiment in experiments])
+    measure_together([Call(experiment, nothing_off) for experiment in experiments])
     tasks, left_out = {}, {}
     for place, experiment in enumerate(experiments):
         try:

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from scipy import sparse
 
 from cs_heads.methods.annealing.contrast_fit import ContrastFit, fit_contrast, fit_controls
-from cs_heads.methods.annealing.gradient_screen import Gradients, Screening, screened
+from cs_heads.methods.annealing.gradient_screen import RowSlopes, Screening, screened
 from cs_heads.methods.annealing.intervals import Taken, anchored, both_effects, taken_by
 from cs_heads.methods.annealing.measurements import Flat, PerRow, Rows, Sensor
 from cs_heads.methods.annealing.regression import (
@@ -73,7 +73,7 @@ class TaskSearch:
         self.finalists = self.decoys = none
         self.shared: dict[int, BothEffects] = {}
         self.universal: set[int] = set()
-        self.gradients: Gradients | None = None
+        self.gradients: RowSlopes | None = None
         self._controls_before = Fit.none(size)
         self.off = np.flatnonzero(self.sensor.task.experiment.off)
         self.passed = 0.0
@@ -124,8 +124,8 @@ class TaskSearch:
         task, controls = self.sensor.task, [] if self.others else self.sensor.controls.tasks
         step(f"gradients of {task.experiment.name}")
         self.sensor.budget.pay(screening.cost(len(controls)))
-        self.gradients = Gradients.of(task, screening.rows, screening.per_row, self.rng)
-        fits = [Gradients.of(each, screening.control_rows, screening.per_row, self.rng).fit() for each in controls]
+        self.gradients = RowSlopes.of(task, screening.rows, screening.per_row, self.rng)
+        fits = [RowSlopes.of(each, screening.control_rows, screening.per_row, self.rng).fit() for each in controls]
         if fits:
             self._controls_before = mean_fit(fits)
         self.fit = self.before or self.fit

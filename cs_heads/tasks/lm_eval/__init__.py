@@ -15,7 +15,7 @@ from cs_heads.tasks.data_files import DataFiles
 from cs_heads.tasks.example import hash_of
 from cs_heads.tasks.family import Entry
 from cs_heads.tasks.lm_eval import harness
-from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED, Options, kind_of, read
+from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED, HarnessOptions, kind_of_member, read
 from cs_heads.tasks.local_data import NoFileError
 from cs_heads.tasks.task import Task
 
@@ -75,8 +75,8 @@ def whole(
         ValueError: The task cannot be loaded or measured.
     """
     members = harness.members(name)
-    _check_alike(name, "kind", {member.name: kind_of(member) for member in members})
-    options = Options(data_files, metric, filter, few_shot, few_shot_seed, shared, max_new_tokens)
+    _check_alike(name, "kind", {member.name: kind_of_member(member) for member in members})
+    options = HarnessOptions(data_files, metric, filter, few_shot, few_shot_seed, shared, max_new_tokens)
     parts, lacking = _parts(name, members, options)
     if not parts:
         raise ValueError(f"{lacking[0]}{f' (and so for all {len(members)} tasks of {name!r})' if lacking[1:] else ''}")
@@ -101,7 +101,9 @@ def load(name: str, n: int | None = None, seed: int = 0, **options: Any) -> Task
     return whole(name, **options).split(n, seed)[0]
 
 
-def _parts(name: str, members: list[harness.Member], options: Options) -> tuple[dict[str, Task], list[NoFileError]]:
+def _parts(
+    name: str, members: list[harness.Member], options: HarnessOptions
+) -> tuple[dict[str, Task], list[NoFileError]]:
     """The tasks of a group, or the one task, by name; and what is said of those that a folder has no files for."""
     parts: dict[str, Task] = {}
     known: dict[str, str] = {}

@@ -40,7 +40,7 @@ class Member:
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def quiet_harness() -> Iterator[None]:
     """Run lm-eval without its log and its bars, and with each template of its prompts compiled once.
 
     lm-eval compiles the template of a prompt anew for each example, which is nine tenths of the time it takes.
@@ -48,7 +48,7 @@ def quietly() -> Iterator[None]:
     from lm_eval.utils import env
 
     plain = env.from_string
-    with data_files.quietly("lm_eval"):
+    with data_files.quiet_datasets("lm_eval"):
         try:
             env.from_string = _compiled
             yield
@@ -131,7 +131,7 @@ def build(name: str, overrides: Config, files: Files | None) -> Any:
     if files is not None:
         overrides = {**overrides, "custom_dataset": partial(_dataset, files.rows)}
     try:
-        with quietly(), _seeded():
+        with quiet_harness(), _seeded():
             # Through a group: the only public way to load a task of the index with overrides.
             loaded = manager.load({"group": "cs-heads", "task": [{"task": name, **overrides}]})
         (task,) = loaded["tasks"].values()
@@ -226,7 +226,7 @@ def _manager(folder: Path | None) -> Any:
     """A task manager of one folder; None: of all that lm-eval has."""
     from lm_eval.tasks import TaskManager
 
-    with quietly():
+    with quiet_harness():
         return TaskManager() if folder is None else TaskManager(include_defaults=False, include_path=str(folder))
 
 

@@ -40,7 +40,7 @@ _TOO_FEW = ("Sample larger than population", "number of fewshot samples", "no do
 
 
 @dataclass(frozen=True)
-class Options:
+class HarnessOptions:
     """How a task is put to a model; None leaves a setting to lm-eval's configuration of the task."""
 
     data_files: DataFiles | None = None
@@ -52,7 +52,7 @@ class Options:
     max_new_tokens: int | None = None
 
 
-def kind_of(member: harness.Member) -> Kind:
+def kind_of_member(member: harness.Member) -> Kind:
     """The kind of a task; one that cannot be measured head by head raises ``ValueError``, in one line."""
     kind, sampled = member["output_type"] or "generate_until", member["generation_kwargs"] or {}
     drawn = sampled.get("do_sample") and float(sampled.get("temperature", 1.0)) > 0
@@ -85,7 +85,7 @@ def _metric_of(member: harness.Member, wanted: str | None) -> str:
     kind = member["output_type"] or "generate_until"
     listed = member["metric_list"] or [{"metric": metric} for metric in DEFAULT_METRIC_REGISTRY[kind]]
     usable, lower = list[str](), list[str]()
-    with harness.quietly():
+    with harness.quiet_harness():
         for entry in listed:
             # A function's name is the last part of where it stands.
             name = re.split("[/.]", str(entry["metric"]))[-1]
@@ -119,9 +119,13 @@ def _shots_of(member: harness.Member, wanted: int | None) -> int:
     return int(own or 0) if wanted is None else wanted
 
 
-def read(member: harness.Member, options: Options) -> Task:
+def read(member: harness.Member, options: HarnessOptions) -> Task:
     """The whole of one lm-eval task, in lm-eval's order; what cannot be measured raises ``ValueError``."""
-    kind, metric, chosen = kind_of(member), _metric_of(member, options.metric), _filter_of(member, options.filter)
+    kind, metric, chosen = (
+        kind_of_member(member),
+        _metric_of(member, options.metric),
+        _filter_of(member, options.filter),
+    )
     n_shots = _shots_of(member, options.few_shot)
     check_shared(options.shared, n_shots)
     overrides, files = dict(member.overrides), None
@@ -140,7 +144,7 @@ def read(member: harness.Member, options: Options) -> Task:
     task = harness.build(member.name, overrides, files)
     task.set_config("num_fewshot", n_shots)
     task.set_fewshot_seed(options.few_shot_seed)
-    with harness.quietly():
+    with harness.quiet_harness():
         examples = tuple(_examples(task, kind, files, n_shots, options.shared))
     if not examples:
         raise ValueError(f"lm-eval task {member.name!r} has no examples in its data")

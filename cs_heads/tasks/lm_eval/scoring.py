@@ -61,7 +61,7 @@ class HarnessScorer:
         for example, text in zip(examples, texts, strict=True):
             rule, task, document = _judge_of(self.rules, example)
             instance = Instance("generate_until", document, (example.prompt, {}), 0, resps=[text])
-            with harness.quietly():
+            with harness.quiet_harness():
                 for ensemble in task._filters:
                     if ensemble.name == rule.filter:
                         ensemble.apply([instance])
@@ -86,7 +86,7 @@ class HarnessLogprobScorer:
         """The metric of one example; of choices that tie lm-eval takes the first."""
         rule, task, document = _judge_of(self.rules, example)
         results = [(float(logprob), bool(match)) for logprob, match in zip(logprobs, greedy, strict=True)]
-        with harness.quietly():
+        with harness.quiet_harness():
             return rule.score(task, document, results)
 
 

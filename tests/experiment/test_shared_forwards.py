@@ -5,8 +5,8 @@ import pytest
 
 from cs_heads import Experiment, Task
 from cs_heads.engine.forwards import Forwards
-from cs_heads.experiment.together import Asked, measure_together
-from cs_heads.experiment.without import Without
+from cs_heads.experiment.heads_off import WithHeadsOff
+from cs_heads.experiment.shared_forwards import Call, measure_together
 from cs_heads.store import stored_observations
 from tests.tiny import N_HEADS, N_LAYERS, completion_records
 
@@ -31,7 +31,7 @@ def calls(made):
     masks = rng.random((N_TASKS, 3, N_LAYERS, N_HEADS)) < 0.3
     masks[:, 0] = masks[0, 0]
     drawn = np.array([[rng.permutation(N_EXAMPLES)[:4] for _ in range(3)] for _ in range(N_TASKS)])
-    return [Asked(each, masks[place], drawn[place]) for place, each in enumerate(made)]
+    return [Call(each, masks[place], drawn[place]) for place, each in enumerate(made)]
 
 
 def answers(asked):
@@ -66,12 +66,12 @@ def test_tasks_measured_together_have_the_scores_of_each_by_itself(load, backend
 
 def test_heads_that_are_off_throughout_are_off_in_what_is_measured_together(load, backend, forwards):
     model, off = load("llama", backend), ["L0H1"]
-    asked = [Asked(Without(each, off), nothing) for each in experiments(model) for nothing in [no_mask()]]
+    asked = [Call(WithHeadsOff(each, off), nothing) for each in experiments(model) for nothing in [no_mask()]]
     measure_together(asked)
     n = len(forwards)
     scores = answers(asked)
     assert len(forwards) == n
-    np.testing.assert_array_equal(scores, answers([Asked(Without(e, off), no_mask()) for e in experiments(model)]))
+    np.testing.assert_array_equal(scores, answers([Call(WithHeadsOff(e, off), no_mask()) for e in experiments(model)]))
 
 
 def no_mask():
@@ -84,7 +84,7 @@ def test_masks_and_gates_are_measured_together(load, backend):
     gates = np.full((1, N_LAYERS, N_HEADS), 0.5, dtype=np.float32)
     mask = no_mask()
     mask[0, 0, 0] = True
-    asked = [Asked(made[0], gates), Asked(made[1], mask)]
+    asked = [Call(made[0], gates), Call(made[1], mask)]
     measure_together(asked)
     assert [each.ran for each in made[:2]] == [N_EXAMPLES] * 2
     for each, other in zip(asked, alone, strict=False):
@@ -96,7 +96,7 @@ def test_what_one_experiment_is_asked_twice_is_measured_once(load, backend):
     model = load("llama", backend)
     first, second, _ = experiments(model)
     masks = np.concatenate([no_mask(), ~no_mask()])
-    asked = [Asked(first, masks), Asked(second, masks), Asked(first, masks[:1], np.array([[0, 1]]))]
+    asked = [Call(first, masks), Call(second, masks), Call(first, masks[:1], np.array([[0, 1]]))]
     measure_together(asked)
     assert [each.ran for each in (first, second)] == [2 * N_EXAMPLES] * 2
     np.testing.assert_array_equal(first(masks), experiments(model)[0](masks))

@@ -10,13 +10,13 @@ from jaxtyping import Int, Shaped
 
 from cs_heads.designs import check_masks, with_off
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.experiment.heads_off import WithHeadsOff
 from cs_heads.experiment.plan import Part, run
 from cs_heads.experiment.protocol import ExperimentLike
-from cs_heads.experiment.without import Without
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class Call:
     """A call of an experiment.
 
     Attributes:
@@ -30,7 +30,7 @@ class Asked:
     examples: Int[np.ndarray, "row k"] | None = None
 
 
-def measure_together(asked: Sequence[Asked]) -> None:
+def measure_together(asked: Sequence[Call]) -> None:
     """Measure what experiments are about to be asked, so that the calls themselves find it known.
 
     Experiments ``on`` several tasks share their engine where heads become zero: their rows fill forwards together,
@@ -39,11 +39,11 @@ def measure_together(asked: Sequence[Asked]) -> None:
 
     >>> from cs_heads.simulate import planted_world
     >>> world = planted_world("one_head", seed=0)
-    >>> measure_together([Asked(world.task, world.grid.mask([])[None])])  # has no engine: nothing is done
+    >>> measure_together([Call(world.task, world.grid.mask([])[None])])  # has no engine: nothing is done
     >>> world.task.spent
     0
     """
-    calls: dict[tuple[int, np.dtype], list[Asked]] = {}
+    calls: dict[tuple[int, np.dtype], list[Call]] = {}
     for each in map(_on_model, asked):
         if isinstance(each.experiment, Experiment) and not each.experiment.writes:
             calls.setdefault((id(each.experiment), each.masks.dtype), []).append(each)
@@ -60,15 +60,15 @@ def measure_together(asked: Sequence[Asked]) -> None:
         run(group)
 
 
-def _on_model(asked: Asked) -> Asked:
+def _on_model(asked: Call) -> Call:
     """What an experiment without some heads asks of the one with them."""
-    while isinstance(asked.experiment, Without):
+    while isinstance(asked.experiment, WithHeadsOff):
         inner, off = asked.experiment.experiment, asked.experiment.off
         asked = replace(asked, experiment=inner, masks=with_off(check_masks(inner.grid, asked.masks), off))
     return asked
 
 
-def _joined(several: Sequence[Asked]) -> Asked:
+def _joined(several: Sequence[Call]) -> Call:
     """One call for several of one experiment, in pairs of masks and examples."""
     if len(several) == 1:
         return several[0]

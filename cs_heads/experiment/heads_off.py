@@ -15,13 +15,13 @@ from cs_heads.tasks import Task
 from cs_heads.units import HeadLike
 
 
-class Without(GradientExperiment):
+class WithHeadsOff(GradientExperiment):
     """An experiment with some heads off under every mask; what it calls intact is the model without them.
 
     >>> from cs_heads.simulate import planted_world
     >>> world = planted_world("one_head", seed=0)
     >>> nothing_off = np.zeros((1, *world.grid.shape), dtype=bool)
-    >>> bool(Without(world.task, world.planted)(nothing_off).mean() < world.task(nothing_off).mean() - 0.3)
+    >>> bool(WithHeadsOff(world.task, world.planted)(nothing_off).mean() < world.task(nothing_off).mean() - 0.3)
     True
     """
 
@@ -52,10 +52,10 @@ class Without(GradientExperiment):
         """Continuous responses (``responding``) with the row's heads off, and these."""
         return responding(self.experiment, response)(with_off(check_masks(self.grid, masks), self.off), examples)
 
-    def on(self, task: Task) -> Without:
+    def on(self, task: Task) -> WithHeadsOff:
         """The same on another task."""
         inner: Any = self.experiment
-        return Without(inner.on(task), self.grid.units(self.off))
+        return WithHeadsOff(inner.on(task), self.grid.units(self.off))
 
     @property
     def has_gradients(self) -> bool:
@@ -77,6 +77,6 @@ class Without(GradientExperiment):
 
 def on_model(experiment: ExperimentLike) -> Experiment | None:
     """The experiment on a model that answers for one without some heads, or is that itself; None of other kinds."""
-    while isinstance(experiment, Without):
+    while isinstance(experiment, WithHeadsOff):
         experiment = experiment.experiment
     return experiment if isinstance(experiment, Experiment) else None
