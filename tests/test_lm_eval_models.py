@@ -292,6 +292,7 @@ def test_heads_are_found_on_a_blimp_set_of_lm_eval(model, real):
     assert found.provenance["task"]["scorer"] == f"lm-eval {version('lm_eval')}: acc"
 
 
+@pytest.mark.slow
 def test_the_shell_finds_heads_on_a_blimp_set_of_lm_eval(folder, real, capsys):
     arguments = ["find", "--model", str(folder), "--device", "cpu", "--task", f"lm-eval/{AGREEMENT}", "--n", "60"]
     method = ["--method", "css", "--n-masks", "20", "--density", "0.1", "--k", "3", "--json"]

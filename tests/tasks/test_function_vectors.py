@@ -59,7 +59,10 @@ def test_an_instruction_says_what_to_do():
     assert load_task("function_vectors/country-capital", n=20).chat == "off"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in ("antonym", "english-french") else ()) for name in NAMES],
+)
 def test_the_real_files_are_tasks(real, name):
     folder = real / "data" / "function_vectors"
     records = {(r["input"].strip(), r["output"].strip()) for r in json.loads((folder / f"{name}.json").read_text())}

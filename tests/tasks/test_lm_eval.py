@@ -222,7 +222,7 @@ def gsm8k(real):
     return lambda chosen: whole("gsm8k", data_files=file, few_shot=0, filter=chosen)
 
 
-@pytest.mark.parametrize("chosen", ["strict-match", "flexible-extract"])
+@pytest.mark.parametrize("chosen", ["strict-match", pytest.param("flexible-extract", marks=pytest.mark.slow)])
 def test_every_gold_answer_of_gsm8k_scores_and_no_corrupted_one_does(gsm8k, chosen):
     task = gsm8k(chosen)
     gold = [example.target for example in task.examples]
@@ -536,6 +536,7 @@ def test_an_unknown_task_is_refused_with_near_names():
         load_task("lm-eval/blimp_principle_A_case_3")
 
 
+@pytest.mark.slow
 def test_what_a_folder_of_lm_eval_says_is_what_all_of_it_says():
     everything = harness._manager(None).task_index
     for name in (
