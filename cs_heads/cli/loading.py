@@ -257,14 +257,13 @@ def method_options(
 
 
 def _value(option: Option | None, text: str) -> Any:
-    """What a text says of an option; of one that names a task or a file it is the name."""
-    from cs_heads.ranking import HeadRanking
+    """What a text says of an option; of one that names a task it is the name."""
     from cs_heads.tasks import Task
 
     types = () if option is None else option.types
     if text == "none" and NoneType in types:
         return None
-    return text if {Task, HeadRanking} & {*types} else value_of(text)
+    return text if Task in types else value_of(text)
 
 
 def _takers(options: OneTask, option: str, names: Sequence[str]) -> list[str]:
@@ -282,14 +281,11 @@ def _takers(options: OneTask, option: str, names: Sequence[str]) -> list[str]:
 
 
 def _read(options: OneTask, option: Option, value: Any) -> Any:
-    """The value of an option, or what it names: a task or a file; a number within reach."""
-    from cs_heads.ranking import HeadRanking
+    """The value of an option, or the task that it names; a number within reach."""
     from cs_heads.tasks import Task, finding_side
 
     if Task in option.types:
         return finding_side(load_named(options, value, {}))
-    if HeadRanking in option.types and value is not None:
-        return HeadRanking.load(value)
     check_type(option.name, value, option.type)
     if type(value) is int:
         check_within(option.name, value, min(value, 1), MAX_BUDGET)
