@@ -65,18 +65,18 @@ def test_the_working_heads_of_a_model_have_the_largest_gradients(model, task):
 def test_gradients_that_were_cut_short_go_on_bit_for_bit(model, task, tmp_path, monkeypatch):
     """No example runs twice; both rankings rest on the same gradients, and other examples have others."""
     monkeypatch.setattr("cs_heads.store.kept_work._EVERY", 0.0)
-    target_nll, ran, stop = differentiate._target_nll, [], [3, 5, 0]
+    summed_logprobs, ran, stop = differentiate._summed_logprobs, [], [3, 5, 0]
 
     def counted(model, batch, *more, **how):
         if len(ran) + 1 == stop[0]:
             stop.pop(0)
             raise KeyboardInterrupt
         ran.append(len(batch))
-        return target_nll(model, batch, *more, **how)
+        return summed_logprobs(model, batch, *more, **how)
 
     options = {"batch_tokens": 60, "seed": 1}
     rankings = {signed: gradient_importance(model, task, signed=signed, **options) for signed in (False, True)}
-    monkeypatch.setattr(differentiate, "_target_nll", counted)
+    monkeypatch.setattr(differentiate, "_summed_logprobs", counted)
     options["store"] = tmp_path / "run.sqlite"
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
