@@ -26,7 +26,7 @@ _WRITING = 1 / 8, 1.0
 # Chunks to aim at, where they are neither too small nor too large: enough for many workers to end together.
 _CHUNKS = 32
 
-Chunk = Int[np.ndarray, " chunk"]
+Chunk = Int[np.ndarray, " _chunk"]
 """The numbers of the pairs of a chunk."""
 
 
@@ -84,7 +84,7 @@ class ClusterEngine:
         known = np.zeros(len(examples), dtype=bool) if known is None else known
         sent = self._pool.send(request)
         least, most = (share * rows_together(self._device) for share in _WRITING)
-        chunks = cut(masks, examples, request.prompts, chunk_size(len(examples), 1, least, most))
+        chunks = cut(masks, examples, request.prompts, chunk_size(len(examples), 1.0, least, most))
         yield from self._run("generate", lambda chunk: (masks[chunk], examples[chunk], sent), chunks, known)
 
     def _run(
