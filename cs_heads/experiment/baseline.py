@@ -113,7 +113,7 @@ def remedy(experiment: ExperimentLike) -> str:
     prompt, answer = shown(task.examples[0].prompt), shown(task.examples[0].target)
     if prompt[-1:].isspace() or answer[:1].isspace():
         return CANNOT
-    return f"{CANNOT}; or write answers as {' ' + answer!r}, after a prompt that ends in no space"
+    return f"{CANNOT}; or, if a space belongs between prompt and answer, write answers as {' ' + answer!r}"
 
 
 def few_correct(n_correct: int, experiment: ExperimentLike | None = None) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from torch import Tensor
 from cs_heads.lens.cache import Extension, KeyValues
 from cs_heads.lens.casts import InDtype
 from cs_heads.lens.differentiate import differentiable
+from cs_heads.lens.fingerprint import configurations_of
 from cs_heads.lens.forward import Resumed, logits_at, pad, recorded
 from cs_heads.lens.fused import why_not_fused
 from cs_heads.lens.gates import gated
@@ -78,47 +80,53 @@ def abilities(model: HookedModel, wanted: Abilities | None = None) -> Abilities:
 
     Three rows of up to nine random tokens (fewer where the context is shorter), padded, with random heads off, run
     with and without each, in every way in which it is used. A shortcut that fails or differs is left out, and the log
-    says so. A model that is what it was is not tried again.
+    says so. A model that is what it was, with the same configuration, is not tried again.
 
     Raises:
         ValueError: The plain forward is not the model: see ``check_forward``.
     """
     wanted, reason = wanted or Abilities(), why_not_fused(model)
-    return _once(model, (wanted, reason), lambda: _tried(model, wanted, reason))
+    return _once(model, (wanted, reason), lambda trial: _tried(trial, wanted, reason))
 
 
-def _once(model: HookedModel, name: Hashable, find: Callable[[], Result]) -> Result:
-    """What is found of a model by a trial; found anew where it is not what it was, or hooks of others stand on it."""
-    state = ModelState.of(model)
+def _once(model: HookedModel, what: Hashable, find: Callable[[_Trial], Result]) -> Result:
+    """What is found of a model by a trial; found anew where it is not what it was, or hooks of others stand on it.
+
+    What rests on an error is not kept: memory may suffice the next time.
+    """
+    attention = getattr(getattr(getattr(model, "original_model", None), "config", None), "_attn_implementation", None)
+    state, name = ModelState.of(model), (what, attention, json.dumps(configurations_of(model), sort_keys=True))
     known, found = _FOUND.get(model, (state, {}))
     if state.hooks or known.changed(state):
         found = {}
-    if name not in found:
-        found[name] = find()
-    # Hooks may hold the model, which must not hold itself.
-    if not state.hooks:
-        _FOUND[model] = state, found
-    return cast(Result, found[name])
-
-
-def _tried(model: HookedModel, wanted: Abilities, reason: str | None) -> Abilities:
+    if name in found:
+        return cast(Result, found[name])
     trial = _Trial(model)
     with evaluating(model):
-        trial.check()
-        if wanted.fused and reason is not None:
-            trial.leave_out("fused attention", reason)
-        fused = wanted.fused and reason is None and trial.agrees("fused attention", lambda: trial.logits(fused=True))
-        resume = (wanted.resume and model.cfg.n_layers > 1) and trial.agrees(
-            "resuming at a later layer", lambda: trial.resumed(fused)
-        )
-        extend = (wanted.extend and trial.width > 1) and trial.agrees(
-            "stored keys and values", lambda: trial.extended(fused)
-        )
-        if resume and extend:
-            # Both are used together, too.
-            both = "resuming from stored keys and values"
-            resume = trial.agrees(both, lambda: trial.extended(fused, resumed=True))
-        return Abilities(fused, extend, resume, trial.why_not)
+        result = find(trial)
+    # Hooks may hold the model, which must not hold itself.
+    if not state.hooks and not trial.failed:
+        _FOUND[model] = state, {**found, name: result}
+    return result
+
+
+def _tried(trial: _Trial, wanted: Abilities, reason: str | None) -> Abilities:
+    model = trial.model
+    trial.check()
+    if wanted.fused and reason is not None:
+        trial.leave_out("fused attention", reason)
+    fused = wanted.fused and reason is None and trial.agrees("fused attention", lambda: trial.logits(fused=True))
+    resume = (wanted.resume and model.cfg.n_layers > 1) and trial.agrees(
+        "resuming at a later layer", lambda: trial.resumed(fused)
+    )
+    extend = (wanted.extend and trial.width > 1) and trial.agrees(
+        "stored keys and values", lambda: trial.extended(fused)
+    )
+    if resume and extend:
+        # Both are used together, too.
+        both = "resuming from stored keys and values"
+        resume = trial.agrees(both, lambda: trial.extended(fused, resumed=True))
+    return Abilities(fused, extend, resume, trial.why_not)
 
 
 def why_no_gradients(model: HookedModel) -> str | None:
@@ -128,12 +136,10 @@ def why_no_gradients(model: HookedModel) -> str | None:
     """
     name = "gradients through stored keys and values"
 
-    def find() -> str | None:
-        trial = _Trial(model)
+    def find(trial: _Trial) -> str | None:
         if trial.width == 1:
             return "its context has 1 token"
-        with evaluating(model):
-            trial.agrees(name, lambda: trial.gradients(extended=True), trial.gradients)
+        trial.agrees(name, lambda: trial.gradients(extended=True), trial.gradients)
         return trial.why_not.get(name)
 
     return _once(model, name, find)
@@ -155,19 +161,14 @@ def check_forward(model: HookedModel) -> None:
     A later token moves an earlier logit, or a text has other logits beside others, padded, than it has alone: by more
     than rounding does. In half precision a difference counts where it is there in float32, too.
     """
-
-    def check() -> None:
-        with evaluating(model):
-            _Trial(model).check()
-
-    _once(model, "forward", check)
+    _once(model, "forward", lambda trial: trial.check())
 
 
 class _Trial:
     """Random rows of unequal length, the plain logits at all their tokens, and other ways to the same."""
 
     def __init__(self, model: HookedModel) -> None:
-        self.model = model
+        self.model, self.failed = model, False
         self.why_not: dict[str, str] = {}
         generator = torch.Generator().manual_seed(0)
         self.width = min(9, context_length(model) or 9)
@@ -231,6 +232,7 @@ class _Trial:
             away = difference(shortcut(), self.plain if plain is None else plain())
         except Exception as error:
             self.leave_out(name, first_line(error))
+            self.failed = True
             return False
         if not away <= tolerance(dtype_of(self.model)):
             self.leave_out(name, f"{'logits' if plain is None else 'they'} differ by {away:.1e}")

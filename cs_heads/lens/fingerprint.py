@@ -119,12 +119,14 @@ def settings_of(model: HookedModel | ModelInfo) -> ModelSettings:
     """
     if isinstance(model, ModelInfo):
         return model.settings
-    settings = ModelSettings(cfg=_plain(vars(model.cfg)))
+    return {**configurations_of(model), "buffers": _buffers(model)}
+
+
+def configurations_of(model: HookedModel) -> ModelSettings:
+    """The configurations of TransformerLens and Hugging Face: ``settings_of`` without the hash."""
     config = getattr(getattr(model, "original_model", None), "config", None)
-    if config is not None:
-        settings["config"] = _plain(config.to_dict())
-    settings["buffers"] = _buffers(model)
-    return settings
+    own = ModelSettings(cfg=_plain(vars(model.cfg)))
+    return own if config is None else {**own, "config": _plain(config.to_dict())}
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock, RLock
@@ -10,6 +11,9 @@ from weakref import WeakKeyDictionary
 
 _LOCKS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 _MAKING = Lock()
+
+_PATIENCE = 10.0
+"""Seconds of waiting after which a thread says so."""
 
 
 @contextmanager
@@ -24,5 +28,14 @@ def alone(model: Any) -> Iterator[None]:
     """
     with _MAKING:
         lock = _LOCKS.setdefault(getattr(model, "original_model", model), RLock())
-    with lock:
+    if not lock.acquire(timeout=_PATIENCE):
+        warnings.warn(
+            "waiting for a model that another thread holds: a thread that is joined inside a with block that holds it, "
+            "as of cs.ablated, never ends, nor do two threads that each wait for the model of the other",
+            stacklevel=4,
+        )
+        lock.acquire()
+    try:
         yield
+    finally:
+        lock.release()

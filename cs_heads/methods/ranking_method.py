@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
+from inspect import signature
 from typing import Any, ParamSpec
 
 from cs_heads.arguments import check_seed, in_line
@@ -37,6 +38,10 @@ def ranking_method(
     def mark(method: Callable[P, HeadRanking]) -> Callable[P, HeadRanking]:
         @wraps(method)
         def run(*args: P.args, **kwargs: P.kwargs) -> HeadRanking:
+            try:
+                signature(method).bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{method.__name__}(): {error}") from None
             given: Any = {**kwargs, "seed": check_seed(kwargs.get("seed", 0))}
             experiment: Any = args[0] if args else kwargs.get("experiment")
             check_is_experiment("experiment", experiment)

@@ -120,6 +120,19 @@ def test_both_sides_of_a_task_chat():
         load_task("ioi", n=10).with_chat_template("yes")
 
 
+def test_a_store_keeps_what_was_said_in_another_template_apart(load, tmp_path):
+    model = load("llama")
+    task = Task.from_records(COMPLETIONS, max_new_tokens=2).with_chat_template()
+    kept, ran = model.tokenizer.chat_template, []
+    for template in (TEMPLATE, "a king " + TEMPLATE, TEMPLATE):
+        model.tokenizer.chat_template = template
+        experiment = Experiment(model, task, store=tmp_path / "run.sqlite")
+        experiment.baseline()
+        ran.append(experiment.ran)
+    model.tokenizer.chat_template = kept
+    assert ran == [6, 6, 0]
+
+
 # Templates that state a date
 
 

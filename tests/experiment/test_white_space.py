@@ -117,4 +117,4 @@ def test_where_no_space_stands_before_the_answers_the_error_names_it(folder, end
     records = [{"prompt": f"{question}{end}", "target": f"{start}{answer}"} for question, answer in QUESTIONS]
     with pytest.raises(BaselineTooLowError, match="model that can do the task") as error:
         check_baseline(Experiment(load_model(folder, device="cpu"), Task.from_records(records), progress=False))
-    assert ("write answers as ' Paris', after a prompt that ends in no space" in str(error.value)) == hint
+    assert ("if a space belongs between prompt and answer, write answers as ' Paris'" in str(error.value)) == hint

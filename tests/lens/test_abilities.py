@@ -47,6 +47,24 @@ def test_a_model_is_tried_again_where_it_is_another(load, backend, monkeypatch):
         model.reset_hooks()
 
 
+def test_a_model_of_another_configuration_is_tried_again_and_so_is_one_for_which_memory_did_not_suffice(
+    load, monkeypatch
+):
+    model = load("llama")
+    monkeypatch.setattr(module, "_FOUND", WeakKeyDictionary())
+
+    def no_memory(*_):
+        raise torch.OutOfMemoryError("no memory")
+
+    with monkeypatch.context() as short:
+        short.setattr(module._Trial, "extended", no_memory)
+        assert not abilities(model).extend
+    first = abilities(model)
+    assert first.extend
+    monkeypatch.setattr(model.original_model.config, "rms_norm_eps", 0.5)
+    assert abilities(model) is not first
+
+
 def test_a_native_bridge_ignores_stored_keys_and_values(caplog):
     """A model TransformerLens builds itself takes no cache; everything else works."""
     caplog.set_level("INFO", "cs_heads")

@@ -4,6 +4,7 @@ import threading
 
 import torch
 
+from cs_heads.lens import locks
 from cs_heads.lens.locks import alone
 
 
@@ -19,10 +20,6 @@ class Other(threading.Thread):
             self.inside.set()
             self.leave.wait(30)
 
-    def end(self):
-        self.leave.set()
-        self.join(30)
-
 
 def test_another_thread_waits_for_the_end_of_the_outermost_block():
     model, free = torch.nn.Identity(), torch.nn.Identity()
@@ -34,8 +31,11 @@ def test_another_thread_waits_for_the_end_of_the_outermost_block():
             assert elsewhere.inside.wait(30)
         assert not other.inside.wait(0.05)
     assert other.inside.wait(30)
-    other.end()
-    elsewhere.end()
+    for thread in (other, elsewhere):
+        thread.leave.set()
+        thread.join(30)
+    with alone(model):
+        pass
 
 
 def test_two_bridges_of_one_model_take_turns(folders, load):
@@ -46,4 +46,22 @@ def test_two_bridges_of_one_model_take_turns(folders, load):
         other.start()
         assert not other.inside.wait(0.05)
     assert other.inside.wait(30)
-    other.end()
+    other.leave.set()
+    other.join(30)
+
+
+def test_a_thread_that_waits_long_says_so_once(monkeypatch):
+    monkeypatch.setattr(locks, "_PATIENCE", 0.01)
+    model, said = torch.nn.Identity(), threading.Event()
+    warned = []
+    monkeypatch.setattr(locks.warnings, "warn", lambda text, **_: (warned.append(text), said.set()))
+    with alone(model):
+        other = Other(model)
+        other.start()
+        assert said.wait(30)
+        assert not other.inside.wait(0.05)
+    assert other.inside.wait(30)
+    other.leave.set()
+    other.join(30)
+    (text,) = warned
+    assert text.startswith("waiting for a model that another thread holds: a thread that is joined inside a with block")

@@ -352,6 +352,20 @@ def test_other_settings_of_generation_are_other_texts(load, path):
     assert again.ran == 16
 
 
+def test_texts_that_end_elsewhere_are_other_texts(load, path, monkeypatch):
+    """Another end token, as another ``generation_config.json`` has, is another key of texts and of their scores."""
+    model = load("llama")
+    first = Experiment(model, writing_task(), store=path)
+    first(some_masks(3)), first.logprob(some_masks(3))
+    token = model.tokenizer(" cat", add_special_tokens=False)["input_ids"][0]
+    monkeypatch.setattr(model.original_model.generation_config, "eos_token_id", [2, token])
+    again = Experiment(model, writing_task(), store=path)
+    again.logprob(some_masks(3))
+    assert again.ran == 0
+    again(some_masks(3))
+    assert again.ran == 12
+
+
 # Looking into it
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import reduce
+from operator import add
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +18,9 @@ from cs_heads.experiment.shared_forwards import Call, measure_together
 from cs_heads.methods.controls import Controls
 from cs_heads.methods.losses import TaskLoss
 from cs_heads.units import Grid
+
+# Entries of the masks built at once, 64 MiB of bools.
+_MAX_ENTRIES = 2**26
 
 Flat: TypeAlias = Float[np.ndarray, " flat"]
 """A number for each head, by its flat index."""
@@ -161,6 +166,17 @@ Planned: TypeAlias = tuple[Sensor, Rows]
 
 def measure(planned: Sequence[Planned]) -> list[Rows]:
     """Measure the rows of one search or several, in forwards that they share."""
-    run = [(sensor, rows.off.astype(bool).toarray().reshape(-1, *sensor.grid.shape), rows) for sensor, rows in planned]
-    measure_together([asked for sensor, masks, rows in run if len(rows) for asked in sensor.asked(masks, rows)])
-    return [sensor.measured(masks, rows) if len(rows) else rows for sensor, masks, rows in run]
+    measured: list[list[Rows]] = [[] for _ in planned]
+    # The masks of a big grid, of all that is measured beside each other, do not fit into memory at once.
+    at_once = max(1, _MAX_ENTRIES // max(sum(sensor.grid.size for sensor, _ in planned), 1))
+    for start in range(0, max((len(rows) for _, rows in planned), default=0), at_once):
+        parts = [(place, sensor, rows[start : start + at_once]) for place, (sensor, rows) in enumerate(planned)]
+        run = [
+            (place, sensor, rows.off.astype(bool).toarray().reshape(-1, *sensor.grid.shape), rows)
+            for place, sensor, rows in parts
+            if len(rows)
+        ]
+        measure_together([call for _, sensor, masks, rows in run for call in sensor.asked(masks, rows)])
+        for place, sensor, masks, rows in run:
+            measured[place].append(sensor.measured(masks, rows))
+    return [reduce(add, parts, rows[:0]) for parts, (_, rows) in zip(measured, planned, strict=True)]
