@@ -101,7 +101,7 @@ def test_the_text_for_assistants_has_every_page_and_every_name(site):
     assert len(linked) > len(SITE)
     assert [page for page in linked if not (site / page).is_file()] == []
     assert [name for name in cs.__all__ if name not in whole] == []
-    assert "--task TASK" in whole
+    assert "`--task`" in whole
     assert "\\_" not in whole, "names are as in code: find_heads"
 
 

@@ -23,7 +23,7 @@ N = "example-evaluations"
 def test_steps_cost_no_more_than_was_said_with_what_they_start_from(study, rows, steps):
     one = study(names=["gsm8k", "arithmetic", "swearing", "boolq"])
     said = estimate(one, steps_of("cs", steps))
-    assert said["seconds"].min() > 0
+    assert said["seconds"].sum() > 0
     rows.clear()
     reproduce(one, steps)
     assert 0 < sum(rows) <= said[N].sum()
