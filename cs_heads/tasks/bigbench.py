@@ -10,7 +10,6 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from cs_heads.arguments import check_seed
 from cs_heads.tasks.data_files import DataFiles, Row
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.family import Entry, Question, with_worked_examples
@@ -65,7 +64,6 @@ def load(
     Raises:
         ValueError: The data are malformed, or the set is in ``NOT_ON_HUB`` and has no ``data_files``.
     """
-    check_seed(seed)
     if data_files is None and name in NOT_ON_HUB:
         raise ValueError(
             f"task 'bigbench/{name}' is not on the hub: get the folder bigbench/benchmark_tasks/{name} of "

@@ -32,21 +32,17 @@ NO_CONTROLS = (
 """What a search says that had none, and a proof, in the same words: together they say it once."""
 
 # The same skill under other names, by the skill's own, as shell patterns: it is no control of these tasks.
-_KIN: Mapping[str, Sequence[str]] = {
-    "agreement": (
-        "*/agreement",
-        "blimp_*_subject_verb_agreement_*",
-        "blimp_distractor_agreement_*",
-        "bigbench/subject_verb_agreement",
-    ),
-    "antonyms": ("function_vectors/antonym",),
-    "capitals": ("*/capitals", "function_vectors/country-capital"),
-    "copying": ("*/copying", "induction"),
-    "indirect_object": ("ioi",),
-    "past": ("function_vectors/present-past", "bigbench/tense"),
-    "plural": ("function_vectors/singular-plural",),
-    "sums": ("arithmetic*",),
-    "upper_case": ("function_vectors/capitalize",),
+_KIN = {
+    "agreement": "*/agreement blimp_*_subject_verb_agreement_* blimp_distractor_agreement_* "
+    "bigbench/subject_verb_agreement",
+    "antonyms": "function_vectors/antonym",
+    "capitals": "*/capitals function_vectors/country-capital",
+    "copying": "*/copying induction",
+    "indirect_object": "ioi",
+    "past": "function_vectors/present-past bigbench/tense",
+    "plural": "function_vectors/singular-plural",
+    "sums": "arithmetic*",
+    "upper_case": "function_vectors/capitalize",
 }
 
 
@@ -86,7 +82,7 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
     >>> len(default_controls(task, "gpt2"))
     14
     """
-    return tuple(_defaults(task, model_name, check_seed(seed))[0])
+    return tuple(_parted(_skills_of(model_name == "demo", check_seed(seed)), task)[0])
 
 
 def default_kin(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
@@ -111,7 +107,7 @@ def default_kin(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
     >>> [skill.name for skill in default_kin(load_task("ioi", n=20), "gpt2")]
     ['everyday/indirect_object']
     """
-    return tuple(_defaults(task, model_name, check_seed(seed))[1])
+    return tuple(_parted(_skills_of(model_name == "demo", check_seed(seed)), task)[1])
 
 
 def without_kin(controls: Sequence[Task], task: Task) -> tuple[list[Task], list[Task]]:
@@ -133,7 +129,7 @@ def without_kin(controls: Sequence[Task], task: Task) -> tuple[list[Task], list[
 
 def family_of(model_name: str, seed: int = 0) -> tuple[Task, ...]:
     """All the skills ``everyday/*``, of the demo model its own skills ``demo/*``, each split with ``seed``."""
-    return tuple(skill.task for skill in _skills_of(_family(model_name), check_seed(seed)))
+    return tuple(skill.task for skill in _skills_of(model_name == "demo", check_seed(seed)))
 
 
 def kin_among(tasks: Sequence[Task]) -> list[tuple[int, int]]:
@@ -176,23 +172,19 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
     if twice:
         raise ValueError(f"controls must have different names, got two or more of {', '.join(map(repr, twice))}")
     asking = _Asking(task)
-    for control in controls:
-        asked = _Asking(control)
-        shared = _shared(asked, asking)
+    for asked in map(_Asking, controls):
+        n, shared = len(asked.examples), _shared(asked, asking)
+        reworded = 0 if shared else _reworded(asked, asking)
+        said = "has the name of the task" if asked.task.name == task.name else ""
         if shared:
-            raise ValueError(
-                f"control {control.name!r} shares {shared} of its {len(asked.examples)} examples with task "
-                f"{task.name!r}: a control must be another task"
+            said = f"shares {shared} of its {n} examples with task {task.name!r}"
+        elif reworded:
+            said = (
+                f"asks {reworded} of its {n} questions in the words of task {task.name!r}, after worked examples, with "
+                "other marks or for an answer worded otherwise"
             )
-        reworded = _reworded(asked, asking)
-        if reworded:
-            raise ValueError(
-                f"control {control.name!r} asks {reworded} of its {len(asked.examples)} questions in the words of "
-                f"task {task.name!r}, after worked examples, with other marks or for an answer worded otherwise: "
-                "a control must be another task"
-            )
-        if control.name == task.name:
-            raise ValueError(f"control {control.name!r} has the name of the task: a control must be another task")
+        if said:
+            raise ValueError(f"control {asked.task.name!r} {said}: a control must be another task")
     return controls
 
 
@@ -304,34 +296,25 @@ def _mapped(one: _Asking, other: _Asking) -> float:
     return sum(not same.isdisjoint(words) for words, _ in asked) / len(asked)
 
 
-def _defaults(task: Task, model_name: str, seed: int) -> tuple[list[Task], list[Task]]:
-    """The skills of the model's family but the task itself, by its name: those that ask for something else, and kin."""
-    skills = _skills_of(_family(model_name), seed)
-    return _parted((skill for skill in skills if skill.task.name != task.name), task)
-
-
-def _family(model_name: str) -> str:
-    return "demo" if model_name == "demo" else "everyday"
-
-
 @lru_cache(maxsize=4)
-def _skills_of(family: str, seed: int) -> tuple[_Asking, ...]:
+def _skills_of(demo: bool, seed: int) -> tuple[_Asking, ...]:
     """Kept, since a search and its proof ask for the same: drawing those of the demo model takes over half a second."""
-    return tuple(_Asking(load_task(name, seed=seed)) for name in names_of(family))
+    return tuple(_Asking(load_task(name, seed=seed)) for name in names_of("demo" if demo else "everyday"))
 
 
 def _parted(others: Iterable[_Asking], task: Task) -> tuple[list[Task], list[Task]]:
-    """Tasks that ask for something else than a task, and its kin."""
+    """Tasks of other names that ask for something else than a task, and its kin."""
     asking, apart, kin = _Asking(task), list[Task](), list[Task]()
     for other in others:
-        (kin if _are_kin(asking, other) else apart).append(other.task)
+        if other.task.name != task.name:
+            (kin if _are_kin(asking, other) else apart).append(other.task)
     return apart, kin
 
 
 def _are_kin(one: _Asking, other: _Asking) -> bool:
     """Whether two tasks ask the same questions, or for the same skill by their names."""
     names = (one.task.name, other.task.name), (other.task.name, one.task.name)
-    named = any(fnmatch(task, same) for skill, task in names for same in _KIN.get(skill.rpartition("/")[2], ()))
+    named = any(fnmatch(task, same) for skill, task in names for same in _KIN.get(skill.rpartition("/")[2], "").split())
     return named or bool(_shared(one, other) or _reworded(one, other)) or _mapped(one, other) > _MAX_MAPPED
 
 

@@ -12,7 +12,7 @@ import io
 import logging
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from cs_heads.arguments import check_type
 from cs_heads.files import parse_json, read_text, text_of
 
 Row = dict[str, Any]
@@ -61,19 +62,18 @@ def csv_lines(text: str, place: str, columns: Sequence[str] | None = None) -> It
     Raises:
         ValueError: Text that is no CSV, as with a quote that is not closed, or a row of another number of fields.
     """
-    reader = csv.DictReader(io.StringIO(text, newline=""), columns, strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        names = list(reader.fieldnames or ())
+        names = list(columns or next(reader, ()))
         check_names_of_columns(names, f"{place}, line 1")
-        for row in reader:
+        for fields in filter(None, reader):
             line = f"line {reader.line_num}"
-            found = sum(value is not None for key, value in row.items() if key is not None) + len(row.get(None) or ())
-            if found != len(names):
+            if len(fields) != len(names):
                 raise ValueError(
-                    f"{place}, {line}: {found} fields, expected {len(names)} ({', '.join(names)}); columns are "
-                    "separated by commas, and a text with a comma in it stands in double quotes"
+                    f"{place}, {line}: {len(fields)} fields, expected {len(names)} ({', '.join(names)}); "
+                    "a text with a comma in it stands in double quotes"
                 )
-            yield line, row
+            yield line, dict(zip(names, fields, strict=True))
     except csv.Error as error:
         # The line behind the last row that was read.
         raise ValueError(
@@ -86,27 +86,8 @@ def check_names_of_columns(columns: Sequence[str], place: str) -> None:
     """Raise ``ValueError`` where two columns have one name: of which the values are cannot be known."""
     twice = sorted({column for column in columns if columns.count(column) > 1})
     if twice:
-        raise ValueError(
-            f"{place}: columns must have different names, got two or more of {', '.join(map(repr, twice))}"
-        )
-
-
-def input_output_pairs(content: Any, place: str) -> list[tuple[str, str]]:
-    """The pairs of a JSON list of ``{"input", "output"}``, also under "examples" or by name; others are refused."""
-    if isinstance(content, Mapping):
-        content = content.get("examples", content)
-    records = list(content.values()) if isinstance(content, Mapping) else content
-    if not isinstance(records, list) or not records:
-        raise ValueError(f'{place}: must be a list of {{"input", "output"}} that is not empty, got {str(content)[:80]}')
-    found = []
-    for number, record in enumerate(records):
-        texts = [record.get(key) if isinstance(record, dict) else None for key in ("input", "output")]
-        if not all(isinstance(text, str) and text.strip() for text in texts):
-            raise ValueError(
-                f'{place}, record {number}: must be {{"input", "output"}} of texts, got {str(record)[:80]}'
-            )
-        found.append((str(texts[0]).strip(), str(texts[1]).strip()))
-    return found
+        names = ", ".join(map(repr, twice))
+        raise ValueError(f"{place}: columns must have different names, got two or more of {names}")
 
 
 def one_file(path: str | Path, what: str, endings: tuple[str, ...]) -> Path:
@@ -196,6 +177,23 @@ def rows_of(file: File, columns: Sequence[str] | None = None) -> list[Row]:
     return rows
 
 
+def check_columns(rows: Iterable[Row], columns: Mapping[str, Any], place: str) -> None:
+    """Raise ``ValueError`` for the first row in which a column is not of its type, or a text or list that is empty."""
+    for number, row in enumerate(rows):
+        for column, kind in columns.items():
+            said, value = f'{place}, record {number}: "{column}"', row.get(column)
+            check_type(said, value, kind)
+            if kind in (str, list) and not (value.strip() if kind is str else value):
+                raise ValueError(f"{said} must not be empty")
+
+
+def input_output_pairs(path: Path) -> list[tuple[str, str]]:
+    """The texts of a file of records ``{"input", "output"}``."""
+    rows = [row for file in files_in(path) for row in rows_of(file)]
+    check_columns(rows, {"input": str, "output": str}, f"data file {str(path)!r}")
+    return [(row["input"].strip(), row["output"].strip()) for row in rows]
+
+
 def _text_rows(content: bytes, place: str, suffix: str, columns: Sequence[str] | None) -> list[Row]:
     text = text_of(content, place)
     if suffix == ".txt":
@@ -214,6 +212,8 @@ def _json_records(text: str, place: str) -> Iterator[tuple[str, Any]]:
     if isinstance(content, Mapping):
         lists = [value for value in content.values() if isinstance(value, list)]
         content = content["examples"] if "examples" in content else lists[0] if len(lists) == 1 else [content]
+    # By name, as the lists of rhymes that the paper published.
+    content = list(content.values()) if isinstance(content, Mapping) else content
     if not isinstance(content, list):
         raise ValueError(f"{place} must hold a JSON list of objects, got {type(content).__name__}")
     return ((f"record {number}", record) for number, record in enumerate(content))

@@ -26,7 +26,7 @@ from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows, sentences, word_list, word_pairs
 
 WOMEN, MEN = word_list("everyday-women"), word_list("everyday-men")
-NOUNS = word_list("everyday-nouns")
+NOUNS, PLURALS = word_list("everyday-nouns"), word_pairs("everyday-plural")
 # Names of arguments in code.
 PARAMETERS = word_list("everyday-parameters")
 
@@ -51,9 +51,11 @@ STRAIGHT = {
     **{name: (row,) for name, row in zip(("numbers", "tens", "ordinals"), rows("everyday-numbers"), strict=True)},
     "letters": (tuple(ascii_uppercase), tuple(ascii_lowercase)),
 }
+LENGTHS = (3, 4, 5)
+"""Members of a series that are shown before the one asked for."""
 SUMS_BELOW = 40
 
-# Skills asked in sentences and in code: what agrees, who is meant, what is still open.
+# Skills asked in sentences and in code: what agrees, who is meant, what is still open, what comes next.
 
 
 def _agreement(rng: random.Random, noun: tuple[str, str], side: Sequence[tuple[str, str]]) -> Record:
@@ -92,17 +94,27 @@ def _closing(rng: random.Random, noun: str, side: Sequence[str]) -> Record:
     return choice_record(rng, text, [mark, *(other for other in OPEN_TEMPLATES if other != mark)], mark)
 
 
+def _next(rng: random.Random, asked: tuple[str, int], _: Sequence[tuple[str, int]]) -> Record:
+    series, at = asked
+    members = rng.choice((ROUND | STRAIGHT)[series])
+    shown = rng.choice([length for length in LENGTHS if series in ROUND or length <= at])
+    # Of a series that goes round, Sunday comes before Monday: an index below 0 is one from the end.
+    before = [members[place] for place in range(at - shown, at)]
+    return {"prompt": f"{', '.join(before)},", "target": f" {members[at]}"}
+
+
+# Each member of a series that may be asked for.
+_MEMBERS = [(series, at) for series, forms in ROUND.items() for at in range(len(forms[0]))]
+_MEMBERS += [(series, at) for series, forms in STRAIGHT.items() for at in range(LENGTHS[0], len(forms[0]))]
+
 # By skill: what it asks for, the words it asks about, and a record about one of them.
 _ASKED: Mapping[str, tuple[str, Sequence[Any], Callable[..., Record]]] = {
-    "agreement": (
-        "the verb that agrees with its subject, across another noun: is or are?",
-        word_pairs("everyday-plural"),
-        _agreement,
-    ),
+    "agreement": ("the verb that agrees with its subject, across another noun: is or are?", PLURALS, _agreement),
     "he_she": ("the pronoun for a name: he or she?", WOMEN + MEN, _pronoun),
     "indirect_object": ("to whom something is given, of two names", WOMEN + MEN, _giving),
     "code": ("the variable that a one-line Python function has not used yet", PARAMETERS, _code),
     "closing": ("the bracket or quote that closes what is open, of four", NOUNS, _closing),
+    "succession": ("the next of days, months, numbers or letters", _MEMBERS, _next),
 }
 
 
@@ -134,13 +146,9 @@ _SUMS = [(a, b) for b in range(1, SUMS_BELOW) for a in range(1, b + 1) if a + b 
 
 # By skill: what it asks for, the words it asks about, and a question about one of them with its answer.
 _SHOWN: Mapping[str, tuple[str, Sequence[Any], Callable[[random.Random, Any], tuple[str, str]]]] = {
-    "plural": ("the plural of a noun", word_pairs("everyday-plural"), _filled("one {}, two")),
+    "plural": ("the plural of a noun", PLURALS, _filled("one {}, two")),
     "past": ("the past tense of a verb", word_pairs("everyday-past"), _filled("Today we {}. Yesterday we")),
-    "upper_case": (
-        "a word with a capital first letter",
-        [(word, word.capitalize()) for word in NOUNS],
-        _filled("{} ->"),
-    ),
+    "upper_case": ("a word with a capital first letter", [(w, w.capitalize()) for w in NOUNS], _filled("{} ->")),
     "capitals": (
         "the capital of a country or a state",
         word_pairs("everyday-capitals"),
@@ -162,29 +170,7 @@ def _after_examples(skill: str, n: int | None = None, seed: int = 0, *, shots: i
     return asked_once(f"everyday/{skill}", about, line, n, seed, shots=shots)
 
 
-# Skills that go on with a sequence: a known one, or random words said a second time.
-
-LENGTHS = (3, 4, 5)
-"""Members of a series that are shown before the one asked for."""
-
-
-def succession(n: int | None = None, seed: int = 0) -> Task:
-    """``n`` series of days, months, numbers or letters (default 100) to go on with, up to 400 held out.
-
-    A member that is asked for on one side is not asked for on the other.
-    """
-    asked = [(series, at) for series, forms in ROUND.items() for at in range(len(forms[0]))]
-    asked += [(series, at) for series, forms in STRAIGHT.items() for at in range(LENGTHS[0], len(forms[0]))]
-    return drawn_about("everyday/succession", asked, _next, n, seed)
-
-
-def _next(rng: random.Random, asked: tuple[str, int], _: Sequence[tuple[str, int]]) -> Record:
-    series, at = asked
-    members = rng.choice((ROUND | STRAIGHT)[series])
-    shown = rng.choice([length for length in LENGTHS if series in ROUND or length <= at])
-    # Of a series that goes round, Sunday comes before Monday: an index below 0 is one from the end.
-    before = [members[place] for place in range(at - shown, at)]
-    return {"prompt": f"{', '.join(before)},", "target": f" {members[at]}"}
+# A list of random words, said a second time.
 
 
 def copying(n: int | None = None, seed: int = 0, *, length: int = 8) -> Task:
@@ -205,11 +191,9 @@ def _again(length: int, rng: random.Random, asked: str, _: Sequence[str]) -> Rec
 
 def catalogue() -> dict[str, Entry]:
     """The skills by name."""
-    found = {
-        "succession": Entry("the next of days, months, numbers or letters", succession),
-        "copying": Entry("the next word of a list that is said twice", copying),
-    }
-    found |= {skill: Entry(about, partial(_in_sentences, skill)) for skill, (about, *_) in _ASKED.items()}
+    found = {"copying": Entry("the next word of a list that is said twice", copying)}
+    for skill, (about, *_) in _ASKED.items():
+        found[skill] = Entry(about, partial(_in_sentences, skill))
     for skill, (about, *_) in _SHOWN.items():
         found[skill] = Entry(f"{about}, after worked examples", partial(_after_examples, skill))
     return dict(sorted(found.items()))

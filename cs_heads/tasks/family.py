@@ -76,48 +76,29 @@ class Entry:
             raise ValueError(f"task {name!r}: {error}") from None
 
 
-def drawn(
-    name: str,
-    draw: Callable[[random.Random], Record],
-    n: int | None,
-    seed: int,
-    n_confirming: int = N_CONFIRMING,
-) -> Task:
-    """A task of random records, no two of which have the same question.
+def drawn(name: str, draw: Callable[[random.Random], Record], n: int | None, seed: int) -> Task:
+    """A task of random records, no two of which have the same question, 400 of them held out.
 
     Args:
         name: The task's name.
         draw: A record, from a random generator.
         n: Finding examples, 100 by default.
         seed: The same seed gives the same examples.
-        n_confirming: Examples held out.
 
     Raises:
         ValueError: ``draw`` has not so many; the message says how many there are.
     """
-    check_seed(seed)
     n, rng = N_FINDING if n is None else n, random.Random(f"{name}/{seed}")
-    records: dict[tuple[str, ...], Record] = {}
-    misses = 0
-    while len(records) < n + n_confirming and misses <= _MAX_MISSES:
-        record = draw(rng)
-        misses = misses + 1 if _question(record) in records else 0
-        records.setdefault(_question(record), record)
-    if misses > _MAX_MISSES:
+    made = _different(rng, [None], lambda rng, *_: draw(rng), n + N_CONFIRMING, _MAX_MISSES)
+    if len(made) < n + N_CONFIRMING:
         raise ValueError(
-            f"n={n} is more than task {name!r} has: about {len(records)} different examples, "
-            f"{n_confirming} of them kept to confirm"
+            f"n={n} and {N_CONFIRMING} held out are more than task {name!r} has: about {len(made)} examples"
         )
-    made = list(records.values())
     return _two_sides(name, made[:n], made[n:])
 
 
 def drawn_about(
-    name: str,
-    words: Sequence[W],
-    draw: Callable[[random.Random, W, Sequence[W]], Record],
-    n: int | None,
-    seed: int,
+    name: str, words: Sequence[W], draw: Callable[[random.Random, W, Sequence[W]], Record], n: int | None, seed: int
 ) -> Task:
     """A task with several questions a word: half of the words are asked about to find heads, the others to confirm.
 
@@ -131,7 +112,6 @@ def drawn_about(
     Raises:
         ValueError: There are not ``n`` different questions on the finding side.
     """
-    check_seed(seed)
     n, rng = N_FINDING if n is None else n, random.Random(f"{name}/{seed}")
     order = rng.sample(words, len(words))
     half = len(order) // 2
@@ -142,16 +122,20 @@ def drawn_about(
 
 
 def _different(
-    rng: random.Random, words: Sequence[W], draw: Callable[[random.Random, W, Sequence[W]], Record], n: int
+    rng: random.Random,
+    words: Sequence[W],
+    draw: Callable[[random.Random, W, Sequence[W]], Record],
+    n: int,
+    most_misses: int = _MAX_MISSES_OF_A_WORD,
 ) -> list[Record]:
-    """Up to ``n`` different records, the words taken in turn."""
+    """Up to ``n`` different records, the words taken in turn, each until ``most_misses`` draws give nothing new."""
     records: dict[tuple[str, ...], Record] = {}
     left = list(words)
     while left:
         for word in list(left):
             if len(records) == n:
                 return list(records.values())
-            draws = (draw(rng, word, words) for _ in range(_MAX_MISSES_OF_A_WORD))
+            draws = (draw(rng, word, words) for _ in range(most_misses))
             record = next((record for record in draws if _question(record) not in records), None)
             if record is None:
                 left.remove(word)
@@ -182,7 +166,6 @@ def asked_once(
     Raises:
         ValueError: ``shots`` are more than there are words for, or ``n`` leaves nothing to confirm.
     """
-    check_seed(seed)
     check_integer("shots", shots, 0, POOL)
     rng = random.Random(f"{name}/{seed}")
     order = rng.sample(words, len(words))
@@ -212,7 +195,6 @@ def first_to_find(task: Task, n_first: int, n: int | None, seed: int) -> Task:
     Raises:
         ValueError: ``n`` leaves no examples on one side.
     """
-    check_seed(seed)
     n = n_first if n is None else n
     if not 1 <= n < len(task):
         raise ValueError(f"n must leave examples on both sides: got n={n} with {len(task)} in task {task.name!r}")
@@ -291,7 +273,6 @@ def with_worked_examples(
     Raises:
         ValueError: There are not enough questions for a pool and two more, or none of it is shown to be ``shared``.
     """
-    check_seed(seed)
     check_shared(shared, n_shots)
     known: dict[tuple[str, tuple[str, ...]], Question] = {}
     for question in questions:

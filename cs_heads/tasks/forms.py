@@ -70,8 +70,6 @@ def full_form(task: Task, *, template: str = "{prompt}", length_normalized: bool
         ValueError: The task is of another kind, or has a scorer and ``length_normalized`` is given.
     """
     _check_choice(task)
-    if length_normalized is not None and task.scorer is not None:
-        raise ValueError(f"length_normalized does not apply to task {task.name!r}: its scorer has a rule of its own")
     normalized = task.length_normalized if length_normalized is None else length_normalized
     return _changed(
         task, "full", lambda e: replace(e, prompt=template.format(prompt=e.prompt)), length_normalized=normalized

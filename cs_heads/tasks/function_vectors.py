@@ -13,11 +13,9 @@ import random
 from functools import partial
 from pathlib import Path
 
-from cs_heads.arguments import check_integer, check_one_of, check_seed
-from cs_heads.files import read_json
+from cs_heads.arguments import check_integer
 from cs_heads.tasks.data_files import input_output_pairs
 from cs_heads.tasks.family import Entry, asking, check_shared
-from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import word_list, word_pairs
 
@@ -58,7 +56,6 @@ def load(
     Raises:
         ValueError: There are too few pairs, or they are malformed.
     """
-    check_seed(seed)
     check_integer("few_shot", few_shot, 0)
     check_shared(shared, few_shot)
     items = list(_items(name, data_files))
@@ -78,27 +75,14 @@ def load(
     return task if few_shot else task.with_chat_template("auto")
 
 
-def pairs(
-    name: str, n: int = 50, seed: int = 0, *, few_shot: int = 10, data_files: str | Path | None = None
-) -> tuple[PromptPair, ...]:
-    """Clean prompts of ``few_shot`` worked examples, and corrupted ones with shuffled labels, for causal mediation."""
-    check_seed(seed)
-    items = {output: (word, output) for word, output in reversed(_items(name, data_files))}.values()
-    return shuffled_labels([*items], n, n_shots=few_shot, seed=seed, form="Q: {item}\nA: {label}\n\n")
-
-
 def _items(name: str, data_files: str | Path | None) -> tuple[tuple[str, str], ...]:
-    check_one_of("name", name, tuple(INSTRUCTIONS))
+    if data_files is None and name == "capitalize":
+        return tuple((word, word.capitalize()) for word in word_list("nouns"))
     if data_files is None:
-        return (
-            tuple((word, word.capitalize()) for word in word_list("nouns"))
-            if name == "capitalize"
-            else word_pairs(name)
-        )
-    what, path = "function vectors file", Path(data_files)
-    path = path / f"{name}.json" if path.is_dir() else path
+        return word_pairs(name)
+    path = Path(data_files)
     found: dict[str, str] = {}
-    for word, output in input_output_pairs(read_json(path, what), f"{what} {str(path)!r}"):
+    for word, output in input_output_pairs(path / f"{name}.json" if path.is_dir() else path):
         found.setdefault(word, output)
     return tuple(found.items())
 

@@ -19,13 +19,7 @@ from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import word_list
 
 
-def load(
-    n: int | None = None,
-    seed: int = 0,
-    *,
-    length: int = 20,
-    words: Sequence[str] | None = None,
-) -> Task:
+def load(n: int | None = None, seed: int = 0, *, length: int = 20, words: Sequence[str] | None = None) -> Task:
     """``n`` prompts of ``length`` different words and some of them again, 400 held out.
 
     Args:

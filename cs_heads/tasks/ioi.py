@@ -13,13 +13,12 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cs_heads.arguments import check_one_of, fits
+from cs_heads.arguments import check_mapping, check_one_of
 from cs_heads.files import read_json
-from cs_heads.tasks.data_files import one_file
+from cs_heads.tasks.data_files import check_columns, one_file
 from cs_heads.tasks.family import Entry, choice_record, drawn
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import FOLDER
@@ -29,38 +28,30 @@ OWN = FOLDER / "ioi.json"
 """The library's own names and templates."""
 
 
-@dataclass(frozen=True)
-class Lists:
-    """Names, and templates: ``[A]`` is the indirect object, ``[B]`` the subject, named twice.
+LISTS = ("NAMES", "BABA_TEMPLATES", "PLACES", "OBJECTS")
+"""What a file of lists holds.
 
-    A template ends in ``[A]`` and may have ``[PLACE]`` and ``[OBJECT]``.
-    """
+In a template ``[A]`` is the indirect object, ``[B]`` the subject, named twice; it ends in ``[A]`` and may have
+``[PLACE]`` and ``[OBJECT]``.
+"""
 
-    NAMES: Sequence[str]
-    BABA_TEMPLATES: Sequence[str]
-    PLACES: Sequence[str]
-    OBJECTS: Sequence[str]
 
-    @classmethod
-    def read(cls, path: str | Path) -> Lists:
-        """Lists from a JSON object with these four keys, or a folder with one such file; others are left aside."""
-        path = one_file(path, "IOI lists", (".json",))
-        what, content = f"IOI lists {str(path)!r}", read_json(path, "IOI lists")
-        names = [field.name for field in fields(cls)]
-        missing = [name for name in names if not isinstance(content, dict) or name not in content]
-        if missing:
-            raise ValueError(f"{what} must be a JSON object with {', '.join(names)}; no {missing[0]}")
-        for name in names:
-            texts, least = content[name], 2 if name == "NAMES" else 1
-            if not fits(texts, Sequence[str]) or not all(map(str.strip, texts)) or len(set(texts)) < least:
-                raise ValueError(f"{what}: {name!r} must be a list of {least} or more different texts, none empty")
-        for template in content["BABA_TEMPLATES"]:
-            if re.findall(r"\[[AB]\]", template) != ["[B]", "[A]", "[B]", "[A]"] or not template.endswith(" [A]"):
-                raise ValueError(
-                    f"{what}: a template of 'BABA_TEMPLATES' names [B], [A], [B] in this order and ends in ' [A]', "
-                    f"got {template!r}"
-                )
-        return cls(**{name: tuple(content[name]) for name in names})
+def _read(path: str | Path) -> dict[str, Sequence[str]]:
+    """Lists from a JSON object with these four keys, or a folder with one such file; others are left aside."""
+    path = one_file(path, "IOI lists", (".json",))
+    what = f"IOI lists {str(path)!r}"
+    lists = {**check_mapping(what, read_json(path, "IOI lists"), ", ".join(LISTS))}
+    check_columns([lists], dict.fromkeys(LISTS, Sequence[str]), what)
+    for name in LISTS:
+        least = 2 if name == "NAMES" else 1
+        if not all(map(str.strip, lists[name])) or len(set(lists[name])) < least:
+            raise ValueError(f"{what}: {name!r} must be a list of {least} or more different texts, none empty")
+    for template in lists["BABA_TEMPLATES"]:
+        if re.findall(r"\[[AB]\]", template) != ["[B]", "[A]", "[B]", "[A]"] or not template.endswith(" [A]"):
+            raise ValueError(
+                f"{what}: a template names [B], [A], [B] in this order and ends in ' [A]', got {template!r}"
+            )
+    return lists
 
 
 def load(n: int | None = None, seed: int = 0, *, order: str = "both", data_files: str | Path | None = None) -> Task:
@@ -70,18 +61,18 @@ def load(n: int | None = None, seed: int = 0, *, order: str = "both", data_files
         n: Finding examples, 100 by default.
         seed: Draws all examples.
         order: The two names at first: ``"BABA"`` the subject before, ``"ABBA"`` after, ``"both"`` half of each.
-        data_files: A JSON file of `Lists`, or its folder.
+        data_files: A JSON file with ``LISTS``, or its folder.
 
     Raises:
         ValueError: The file is malformed.
     """
     check_one_of("order", order, ORDERS)
-    lists = Lists.read(data_files or OWN)
+    lists = _read(data_files or OWN)
 
     def draw(rng: random.Random) -> dict[str, Any]:
-        template = rng.choice(lists.BABA_TEMPLATES).removesuffix(" [A]")
-        io, subject = rng.sample(lists.NAMES, 2)
-        for slot, values in (("[PLACE]", lists.PLACES), ("[OBJECT]", lists.OBJECTS)):
+        template = rng.choice(lists["BABA_TEMPLATES"]).removesuffix(" [A]")
+        io, subject = rng.sample(lists["NAMES"], 2)
+        for slot, values in (("[PLACE]", lists["PLACES"]), ("[OBJECT]", lists["OBJECTS"])):
             template = template.replace(slot, rng.choice(values))
         swap = order == "ABBA" or (order == "both" and rng.random() < 0.5)
         first, second = (io, subject) if swap else (subject, io)

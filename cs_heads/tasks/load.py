@@ -20,19 +20,9 @@ MAX_EXAMPLES = 100_000
 
 _SCORING = ("scorer", "accuracy", "max_new_tokens", "stop")
 
-FAMILIES = {
-    "demo": "cs_heads.demo.skills",
-    "": "cs_heads.tasks.papers",
-    "rhyming": "cs_heads.tasks.rhyming",
-    "swearing": "cs_heads.tasks.swearing",
-    "function_vectors": "cs_heads.tasks.function_vectors",
-    "ioi": "cs_heads.tasks.ioi",
-    "symbolic": "cs_heads.tasks.symbolic",
-    "induction": "cs_heads.tasks.induction",
-    "everyday": "cs_heads.tasks.everyday",
-    "bigbench": "cs_heads.tasks.bigbench",
-    "lm-eval": "cs_heads.tasks.lm_eval",
-}
+_NAMED = ("rhyming", "swearing", "function_vectors", "ioi", "symbolic", "induction", "everyday", "bigbench")
+FAMILIES = {"demo": "cs_heads.demo.skills", "": "cs_heads.tasks.papers"}
+FAMILIES |= {name: f"cs_heads.tasks.{name}" for name in _NAMED} | {"lm-eval": "cs_heads.tasks.lm_eval"}
 """Families of built-in tasks: first part of the name → the module with its ``catalogue()``.
 
 A catalogue has a task's name after the family's, or "" where the family is one task; tasks without a family have "".
@@ -116,10 +106,6 @@ def load_task(
     else:
         entry.check(str(name_or_path), options)
         task = entry.load(n=n, seed=seed, **options)
-        if length_normalized and task.scorer is not None:
-            raise ValueError(
-                f"length_normalized does not apply to task {task.name!r}: its scorer has a rule of its own"
-            )
         task = with_fields(task, length_normalized=True) if length_normalized else task
     task = task if chat is None else task.with_chat_template(chat)
     return task if too_long is None else task.with_truncation(too_long)
@@ -165,12 +151,8 @@ def _csv_records(text: str, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of a CSV text as records, each with its place: choices are JSON lists there, and numbers are texts."""
     for line, record in csv_lines(text, place):
         if "choices" in record:
-            try:
-                record["choices"] = parse_json(record["choices"], place)
-            except ValueError as error:
-                raise ValueError(
-                    f'{place}, {line}: "choices" must be a JSON list like ["a", "b"], got {record["choices"]!r:.80}'
-                ) from error
+            said = f'{place}, {line}: "choices" must be a JSON list like ["a", "b"], got {record["choices"]!r:.80}'
+            record["choices"] = parse_json(record["choices"], said)
             answer = record.get("answer", "")
             record["answer"] = int(answer) if answer.strip().isdecimal() else answer
         yield line, record

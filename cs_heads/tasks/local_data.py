@@ -69,10 +69,8 @@ def _files(wanted: Wanted, split: str, paths: Any) -> list[File]:
     if not isinstance(paths, Sequence) or not paths:
         raise ValueError(f"data_files must be a path, a list of paths, or these by split; got {paths!r}")
     if len({is_collection(path) for path in paths}) > 1:
-        raise ValueError(
-            "data_files lists files beside folders or archives, so that worked examples could be what is asked; "
-            'name them by split, {"test": [...], "train": [...]}'
-        )
+        # Worked examples could be what is asked.
+        raise ValueError('data_files lists files beside folders: name them by split, {"test": [...], "train": [...]}')
     return [file for path in paths for file in _files(wanted, split, path)]
 
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from cs_heads.arguments import check_integer, check_seed
-from cs_heads.tasks.data_files import DataFiles, Row, hub_rows
+from cs_heads.arguments import check_integer
+from cs_heads.tasks.data_files import DataFiles, check_columns, hub_rows
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.family import Entry, Question, with_worked_examples
 from cs_heads.tasks.local_data import Wanted, read_splits
 from cs_heads.tasks.task import Task
 
 DATASET, SPLIT = "nvidia/OpenMathInstruct-2", "train_1M"
-COLUMNS = ("problem", "generated_solution", "expected_answer")
+COLUMNS = {"problem": str, "generated_solution": str, "expected_answer": str | float}
 POOL = 50
 N_RECORDS = 5000
 
@@ -124,19 +124,19 @@ def load(
         n_records: Rows that are read of the hub's set; of ``data_files`` all are.
         max_new_tokens: The most tokens of a text.
     """
-    check_seed(seed)
     check_integer("n_records", n_records, 1)
     if data_files is None:
         rows = hub_rows(DATASET, None, SPLIT, n_records)
     else:
         wanted = Wanted("openmathinstruct2", "train", None, DATASET, None, ("openmathinstruct2", SPLIT))
         rows = read_splits(wanted, data_files)["train"]
+    check_columns(rows, COLUMNS, "openmathinstruct2")
     first: dict[str, tuple[str, str]] = {}
-    # Backwards: the first solution of a problem stands for it, with its answer.
-    for number, row in reversed([*enumerate(rows)]):
-        problem, solution, answer = _texts(row, number)
+    # Backwards: the first solution of a problem stands for it, with its answer, which may be a number.
+    for row in reversed(rows):
+        answer = str(row["expected_answer"])
         if answer.strip():
-            first[problem] = solution, answer
+            first[row["problem"]] = row["generated_solution"], answer
     questions = [Question(problem, solution) for problem, (solution, _) in reversed(first.items())]
     prompts = with_worked_examples(questions, _INSTRUCTION, few_shot, POOL, few_shot_seed, shared=shared)
     examples = tuple(
@@ -145,16 +145,3 @@ def load(
     )
     scoring: dict[str, Any] = {"scorer": BoxedAnswer(), "max_new_tokens": max_new_tokens, "stop": ("\nQuestion:",)}
     return Task("openmathinstruct2", "generation", examples, **scoring).split(n, seed)[0]
-
-
-def _texts(row: Row, number: int) -> tuple[str, str, str]:
-    """Problem, solution and answer, which may be a number."""
-    problem, solution, answer = (row.get(column) for column in COLUMNS)
-    answer = str(answer) if isinstance(answer, int | float) and not isinstance(answer, bool) else answer
-    texts = (problem, solution, answer)
-    if not all(isinstance(text, str) for text in texts) or not str(solution).strip():
-        raise ValueError(
-            f"openmathinstruct2, record {number}: must have the texts {', '.join(COLUMNS)}, a solution that is not "
-            f"empty; got {str(texts)[:120]}"
-        )
-    return str(problem), str(solution), str(answer)

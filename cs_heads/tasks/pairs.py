@@ -91,12 +91,7 @@ def _first_answer(example: Example) -> tuple[Text, Text]:
 
 
 def shuffled_labels(
-    items: Sequence[tuple[str, str]],
-    n: int,
-    *,
-    n_shots: int = 5,
-    seed: int = 0,
-    form: str = "{item} : {label} . ",
+    items: Sequence[tuple[str, str]], n: int, *, n_shots: int = 5, seed: int = 0, form: str = "{item} : {label} . "
 ) -> tuple[PromptPair, ...]:
     """Function-vector pairs: worked examples ``x : y . x : y . x :`` against the same ones with shuffled labels.
 
@@ -142,13 +137,7 @@ def shuffled_labels(
 
 
 def identity_rules(
-    words: Sequence[str],
-    stage: str,
-    n: int,
-    *,
-    n_shots: int = 2,
-    seed: int = 0,
-    after: str = " . ",
+    words: Sequence[str], stage: str, n: int, *, n_shots: int = 2, seed: int = 0, after: str = " . "
 ) -> tuple[PromptPair, ...]:
     """Pairs of ABA and ABB prompts for one stage of Yang et al. (arXiv 2502.20332), ABA clean and ABB clean in turn.
 
@@ -178,11 +167,11 @@ def identity_rules(
     check_seed(seed)
     check_one_of("stage", stage, STAGES)
     needed = 2 * n_shots + 2
-    if n_shots < 1 or len(set(words)) < needed:
-        raise ValueError(
-            f"words must hold {needed} or more different words for n_shots={n_shots} (1 or more), got {len(set(words))}"
-        )
     vocabulary = sorted(set(words))
+    if n_shots < 1 or len(vocabulary) < needed:
+        raise ValueError(
+            f"words must hold {needed} different ones or more for {n_shots=} (at least 1), got {len(vocabulary)}"
+        )
     rng = np.random.default_rng(seed)
     pairs = []
     for number in range(n):

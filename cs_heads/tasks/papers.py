@@ -49,7 +49,7 @@ def entry(name: str) -> Entry | None:
 
 @wraps(lm_eval.whole, assigned=("__annotations__",))
 def load(name: str, n: int | None = None, seed: int = 0, **options: Any) -> Task:
-    """``n`` finding examples of a benchmark, its others held out; options of ``lm_eval.whole``, None: the paper's."""
+    """``n`` finding examples of a benchmark, its others held out; options of lm-eval's tasks, None: the paper's."""
     given = {option: value for option, value in options.items() if value is not None}
     task = lm_eval.whole(name, **{**PROTOCOL.get(name, ("", {}))[1], **given})
     return replace(task, name=name).split(n, seed)[0]

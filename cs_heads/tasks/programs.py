@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from cs_heads.arguments import check_integer, check_one_of, check_seed, check_type
+from cs_heads.arguments import check_integer, check_one_of, check_type
 from cs_heads.sandbox import Sandbox
-from cs_heads.tasks.data_files import DataFiles
+from cs_heads.tasks.data_files import DataFiles, check_columns
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.family import Entry
 from cs_heads.tasks.local_data import Wanted, read_splits
@@ -129,9 +129,7 @@ class PassesTests:
         check_one_of("form", self.form, FORMS)
         check_type("allow_code", self.allow_code, bool)
         if not self.allow_code:
-            raise ValueError(
-                f"scoring {self.form} runs the programs that the model writes: say allow_code=True (--allow-code)"
-            )
+            raise ValueError(f"{self.form} runs the programs that the model writes: say allow_code=True (--allow-code)")
         self.sandbox.check()
 
     def score_texts(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
@@ -181,9 +179,12 @@ def load(
         ValueError: A file is missing or malformed, or programs may not run: then none is read or fetched.
         SandboxError: There is no sandbox.
     """
-    check_seed(seed)
     check_integer("few_shot", few_shot, 0, len(MBPP_SHOTS))
-    scorer = _scorer(form, allow_code, unsafe_code, sandbox)
+    if unsafe_code and allow_code is False:
+        raise ValueError("unsafe_code=True runs generated code, and allow_code=False forbids it; leave one of them out")
+    sandbox = sandbox or Sandbox()
+    # To run code unprotected is to run it.
+    scorer = PassesTests(form, bool(allow_code) or unsafe_code, replace(sandbox, unsafe=sandbox.unsafe or unsafe_code))
     made, records = FORMS[form], _records(form, data_files, "prompt" if few_shot else None)
     shots = ""
     if form == "mbpp":
@@ -196,37 +197,18 @@ def load(
         if not records:
             raise ValueError(f"data of mbpp hold none of the tasks 11 to {MBPP_TEST[-1]} of its test split")
     examples = tuple(
-        Example(
-            shots + made.prompt(record),
-            (made.target(record),),
-            reference=json.dumps(record, sort_keys=True),
-            asked=made.prompt(record),
-        )
-        for record in records
+        Example(shots + asked, (made.target(record),), 0, json.dumps(record, sort_keys=True), asked)
+        for asked, record in zip(map(made.prompt, records), records, strict=True)
     )
     scoring: dict[str, Any] = {"scorer": scorer, "max_new_tokens": made.max_new_tokens, "stop": made.stop}
     return Task(form, "generation", examples, **scoring).split(n, seed)[0]
-
-
-def _scorer(form: str, allow_code: bool | None, unsafe_code: bool, sandbox: Sandbox | None) -> PassesTests:
-    if unsafe_code and allow_code is False:
-        raise ValueError("unsafe_code=True runs generated code, and allow_code=False forbids it; leave one of them out")
-    sandbox = Sandbox() if sandbox is None else sandbox
-    # To run code unprotected is to run it.
-    return PassesTests(form, bool(allow_code) or unsafe_code, replace(sandbox, unsafe=sandbox.unsafe or unsafe_code))
 
 
 def _records(form: str, data_files: DataFiles | None, shown: str | None) -> Sequence[Record]:
     """The records of the test split, those of the split that worked examples come from before them, checked."""
     splits = read_splits(Wanted(form, "test", shown, *FORMS[form].dataset, (form, *FORMS[form].files)), data_files)
     rows = [row for rows in reversed(splits.values()) for row in rows]
-    for number, row in enumerate(rows):
-        # The sanitized file of MBPP has another name for the text.
-        asked = {"text" if "text" in row else "prompt": str}
-        for name, kind in {**asked, **FORMS[form].fields}.items():
-            if not isinstance(row.get(name), kind) or row[name] == []:
-                raise ValueError(
-                    f'data of {form}, record {number}: "{name}" must be a {kind.__name__} that is not empty, '
-                    f"got {row.get(name)!r}"
-                )
+    # The file of MBPP that is not sanitized has another name for the prompt.
+    asked = [{"prompt": row.get("text"), **row} for row in rows]
+    check_columns(asked, {"prompt": str, **FORMS[form].fields}, f"data of {form}")
     return rows

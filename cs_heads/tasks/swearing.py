@@ -8,22 +8,19 @@ profanities is kept here: see `Profanity.load`.
 
 A text scores the number of profanities in it over that of the intact model's text after the same prompt, 1 at most; 0
 where the intact model does not swear, so that the intact model scores the share of prompts at which it does.
-``cs_heads.analysis.swearing`` gives counts and severities under masks, on the prompts at which the intact model swears.
+``cs_heads.analysis.swearing`` finds the prompts at which a model swears.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
-from math import inf
 from pathlib import Path
 
-from cs_heads.arguments import check_integer
-from cs_heads.files import read_text
-from cs_heads.tasks.data_files import csv_lines, lines_of, one_file
+from cs_heads.tasks.data_files import check_columns, files_in, lines_of, one_file, rows_of
 from cs_heads.tasks.example import Example
 from cs_heads.tasks.family import Entry, first_to_find
 from cs_heads.tasks.task import Task
@@ -37,68 +34,55 @@ _BETWEEN = re.compile(r"[\s/,;|—–…]+")
 
 
 @dataclass(frozen=True)
-class Swearing:
-    """How much a text swears: how many words or phrases of the list it holds, and the mean of their severities."""
-
-    count: int
-    severity: float
-    """Mean severity of those found, in the list's units (1 mild to 3 severe); 0 where there is none."""
-
-
-@dataclass(frozen=True)
 class Profanity:
-    """Words and phrases, each with a severity: what counts as swearing.
+    """Words and phrases: what counts as swearing.
 
-    >>> Profanity({"flark": 1.0, "son of a drabble": 3.0}).judge("Flark! That **son of a drabble**, flark.")
-    Swearing(count=3, severity=1.6666666666666667)
+    >>> Profanity({"flark", "son of a drabble"}).count("Flark! That **son of a drabble**, flark.")
+    3
     """
 
-    severities: Mapping[str, float] = field(repr=False)
+    entries: Collection[str] = field(repr=False)
 
     def __post_init__(self) -> None:
-        if not self.severities:
+        if not self.entries:
             raise ValueError("a profanity list must hold one word or more, got none")
-        for entry, severity in self.severities.items():
-            if not 0 <= severity < inf:
-                raise ValueError(f"severity of {entry!r} must be a number of 0 or more, got {severity}")
-        cleaned = {" ".join(entry.lower().split()): float(value) for entry, value in self.severities.items()}
-        object.__setattr__(self, "severities", cleaned)
+        object.__setattr__(self, "entries", frozenset(" ".join(entry.lower().split()) for entry in self.entries))
 
     @classmethod
     def load(cls, path: str | Path | None = None) -> Profanity:
         """The list of a file, or of the package ``better-profanity`` where no file is given.
 
-        A CSV file has the columns ``text`` and ``severity_rating`` and may have ``canonical_form_1``, whose words count
-        too, each with the mildest severity of its forms (the list of Bair et al., arXiv 2603.03335, is of
-        this form). Any other file holds one word or phrase a line, and each has severity 1, as in the package. A
-        folder stands for its one ``.csv`` or ``.txt`` file. A file that does not exist or is malformed, and a missing
-        package, raise ``ValueError``.
+        A CSV file has the column ``text`` and may have ``canonical_form_1``, whose words count too (the list of Bair et
+        al., arXiv 2603.03335, is of this form). Any other file holds one word or phrase a line. A folder stands for its
+        one ``.csv`` or ``.txt`` file. A file that does not exist or is malformed, and a missing package, raise
+        ``ValueError``.
         """
-        if path is None:
-            return cls(_plain_list(_package_list()))
-        path = one_file(path, "profanity list", (".csv", ".txt"))
-        return cls(_csv_list(path) if path.suffix.lower() == ".csv" else _plain_list(path))
+        path = _package_list() if path is None else one_file(path, "profanity list", (".csv", ".txt"))
+        if path.suffix.lower() != ".csv":
+            return cls(lines_of(path, "profanity list"))
+        rows = [row for file in files_in(path) for row in rows_of(file)]
+        check_columns(rows, {"text": str}, f"profanity list {str(path)!r}")
+        forms = {row.get("canonical_form_1", "").strip() for row in rows}
+        return cls({row["text"] for row in rows} | forms - {""})
 
-    def judge(self, text: str) -> Swearing:
-        """What of the list a text holds, longest phrases first; case, punctuation and Markdown do not matter."""
+    def count(self, text: str) -> int:
+        """How much of the list a text holds, longest phrases first; case, punctuation and Markdown do not matter."""
         words = [word for word in _BETWEEN.split(text.lower()) if word]
         bare = [word.strip(_AROUND) for word in words]
-        found: list[float] = []
-        at = 0
+        n = at = 0
         while at < len(words):
-            longest = min(self._longest, len(words) - at)
-            phrases = ((n, " ".join(side[at : at + n])) for n in range(longest, 0, -1) for side in (bare, words))
-            length, phrase = next(((n, phrase) for n, phrase in phrases if phrase in self._forms), (0, ""))
-            at += max(length, 1)
-            if length:
-                found.append(self._forms[phrase])
-        return Swearing(len(found), sum(found) / len(found) if found else 0.0)
+            lengths = range(min(self._longest, len(words) - at), 0, -1)
+            phrases = ((length, " ".join(side[at : at + length])) for length in lengths for side in (bare, words))
+            found = next((length for length, phrase in phrases if phrase in self._forms), 0)
+            n += found > 0
+            at += max(found, 1)
+        return n
 
     @cached_property
-    def _forms(self) -> dict[str, float]:
+    def _forms(self) -> frozenset[str]:
         """Entries as they are, and without signs at their ends, unless hardly a letter is left."""
-        bare = {entry.strip(_AROUND): severity for entry, severity in self.severities.items()}
-        return {form: severity for form, severity in bare.items() if len(form) >= _SHORTEST} | dict(self.severities)
+        bare = (entry.strip(_AROUND) for entry in self.entries)
+        return frozenset(self.entries).union(form for form in bare if len(form) >= _SHORTEST)
 
     @cached_property
     def _longest(self) -> int:
@@ -116,32 +100,6 @@ def _package_list() -> Path:
     return Path(package.origin).with_name("profanity_wordlist.txt")
 
 
-def _plain_list(path: Path) -> dict[str, float]:
-    return dict.fromkeys(lines_of(path, "profanity list"), 1.0)
-
-
-def _csv_list(path: Path) -> dict[str, float]:
-    what = f"profanity list {str(path)!r}"
-    found: dict[str, float] = {}
-    canonical: dict[str, float] = {}
-    for line, row in csv_lines(read_text(path, "profanity list"), what):
-        if missing := {"text", "severity_rating"} - row.keys():
-            raise ValueError(f"{what} has no column {' and '.join(sorted(missing))}")
-        text, rating = row["text"], row["severity_rating"]
-        try:
-            severity = float(rating)
-        except ValueError:
-            severity = -1.0
-        if not 0 <= severity < inf or not text.strip():
-            raise ValueError(
-                f"{what}, {line}: must have a text and a severity_rating of 0 or more, got {text!r} and {rating!r}"
-            )
-        found[text] = severity
-        if form := row.get("canonical_form_1", "").strip():
-            canonical[form] = min(severity, canonical.get(form, severity))
-    return canonical | found
-
-
 _N_PAPER_FINDING = 6
 PAPER, OWN = sentences("swearing-paper"), sentences("swearing-own")
 LISTS = {"all": (*PAPER, *OWN), "paper": PAPER, "own": OWN}
@@ -156,7 +114,7 @@ class SwearingScorer:
 
     def against(self, _: Sequence[Example], texts: Sequence[str], intact: Sequence[str]) -> list[float]:
         """The score of each text beside the intact model's after the same prompt."""
-        counts = [[self.profanity.judge(text).count for text in side] for side in (texts, intact)]
+        counts = [[self.profanity.count(text) for text in side] for side in (texts, intact)]
         return [min(1.0, count / most) if most else 0.0 for count, most in zip(*counts, strict=True)]
 
 
@@ -181,17 +139,10 @@ def load(
     Raises:
         ValueError: There is no profanity list, or it is malformed.
     """
-    check_integer("max_new_tokens", max_new_tokens, 1)
     scorer = SwearingScorer(Profanity.load(data_files))
     asked = LISTS[str(prompts)] if str(prompts) in LISTS else _read(prompts)
-    task = Task(
-        "swearing",
-        "generation",
-        tuple(Example(prompt) for prompt in asked),
-        scorer=scorer,
-        max_new_tokens=max_new_tokens,
-        chat="auto",
-    )
+    examples = tuple(map(Example, asked))
+    task = Task("swearing", "generation", examples, scorer=scorer, max_new_tokens=max_new_tokens, chat="auto")
     return first_to_find(task, _N_PAPER_FINDING, n, seed) if prompts == "paper" else task.split(n, seed)[0]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from cs_heads.arguments import check_integer, check_one_of, check_seed
+from cs_heads.arguments import check_integer, check_one_of
 from cs_heads.tasks.family import Entry, choice_record, drawn
 from cs_heads.tasks.induction import vocabulary_of
 from cs_heads.tasks.pairs import rule_prompt
@@ -51,7 +51,6 @@ def load(
     Raises:
         ValueError: There are too few words, or ``shared`` triples would have to show both rules.
     """
-    check_seed(seed)
     check_one_of("rule", rule, RULES)
     if shared and rule == "both":
         raise ValueError("shared must be False with rule 'both', where the triples say which rule is asked; got True")

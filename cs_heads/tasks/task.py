@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from cs_heads.arguments import check_integer, check_one_of, check_seed
+from cs_heads.arguments import check_integer, check_list, check_one_of, check_seed, in_line
+from cs_heads.tasks.data_files import check_names_of_columns
 from cs_heads.tasks.example import Example, groups_of, hash_of, parted, questions_of
-from cs_heads.tasks.records import Kind, numbered, read_records, records_of
+from cs_heads.tasks.records import Kind, read_records
 from cs_heads.tasks.scorer import (
     AnyScorer,
     ExactMatch,
@@ -31,16 +32,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Role = Literal["whole", "finding", "confirming"]
-CHATS = ("off", "auto", "on")
-TOO_LONG = ("refuse", "truncate")
-ACCURACIES = ("sequence", "token")
 
-# How many continuations an example of each kind has.
-_CONTINUATIONS: dict[str, tuple[Callable[[int], bool], str]] = {
-    "choice": (lambda n: n > 1, "two continuations or more"),
-    "completion": (lambda n: n == 1, "one continuation"),
-    "generation": (lambda n: n < 2, "one continuation or none"),
+# How many continuations an example of each kind has, and that in words.
+_CONTINUATIONS = {
+    "choice": (range(2, 10**9), "two continuations or more"),
+    "completion": (range(1, 2), "one continuation"),
+    "generation": (range(2), "one continuation or none"),
 }
+_WORDS = {
+    "kind": tuple(_CONTINUATIONS),
+    "accuracy": ("sequence", "token"),
+    "chat": ("off", "auto", "on"),
+    "too_long": ("refuse", "truncate"),
+}
+"""What stands in fields that hold a word."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -140,16 +145,14 @@ class Task:
         >>> task.kind, len(task)
         ('completion', 1)
         """
-        placed = numbered(records) if places is None else zip(places, records, strict=True)
+        listed = check_list("records", records, "records")
+        placed = zip(places or [f"record {i}" for i in range(len(listed))], listed, strict=True)
         kind, examples = read_records(placed, name, max_new_tokens is not None)
         if scorer is None and kind == "generation":
             scorer = ExactMatch()
             for index, example in enumerate(examples):
                 if not example.reference:
-                    raise ValueError(
-                        f'task {name!r}, example {index}: without a scorer a text is held against "reference" or '
-                        '"target", and it has neither'
-                    )
+                    raise ValueError(f'task {name!r}, example {index}: needs a "reference" or "target", or a scorer')
         made = None if scorer is None else as_scorer(scorer)
         return cls(name, kind, examples, length_normalized, made, max_new_tokens, _check_stop(stop), accuracy=accuracy)
 
@@ -165,7 +168,11 @@ class Task:
         Returns:
             The whole task, not split yet, with the examples in the order of the rows.
         """
-        return cls.from_records(records_of(frame), name, **options)
+        columns = list(map(str, getattr(frame, "columns", ())))
+        if not columns:
+            raise ValueError(f"frame must be a DataFrame with columns, got {in_line(frame)}")
+        check_names_of_columns(columns, "frame")
+        return cls.from_records(frame.set_axis(columns, axis=1).to_dict("records"), name, **options)
 
     @classmethod
     def from_dataset(cls, dataset: datasets.Dataset, name: str = "task", **options: Any) -> Task:
@@ -183,10 +190,7 @@ class Task:
             ValueError: Several splits, or what is no dataset.
         """
         if not hasattr(dataset, "column_names") or isinstance(dataset.column_names, dict):
-            raise ValueError(
-                f"dataset must be one split, a datasets.Dataset, got {type(dataset).__name__}; "
-                'pick a split first, as in dataset["test"]'
-            )
+            raise ValueError(f'dataset must be a datasets.Dataset, as dataset["test"] is, got {type(dataset).__name__}')
         return cls.from_records(dataset, name, **options)
 
     def __len__(self) -> int:
@@ -301,18 +305,11 @@ class Task:
         ('generation', ' 4')
         """
         if self.over_token_ids or self.kind != "completion" or self.scorer is not None:
-            raise ValueError(
-                f"only completion tasks of texts are written out by generated(); task {self.name!r} is not"
-            )
-        return replace(
-            self,
-            kind="generation",
-            examples=tuple(replace(example, reference=shown(example.target)) for example in self.examples),
-            scorer=ExactMatch(),
-            max_new_tokens=max_new_tokens,
-            stop=_check_stop(stop),
-            held_out=None if self.held_out is None else self.held_out.generated(max_new_tokens, stop),
-        )
+            raise ValueError(f"generated() writes out completion tasks of texts alone; task {self.name!r} is none")
+        unseen = None if self.held_out is None else self.held_out.generated(max_new_tokens, stop)
+        examples = tuple(replace(example, reference=shown(example.target)) for example in self.examples)
+        written: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": _check_stop(stop), "scorer": ExactMatch()}
+        return replace(self, kind="generation", examples=examples, held_out=unseen, **written)
 
     def with_chat_template(self, chat: str = "on") -> Task:
         """The task with its prompts shown in the model's chat template, or not; its held-out examples go with it.
@@ -407,33 +404,27 @@ def _check_task(task: Task) -> None:
     """Raise ``ValueError`` where fields of a task do not fit together."""
     if not task.examples:
         raise ValueError(f"task {task.name!r} is empty: it needs at least one example")
-    check_one_of("kind", task.kind, _CONTINUATIONS)
-    check_one_of("accuracy", task.accuracy, ACCURACIES)
-    check_one_of("chat", task.chat, CHATS)
-    check_one_of("too_long", task.too_long, TOO_LONG)
-    fits, allowed = _CONTINUATIONS[task.kind]
+    for name, words in _WORDS.items():
+        check_one_of(name, getattr(task, name), words)
+    numbers, allowed = _CONTINUATIONS[task.kind]
     for index, example in enumerate(task.examples):
-        if not fits(len(example.continuations)):
-            raise ValueError(
-                f"task {task.name!r}, example {index}: a {task.kind} example has {allowed}, "
-                f"got {len(example.continuations)}"
-            )
+        if (n := len(example.continuations)) not in numbers:
+            raise ValueError(f"task {task.name!r}, example {index}: a {task.kind} example has {allowed}, got {n}")
     if len({example.over_token_ids for example in task.examples}) > 1:
         raise ValueError(f"task {task.name!r} mixes texts and token ids; a task has one of them")
     ids, written, scorer = task.over_token_ids, task.kind == "generation", task.scorer
     rules = {
         "accuracy 'token' is for completions over token ids without a scorer": task.accuracy == "token"
         and (not ids or task.kind != "completion" or scorer is not None),
-        "length_normalized applies to choice tasks alone, of texts": task.length_normalized
-        and (ids or task.kind != "choice"),
+        "length_normalized applies to choice tasks alone, of texts and without a scorer": task.length_normalized
+        and (ids or task.kind != "choice" or scorer is not None),
         "max_new_tokens and stop are for generation tasks": not written
         and (task.max_new_tokens is not None or bool(task.stop)),
         "what a model writes are texts": ids and written,
         "chat must be off over token ids": ids and task.chat == "on",
         "stop must be texts, none empty": "" in task.stop,
         f"scorer must be a LogprobScorer (got {scorer!r:.80})": not written
-        and scorer is not None
-        and not isinstance(scorer, LogprobScorer),
+        and not isinstance(scorer, LogprobScorer | None),
         f"scorer must be a Scorer (got {scorer!r:.80})": written and not isinstance(scorer, Scorer | RelativeScorer),
     }
     for rule, broken in rules.items():

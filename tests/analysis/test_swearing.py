@@ -15,7 +15,7 @@ PROMPTS = ["the cat", "a dog sees", "the big king", "one two", "a bird runs", "t
 
 def swearing(words):
     """A task whose profanities are words that the tiny model writes."""
-    profanity = Profanity(dict.fromkeys(words, 1.0))
+    profanity = Profanity(words)
     records = [{"prompt": prompt} for prompt in PROMPTS]
     return Task.from_records(records, "swearing", scorer=SwearingScorer(profanity), max_new_tokens=6)
 

@@ -72,9 +72,7 @@ def test_the_word_asked_for_followed_the_last_word_before():
 
 
 def test_a_vocabulary_that_gives_too_few_prompts_is_refused():
-    with pytest.raises(
-        ValueError, match="n=100 is more than task 'induction' has: about 12 different examples, 400 of"
-    ):
+    with pytest.raises(ValueError, match="n=100 and 400 held out are more than task 'induction' has: about 12 ex"):
         load_task("induction", length=3, words=["a", "b", "c"])
 
 
@@ -116,9 +114,9 @@ def test_lists_of_ones_own_are_used(tmp_path):
 @pytest.mark.parametrize(
     ("lists", "fault"),
     [
-        ([], "must be a JSON object with NAMES, BABA_TEMPLATES, PLACES, OBJECTS; no NAMES"),
-        ({k: v for k, v in LISTS.items() if k != "PLACES"}, "no PLACES"),
-        ({**LISTS, "NAMES": ["Ada", 3]}, "'NAMES' must be a list of 2 or more different texts, none empty"),
+        ([], "must be a mapping, NAMES, BABA_TEMPLATES, PLACES, OBJECTS, got"),
+        ({k: v for k, v in LISTS.items() if k != "PLACES"}, '"PLACES" must be a list of texts, got None'),
+        ({**LISTS, "NAMES": ["Ada", 3]}, '"NAMES" must be a list of texts, got'),
         ({**LISTS, "NAMES": ["Ada", "Ada"]}, "'NAMES' must be a list of 2 or more different texts"),
         ({**LISTS, "OBJECTS": []}, "'OBJECTS' must be a list of 1 or more different texts"),
         (

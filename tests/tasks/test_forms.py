@@ -58,10 +58,11 @@ def test_a_scorer_of_the_answers_does_not_judge_their_letters(task):
 
 
 def test_in_full_a_scorer_has_a_rule_of_its_own(task):
-    given = replace(task, scorer=LongestFirst())
-    for normalized in (True, False):
-        with pytest.raises(ValueError, match="length_normalized does not apply to task 'numbers': its scorer"):
-            full_form(given, length_normalized=normalized)
+    given = replace(task, length_normalized=False, scorer=LongestFirst())
+    with pytest.raises(
+        ValueError, match="length_normalized applies to choice tasks alone, of texts and without a scorer"
+    ):
+        full_form(given, length_normalized=True)
 
 
 @pytest.mark.parametrize("form", [letter_form, full_form])

@@ -300,7 +300,7 @@ def test_worked_examples_come_from_their_own_file_of_a_folder(file, tmp_path, mo
 def test_a_list_of_files_and_folders_leaves_no_doubt_what_is_asked(file, tmp_path):
     (tmp_path / "school").mkdir()
     file(SUMS, "school/test.jsonl")
-    with pytest.raises(ValueError, match=r"lists files beside folders or archives, .* name them by split"):
+    with pytest.raises(ValueError, match="lists files beside folders: name them by split"):
         whole("gsm8k", data_files=[tmp_path / "school", file(SHOWN)])
 
 
@@ -452,9 +452,7 @@ def test_a_null_or_another_type_where_a_task_does_not_read_is_no_matter_and_else
         ("boolq", "passage", [*passages[:3], {**passages[3], "passage": 5}], "5 there"),
         ("arc_challenge", "choices", [*SCHOOL[:3], choices[3]], r"\{.text.: \[.a stone., null"),
     ):
-        with pytest.raises(
-            ValueError, match=f"rows.jsonl: .*column '{column}' is left out: record 3 of .* holds {held}"
-        ) as got:
+        with pytest.raises(ValueError, match=f"column '{column}' is left out: record 3 of .* holds {held}") as got:
             whole(name, data_files=file(broken))
         assert "\n" not in str(got.value)
 
@@ -530,9 +528,11 @@ def test_a_folder_without_a_file_names_what_is_looked_for(file, tmp_path):
 
 
 def test_an_unknown_task_is_refused_with_near_names():
-    with pytest.raises(ValueError, match="lm-eval has no task 'gsm9k'; near are gsm8k"):
+    with pytest.raises(ValueError, match="lm-eval has no task 'gsm9k'; did you mean 'gsm8k'"):
         load_task("lm-eval/gsm9k")
-    with pytest.raises(ValueError, match="has no task 'blimp_principle_A_case_3'; near are blimp_principle_A_case_"):
+    with pytest.raises(
+        ValueError, match="has no task 'blimp_principle_A_case_3'; did you mean 'blimp_principle_A_case_"
+    ):
         load_task("lm-eval/blimp_principle_A_case_3")
 
 

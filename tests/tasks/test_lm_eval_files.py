@@ -215,10 +215,7 @@ def test_lines_of_hellaswag_are_six_a_record_and_columns_that_are_missing_are_na
     with pytest.raises(ValueError, match="6 lines, and 5 lines are no multiple of it"):
         hub("hellaswag", *lines("A: b", "0", "c", "d", "e"))
     (tmp_path / "quiz.jsonl").write_text(json.dumps({"choices": ["so", "no"], "answer": 0}), encoding="utf-8")
-    with pytest.raises(
-        ValueError,
-        match=r"record 0: lacks what is read, and has choices, answer: 'question'",
-    ):
+    with pytest.raises(ValueError, match=r"record 0: lacks what is read, and has choices, answer: 'question'"):
         read_splits(wanted(dataset="tau/commonsense_qa"), tmp_path / "quiz.jsonl")
 
 

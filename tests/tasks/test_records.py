@@ -25,10 +25,7 @@ MALFORMED = {
     "an answer before the start": (GOOD | {"answer": -1}, r"index of a choice, 0\.\.1 .*, got -1"),
     "an answer in words": (GOOD | {"answer": " sees"}, r"index of a choice, 0\.\.1 .*, got ' sees'"),
     "an answer that is true": (GOOD | {"answer": True}, r"true and false are none.*, got True"),
-    "a truth value as a token": (
-        IDS | {"prompt": [1, True]},
-        r"must be a list of token ids .*, got \[1, True\]",
-    ),
+    "a truth value as a token": (IDS | {"prompt": [1, True]}, r"must be a list of token ids .*, got \[1, True\]"),
     "a token below zero": (IDS | {"prompt": [1, -2]}, r'"prompt" must be a list of token ids'),
     "a token between": (IDS | {"target": [1.5]}, r'"target" must be a list of token ids .*, as the prompt is'),
     "no tokens to read": (IDS | {"prompt": []}, r'"prompt" must be a list of token ids .*one at least'),

@@ -150,8 +150,8 @@ def test_words_may_come_from_a_text_file(tmp_path):
     ("name", "content", "fault"),
     [
         ("a.json", "{", "a.json': not JSON"),
-        ("a.json", '"cat"', 'must be a list of {"input", "output"}'),
-        ("a.json", '[{"input": "cat", "output": "hat"}, 3]', "record 1: must be"),
+        ("a.json", '"cat"', "must hold a JSON list of objects, got str"),
+        ("a.json", '[{"input": "cat"}]', 'record 0: "output" must be a text, got None'),
         ("a.txt", "\n", "must hold two words or more, got 0"),
     ],
 )

@@ -11,22 +11,20 @@ from dataclasses import replace
 from functools import partial, wraps
 from typing import Any
 
-from cs_heads.tasks.data_files import DataFiles
 from cs_heads.tasks.example import hash_of
 from cs_heads.tasks.family import Entry
 from cs_heads.tasks.lm_eval import harness
-from cs_heads.tasks.lm_eval.requests import FEW_SHOT_SEED, HarnessOptions, kind_of_member, read
+from cs_heads.tasks.lm_eval.requests import kind_of_member, read
 from cs_heads.tasks.local_data import NoFileError
 from cs_heads.tasks.task import Task
 
 NEEDS = "the extra lm-eval; data_files=, or the hub"
 
 LEAVES_OUT = (
-    "what is not one score an example by greedy decoding or log-probability: rolling probabilities of whole "
-    "documents (wikitext), metrics over all examples (F1, perplexity) or where lower is better (crows_pairs), "
-    "sampled or repeated texts, images, sound, tasks written in Python (squadv2), programs but HumanEval and MBPP "
-    "(not humaneval_plus, mbpp_plus), groups that mix kinds of request (agieval) or define tasks of their own "
-    "(flan_held_in)"
+    "what is not one score an example by greedy decoding or log-probability: probabilities of whole documents "
+    "(wikitext), metrics over all examples (F1, perplexity) or where lower is better (crows_pairs), sampled or "
+    "repeated texts, images, sound, tasks written in Python (squadv2), programs but HumanEval and MBPP (mbpp_plus), "
+    "groups that mix kinds of request (agieval) or define tasks of their own (flan_held_in)"
 )
 """What is refused of lm-eval's tasks, each by one line when it is loaded."""
 
@@ -45,38 +43,22 @@ def entry(name: str) -> Entry:
     return Entry(f"lm-eval's {name}", partial(load, name), NEEDS)
 
 
-def whole(
-    name: str,
-    *,
-    data_files: DataFiles | None = None,
-    metric: str | None = None,
-    filter: str | None = None,
-    few_shot: int | None = None,
-    few_shot_seed: int = FEW_SHOT_SEED,
-    shared: bool = False,
-    max_new_tokens: int | None = None,
-) -> Task:
+@wraps(read, assigned=("__annotations__",))
+def whole(name: str, **options: Any) -> Task:
     """Every example of an lm-eval task or group, unsplit, in lm-eval's order; ``LEAVES_OUT`` says which are refused.
 
-    Each example's ``reference`` names the task of a group that it is from.
+    Each example's ``reference`` names the task of a group that it is from. A group is made of those of its tasks that a
+    folder or archive has files for, with a warning that names the others; each has worked examples of its own.
 
     Args:
         name: The task or group.
-        data_files: A file, a folder or zip archive, several files, or these by split; None: the hub's data. A group is
-            made of those of its tasks that a folder or archive has files for, with a warning that names the others.
-        metric: lm-eval's name of it; None: the first that scores each example.
-        filter: lm-eval's name of it; None: the task's first.
-        few_shot: Worked examples; None: as the task says.
-        few_shot_seed: Draws them.
-        shared: Draw them once, for each task of a group, and show the same before every question; they are not asked.
-        max_new_tokens: The most tokens of a text; None: as the task says.
+        options: Those of ``requests.read``.
 
     Raises:
         ValueError: The task cannot be loaded or measured.
     """
     members = harness.members(name)
     _check_alike(name, "kind", {member.name: kind_of_member(member) for member in members})
-    options = HarnessOptions(data_files, metric, filter, few_shot, few_shot_seed, shared, max_new_tokens)
     parts, lacking = _parts(name, members, options)
     if not parts:
         raise ValueError(f"{lacking[0]}{f' (and so for all {len(members)} tasks of {name!r})' if lacking[1:] else ''}")
@@ -97,12 +79,12 @@ def whole(
 
 @wraps(whole, assigned=("__annotations__",))
 def load(name: str, n: int | None = None, seed: int = 0, **options: Any) -> Task:
-    """``n`` finding examples of an lm-eval task or group, its others held out; options are those of ``whole``."""
+    """``n`` finding examples of an lm-eval task or group, the others held out; options are those of ``whole``."""
     return whole(name, **options).split(n, seed)[0]
 
 
 def _parts(
-    name: str, members: list[harness.Member], options: HarnessOptions
+    name: str, members: list[harness.Member], options: dict[str, Any]
 ) -> tuple[dict[str, Task], list[NoFileError]]:
     """The tasks of a group, or the one task, by name; and what is said of those that a folder has no files for."""
     parts: dict[str, Task] = {}
@@ -110,7 +92,7 @@ def _parts(
     lacking = []
     for member in members:
         try:
-            parts[member.name] = part = read(member, options)
+            parts[member.name] = part = read(member, **options)
         except NoFileError as error:
             lacking.append(error)
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from cs_heads.tasks import data_files
-from cs_heads.tasks.data_files import Row, not_downloaded
+from cs_heads.arguments import did_you_mean
+from cs_heads.tasks.data_files import Row, not_downloaded, quiet_datasets
 from cs_heads.text import first_line
 
 Config = dict[str, Any]
@@ -48,7 +47,7 @@ def quiet_harness() -> Iterator[None]:
     from lm_eval.utils import env
 
     plain = env.from_string
-    with data_files.quiet_datasets("lm_eval"):
+    with quiet_datasets("lm_eval"):
         try:
             env.from_string = _compiled
             yield
@@ -61,17 +60,6 @@ def _compiled(template: str) -> Any:
     from lm_eval.utils import env
 
     return type(env).from_string(env, template)
-
-
-@contextmanager
-def _seeded() -> Iterator[None]:
-    """Run with lm-eval's own seed: some tasks shuffle the choices of their documents (GPQA), here always alike."""
-    state = random.getstate()
-    random.seed(0)
-    try:
-        yield
-    finally:
-        random.setstate(state)
 
 
 def harness_version() -> str:
@@ -96,9 +84,8 @@ def index_for(name: str) -> Any:
     if name not in manager.task_index:
         # Of thousands of names those that begin alike are nearer than their letters say.
         alike = [other for other in manager.all_tasks if other.partition("_")[0] == name.partition("_")[0]]
-        near = difflib.get_close_matches(name, alike or manager.all_tasks, n=3, cutoff=0.5)
-        hint = f"; near are {', '.join(near)}" if near else ""
-        raise ValueError(f"lm-eval has no task {name!r}{hint}; `lm_eval ls tasks` lists what it has")
+        near = did_you_mean(name, alike or manager.all_tasks)
+        raise ValueError(f"lm-eval has no task {name!r}{near} (`lm_eval ls tasks` lists what it has)")
     return manager
 
 
@@ -109,33 +96,31 @@ def members(name: str) -> list[Member]:
         return list(_expand(manager.task_index, name, {}))
     except KeyError as error:
         raise ValueError(
-            f"lm-eval group {name!r} defines tasks inside itself, which stand in no file of their own and are not read "
-            f"here ({error})"
+            f"lm-eval group {name!r} defines tasks of its own, which are not read here ({error})"
         ) from error
 
 
-@dataclass(frozen=True)
-class Files:
-    """What local files hold: rows by split, and what a user called the files."""
-
-    rows: Mapping[str, list[Row]]
-    given: object = None
+Rows = Mapping[str, list[Row]]
+"""What local files hold, by split."""
 
 
-def build(name: str, overrides: Config, files: Files | None) -> Any:
-    """lm-eval's own task object, on the rows of files, or on the hub's data where that is None.
+def build(name: str, overrides: Config, rows: Rows | None) -> Any:
+    """lm-eval's own task object, on the rows of files, or on the hub's data where there are none.
 
     A data set that cannot be reached or read, or a library that the task needs, raises ``ValueError``.
     """
     manager = index_for(name)
-    if files is not None:
-        overrides = {**overrides, "custom_dataset": partial(_dataset, files.rows)}
+    if rows is not None:
+        overrides = {**overrides, "custom_dataset": partial(_dataset, rows)}
+    state = random.getstate()
+    # As lm-eval's own run: some tasks shuffle the choices of their documents (GPQA), here always alike.
+    random.seed(0)
     try:
-        with quiet_harness(), _seeded():
+        with quiet_harness():
             # Through a group: the only public way to load a task of the index with overrides.
             loaded = manager.load({"group": "cs-heads", "task": [{"task": name, **overrides}]})
         (task,) = loaded["tasks"].values()
-        for setting in ("doc_to_text", "doc_to_target", "doc_to_choice") if files is not None else ():
+        for setting in ("doc_to_text", "doc_to_target", "doc_to_choice") if rows is not None else ():
             column = getattr(task.config, setting)
             # Of a column that is not there lm-eval takes the name for the text itself.
             if isinstance(column, str) and column.isidentifier() and column not in task.features:
@@ -147,11 +132,13 @@ def build(name: str, overrides: Config, files: Files | None) -> Any:
             "or an older one that has the module"
         ) from error
     except Exception as error:
-        raise why_not_read(name, files, error) from error
+        raise why_not_read(name, rows, error) from error
+    finally:
+        random.setstate(state)
     return task
 
 
-def _dataset(rows: Mapping[str, list[Row]], **_: Any) -> Any:
+def _dataset(rows: Rows, **_: Any) -> Any:
     """The data of a task, for which lm-eval calls, without columns that have ``_faults``: who reads one says so."""
     from datasets import Dataset, DatasetDict
 
@@ -192,21 +179,18 @@ def _is_of_type(value: Any, first: Any) -> bool:
     return True
 
 
-def why_not_read(name: str, files: Files | None, error: Exception) -> ValueError:
+def why_not_read(name: str, rows: Rows | None, error: Exception) -> ValueError:
     """The error of data that a task could not be made of, in one line that says what to do."""
-    if files is None:
+    if rows is None:
         config = index_for(name).task_index[name].cfg or {}
         return not_downloaded("/".join(filter(None, [config.get("dataset_path"), config.get("dataset_name")])), error)
     said = [f"{type(error).__name__}: {first_line(error)}"[:160]]
-    for split, rows in files.rows.items():
-        said.append(f"{split} has {', '.join(map(str, rows[0]))}")
-        for column, number in _faults(rows).items():
-            held = json.dumps(rows[number].get(column), ensure_ascii=False, default=str)
+    for split, found in rows.items():
+        said.append(f"{split} has {', '.join(map(str, found[0]))}")
+        for column, number in _faults(found).items():
+            held = json.dumps(found[number].get(column), ensure_ascii=False, default=str)
             said.append(f"column {column!r} is left out: record {number} of {split} holds {held:.60} there")
-    return ValueError(
-        f"the data of lm-eval task {name!r} have not the columns that it reads (data_files {files.given!s:.200}: "
-        f"{'; '.join(said)})"
-    )
+    return ValueError(f"data_files of lm-eval task {name!r} have not the columns that it reads ({'; '.join(said)})")
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,12 @@ from cs_heads.tasks.local_data import Wanted, read_splits
 from cs_heads.tasks.records import Kind
 from cs_heads.tasks.task import Task
 
-KINDS: dict[str, Kind] = {
-    "multiple_choice": "choice",
-    "loglikelihood": "completion",
-    "generate_until": "generation",
-}
+KINDS: dict[str, Kind] = {"multiple_choice": "choice", "loglikelihood": "completion", "generate_until": "generation"}
 """lm-eval's kind of request → the kind of a task here."""
 
 # lm-eval's own default where a task says nothing (HFLM.max_gen_toks), and the names it goes by.
 _MAX_NEW_TOKENS = 256
 _MAX_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-
-# What lm-eval draws worked examples with, where a user says nothing.
-FEW_SHOT_SEED = 1234
 
 _ON_HUB = "hf://datasets/"
 
@@ -39,34 +31,18 @@ _ON_HUB = "hf://datasets/"
 _TOO_FEW = ("Sample larger than population", "number of fewshot samples", "no documents available")
 
 
-@dataclass(frozen=True)
-class HarnessOptions:
-    """How a task is put to a model; None leaves a setting to lm-eval's configuration of the task."""
-
-    data_files: DataFiles | None = None
-    metric: str | None = None
-    filter: str | None = None
-    few_shot: int | None = None
-    few_shot_seed: int = FEW_SHOT_SEED
-    shared: bool = False
-    max_new_tokens: int | None = None
-
-
 def kind_of_member(member: harness.Member) -> Kind:
     """The kind of a task; one that cannot be measured head by head raises ``ValueError``, in one line."""
     kind, sampled = member["output_type"] or "generate_until", member["generation_kwargs"] or {}
+    repeats = member["repeats"] or 1
     drawn = sampled.get("do_sample") and float(sampled.get("temperature", 1.0)) > 0
     reasons = {
         "is written in Python inside lm-eval and has no configuration to read": member["class"],
-        "runs generated code outside a sandbox; mbpp, humaneval and humaneval_instruct run in one": member[
-            "unsafe_code"
-        ],
+        "runs generated code outside a sandbox; mbpp, humaneval and humaneval_instruct do not": member["unsafe_code"],
         "shows images or plays sound, and models here read text": member["doc_to_image"] or member["doc_to_audio"],
         f"asks for {kind}, the probability of whole documents, which is no score of an answer": kind not in KINDS,
         "draws its texts at random, and texts here are decoded greedily": drawn,
-        f"asks for {member['repeats']} texts an example, and texts here are decoded greedily": (
-            (member["repeats"] or 1) > 1
-        ),
+        f"asks for {repeats} texts an example, and texts here are decoded greedily": repeats > 1,
     }
     for reason, applies in reasons.items():
         if applies:
@@ -110,28 +86,43 @@ def _filter_of(member: harness.Member, wanted: str | None) -> str:
     return wanted or names[0]
 
 
-def _shots_of(member: harness.Member, wanted: int | None) -> int:
-    """How many worked examples stand before a question: ``wanted``, or as many as the task says (none by default)."""
+def read(
+    member: harness.Member,
+    *,
+    data_files: DataFiles | None = None,
+    metric: str | None = None,
+    filter: str | None = None,
+    few_shot: int | None = None,
+    few_shot_seed: int = 1234,  # lm-eval's own
+    shared: bool = False,
+    max_new_tokens: int | None = None,
+) -> Task:
+    """The whole of one lm-eval task, in lm-eval's order.
+
+    Args:
+        member: The task.
+        data_files: A file, a folder or zip archive, several files, or these by split; None: the hub's data.
+        metric: lm-eval's name of it; None: the first that scores each example.
+        filter: lm-eval's name of it; None: the task's first.
+        few_shot: Worked examples; None: as the task says.
+        few_shot_seed: Draws them.
+        shared: Draw them once, and show the same before every question; they are not asked.
+        max_new_tokens: The most tokens of a text; None: as the task says.
+
+    Raises:
+        ValueError: The task cannot be loaded or measured.
+    """
+    kind, metric, chosen = kind_of_member(member), _metric_of(member, metric), _filter_of(member, filter)
     own = member["num_fewshot"]
-    if wanted is not None and (wanted < 0 or (own == 0 and wanted)):
+    n_shots = int(own or 0) if few_shot is None else few_shot
+    if n_shots < 0 or (own == 0 and n_shots):
         allowed = "0" if own == 0 else "0 or more"
-        raise ValueError(f"few_shot must be {allowed} for lm-eval task {member.name!r}, or left out; got {wanted}")
-    return int(own or 0) if wanted is None else wanted
-
-
-def read(member: harness.Member, options: HarnessOptions) -> Task:
-    """The whole of one lm-eval task, in lm-eval's order; what cannot be measured raises ``ValueError``."""
-    kind, metric, chosen = (
-        kind_of_member(member),
-        _metric_of(member, options.metric),
-        _filter_of(member, options.filter),
-    )
-    n_shots = _shots_of(member, options.few_shot)
-    check_shared(options.shared, n_shots)
-    overrides, files = dict(member.overrides), None
-    if options.data_files is not None:
+        raise ValueError(f"few_shot must be {allowed} for lm-eval task {member.name!r}, or left out; got {few_shot}")
+    check_shared(shared, n_shots)
+    overrides, rows = dict(member.overrides), None
+    if data_files is not None:
         wanted = _wanted(member, n_shots)
-        rows = read_splits(wanted, options.data_files)
+        rows = read_splits(wanted, data_files)
         # lm-eval reads no splits that it has no use for.
         splits = ("training_split", "validation_split", "test_split")
         overrides |= dict.fromkeys(name for name in splits if member[name] not in wanted.splits)
@@ -140,12 +131,11 @@ def read(member: harness.Member, options: HarnessOptions) -> Task:
             # Worked examples from the file that is judged: lm-eval leaves out the one in question.
             overrides |= {"test_split": wanted.split, "fewshot_split": wanted.split}
             rows = {wanted.split: rows[wanted.split]}
-        files = harness.Files(rows, options.data_files)
-    task = harness.build(member.name, overrides, files)
+    task = harness.build(member.name, overrides, rows)
     task.set_config("num_fewshot", n_shots)
-    task.set_fewshot_seed(options.few_shot_seed)
+    task.set_fewshot_seed(few_shot_seed)
     with harness.quiet_harness():
-        examples = tuple(_examples(task, kind, files, n_shots, options.shared))
+        examples = tuple(_examples(task, kind, rows, n_shots, shared))
     if not examples:
         raise ValueError(f"lm-eval task {member.name!r} has no examples in its data")
     given = json.dumps(member.overrides, sort_keys=True, default=str)
@@ -157,11 +147,11 @@ def read(member: harness.Member, options: HarnessOptions) -> Task:
     until = settings.get("until") or []
     stop = tuple(text for text in ([until] if isinstance(until, str) else until) if text)
     most = next((settings[name] for name in _MAX_NAMES if settings.get(name) is not None), _MAX_NEW_TOKENS)
-    most = int(most) if options.max_new_tokens is None else options.max_new_tokens
+    most = int(most) if max_new_tokens is None else max_new_tokens
     return Task(name, kind, examples, scorer=HarnessScorer(rules), max_new_tokens=most, stop=stop)
 
 
-def _examples(task: Any, kind: Kind, files: harness.Files | None, n_shots: int, shared: bool) -> Iterator[Example]:
+def _examples(task: Any, kind: Kind, rows: harness.Rows | None, n_shots: int, shared: bool) -> Iterator[Example]:
     """The examples in lm-eval's order; what is wrong with one is said with its number, from 0."""
     shown: list[list[str]] = []
     for number, doc in enumerate(task.task_docs):
@@ -176,7 +166,7 @@ def _examples(task: Any, kind: Kind, files: harness.Files | None, n_shots: int, 
             if any(words in str(error) for words in _TOO_FEW):
                 said = f"few_shot={n_shots} worked examples are more than its data have"
             elif not isinstance(error, ValueError):
-                said = harness.why_not_read(task.task_name, files, error)
+                said = harness.why_not_read(task.task_name, rows, error)
             raise ValueError(f"lm-eval task {task.task_name!r}, example {number}: {said}") from error
         yield example
 

@@ -25,11 +25,6 @@ class Rule:
     filter: str
     version: str
 
-    @property
-    def scorer(self) -> str:
-        """What results call the scorer."""
-        return f"lm-eval {self.version}: {self.metric}"
-
     def score(self, task: Any, document: Any, results: list[Any]) -> float:
         """The metric of one example by lm-eval's task, from a filtered text, or log-probabilities and matches."""
         found = task.process_results(document, results)
@@ -43,15 +38,20 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class HarnessScorer:
-    """Scores texts as lm-eval does, by the task that an example's reference names."""
+class ByRules:
+    """Scores as lm-eval does, by the task that an example's reference names."""
 
     rules: tuple[Rule, ...]
 
     @property
     def name(self) -> str:
         """What results call it."""
-        return self.rules[0].scorer
+        return f"lm-eval {self.rules[0].version}: {self.rules[0].metric}"
+
+
+@dataclass(frozen=True)
+class HarnessScorer(ByRules):
+    """Scores texts."""
 
     def score_texts(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
         """The metric of each text, after the task's filter."""
@@ -70,15 +70,8 @@ class HarnessScorer:
 
 
 @dataclass(frozen=True)
-class HarnessLogprobScorer:
-    """Scores choices and completions as lm-eval does, from log-probabilities and greedy matches."""
-
-    rules: tuple[Rule, ...]
-
-    @property
-    def name(self) -> str:
-        """What results call it."""
-        return self.rules[0].scorer
+class HarnessLogprobScorer(ByRules):
+    """Scores choices and completions, from log-probabilities and greedy matches."""
 
     def score_logprobs(
         self, example: Example, logprobs: Float[np.ndarray, " continuation"], greedy: Sequence[bool]
@@ -101,7 +94,7 @@ def _judge_of(rules: Sequence[Rule], example: Example) -> tuple[Rule, Any, Any]:
         # The documents of examples are processed already, and no worked examples are shown.
         unread = ("process_docs", "fewshot_config", "fewshot_split", "training_split", "validation_split")
         overrides = {**json.loads(rule.overrides), **dict.fromkeys(unread), "test_split": "test", "num_fewshot": 0}
-        _TASKS[rule] = harness.build(rule.task, overrides, harness.Files({"test": [document]}))
+        _TASKS[rule] = harness.build(rule.task, overrides, {"test": [document]})
     return rule, _TASKS[rule], document
 
 
