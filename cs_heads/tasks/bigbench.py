@@ -12,12 +12,11 @@ import numpy as np
 
 from cs_heads.tasks.data_files import DataFiles, Row
 from cs_heads.tasks.example import Example
-from cs_heads.tasks.family import Entry, Question, with_worked_examples
+from cs_heads.tasks.family import POOL, Entry, Question, with_worked_examples
 from cs_heads.tasks.local_data import Wanted, read_splits
+from cs_heads.tasks.published import converted
+from cs_heads.tasks.records import Kind
 from cs_heads.tasks.task import Task
-
-DATASET = "hails/bigbench"
-POOL = 10
 
 SETS: dict[str, str] = {
     "linguistic_mappings": "forms of words and sentences: plurals, past tense, questions, negation",
@@ -70,27 +69,20 @@ def load(
             "github.com/google/BIG-bench and name its files with data_files="
         )
     folders = (name, f"{name}_english", f"{name}_zero_shot")
-    wanted = Wanted(name, "default", None, DATASET, f"{name}_zero_shot", (name, "task"), folders)
+    wanted = Wanted(name, "default", None, "hails/bigbench", f"{name}_zero_shot", (name, "task"), folders)
     rows = read_splits(wanted, data_files)["default"]
     rng = np.random.default_rng(few_shot_seed)
-    questions = []
-    for number, row in enumerate(rows):
-        try:
-            questions.append(_question(row, rng))
-        except ValueError as error:
-            raise ValueError(f"task 'bigbench/{name}', record {number}: {error}") from None
-    kinds = {bool(question.choices) for question in questions}
-    if len(kinds) > 1:
-        raise ValueError(f"task 'bigbench/{name}' mixes questions with choices and without; give it parts of one kind")
+    questions = converted(rows, partial(_question, rng), f"task 'bigbench/{name}'")
+    kind: Kind = "choice" if questions[0].choices else "completion"
     prompts = with_worked_examples(questions, "", few_shot, POOL, few_shot_seed, shared=shared)
     examples = []
     for prompt, each in prompts:
         answers = tuple(f" {letter}" for letter in ascii_uppercase[: len(each.choices)]) or (f" {each.answer}",)
         examples.append(Example(prompt, answers, answers.index(f" {each.answer}"), asked=each.bare))
-    return Task(f"bigbench/{name}", "choice" if True in kinds else "completion", tuple(examples)).split(n, seed)[0]
+    return Task(f"bigbench/{name}", kind, tuple(examples)).split(n, seed)[0]
 
 
-def _question(row: Row, rng: np.random.Generator) -> Question:
+def _question(rng: np.random.Generator, row: Row) -> Question:
     """A row of the hub, ``{"inputs", "targets", "multiple_choice_targets"}``, or an example of a ``task.json``.
 
     That is ``{"input", "target"}`` or ``{"input", "target_scores": {choice: score}}``.

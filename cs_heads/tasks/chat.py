@@ -101,8 +101,7 @@ def in_template(tokenizer: Any, task: Task) -> Task:
 
 def _is_bare(task: Task, tokenizer: Any) -> bool:
     """Whether prompts stay as they are."""
-    no_template = task.chat == "auto" and chat_template(tokenizer) is None
-    return task.chat == "off" or task.over_token_ids or no_template
+    return task.chat == "off" or task.over_token_ids or (task.chat == "auto" and chat_template(tokenizer) is None)
 
 
 def _as_loaded_on_any_day(tokenizer: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from itertools import combinations
 from typing import Any
 
 from cs_heads.arguments import check_seed
+from cs_heads.tasks.data_files import check_different
 from cs_heads.tasks.example import Example, questions_of, right_of
 from cs_heads.tasks.load import load_task, names_of
 from cs_heads.tasks.splits import check_is_task, check_tasks
@@ -167,10 +168,7 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
     if isinstance(controls, str) or not isinstance(controls, Sequence | Task):
         raise ValueError(f"controls must be a list of tasks, {AUTO!r} or None, got {controls!r:.300}")
     controls = check_tasks("controls", controls)
-    names = [control.name for control in controls]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"controls must have different names, got two or more of {', '.join(map(repr, twice))}")
+    check_different("controls", [control.name for control in controls])
     asking = _Asking(task)
     for asked in map(_Asking, controls):
         n, shared = len(asked.examples), _shared(asked, asking)
@@ -235,13 +233,9 @@ class _Asking:
     @cached_property
     def answered(self) -> list[tuple[frozenset[str], str]]:
         """Of each example with one prompt of texts the words of its question, and the right answer."""
-        return [
-            (
-                frozenset(_unmarked(tuple(_last(one.prompt if one.asked is None else one.asked).split()))),
-                " ".join(str(right_of(one)).casefold().split()),
-            )
-            for one in self.plain
-        ]
+        asked = [tuple(_last(one.prompt if one.asked is None else one.asked).split()) for one in self.plain]
+        rights = [" ".join(str(right_of(one)).casefold().split()) for one in self.plain]
+        return [(frozenset(_unmarked(words)), right) for words, right in zip(asked, rights, strict=True)]
 
     @cached_property
     def mapped(self) -> dict[str, str]:

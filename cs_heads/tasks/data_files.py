@@ -62,32 +62,30 @@ def csv_lines(text: str, place: str, columns: Sequence[str] | None = None) -> It
     Raises:
         ValueError: Text that is no CSV, as with a quote that is not closed, or a row of another number of fields.
     """
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader, line = csv.reader(io.StringIO(text, newline=""), strict=True), 0
     try:
-        names = list(columns or next(reader, ()))
-        check_names_of_columns(names, f"{place}, line 1")
+        names, line = list(columns or next(reader, ())), reader.line_num
+        check_different(f"{place}, line 1: columns", names)
         for fields in filter(None, reader):
-            line = f"line {reader.line_num}"
+            line = reader.line_num
             if len(fields) != len(names):
                 raise ValueError(
-                    f"{place}, {line}: {len(fields)} fields, expected {len(names)} ({', '.join(names)}); "
+                    f"{place}, line {line}: {len(fields)} fields, expected {len(names)} ({', '.join(names)}); "
                     "a text with a comma in it stands in double quotes"
                 )
-            yield line, dict(zip(names, fields, strict=True))
+            yield f"line {line}", dict(zip(names, fields, strict=True))
     except csv.Error as error:
         # The line behind the last row that was read.
         raise ValueError(
-            f"{place}, line {reader.line_num + 1}: not CSV ({error}): a double quote that opens a text must close "
+            f"{place}, line {line + 1}: not CSV ({error}): a double quote that opens a text must close "
             "it, and one inside it stands twice"
         ) from error
 
 
-def check_names_of_columns(columns: Sequence[str], place: str) -> None:
-    """Raise ``ValueError`` where two columns have one name: of which the values are cannot be known."""
-    twice = sorted({column for column in columns if columns.count(column) > 1})
-    if twice:
-        names = ", ".join(map(repr, twice))
-        raise ValueError(f"{place}: columns must have different names, got two or more of {names}")
+def check_different(said: str, names: Sequence[str]) -> None:
+    """Raise ``ValueError`` where two things have one name: which of them is meant cannot be known."""
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"{said} must have different names, got two or more of {', '.join(map(repr, twice))}")
 
 
 def one_file(path: str | Path, what: str, endings: tuple[str, ...]) -> Path:
@@ -183,7 +181,7 @@ def check_columns(rows: Iterable[Row], columns: Mapping[str, Any], place: str) -
         for column, kind in columns.items():
             said, value = f'{place}, record {number}: "{column}"', row.get(column)
             check_type(said, value, kind)
-            if kind in (str, list) and not (value.strip() if kind is str else value):
+            if kind in (str, list) and not (str(value).strip() if kind is str else value):
                 raise ValueError(f"{said} must not be empty")
 
 

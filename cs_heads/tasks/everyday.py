@@ -26,7 +26,8 @@ from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows, sentences, word_list, word_pairs
 
 WOMEN, MEN = word_list("everyday-women"), word_list("everyday-men")
-NOUNS, PLURALS = word_list("everyday-nouns"), word_pairs("everyday-plural")
+NOUNS = word_list("everyday-nouns")
+PLURALS, CAPITALS = word_pairs("everyday-plural"), word_pairs("everyday-capitals")
 # Names of arguments in code.
 PARAMETERS = word_list("everyday-parameters")
 
@@ -149,11 +150,7 @@ _SHOWN: Mapping[str, tuple[str, Sequence[Any], Callable[[random.Random, Any], tu
     "plural": ("the plural of a noun", PLURALS, _filled("one {}, two")),
     "past": ("the past tense of a verb", word_pairs("everyday-past"), _filled("Today we {}. Yesterday we")),
     "upper_case": ("a word with a capital first letter", [(w, w.capitalize()) for w in NOUNS], _filled("{} ->")),
-    "capitals": (
-        "the capital of a country or a state",
-        word_pairs("everyday-capitals"),
-        _filled("The capital of {} is"),
-    ),
+    "capitals": ("the capital of a country or a state", CAPITALS, _filled("The capital of {} is")),
     "antonyms": ("the opposite of a word", word_pairs("everyday-antonyms"), _either_way),
     "kinds": ("what kind of thing a word names", word_pairs("everyday-kinds"), _filled("{} is a kind of")),
     "phrases": ("the last word of a common phrase", word_pairs("everyday-phrases"), _filled("{}")),
@@ -191,9 +188,7 @@ def _again(length: int, rng: random.Random, asked: str, _: Sequence[str]) -> Rec
 
 def catalogue() -> dict[str, Entry]:
     """The skills by name."""
-    found = {"copying": Entry("the next word of a list that is said twice", copying)}
-    for skill, (about, *_) in _ASKED.items():
-        found[skill] = Entry(about, partial(_in_sentences, skill))
-    for skill, (about, *_) in _SHOWN.items():
-        found[skill] = Entry(f"{about}, after worked examples", partial(_after_examples, skill))
-    return dict(sorted(found.items()))
+    found = {name: Entry(about, partial(_in_sentences, name)) for name, (about, *_) in _ASKED.items()}
+    for name, (about, *_) in _SHOWN.items():
+        found[name] = Entry(f"{about}, after worked examples", partial(_after_examples, name))
+    return dict(sorted({**found, "copying": Entry("the next word of a list that is said twice", copying)}.items()))

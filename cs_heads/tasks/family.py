@@ -23,7 +23,7 @@ from cs_heads.tasks.task import Task
 N_FINDING = 100
 N_CONFIRMING = 400
 POOL = 10
-"""Words that ``asked_once`` keeps for worked examples, whatever the number of shots, and never asks about."""
+"""Words that are kept for worked examples, whatever the number of shots, and never asked about."""
 
 # So many draws in a row (or about one word) without a new example mean that there is hardly another.
 _MAX_MISSES, _MAX_MISSES_OF_A_WORD = 2000, 50

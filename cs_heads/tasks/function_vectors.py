@@ -16,6 +16,7 @@ from pathlib import Path
 from cs_heads.arguments import check_integer
 from cs_heads.tasks.data_files import input_output_pairs
 from cs_heads.tasks.family import Entry, asking, check_shared
+from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import word_list, word_pairs
 
@@ -28,9 +29,6 @@ INSTRUCTIONS = {
     "singular-plural": "Write the noun in the plural.",
 }
 """The six tasks, and what each asks for."""
-
-# Shots come from pairs that are never asked, on neither side of the split.
-_SHOT_POOL = 2
 
 
 def load(
@@ -61,7 +59,8 @@ def load(
     items = list(_items(name, data_files))
     rng = random.Random(f"function_vectors/{name}/{seed}")
     rng.shuffle(items)
-    held_back = _SHOT_POOL * few_shot
+    # Shots come from pairs that are never asked, on neither side of the split.
+    held_back = 2 * few_shot
     pool, asked = items[:held_back], items[held_back:]
     if len(asked) < 2:
         raise ValueError(f"few_shot={few_shot} needs {held_back + 2} pairs or more, task {name!r} has {len(items)}")
@@ -73,6 +72,14 @@ def load(
     records = [{"prompt": prompt, "target": f" {y}"} for prompt, (_, y) in zip(prompts, asked, strict=True)]
     task = asking(Task.from_records(records, f"function_vectors/{name}"), instructed).split(n, seed)[0]
     return task if few_shot else task.with_chat_template("auto")
+
+
+def pairs(
+    name: str, n: int = 50, seed: int = 0, *, few_shot: int = 10, data_files: str | Path | None = None
+) -> tuple[PromptPair, ...]:
+    """Clean prompts of ``few_shot`` worked examples, and corrupted ones with shuffled labels, for causal mediation."""
+    items = {output: (word, output) for word, output in reversed(_items(name, data_files))}.values()
+    return shuffled_labels([*items], n, n_shots=few_shot, seed=seed, form="Q: {item}\nA: {label}\n\n")
 
 
 def _items(name: str, data_files: str | Path | None) -> tuple[tuple[str, str], ...]:

@@ -23,7 +23,6 @@ from cs_heads.tasks.family import Entry, choice_record, drawn
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import FOLDER
 
-ORDERS = ("both", "BABA", "ABBA")
 OWN = FOLDER / "ioi.json"
 """The library's own names and templates."""
 
@@ -66,7 +65,7 @@ def load(n: int | None = None, seed: int = 0, *, order: str = "both", data_files
     Raises:
         ValueError: The file is malformed.
     """
-    check_one_of("order", order, ORDERS)
+    check_one_of("order", order, ("both", "BABA", "ABBA"))
     lists = _read(data_files or OWN)
 
     def draw(rng: random.Random) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from cs_heads.arguments import check_options, check_seed, check_within, did_you_mean
+from cs_heads.arguments import check_path, check_seed, check_within, did_you_mean
 from cs_heads.files import parse_json, read_text
 from cs_heads.tasks.data_files import csv_lines, json_lines
 from cs_heads.tasks.family import Entry
@@ -18,8 +19,6 @@ FORMATS = (".jsonl", ".csv")
 MAX_EXAMPLES = 100_000
 """Examples to find heads with, at most: tasks that are drawn have any number, and take a while to draw it."""
 
-_SCORING = ("scorer", "accuracy", "max_new_tokens", "stop")
-
 _NAMED = ("rhyming", "swearing", "function_vectors", "ioi", "symbolic", "induction", "everyday", "bigbench")
 FAMILIES = {"demo": "cs_heads.demo.skills", "": "cs_heads.tasks.papers"}
 FAMILIES |= {name: f"cs_heads.tasks.{name}" for name in _NAMED} | {"lm-eval": "cs_heads.tasks.lm_eval"}
@@ -28,6 +27,9 @@ FAMILIES |= {name: f"cs_heads.tasks.{name}" for name in _NAMED} | {"lm-eval": "c
 A catalogue has a task's name after the family's, or "" where the family is one task; tasks without a family have "".
 A module with more tasks than it lists has ``entry(name)``, too.
 """
+
+
+_FILE = Entry("a file", partial(Task.from_records, records=(), name="", length_normalized=False, places=None))
 
 
 def builtin_tasks() -> dict[str, Entry]:
@@ -58,8 +60,7 @@ def entry_of(name: str) -> Entry | None:
     if family not in FAMILIES or (slash and not (family and rest)):
         return None
     module = import_module(FAMILIES[family])
-    found: Entry | None = module.entry(rest) if hasattr(module, "entry") else module.catalogue().get(rest)
-    return found
+    return module.entry(rest) if hasattr(module, "entry") else module.catalogue().get(rest)
 
 
 def load_task(
@@ -98,8 +99,7 @@ def load_task(
     check_seed(seed)
     if n is not None:
         check_within("n", n, 1, MAX_EXAMPLES)
-    if not isinstance(name_or_path, str | Path):
-        raise ValueError(f"name_or_path must be a name or a path, got {name_or_path!r:.80}")
+    check_path("name_or_path", name_or_path)
     entry = entry_of(str(name_or_path))
     if entry is None:
         task = read_task_file(name_or_path, length_normalized, **options).split(n, seed)[0]
@@ -138,10 +138,7 @@ def read_task_file(path: str | Path, length_normalized: bool = False, **options:
     if not path.exists():
         beside = [file.name for file in path.parent.glob("*") if file.suffix.lower() in FORMATS]
         raise ValueError(f"task file {name!r} does not exist{did_you_mean(path.name, beside)}")
-    unknown = [option for option in options if option not in _SCORING]
-    if unknown:
-        raise ValueError(f"a task file has no option {', '.join(unknown)}; it has {', '.join(_SCORING)}")
-    check_options(Task.from_records, options)
+    _FILE.check(name, options)
     place, text = f"task {path.stem!r}", read_text(path, "task file")
     placed = dict(json_lines(text, place) if suffix == ".jsonl" else _csv_records(text, place))
     return Task.from_records(iter(placed.values()), path.stem, length_normalized, places=list(placed), **options)

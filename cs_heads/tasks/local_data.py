@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.tasks.data_files import FORMATS, DataFiles, File, Row, files_in, hub_rows, is_collection, rows_of
-from cs_heads.tasks.published import MMLU_COLUMNS, form_of, hub_rows_of, mmlu
+from cs_heads.tasks.published import MMLU_COLUMNS, converted, form_of, hellaswag, mmlu, six_lines_each
 
-SPLIT_NAMES: dict[str, tuple[str, ...]] = {
-    "train": ("train", "training"),
-    "validation": ("validation", "valid", "val", "dev"),
-}
+SPLIT_NAMES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev")}
 """What the file of a split may be called, beside the split's own name."""
 
 
@@ -122,9 +119,8 @@ def _plain(name: str) -> str:
 
 
 def _rows(wanted: Wanted, file: File) -> list[Row]:
-    convert = form_of(wanted.dataset, wanted.part)
+    convert, place = form_of(wanted.dataset, wanted.part), f"data file {file.name!r} of task {wanted.task!r}"
     rows = rows_of(file, MMLU_COLUMNS if convert is mmlu else None)
-    try:
-        return hub_rows_of(rows, convert)
-    except ValueError as error:
-        raise ValueError(f"data file {file.name!r} of task {wanted.task!r}: {error}") from error
+    return converted(
+        six_lines_each(rows, place) if convert is hellaswag and "line" in rows[0] else rows, convert, place
+    )

@@ -20,9 +20,7 @@ from cs_heads.tasks.local_data import Wanted, read_splits
 from cs_heads.tasks.task import Task
 
 DATASET, SPLIT = "nvidia/OpenMathInstruct-2", "train_1M"
-COLUMNS = {"problem": str, "generated_solution": str, "expected_answer": str | float}
 POOL = 50
-N_RECORDS = 5000
 
 _INSTRUCTION = (
     "For each problem, explain your reasoning step by step and use LaTeX for all mathematical expressions. "
@@ -109,7 +107,7 @@ def load(
     few_shot: int = 1,
     few_shot_seed: int = 0,
     shared: bool = False,
-    n_records: int = N_RECORDS,
+    n_records: int = 5000,
     max_new_tokens: int = 512,
 ) -> Task:
     """``n`` finding examples of OpenMathInstruct-2, its others held out.
@@ -130,7 +128,8 @@ def load(
     else:
         wanted = Wanted("openmathinstruct2", "train", None, DATASET, None, ("openmathinstruct2", SPLIT))
         rows = read_splits(wanted, data_files)["train"]
-    check_columns(rows, COLUMNS, "openmathinstruct2")
+    columns = {"problem": str, "generated_solution": str, "expected_answer": str | float}
+    check_columns(rows, columns, "openmathinstruct2")
     first: dict[str, tuple[str, str]] = {}
     # Backwards: the first solution of a problem stands for it, with its answer, which may be a number.
     for row in reversed(rows):
@@ -139,9 +138,6 @@ def load(
             first[row["problem"]] = row["generated_solution"], answer
     questions = [Question(problem, solution) for problem, (solution, _) in reversed(first.items())]
     prompts = with_worked_examples(questions, _INSTRUCTION, few_shot, POOL, few_shot_seed, shared=shared)
-    examples = tuple(
-        Example(prompt, (f" {question.answer.strip()}",), 0, first[question.text][1], question.bare)
-        for prompt, question in prompts
-    )
+    examples = tuple(Example(prompt, (f" {q.answer.strip()}",), 0, first[q.text][1], q.bare) for prompt, q in prompts)
     scoring: dict[str, Any] = {"scorer": BoxedAnswer(), "max_new_tokens": max_new_tokens, "stop": ("\nQuestion:",)}
     return Task("openmathinstruct2", "generation", examples, **scoring).split(n, seed)[0]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -17,8 +16,7 @@ from cs_heads.tasks.example import Example
 from cs_heads.tasks.task import Task
 from cs_heads.text import Text
 
-Stage = Literal["abstraction", "induction", "retrieval"]
-STAGES: tuple[Stage, ...] = ("abstraction", "induction", "retrieval")
+STAGES = ("abstraction", "induction", "retrieval")
 
 
 @dataclass(frozen=True)

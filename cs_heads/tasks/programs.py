@@ -18,18 +18,15 @@ from cs_heads.arguments import check_integer, check_one_of, check_type
 from cs_heads.sandbox import Sandbox
 from cs_heads.tasks.data_files import DataFiles, check_columns
 from cs_heads.tasks.example import Example
-from cs_heads.tasks.family import Entry
+from cs_heads.tasks.family import Entry, Record
 from cs_heads.tasks.local_data import Wanted, read_splits
 from cs_heads.tasks.task import Task
 
 FENCE = "```"
 DONE = "[DONE]"
-HUMANEVAL_STOP = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
 MBPP_SHOTS = (2, 3, 4)
 MBPP_TEST = range(11, 511)
 """The test split; the tasks before it are for prompts, those after it for training."""
-
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ _HUMANEVAL = Form(
     files=("humaneval",),
     fields={"task_id": str, "entry_point": str, "canonical_solution": str, "test": str},
     max_new_tokens=1024,
-    stop=HUMANEVAL_STOP,
+    stop=("\nclass", "\ndef", "\n#", "\nif", "\nprint"),
     prompt=lambda record: str(record["prompt"]),
     target=lambda record: str(record["canonical_solution"]),
     program=_humaneval,
@@ -185,7 +182,13 @@ def load(
     sandbox = sandbox or Sandbox()
     # To run code unprotected is to run it.
     scorer = PassesTests(form, bool(allow_code) or unsafe_code, replace(sandbox, unsafe=sandbox.unsafe or unsafe_code))
-    made, records = FORMS[form], _records(form, data_files, "prompt" if few_shot else None)
+    made, shown = FORMS[form], "prompt" if few_shot else None
+    splits = read_splits(Wanted(form, "test", shown, *made.dataset, (form, *made.files)), data_files)
+    # The split that worked examples come from stands before the other.
+    records: Sequence[Record] = [row for rows in reversed(splits.values()) for row in rows]
+    # The file of MBPP that is not sanitized has another name for the prompt.
+    asked = [{"prompt": record.get("text"), **record} for record in records]
+    check_columns(asked, {"prompt": str, **made.fields}, f"data of {form}")
     shots = ""
     if form == "mbpp":
         known = {record["task_id"]: record for record in records}
@@ -202,13 +205,3 @@ def load(
     )
     scoring: dict[str, Any] = {"scorer": scorer, "max_new_tokens": made.max_new_tokens, "stop": made.stop}
     return Task(form, "generation", examples, **scoring).split(n, seed)[0]
-
-
-def _records(form: str, data_files: DataFiles | None, shown: str | None) -> Sequence[Record]:
-    """The records of the test split, those of the split that worked examples come from before them, checked."""
-    splits = read_splits(Wanted(form, "test", shown, *FORMS[form].dataset, (form, *FORMS[form].files)), data_files)
-    rows = [row for rows in reversed(splits.values()) for row in rows]
-    # The file of MBPP that is not sanitized has another name for the prompt.
-    asked = [{"prompt": row.get("text"), **row} for row in rows]
-    check_columns(asked, {"prompt": str, **FORMS[form].fields}, f"data of {form}")
-    return rows

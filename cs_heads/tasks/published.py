@@ -8,35 +8,36 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, TypeVar
 
 from cs_heads.tasks.data_files import Row
 
 Convert = Callable[[Row], Row]
+T = TypeVar("T")
 
 MMLU_COLUMNS = ("question", "A", "B", "C", "D", "letter")
 """The columns of MMLU's CSV files, which have no heading."""
 
 
-def hub_rows_of(rows: list[Row], convert: Convert) -> list[Row]:
+def converted(rows: list[Row], convert: Callable[[Row], T], place: str) -> list[T]:
     """The rows, each converted; what is wrong with one, or lacking, raises ``ValueError`` with its number."""
     found = []
-    for number, row in enumerate(_six_lines_each(rows) if convert is hellaswag and "line" in rows[0] else rows):
+    for number, row in enumerate(rows):
         try:
             found.append(convert(row))
         except (LookupError, TypeError, ValueError) as error:
             lacks = "" if isinstance(error, ValueError) else f"lacks what is read, and has {', '.join(map(str, row))}: "
-            raise ValueError(f"record {number}: {lacks}{error}") from error
+            raise ValueError(f"{place}, record {number}: {lacks}{error}") from error
     return found
 
 
-def _six_lines_each(rows: list[Row]) -> list[Row]:
-    """The lines of a text file by six, without those at its end that are empty."""
+def six_lines_each(rows: list[Row], place: str) -> list[Row]:
+    """The lines of HellaSwag's text file by six, without those at its end that are empty."""
     lines = [row["line"] for row in rows]
     while lines and not lines[-1].strip():
         lines.pop()
     if len(lines) % 6:
-        raise ValueError(f"a HellaSwag record has 6 lines, and {len(lines)} lines are no multiple of it")
+        raise ValueError(f"{place}: a HellaSwag record has 6 lines, and {len(lines)} lines are no multiple of it")
     return [{"lines": lines[first : first + 6]} for first in range(0, len(lines), 6)]
 
 
@@ -116,20 +117,15 @@ def _one_of(answer: Any, known: list[Any]) -> Any:
     return answer
 
 
-FORMS: dict[str, Convert] = {
-    "Rowan/hellaswag": hellaswag,
-    "hellaswag": hellaswag,
-    "allenai/ai2_arc": arc,
-    "tau/commonsense_qa": commonsense_qa,
-    "commonsense_qa": commonsense_qa,
-    "aps/super_glue/boolq": boolq,
-    "super_glue/boolq": boolq,
-    "cais/mmlu": mmlu,
-    "hails/mmlu_no_train": mmlu,
-    "cais/wmdp": mmlu,
-    "openai/gsm8k": gsm8k,
-    "madrylab/gsm8k-platinum": gsm8k,
+_SETS: dict[Convert, tuple[str, ...]] = {
+    hellaswag: ("Rowan/hellaswag", "hellaswag"),
+    arc: ("allenai/ai2_arc",),
+    commonsense_qa: ("tau/commonsense_qa", "commonsense_qa"),
+    boolq: ("aps/super_glue/boolq", "super_glue/boolq"),
+    mmlu: ("cais/mmlu", "hails/mmlu_no_train", "cais/wmdp"),
+    gsm8k: ("openai/gsm8k", "madrylab/gsm8k-platinum"),
 }
+FORMS = {name: convert for convert, names in _SETS.items() for name in names}
 """By the hub's name of a data set, with that of its part where parts differ."""
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,10 +61,8 @@ def score(task: Task, said: Observations) -> Float[np.ndarray, "row k"]:
     assert said.logprobs is not None
     assert said.greedy is not None
     if task.scorer is not None:
-        each = zip(
-            examples, said.logprobs.reshape(len(examples), -1), said.greedy.reshape(len(examples), -1), strict=True
-        )
-        return np.array([_scored(task, *one) for one in each]).reshape(shape)
+        logprobs, greedy = (each.reshape(len(examples), -1) for each in (said.logprobs, said.greedy))
+        return np.array([*map(partial(_scored, task), examples, logprobs, greedy)]).reshape(shape)
     if task.kind == "completion":
         return said.greedy[..., 0] if task.accuracy == "token" else (said.greedy[..., 0] == 1).astype(float)
     compared = compared_of(task, said)

@@ -28,7 +28,6 @@ from cs_heads.tasks.family import Entry, asking, first_to_find
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import rows, word_list
 
-Tail = tuple[str, ...]
 _WORD = re.compile(r"[a-zà-öø-ÿ]+(?:['’-][a-zà-öø-ÿ]+)*", re.IGNORECASE)
 
 
@@ -48,7 +47,7 @@ def rhymes(word: str, other: str) -> bool:
 
 
 @cache
-def tails(word: str) -> frozenset[Tail]:
+def tails(word: str) -> frozenset[tuple[str, ...]]:
     """What a word sounds like from its last stressed vowel on, a tail for each pronunciation and reading of stress.
 
     >>> sorted(tails("read"))
@@ -166,10 +165,7 @@ def _read(path: str | Path) -> dict[str, list[str]]:
     what = "rhyming file"
     path = one_file(path, what, (".json", ".txt"))
     if path.suffix.lower() != ".json":
-        found = _questions([line.split() for line in lines_of(path, what)])
-        if len(found) < 2:
-            raise ValueError(f"{what} {str(path)!r} must hold two words or more, got {len(found)}")
-        return found
+        return _questions([line.split() for line in lines_of(path, what)])
     answers: dict[str, list[str]] = {}
     for word, rhyme in input_output_pairs(path):
         kept = answers.setdefault(word, [])

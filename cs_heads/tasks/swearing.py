@@ -140,17 +140,10 @@ def load(
         ValueError: There is no profanity list, or it is malformed.
     """
     scorer = SwearingScorer(Profanity.load(data_files))
-    asked = LISTS[str(prompts)] if str(prompts) in LISTS else _read(prompts)
+    asked = LISTS.get(str(prompts)) or dict.fromkeys(lines_of(prompts, "file of prompts"))
     examples = tuple(map(Example, asked))
     task = Task("swearing", "generation", examples, scorer=scorer, max_new_tokens=max_new_tokens, chat="auto")
     return first_to_find(task, _N_PAPER_FINDING, n, seed) if prompts == "paper" else task.split(n, seed)[0]
-
-
-def _read(path: str | Path) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys(lines_of(path, "file of prompts")))
-    if len(found) < 2:
-        raise ValueError(f"file of prompts {str(path)!r} must hold two prompts or more, got {len(found)}")
-    return found
 
 
 def catalogue() -> dict[str, Entry]:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from cs_heads.arguments import check_integer, check_list, check_one_of, check_seed, in_line
-from cs_heads.tasks.data_files import check_names_of_columns
+from cs_heads.tasks.data_files import check_different
 from cs_heads.tasks.example import Example, groups_of, hash_of, parted, questions_of
 from cs_heads.tasks.records import Kind, read_records
 from cs_heads.tasks.scorer import (
@@ -171,8 +171,9 @@ class Task:
         columns = list(map(str, getattr(frame, "columns", ())))
         if not columns:
             raise ValueError(f"frame must be a DataFrame with columns, got {in_line(frame)}")
-        check_names_of_columns(columns, "frame")
-        return cls.from_records(frame.set_axis(columns, axis=1).to_dict("records"), name, **options)
+        check_different("frame: columns", columns)
+        rows: list[Any] = frame.set_axis(columns, axis=1).to_dict("records")
+        return cls.from_records(rows, name, **options)
 
     @classmethod
     def from_dataset(cls, dataset: datasets.Dataset, name: str = "task", **options: Any) -> Task:

@@ -23,7 +23,6 @@ from cs_heads.tasks import (
     default_kin,
     load_task,
     search_control,
-    without_kin,
 )
 from cs_heads.tasks.controls import alike
 from cs_heads.tasks.load import names_of
@@ -113,15 +112,6 @@ def test_the_guide_lists_the_kin_of_every_everyday_skill():
     for skill, kin in listed.items():
         patterns = controls._KIN.get(skill.partition("/")[2], "").split()
         assert kin == [pattern.replace("*/", "demo/") for pattern in patterns]
-
-
-def test_kin_among_the_controls_given_are_told_apart():
-    mine = reworded("everyday/antonyms", "{} is the reverse of", 60)
-    controls = [load_task(f"everyday/{name}") for name in ("plural", "antonyms")]
-    assert [[each.name for each in side] for side in without_kin(controls, mine)] == [
-        ["everyday/plural"],
-        ["everyday/antonyms"],
-    ]
 
 
 def test_tasks_share_a_form_by_the_words_that_most_of_their_questions_have():

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from cs_heads import load_task
+from cs_heads.tasks import function_vectors
 from cs_heads.tasks.function_vectors import INSTRUCTIONS
 
 NAMES = tuple(INSTRUCTIONS)
@@ -69,6 +70,20 @@ def test_the_real_files_are_tasks(real, name):
     assert len(both_sides(task)) == len(records) - 20
     assert {(query(e), e.target.strip()) for e in both_sides(task)} <= records
     assert {shot for e in both_sides(task) for shot in shots(e)} <= records
+
+
+def test_pairs_show_the_form_and_hide_the_function():
+    pairs = function_vectors.pairs("antonym", 5, few_shot=4)
+    for pair in pairs:
+        clean, corrupted = (
+            dict(shot.split("\nA: ") for shot in text.split("\n\n")[:-1]) for text in (pair.clean, pair.corrupted)
+        )
+        assert clean.keys() == corrupted.keys()
+        assert sorted(clean.values()) == sorted(corrupted.values())
+        assert all(clean[word] != corrupted[word] for word in clean)
+        assert pair.clean.startswith("Q: ")
+        assert pair.clean.rsplit("\n\n", 1)[1] == pair.corrupted.rsplit("\n\n", 1)[1]
+    assert pairs == function_vectors.pairs("antonym", 5, few_shot=4)
 
 
 @pytest.mark.parametrize(

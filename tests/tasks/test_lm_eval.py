@@ -142,29 +142,23 @@ def scored(samples, metric, chosen="none"):
 # Scores are lm-eval's own, whatever a model answers
 
 
-@pytest.mark.parametrize("metric", ["acc", "acc_norm"])
-def test_choices_are_asked_and_scored_as_lm_eval_does(file, tmp_path, metric):
-    model = Answering()
-    samples = own_run("arc_challenge", {"test": file(SCHOOL)}, tmp_path, model, test_split="test")
-    task = whole("arc_challenge", data_files=file(SCHOOL), metric=metric)
-    assert [(example.prompt, c) for example in task.examples for c in example.continuations] == list(model.asked)
-    answers = [[model.asked[example.prompt, c] for c in example.continuations] for example in task.examples]
-    ours = [
-        response_of(task, i, np.array([logprob for logprob, _ in answer]), [match for _, match in answer])
-        for i, answer in enumerate(answers)
-    ]
-    assert ours == scored(samples, metric)
-    assert 0 < sum(ours) < len(ours)
-
-
-@pytest.mark.parametrize(("name", "few_shot"), [("winogrande", 0), ("winogrande", 3), ("wsc273", 0)])
-def test_choices_with_prompts_of_their_own_are_asked_and_scored_as_lm_eval_does(file, tmp_path, name, few_shot):
-    rows, split = {"winogrande": (GAPS, "validation"), "wsc273": (PRONOUNS, "test")}[name]
+@pytest.mark.parametrize(
+    ("name", "rows", "split", "metric", "few_shot"),
+    [
+        ("arc_challenge", SCHOOL, "test", "acc", 0),
+        ("arc_challenge", SCHOOL, "test", "acc_norm", 0),
+        ("winogrande", GAPS, "validation", "acc", 0),
+        ("winogrande", GAPS, "validation", "acc", 3),
+        ("wsc273", PRONOUNS, "test", "acc", 0),
+        ("lambada_openai", STORIES, "test", "acc", 0),
+    ],
+)
+def test_continuations_are_asked_and_scored_as_lm_eval_does(file, tmp_path, name, rows, split, metric, few_shot):
     files = {split: file(rows), "train": file(rows[30:], "shown.jsonl")}
     splits = {f"{split}_split": split, "training_split": "train", "num_fewshot": few_shot}
     model = Answering()
     samples = own_run(name, files, tmp_path, model, **splits)
-    task = whole(name, data_files=files, few_shot=few_shot)
+    task = whole(name, data_files=files, few_shot=few_shot, metric=metric)
     asked = [[(e.prompt_of(i), c) for i, c in enumerate(e.continuations)] for e in task.examples]
     assert [request for requests in asked for request in requests] == list(model.asked)
     answers = [[model.asked[request] for request in requests] for requests in asked]
@@ -172,25 +166,10 @@ def test_choices_with_prompts_of_their_own_are_asked_and_scored_as_lm_eval_does(
         response_of(task, i, np.array([logprob for logprob, _ in answer]), [match for _, match in answer])
         for i, answer in enumerate(answers)
     ]
-    assert ours == scored(samples, "acc")
+    assert ours == scored(samples, metric)
     assert 0 < sum(ours) < len(ours)
-    assert (task.kind, task.chance) == ("choice", 0.5)
     assert all(e.prompt == e.prompt_of(e.answer) for e in task.examples)
-    assert [e.answer for e in task.examples[:4]] == [0, 1, 0, 1]
     assert len({e.question for e in task.examples}) == len(task)
-
-
-def test_completions_are_asked_and_scored_as_lm_eval_does(file, tmp_path):
-    model = Answering()
-    samples = own_run("lambada_openai", {"test": file(STORIES)}, tmp_path, model, test_split="test")
-    task = whole("lambada_openai", data_files=file(STORIES))
-    assert [(example.prompt, example.target) for example in task.examples] == list(model.asked)
-    ours = []
-    for i, example in enumerate(task.examples):
-        logprob, match = model.asked[example.prompt, example.target]
-        ours.append(response_of(task, i, np.array([logprob]), [match]))
-    assert ours == scored(samples, "acc")
-    assert 0 < sum(ours) < len(ours)
 
 
 @pytest.mark.parametrize("chosen", ["strict-match", "flexible-extract"])
@@ -258,20 +237,6 @@ def test_benchmarks_load_whole_from_the_files_of_their_authors(real, name, files
         # The right choice stands at every place.
         places = np.bincount([example.answer for example in finding.held_out.examples])
         assert name.startswith("lm-eval/blimp") or places.min() > 0.05 * len(finding.held_out)
-
-
-def test_the_prompts_are_those_of_the_benchmarks(real):
-    data = real / "data"
-    boolq = whole("boolq", data_files=data / "boolq" / "dev.jsonl").examples[0]
-    assert boolq.prompt.endswith("\nQuestion: does ethanol take more energy make that produces?\nAnswer:")
-    assert (boolq.continuations, boolq.target) == ((" no", " yes"), " no")
-    mmlu = whole("mmlu_anatomy", data_files=data / "mmlu" / "mmlu.zip", few_shot=2).examples[0]
-    assert mmlu.prompt.startswith("The following are multiple choice questions (with answers) about anatomy.\n\n")
-    assert mmlu.prompt.count("Answer:") == 3
-    sums = whole("arithmetic_2da", data_files=data / "arithmetic").examples[0]
-    assert (sums.prompt, sums.target) == ("Question: What is 98 plus 45?\nAnswer:", " 143")
-    asked = whole("commonsense_qa", data_files=data / "commonsenseqa" / "commonsense_qa.jsonl").examples[0]
-    assert asked.prompt.endswith("?\nA. bank\nB. library\nC. department store\nD. mall\nE. new york\nAnswer:")
 
 
 # Worked examples
@@ -511,7 +476,8 @@ def test_a_question_of_two_subjects_stays_on_one_side(tmp_path):
 def test_one_file_is_not_taken_for_every_task_of_a_group(file):
     rows = [{"question": f"{i}?", "choices": list("wxyz"), "answer": i % 4} for i in range(20)]
     with pytest.raises(
-        ValueError, match=r"'mmlu' have the same rows, .* a file for each of the 57 tasks by data_files=, or load one "
+        ValueError,
+        match=r"'mmlu' have the same rows: give a file for each of the 57 tasks by data_files=, or load one ",
     ):
         load_task("mmlu", n=10, data_files=file(rows), few_shot=0)
 
@@ -527,7 +493,11 @@ def test_a_folder_without_a_file_names_what_is_looked_for(file, tmp_path):
         whole("blimp_adjunct_island", data_files=tmp_path)
 
 
-def test_an_unknown_task_is_refused_with_near_names():
+def test_an_unknown_task_is_refused_with_a_near_name(monkeypatch):
+    # To read all that lm-eval has takes long.
+    everything = SimpleNamespace(task_index={}, all_tasks=["gsm8k", "blimp_principle_A_case_1", "gsm_plus", "blimp"])
+    some = harness._manager
+    monkeypatch.setattr(harness, "_manager", lambda folder: everything if folder is None else some(folder))
     with pytest.raises(ValueError, match="lm-eval has no task 'gsm9k'; did you mean 'gsm8k'"):
         load_task("lm-eval/gsm9k")
     with pytest.raises(

@@ -10,7 +10,7 @@ import pytest
 
 from cs_heads.tasks.data_files import files_in, rows_of
 from cs_heads.tasks.local_data import Wanted, read_splits
-from cs_heads.tasks.published import FORMS, hub_rows_of
+from cs_heads.tasks.published import FORMS, converted, six_lines_each
 
 ROWS = [{"question": f"Wo ist Nummer {i}, ünd warum?", "answer": i} for i in range(3)]
 JSONL = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
@@ -144,7 +144,7 @@ def test_a_split_without_a_file_is_named_with_what_is_looked_for(tmp_path):
 
 
 def hub(dataset: str, *rows: dict) -> list[dict]:
-    return hub_rows_of(list(rows), FORMS[dataset])
+    return converted(list(rows), FORMS[dataset], "here")
 
 
 def lines(*texts: str) -> list[dict]:
@@ -157,7 +157,8 @@ def test_hellaswag_is_cut_where_its_last_sentence_begins():
         "How to knit: Take wool. Knit it.": ("Take wool. Knit it.", ""),
         "Diving: They dive. He said so": ("They dive. He said so", ""),
     }
-    rows = hub("hellaswag", *lines(*(line for text in texts for line in (text, "2", "a.", "b.", "c.", "d. ")), ""))
+    found = lines(*(line for text in texts for line in (text, "2", "a.", "b.", "c.", "d. ")), "")
+    rows = hub("hellaswag", *six_lines_each(found, "here"))
     assert [(row["ctx_a"], row["ctx_b"]) for row in rows] == list(texts.values())
     assert (rows[0]["activity_label"], rows[0]["endings"], rows[0]["label"]) == (
         "Cutting grass",
@@ -207,13 +208,13 @@ LETTERED = {"question": "Why?", **dict.fromkeys("ABCD", "so"), "letter": "D"}
     ],
 )
 def test_a_row_that_cannot_be_asked_is_named_with_its_number(dataset, row, fault):
-    with pytest.raises(ValueError, match=f"^record 0: .*{fault}"):
+    with pytest.raises(ValueError, match=f"^here, record 0: .*{fault}"):
         hub(dataset, row)
 
 
 def test_lines_of_hellaswag_are_six_a_record_and_columns_that_are_missing_are_named(tmp_path):
     with pytest.raises(ValueError, match="6 lines, and 5 lines are no multiple of it"):
-        hub("hellaswag", *lines("A: b", "0", "c", "d", "e"))
+        six_lines_each(lines("A: b", "0", "c", "d", "e"), "here")
     (tmp_path / "quiz.jsonl").write_text(json.dumps({"choices": ["so", "no"], "answer": 0}), encoding="utf-8")
     with pytest.raises(ValueError, match=r"record 0: lacks what is read, and has choices, answer: 'question'"):
         read_splits(wanted(dataset="tau/commonsense_qa"), tmp_path / "quiz.jsonl")

@@ -35,12 +35,6 @@ def school(tmp_path):
 # By name
 
 
-def test_a_benchmark_goes_by_its_own_name(school):
-    pytest.importorskip("lm_eval", reason="lm-eval is an extra")
-    task = load_task("arc_challenge", n=10, seed=0, data_files=school)
-    assert (task.name, task.held_out.name, len(task), len(task.held_out)) == ("arc_challenge",) * 2 + (10, 20)
-
-
 def test_the_protocol_is_the_papers_unless_a_user_says_otherwise(school, tmp_path):
     pytest.importorskip("lm_eval", reason="lm-eval is an extra")
     # The right choice is the least likely by its sum and the most likely by character.
@@ -136,16 +130,6 @@ def test_problems_and_grammar_are_read_from_the_hub(hub, problems):
     assert asked[-1] == ("hails/bigbench", "tense_zero_shot", "default")
     assert "Question: I see " in task.examples[0].prompt
     assert "Q:" not in task.examples[0].prompt
-
-
-def test_programs_are_read_from_the_hub(hub, sandbox):
-    laid, asked = hub
-    row = {"canonical_solution": "    return 1\n", "test": "def check(f):\n    assert f() == 1\n"}
-    rows = [{**row, "task_id": str(i), "prompt": f"def f{i}():\n", "entry_point": f"f{i}"} for i in range(6)]
-    laid["openai/openai_humaneval"] = {"test": rows}
-    task = load_task("humaneval_instruct", n=2, allow_code=True)
-    assert asked == [("openai/openai_humaneval", None, "test")]
-    assert (len(task), len(task.held_out)) == (2, 4)
 
 
 # Suites

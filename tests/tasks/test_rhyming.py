@@ -24,6 +24,11 @@ from cs_heads.tasks.words import rows
         ("tower", "water", False),
         ("height", "weight", False),
         ("women", "omen", False),
+        ("read", "bed", True),
+        ("read", "seed", True),
+        ("wind", "read", False),
+        ("wind", "kind", True),
+        ("wind", "grinned", True),
     ],
 )
 def test_words_rhyme_by_sound_from_the_stressed_vowel_on_whatever_their_spelling(word, other, rhyme):
@@ -34,14 +39,6 @@ def test_words_rhyme_by_sound_from_the_stressed_vowel_on_whatever_their_spelling
 def test_a_word_is_not_its_own_rhyme_however_it_is_written(same):
     assert tails("read") == tails(same)
     assert not rhyming.rhymes("read", same)
-
-
-def test_all_pronunciations_of_both_words_count():
-    assert rhyming.rhymes("read", "bed")
-    assert rhyming.rhymes("read", "seed")
-    assert rhyming.rhymes("wind", "read") is False
-    assert rhyming.rhymes("wind", "kind")
-    assert rhyming.rhymes("wind", "grinned")
 
 
 @pytest.mark.parametrize("odd", ["", " ", "xqzt", "42", "?!", "日本", "Ünïcödé", "a" * 5000])
@@ -152,7 +149,7 @@ def test_words_may_come_from_a_text_file(tmp_path):
         ("a.json", "{", "a.json': not JSON"),
         ("a.json", '"cat"', "must hold a JSON list of objects, got str"),
         ("a.json", '[{"input": "cat"}]', 'record 0: "output" must be a text, got None'),
-        ("a.txt", "\n", "must hold two words or more, got 0"),
+        ("a.txt", "\n", "task 'rhyming' is empty"),
     ],
 )
 def test_a_malformed_file_is_named(tmp_path, name, content, fault):

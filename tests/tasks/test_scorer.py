@@ -76,12 +76,6 @@ def test_a_completion_task_may_be_written_out_and_its_unseen_examples_with_it():
         written.generated(3)
 
 
-def test_sides_that_are_scored_differently_are_not_of_one_task():
-    written = Task.from_records(SUMS[:1], max_new_tokens=3)
-    with pytest.raises(ValueError, match=r"unseen must be scored as task 'task' is \(max_new_tokens 3\), got 4"):
-        written.with_holdout(Task.from_records(SUMS[1:], max_new_tokens=4))
-
-
 NO_NUMBERS = [1.5, -0.1, float("nan"), 10**400, Decimal("sNaN"), torch.ones(2), np.ones(2), "1", None, 1j]
 
 

@@ -139,5 +139,5 @@ def test_prompts_may_come_from_a_file(own, tmp_path):
     task = load_task("swearing", prompts=prompts, data_files=own)
     assert {task.examples[0].prompt, task.held_out.examples[0].prompt} == {"Curse!", "Swear!"}
     prompts.write_text("Curse!\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"file of prompts '.*prompts\.txt' must hold two prompts or more, got 1"):
+    with pytest.raises(ValueError, match="n must leave examples on both sides of the split: got n=0 with 1 examples"):
         load_task("swearing", prompts=prompts, data_files=own)

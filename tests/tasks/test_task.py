@@ -152,17 +152,6 @@ def test_a_control_of_one_question_is_refused_since_what_finds_heads_never_judge
             side()
 
 
-def test_one_question_in_two_orders_stays_on_one_side():
-    """Both orders of the same choices would show an answer that the proof must not have seen."""
-    records = [
-        {"prompt": f"{i} is", "choices": choices, "answer": answer}
-        for i in range(30)
-        for choices, answer in (([" odd", " even"], 0), ([" even", " odd"], 1))
-    ]
-    finding, confirming = Task.from_records(records).split(30)
-    assert not {e.prompt for e in finding.examples} & {e.prompt for e in confirming.examples}
-
-
 def test_choices_that_tie_share_the_point():
     """A model that cannot tell two choices apart is not right about them."""
     task = Task.from_records([{"prompt": "x", "choices": [" a", " b", " c"], "answer": 0}])

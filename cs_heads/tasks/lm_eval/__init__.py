@@ -64,11 +64,8 @@ def whole(name: str, **options: Any) -> Task:
         raise ValueError(f"{lacking[0]}{f' (and so for all {len(members)} tasks of {name!r})' if lacking[1:] else ''}")
     if lacking:
         left_out = ", ".join(member.name for member in members if member.name not in parts)
-        warnings.warn(
-            f"lm-eval group {name!r}: data_files have files for {len(parts)} of its {len(members)} tasks, of which it "
-            f"is made; left out: {left_out}",
-            stacklevel=3,
-        )
+        said = f"data_files have files for {len(parts)} of its {len(members)} tasks, of which it is made"
+        warnings.warn(f"lm-eval group {name!r}: {said}; left out: {left_out}", stacklevel=3)
     first, scorers = next(iter(parts.values())), list[Any](part.scorer for part in parts.values())
     for what in ("max_new_tokens", "stop"):
         _check_alike(name, what, {member: getattr(part, what) for member, part in parts.items()})
@@ -99,9 +96,8 @@ def _parts(
         same = known.setdefault(hash_of([json.loads(one.reference)["doc"] for one in part.examples]), member.name)
         if same != member.name:
             raise ValueError(
-                f"tasks {same!r} and {member.name!r} of lm-eval group {name!r} have the same rows, and what finds "
-                f"heads must not confirm them: give a file for each of the {len(members)} tasks by data_files=, or "
-                f"load one task, as lm-eval/{same}"
+                f"tasks {same!r} and {member.name!r} of lm-eval group {name!r} have the same rows: give a file for "
+                f"each of the {len(members)} tasks by data_files=, or load one task, as lm-eval/{same}"
             )
     return parts, lacking
 
@@ -111,6 +107,6 @@ def _check_alike(name: str, what: str, values: dict[str, object]) -> None:
     for other in others:
         if values[other] != values[first]:
             raise ValueError(
-                f"the tasks of lm-eval group {name!r} are not measured alike: {first!r} has {what} {values[first]!r}, "
+                f"tasks of lm-eval group {name!r} are not measured alike: {first!r} has {what} {values[first]!r}, "
                 f"{other!r} {values[other]!r}; load them one by one"
             )

@@ -18,8 +18,6 @@ from cs_heads.text import first_line
 
 Config = dict[str, Any]
 
-_MISSING = "lm-eval tasks need lm-eval: pip install 'cs-heads[lm-eval]'"
-
 # Folders of lm-eval whose tasks are not named after them, and tags with all their tasks in the folder of their name.
 _FOLDERS = {"boolq": "super_glue"}
 _WHOLE_TAGS = ("arithmetic",)
@@ -67,7 +65,7 @@ def harness_version() -> str:
     try:
         import lm_eval.tasks  # noqa: F401
     except ImportError as error:
-        raise ValueError(f"{_MISSING} ({error})") from error
+        raise ValueError(f"lm-eval tasks need lm-eval: pip install 'cs-heads[lm-eval]' ({error})") from error
     return version("lm_eval")
 
 
@@ -84,8 +82,7 @@ def index_for(name: str) -> Any:
     if name not in manager.task_index:
         # Of thousands of names those that begin alike are nearer than their letters say.
         alike = [other for other in manager.all_tasks if other.partition("_")[0] == name.partition("_")[0]]
-        near = did_you_mean(name, alike or manager.all_tasks)
-        raise ValueError(f"lm-eval has no task {name!r}{near} (`lm_eval ls tasks` lists what it has)")
+        raise ValueError(f"lm-eval has no task {name!r}{did_you_mean(name, alike or manager.all_tasks)}")
     return manager
 
 
@@ -126,10 +123,9 @@ def build(name: str, overrides: Config, rows: Rows | None) -> Any:
             if isinstance(column, str) and column.isidentifier() and column not in task.features:
                 raise KeyError(column)
     except ModuleNotFoundError as error:
-        missing = " ".join(str(error).split())
         raise ValueError(
-            f"lm-eval task {name!r} needs a Python package or module that is missing ({missing}): install the package, "
-            "or an older one that has the module"
+            f"lm-eval task {name!r} needs a Python package or module that is missing ({' '.join(str(error).split())}): "
+            "install the package, or an older one that has the module"
         ) from error
     except Exception as error:
         raise why_not_read(name, rows, error) from error

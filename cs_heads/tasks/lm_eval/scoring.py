@@ -84,6 +84,8 @@ class HarnessLogprobScorer(ByRules):
 
 
 _TASKS: dict[Rule, Any] = {}
+# The task and the document of an example, which is scored once for each mask.
+_read = cache(json.loads)
 
 
 def _judge_of(rules: Sequence[Rule], example: Example) -> tuple[Rule, Any, Any]:
@@ -96,10 +98,3 @@ def _judge_of(rules: Sequence[Rule], example: Example) -> tuple[Rule, Any, Any]:
         overrides = {**json.loads(rule.overrides), **dict.fromkeys(unread), "test_split": "test", "num_fewshot": 0}
         _TASKS[rule] = harness.build(rule.task, overrides, {"test": [document]})
     return rule, _TASKS[rule], document
-
-
-@cache
-def _read(reference: str) -> dict[str, Any]:
-    """The task and the document of an example."""
-    found: dict[str, Any] = json.loads(reference)
-    return found
