@@ -11,6 +11,7 @@ from .analysis.attention import habits as habits
 from .analysis.compare import compare as compare
 from .analysis.confirm import confirm as confirm
 from .analysis.contrasts import held_out_contrasts as held_out_contrasts
+from .analysis.direct_effects import direct_effects as direct_effects
 from .analysis.doctor import check_model as check_model
 from .analysis.drops import specificity as specificity
 from .analysis.failures import failures as failures

@@ -8,6 +8,8 @@ from .confirm import Confirmation as Confirmation
 from .confirm import confirm as confirm
 from .contrasts import HeldOutContrasts as HeldOutContrasts
 from .contrasts import held_out_contrasts as held_out_contrasts
+from .direct_effects import DirectEffects as DirectEffects
+from .direct_effects import direct_effects as direct_effects
 from .doctor import check_model as check_model
 from .drops import TaskDrops as TaskDrops
 from .drops import specificity as specificity
