@@ -19,6 +19,7 @@ from .analysis.faithfulness import faithfulness as faithfulness
 from .analysis.formats import format_heads as format_heads
 from .analysis.gating import taxonomy as taxonomy
 from .analysis.gating import toggle_curves as toggle_curves
+from .analysis.interactions import interactions as interactions
 from .analysis.interventions import ablated as ablated
 from .analysis.interventions import bake as bake
 from .analysis.interventions import scale as scale

@@ -27,6 +27,8 @@ from .gating import score_of_heads as score_of_heads
 from .gating import seed_agreement as seed_agreement
 from .gating import taxonomy as taxonomy
 from .gating import toggle_curves as toggle_curves
+from .interactions import Interactions as Interactions
+from .interactions import interactions as interactions
 from .least_set import LeastSet as LeastSet
 from .losses import TaskDrop as TaskDrop
 from .overlap import Overlap as Overlap

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
-from scipy.stats import t
 from typing_extensions import Unpack
 
 from cs_heads.analysis.found_heads import Found, heads_of, model_of
+from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
@@ -74,7 +74,7 @@ class DirectEffects(Result):
         for place, head in enumerate(self.heads):
             row: dict[str, object] = {"head": str(head)}
             for name, values in zip(("writes", "total", "direct", "through others"), columns, strict=True):
-                mean, low, high = _mean_with_interval(values[:, place])
+                mean, low, high = difference_interval(values[:, place])
                 row |= {name: mean, f"{name} low": low, f"{name} high": high}
                 if name == "writes":
                     row["writes more than"] = float((all_heads < abs(mean)).sum() / max(1, len(all_heads) - 1))
@@ -196,9 +196,3 @@ def _as_choices(name: str, prompts: Sequence[TokenIds], answers: Int[np.ndarray,
         ),
         name=name,
     )
-
-
-def _mean_with_interval(values: Float[np.ndarray, " example"]) -> tuple[float, float, float]:
-    mean, error = float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5)
-    reach = float(t.ppf(0.975, len(values) - 1)) * error
-    return mean, mean - reach, mean + reach
