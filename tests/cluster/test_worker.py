@@ -120,14 +120,12 @@ def test_a_worker_gives_the_numbers_of_the_engine(folders, load, home, kind, uni
     prepared = worker.prepare(Put(Job(examples, 512, fingerprint(model), ablation())))
     job = Put(Job(examples, 512, fingerprint(model), prepared))
     expected = {
-        pair: (logprobs.tolist(), greedy.tolist())
+        pair: said.tolist()
         for batch in Engine(model, examples, 512, ablation()).run(PairMasks.of(masks), numbers)
-        for pair, logprobs, greedy in batch
+        for pair, said in batch
     }
     for one in (worker, other):
-        assert {
-            pair: (a.tolist(), b.tolist()) for pair, a, b in one.logprobs(job, PairMasks.of(masks), numbers)
-        } == expected
+        assert {pair: said.tolist() for pair, said in one.logprobs(job, PairMasks.of(masks), numbers)} == expected
 
 
 class Put(Sent):
@@ -164,7 +162,7 @@ def test_of_what_is_known_in_part_the_rest_is_run_with_the_same_numbers(folders,
 
     def results(known=None):
         batches = engine.run(PairMasks.of(masks), numbers, known)
-        return {pair: logprobs.tolist() for batch in batches for pair, logprobs, _ in batch}
+        return {pair: said.tolist() for batch in batches for pair, said in batch}
 
     whole, known = results(), np.arange(len(numbers)) % 3 == 0
     assert sorted(whole) == list(range(len(numbers)))
