@@ -19,7 +19,6 @@ from cs_heads.engine.protocol import EngineLike, StoppingCriteria, TextRequest
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.gradients import Gradients
 from cs_heads.experiment.inputs import check_writing, encode_prompts, text_length
-from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.experiment.plan import Observed, Part, run
 from cs_heads.experiment.protocol import check_examples, responding
 from cs_heads.experiment.setup import Setup
@@ -32,7 +31,6 @@ from cs_heads.store.stored_observations import StoredObservations
 from cs_heads.tasks import Task, confirming_side
 from cs_heads.tasks.chat import template_identity
 from cs_heads.tasks.example import hash_of
-from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.responses import RESPONSES, Observations
 from cs_heads.tasks.splits import check_is_task
 from cs_heads.text import shown
@@ -365,17 +363,6 @@ class Experiment(Gradients):
         stop = self.task.stop if stop is None else stop
         check_writing(max_new_tokens, stop)
         return self._measured(self._texts_of(max_new_tokens, tuple(stop)), masks, examples)
-
-    def patching(self, pairs: Sequence[PromptPair]) -> PatchingExperiment:
-        """An experiment on pairs of prompts: the same model, settings and store.
-
-        Args:
-            pairs: Clean and corrupted prompts, as ``cs.tasks`` makes them.
-
-        Raises:
-            ValueError: Fewer than two pairs, pairs of two kinds, or an ablation other than zero.
-        """
-        return PatchingExperiment(self.setup, pairs)
 
     def to_frame(self) -> pd.DataFrame:
         """Everything measured: one row a (mask, example) with the heads ablated, score, logprob and margin."""
