@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from einops import repeat
 from jaxtyping import Int, Shaped
 
 from cs_heads.designs import check_masks, with_off
@@ -76,6 +77,6 @@ def _joined(several: Sequence[Call]) -> Call:
     for each in several:
         n, every = len(each.masks), np.arange(each.experiment.n_examples)
         drawn = np.broadcast_to(every, (n, len(every))) if each.examples is None else each.examples
-        masks.append(np.repeat(each.masks, drawn.shape[1], axis=0))
+        masks.append(repeat(each.masks, "mask layer unit -> (mask example) layer unit", example=drawn.shape[1]))
         examples.append(drawn.reshape(-1, 1))
     return replace(several[0], masks=np.concatenate(masks), examples=np.concatenate(examples))

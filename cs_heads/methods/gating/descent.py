@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from einops import rearrange
+from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -162,7 +162,7 @@ class Descent:
             orders = [rng.permutation(self.experiment.n_examples) for rng in self.seeds]
             drawn = np.stack(orders)[:, : self.plan.batch_size]
             gates = logits.sigmoid()
-            loss, gradient = self.objective(gates.detach(), np.tile(drawn, (blocks, 1)))
+            loss, gradient = self.objective(gates.detach(), repeat(drawn, "fit row -> (block fit) row", block=blocks))
             pull = (penalty * logits.clamp(-CLIP, CLIP).mean(dim=(1, 2))).sum()
             adam.param_groups[0]["lr"] = float(rate)
             adam.zero_grad()
@@ -244,7 +244,7 @@ def _losses(
 ) -> tuple[Float[Tensor, "fit row"], Float[Tensor, "fit row layer head"]]:
     """Loss and gradient of each example of each fit."""
     n = examples.shape[1]
-    rows = gates.repeat_interleave(n, dim=0).numpy()
+    rows = repeat(gates, "fit layer head -> (fit row) layer head", row=n).numpy()
     nll, gradient = (torch.from_numpy(each).to(gates) for each in experiment.gradients(rows, examples.ravel()))
     return rearrange(nll, "(fit row) -> fit row", row=n), rearrange(gradient, "(fit row) l h -> fit row l h", row=n)
 

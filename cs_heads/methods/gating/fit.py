@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+from einops import repeat
 
 from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import baseline_too_low, check_baseline
@@ -80,7 +81,8 @@ def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
     step(f"of {experiment.task.name}, no penalty")
     free = descend(descend.start(), FREE_RATES, [0.0])
     step(f"of {experiment.task.name}, both signs")
-    signed = descend(free.logits.repeat(2, 1, 1), SIGNED_RATES, [plan.strength, -plan.strength])
+    both = repeat(free.logits, "fit layer head -> (sign fit) layer head", sign=2)
+    signed = descend(both, SIGNED_RATES, [plan.strength, -plan.strength])
     losses, trajectory = (
         np.concatenate(both).reshape(3, plan.n_seeds, *both[0].shape[1:])
         for both in ((free.losses, signed.losses), (free.trajectory, signed.trajectory))
