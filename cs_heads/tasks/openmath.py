@@ -110,6 +110,7 @@ def load(
     few_shot_seed: int = 0,
     shared: bool = False,
     n_records: int = N_RECORDS,
+    shortest: int | None = None,
     max_new_tokens: int = 512,
 ) -> Task:
     """``n`` finding examples of OpenMathInstruct-2, its others held out.
@@ -122,9 +123,12 @@ def load(
         few_shot_seed: Draws them.
         shared: Draw them once, and show the same before every problem.
         n_records: Rows that are read of the hub's set; of ``data_files`` all are.
+        shortest: So many problems of the rows read are kept, the shortest with their solutions (None: all).
         max_new_tokens: The most tokens of a text.
     """
     check_seed(seed)
+    if shortest is not None:
+        check_integer("shortest", shortest, POOL + 2)
     check_integer("n_records", n_records, 1)
     if data_files is None:
         rows = hub_rows(DATASET, None, SPLIT, n_records)
@@ -138,6 +142,8 @@ def load(
         if answer.strip():
             first[problem] = solution, answer
     questions = [Question(problem, solution) for problem, (solution, _) in reversed(first.items())]
+    if shortest is not None:
+        questions = sorted(questions, key=lambda each: len(each.text) + len(each.answer))[:shortest]
     prompts = with_worked_examples(questions, _INSTRUCTION, few_shot, POOL, few_shot_seed, shared=shared)
     examples = tuple(
         Example(prompt, (f" {question.answer.strip()}",), 0, first[question.text][1], question.bare)
