@@ -4,13 +4,13 @@
     python benchmarks/atlas.py --model models/smollm2 --out benchmarks/real/smollm2
     python benchmarks/atlas.py --claims benchmarks/real/smollm2 benchmarks/real/gemma3 --out benchmarks/real
 
-The skills are ``everyday/*``. Written are small files: ``skills.csv`` (heads of each skill, own loss, loss of the others,
-verdict), ``matrix.csv`` (the heads of one skill off, all skills measured), ``universal.csv`` and ``shared.csv``,
-``curve.csv`` (own loss with the first 1 to 10 heads off), ``habits.csv`` (what universal heads and the first heads look
-at) and ``run.json`` (command, seconds, cost); and pictures of the map, the matrix and the tree. ``--save`` keeps the
-whole atlas, from which ``--saved`` writes all but ``run.json`` anew: curve and habits, where ``--model`` is given, and
-the rest without a model. ``--again`` writes curve, habits or both of the heads in the tables of ``--out``: a
-curve then ends with these. With ``--store`` an interrupted run goes on.
+The skills are ``everyday/*``. Written are small files: ``skills.csv`` (heads of each skill, own loss, loss of the
+others, verdict), ``matrix.csv`` (the heads of one skill off, all skills measured), ``universal.csv`` and
+``shared.csv``, ``curve.csv`` (own loss with the first 1 to 10 heads off), ``habits.csv`` (what universal heads and
+the first heads look at) and ``run.json`` (command, seconds, cost); and pictures of the map, the matrix and the tree.
+``--save`` keeps the whole atlas, from which ``--saved`` writes all but ``run.json`` anew: curve and habits, where
+``--model`` is given, and the rest without a model. ``--again`` writes curve, habits or both of the heads in the
+tables of ``--out``: a curve then ends with these. With ``--store`` an interrupted run goes on.
 
 ``--claims`` runs no model. From the tables of atlases that are there it writes what these say together:
 
