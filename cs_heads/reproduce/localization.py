@@ -110,7 +110,7 @@ def _drops(repro: Reproduction) -> list[Output]:
     first = {repro.first: sets[repro.first]}
     return [
         _measured_drops(repro, "figure-1", about, shown, first, draw=draw),
-        _measured_drops(repro, "drops", every, [*columns.values()], sets, draw=plot.drop_matrix),
+        _measured_drops(repro, "drops", every, [*columns.values(), *repro.suites()], sets),
     ]
 
 

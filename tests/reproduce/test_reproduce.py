@@ -187,9 +187,9 @@ def test_a_task_that_the_hub_has_not_is_left_out_and_said_so(monkeypatch):
     monkeypatch.setattr(sources, "load_task", lambda name, *_, **__: asked.append(name) or load_task("demo/capitals"))
     tasks = load_tasks(PAPERS["chg"], "tiny")
     assert list(dict.fromkeys(asked)) == list(tasks)
-    assert list(sources.lacking(PAPERS["chg"], tasks, None)) == ["bigbench/subject_verb_agreement"]
-    assert sources.lacking(PAPERS["chg"], tasks, list(tasks)) == {}
-    assert sources.lacking(PAPERS["chg"], load_tasks(PAPERS["chg"], "demo"), None) == {}
+    assert list(sources.lacking(PAPERS["chg"], "tiny", tasks, None)) == ["bigbench/subject_verb_agreement"]
+    assert sources.lacking(PAPERS["chg"], "tiny", tasks, list(tasks)) == {}
+    assert sources.lacking(PAPERS["chg"], "demo", load_tasks(PAPERS["chg"], "demo"), None) == {}
     with pytest.raises(ValueError, match="no data with model 'tiny': give bigbench/subject_verb_agreement=FILE, or --"):
         load_tasks(PAPERS["chg"], "tiny", ["bigbench/subject_verb_agreement"])
 
@@ -199,7 +199,7 @@ def test_programs_that_may_not_run_are_left_out_and_said_once(monkeypatch):
     tasks = load_tasks(PAPERS["cs"], "tiny")
     assert {"mbpp", "humaneval_instruct"}.isdisjoint(tasks)
     assert "gsm8k" in tasks
-    left_out = sources.lacking(PAPERS["cs"], tasks, None)
+    left_out = sources.lacking(PAPERS["cs"], "tiny", tasks, None)
     assert left_out == {"mbpp, humaneval_instruct": "programs that the model writes run only with --allow-code"}
 
     def check(self):
@@ -208,7 +208,9 @@ def test_programs_that_may_not_run_are_left_out_and_said_once(monkeypatch):
     monkeypatch.setattr(Sandbox, "check", check)
     tasks = load_tasks(PAPERS["cs"], "tiny", ["gsm8k", "mbpp"], allow_code=True)
     assert list(tasks) == ["gsm8k"]
-    assert sources.lacking(PAPERS["cs"], tasks, ["gsm8k", "mbpp"], allow_code=True) == {"mbpp": "install bubblewrap"}
+    assert sources.lacking(PAPERS["cs"], "tiny", tasks, ["gsm8k", "mbpp"], allow_code=True) == {
+        "mbpp": "install bubblewrap"
+    }
 
 
 def test_gates_are_fitted_to_nine_tenths_of_a_set_and_a_number_is_no_end_where_a_set_is_smaller(tmp_path):
