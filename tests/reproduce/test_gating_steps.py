@@ -18,7 +18,7 @@ from tests.tiny import WORDS as WORDLIST
 @pytest.mark.slow
 def test_every_step_of_gating_that_its_tasks_allow_runs(study):
     one = study("chg", ["commonsense_qa", "openmathinstruct2"])
-    assert set(reproduce(one)) == {"mediating", "contrasts"}
+    assert set(reproduce(one)) == {"mediating", "contrasts", "rules"}
     assert (one.out / "figure-2-common-sense.png").is_file()
     shares = table(one, "table-2").set_index(["fit", "heads"])
     known = published.GATED["math", "any"][0]

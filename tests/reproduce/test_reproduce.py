@@ -92,8 +92,19 @@ def test_groups_of_heads_with_keys_and_values_are_compared_where_the_model_has_t
 @pytest.mark.slow
 def test_every_step_of_the_first_protocol_runs(study):
     one = study()
-    assert set(reproduce(one)) == {"formats"}
-    made = ("search", "universal", "proof", "scale", "sparsity", "generalization-math", "overlap", "methods")
+    assert set(reproduce(one)) == {"formats", "published"}
+    made = (
+        "search",
+        "universal",
+        "proof",
+        "scale",
+        "sparsity",
+        "generalization-math",
+        "overlap",
+        "methods",
+        "everywhere",
+        "groups",
+    )
     assert all(len(table(one, name)) for name in made)
     # The same heads serve all these tasks, so they are universal, and come last.
     assert not set(map(str, WORKING)) & set(table(one, "heads").groupby("heads").head(2)["head"])
