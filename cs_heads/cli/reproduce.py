@@ -153,7 +153,7 @@ def _reproduction(options: ReproduceFlags) -> Reproduction:
     tasks = load_tasks(paper, options.model, names, data=options.data, **more)
     dtype = options.dtype or default_dtype(options.device)
     model = cs.load_model(options.model, device=options.device, dtype=dtype, backend=options.backend)
-    left_out = lacking(paper, tasks, names, options.allow_code)
+    left_out = lacking(paper, options.model, tasks, names, data=options.data, allow_code=options.allow_code)
     measured = ("prepend_bos", "batch_tokens", "progress")
     measures = {name: value for name in measured if (value := getattr(options, name)) is not None}
     Settings.of(measures)

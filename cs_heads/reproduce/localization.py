@@ -110,7 +110,7 @@ def _drops(repro: Reproduction) -> list[Output]:
     first = {repro.first: sets[repro.first]}
     return [
         _measured_drops(repro, "figure-1", about, shown, first, draw=draw),
-        _measured_drops(repro, "drops", every, [*columns.values()], sets, draw=plot.drop_matrix),
+        _measured_drops(repro, "drops", every, [*columns.values(), *repro.suites()], sets),
     ]
 
 
@@ -121,7 +121,7 @@ def _measured_drops(
     columns: Sequence[Column],
     sets: Mapping[str, Sequence[Unit]],
     *,
-    draw: Callable[..., Any] = plot.drop_matrix,
+    draw: Callable[..., Any] | None = None,
     title: str | None = None,
 ) -> Output:
     """Sets of heads on tasks, with the published scores by the paper's names; unknown ones are left blank."""
@@ -133,7 +133,7 @@ def _measured_drops(
     known = {heads: published.OFF.get(heads, {}) for heads in sets}
     frame["published baseline"] = [published.INTACT[task] if task in known[heads] else None for heads, task in pairs]
     frame["published score"] = [known[heads].get(task) for heads, task in pairs]
-    return Output(name, about, frame, partial(draw, found), title)
+    return Output(name, about, frame, partial(draw or plot.drop_matrix, found), title)
 
 
 @_step(cost=costs.proof)

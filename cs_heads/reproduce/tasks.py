@@ -61,18 +61,26 @@ def load_tasks(
 
 
 def lacking(
-    paper: Paper, tasks: Mapping[str, Task], names: Sequence[str] | None, allow_code: bool = False
+    paper: Paper,
+    model: str,
+    tasks: Mapping[str, Task],
+    names: Sequence[str] | None,
+    *,
+    data: str | Path | None = None,
+    allow_code: bool = False,
 ) -> dict[str, str]:
     """The tasks that were left out because only local files have them, or since programs cannot run, with the reason.
 
     Args:
         paper: the paper.
-        tasks: what ``load_tasks`` gave.
+        model: as of ``load_tasks``.
+        tasks: what it gave.
         names: what it was asked for; where tasks were named, no local file is lacking.
+        data: as of ``load_tasks``.
         allow_code: whether programs may run.
     """
-    asked = [task.name for task in paper.tasks] if names is None else [name.partition("=")[0] for name in names]
-    programs = [name for name in asked if name not in tasks and _is_programs(name, {})]
+    asked = _sources(paper, model, names, None if data is None else Path(data))
+    programs = [name for name, source in asked.items() if name not in tasks and _is_programs(*source)]
     found = {
         task.name: f"it is not on the hub and needs --data, a folder with BIG-bench's files in {task.name}"
         for task in paper.tasks

@@ -18,7 +18,7 @@ from tests.tiny import WORDS as WORDLIST
 @pytest.mark.slow
 def test_every_step_of_gating_that_its_tasks_allow_runs(study):
     one = study("chg", ["commonsense_qa", "openmathinstruct2"])
-    assert set(reproduce(one)) == {"mediating", "contrasts"}
+    assert set(reproduce(one)) == {"mediating", "contrasts", "rules"}
     assert (one.out / "figure-2-common-sense.png").is_file()
     shares = table(one, "table-2").set_index(["fit", "heads"])
     known = published.GATED["math", "any"][0]
@@ -76,7 +76,14 @@ def test_mediation_is_of_the_words_that_the_gates_were_fitted_to(study, tmp_path
     one = study("chg", ["openmathinstruct2"])
     one.tasks[WORDS[1]] = load_task(WORDS[1], data_files=str(path), few_shot=2)
     seen = []
-    monkeypatch.setattr(steps, "indirect_effects", lambda model, pairs, **_: seen.extend(pairs))
+    run = steps.indirect_effects
+
+    def watched(model, pairs, **options):
+        seen.extend(pairs)
+        return run(model, pairs, **options)
+
+    monkeypatch.setattr(steps, "indirect_effects", watched)
+    one.out.mkdir()
     _mediation(one, WORDS[1])
     assert len(seen) == TINY.n_pairs
     used = {word for pair in seen for line in pair.clean.splitlines() for word in line.split()[1:]}

@@ -92,8 +92,19 @@ def test_groups_of_heads_with_keys_and_values_are_compared_where_the_model_has_t
 @pytest.mark.slow
 def test_every_step_of_the_first_protocol_runs(study):
     one = study()
-    assert set(reproduce(one)) == {"formats"}
-    made = ("search", "universal", "proof", "scale", "sparsity", "generalization-math", "overlap", "methods")
+    assert set(reproduce(one)) == {"formats", "published"}
+    made = (
+        "search",
+        "universal",
+        "proof",
+        "scale",
+        "sparsity",
+        "generalization-math",
+        "overlap",
+        "methods",
+        "everywhere",
+        "groups",
+    )
     assert all(len(table(one, name)) for name in made)
     # The same heads serve all these tasks, so they are universal, and come last.
     assert not set(map(str, WORKING)) & set(table(one, "heads").groupby("heads").head(2)["head"])
@@ -187,9 +198,9 @@ def test_a_task_that_the_hub_has_not_is_left_out_and_said_so(monkeypatch):
     monkeypatch.setattr(sources, "load_task", lambda name, *_, **__: asked.append(name) or load_task("demo/capitals"))
     tasks = load_tasks(PAPERS["chg"], "tiny")
     assert list(dict.fromkeys(asked)) == list(tasks)
-    assert list(sources.lacking(PAPERS["chg"], tasks, None)) == ["bigbench/subject_verb_agreement"]
-    assert sources.lacking(PAPERS["chg"], tasks, list(tasks)) == {}
-    assert sources.lacking(PAPERS["chg"], load_tasks(PAPERS["chg"], "demo"), None) == {}
+    assert list(sources.lacking(PAPERS["chg"], "tiny", tasks, None)) == ["bigbench/subject_verb_agreement"]
+    assert sources.lacking(PAPERS["chg"], "tiny", tasks, list(tasks)) == {}
+    assert sources.lacking(PAPERS["chg"], "demo", load_tasks(PAPERS["chg"], "demo"), None) == {}
     with pytest.raises(ValueError, match="no data with model 'tiny': give bigbench/subject_verb_agreement=FILE, or --"):
         load_tasks(PAPERS["chg"], "tiny", ["bigbench/subject_verb_agreement"])
 
@@ -199,7 +210,7 @@ def test_programs_that_may_not_run_are_left_out_and_said_once(monkeypatch):
     tasks = load_tasks(PAPERS["cs"], "tiny")
     assert {"mbpp", "humaneval_instruct"}.isdisjoint(tasks)
     assert "gsm8k" in tasks
-    left_out = sources.lacking(PAPERS["cs"], tasks, None)
+    left_out = sources.lacking(PAPERS["cs"], "tiny", tasks, None)
     assert left_out == {"mbpp, humaneval_instruct": "programs that the model writes run only with --allow-code"}
 
     def check(self):
@@ -208,7 +219,9 @@ def test_programs_that_may_not_run_are_left_out_and_said_once(monkeypatch):
     monkeypatch.setattr(Sandbox, "check", check)
     tasks = load_tasks(PAPERS["cs"], "tiny", ["gsm8k", "mbpp"], allow_code=True)
     assert list(tasks) == ["gsm8k"]
-    assert sources.lacking(PAPERS["cs"], tasks, ["gsm8k", "mbpp"], allow_code=True) == {"mbpp": "install bubblewrap"}
+    assert sources.lacking(PAPERS["cs"], "tiny", tasks, ["gsm8k", "mbpp"], allow_code=True) == {
+        "mbpp": "install bubblewrap"
+    }
 
 
 def test_gates_are_fitted_to_nine_tenths_of_a_set_and_a_number_is_no_end_where_a_set_is_smaller(tmp_path):
