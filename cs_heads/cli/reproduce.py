@@ -167,10 +167,9 @@ def default_dtype(device: str | None) -> str | None:
     Args:
         device: As ``--device`` names it.
     """
-    import torch
+    from cs_heads.lens.load import device_named
 
-    name = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return "bfloat16" if name.startswith("cuda") else None
+    return "bfloat16" if device_named(device).type == "cuda" else None
 
 
 def _numbers(name: str, text: str | None, kind: Callable[[str], Any]) -> tuple[Any, ...] | None:

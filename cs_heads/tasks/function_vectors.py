@@ -102,6 +102,7 @@ def pairs_of(task: Task, n: int = 50, seed: int = 0) -> tuple[PromptPair, ...]:
     Raises:
         ValueError: There are too few different answers.
     """
+    check_seed(seed)
     items = {example.target: (asked_word(example), str(example.target).strip()) for example in reversed(task.examples)}
     return shuffled_labels([*items.values()], n, n_shots=n_shots(task), seed=seed, form=_FORM)
 

@@ -177,7 +177,7 @@ def test_what_is_done_is_not_made_again_and_what_changed_is(study, rows):
     ("names", "words"),
     [
         (["sums"], "task 'sums' is none of paper 'cs'"),
-        (["boolq"], "tasks must hold one or more that heads are found on: gsm8k, mbpp"),
+        (["boolq"], "tasks must hold one or more that heads are found on: gsm8k, arithmetic, mbpp"),
         (["gsm8k", "gsm8k"], "tasks must be different"),
         (["rhyming"], "task 'rhyming' has no data with folder"),
     ],
