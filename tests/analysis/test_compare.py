@@ -63,15 +63,13 @@ def test_drops_are_those_of_the_first_heads_on_unseen_examples(compared, model, 
 def test_random_heads_are_drawn_like_those_of_each_method_in_turn():
     grid = HeadGrid(4, 6)
     tops = [[Head(0, 1), Head(2, 2), Head(2, 3)], [Head(3, 0), Head(1, 1), Head(3, 5)]]
-    shared = [(), (Head(0, 0), Head(2, 2))]
-    weights = [np.sum([(3.0 - place) * grid.mask([head]) for place, head in enumerate(top)], axis=0) for top in tops]
-    rankings = [HeadRanking("m", *each, spent=0, shared=also) for *each, also in zip(weights, shared, strict=True)]
-    orders, _ = _random(grid, rankings, 3, 5, seed=3)
+    universal = [Head(0, 0), Head(2, 2)]
+    orders, _ = _random(grid, tops, universal, 5, seed=3)
     assert len(orders) == 5
     for number, order in enumerate(orders):
         top = tops[number % 2]
         assert [head.layer for head in order] == [head.layer for head in top]
-        assert not {*order} & {*top, *shared[1]}
+        assert not {*order} & {*top, *universal}
     assert len({tuple(sorted(order)) for order in orders}) == 5
 
 
