@@ -169,7 +169,7 @@ def default_dtype(device: str | None) -> str | None:
     """
     from cs_heads.lens.load import device_named
 
-    return "bfloat16" if device_named(device).type == "cuda" else None
+    return "bfloat16" if (device or device_named(None).type).startswith("cuda") else None
 
 
 def _numbers(name: str, text: str | None, kind: Callable[[str], Any]) -> tuple[Any, ...] | None:
