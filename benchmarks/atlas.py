@@ -2,17 +2,15 @@
 
     python benchmarks/real_models.py --out models --models smollm2
     python benchmarks/atlas.py --model models/smollm2 --out benchmarks/real/smollm2
-    python benchmarks/atlas.py --model models/smollm2 --out benchmarks/real/smollm2_more --more --blimp blimp
     python benchmarks/atlas.py --claims benchmarks/real/smollm2 benchmarks/real/gemma3 --out benchmarks/real
 
-The skills are ``everyday/*``; with ``--more`` also the six of *Function Vectors* and IOI, with ``--blimp`` the sets in
-a folder of BLiMP files. Written are small files: ``skills.csv`` (heads of each skill, own loss, loss of the others,
-verdict), ``matrix.csv`` (the heads of one skill off, all skills measured), ``universal.csv`` and ``shared.csv``,
-``curve.csv`` (own loss with the first 1 to 10 heads off), ``habits.csv`` (what universal heads and the first heads look
-at) and ``run.json`` (command, seconds, cost); and pictures of the map, the matrix and the tree. ``--save`` keeps the
-whole atlas, from which ``--saved`` writes all but ``run.json`` anew: curve and habits, where ``--model`` is given, and
-the rest without a model. ``--again`` writes curve, habits or both of the heads in the tables of ``--out``: a
-curve then ends with these. With ``--store`` an interrupted run goes on.
+The skills are ``everyday/*``. Written are small files: ``skills.csv`` (heads of each skill, own loss, loss of the
+others, verdict), ``matrix.csv`` (the heads of one skill off, all skills measured), ``universal.csv`` and
+``shared.csv``, ``curve.csv`` (own loss with the first 1 to 10 heads off), ``habits.csv`` (what universal heads and
+the first heads look at) and ``run.json`` (command, seconds, cost); and pictures of the map, the matrix and the tree.
+``--save`` keeps the whole atlas, from which ``--saved`` writes all but ``run.json`` anew: curve and habits, where
+``--model`` is given, and the rest without a model. ``--again`` writes curve, habits or both of the heads in the
+tables of ``--out``: a curve then ends with these. With ``--store`` an interrupted run goes on.
 
 ``--claims`` runs no model. From the tables of atlases that are there it writes what these say together:
 
@@ -48,9 +46,8 @@ from cs_heads.settings import COMPUTE_DTYPES, SCREENS
 from cs_heads.tasks import builtin_tasks
 from cs_heads.units import Head, Unit
 
-MORE = ("ioi", "function_vectors/")
-N, N_UNSEEN = 100, 60
-"""Examples to find heads with, and unseen ones of each skill."""
+N_UNSEEN = 60
+"""Unseen examples of each skill."""
 MOST = 10
 """Heads of the curve."""
 MEASURED = ("habits", "curve")
@@ -63,19 +60,7 @@ DRAWS = 20_000
 
 def skills_of(options: argparse.Namespace) -> list[cs.Task]:
     """The tasks of an atlas, each with unseen examples."""
-    names = [name for name in builtin_tasks() if name.startswith("everyday/")]
-    if options.more:
-        names += [name for name in builtin_tasks() if name.startswith(MORE)]
-    tasks = []
-    for name in names:
-        given: dict[str, Any] = {"few_shot": 5, "shared": True} if name.startswith("function_vectors/") else {}
-        size: dict[str, Any] = {} if name.startswith(("everyday/", "function_vectors/")) else {"n": N}
-        tasks.append(cs.load_task(name, seed=options.seed, **size, **given))
-    for path in sorted(options.blimp.glob("*.jsonl")) if options.blimp else ():
-        from blimp import blimp_task
-
-        tasks.append(blimp_task(path).split(N, options.seed)[0])
-    return tasks
+    return [cs.load_task(name, seed=options.seed) for name in builtin_tasks() if name.startswith("everyday/")]
 
 
 def curves(
@@ -249,8 +234,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="folder or name")
     parser.add_argument("--out", type=Path, required=True, help="folder of the tables")
-    parser.add_argument("--more", action="store_true", help="IOI and the tasks of Function Vectors, too")
-    parser.add_argument("--blimp", type=Path, help="folder of BLiMP files, JSON lines")
     parser.add_argument("--budget", type=int, help="example-evaluations of the search of all skills together")
     parser.add_argument("--screen", choices=SCREENS, default="auto")
     text = "what the mean loss of other skills counts beside that of the own one"

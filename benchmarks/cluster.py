@@ -51,7 +51,7 @@ def measured(cluster: Cluster, work: Work) -> tuple[float, float, np.ndarray]:
     workers = [psutil.Process(report.pid) for report in cluster._pool.reports]
     before, start = [cpu_seconds(worker) for worker in workers], perf_counter()
     engine = cluster.engine(examples)
-    found = {pair: logprobs for batch in engine.run(PairMasks.of(masks), numbers) for pair, logprobs, _ in batch}
+    found = {pair: said for batch in engine.run(PairMasks.of(masks), numbers) for pair, said in batch}
     took = perf_counter() - start
     busiest = max(cpu_seconds(worker) - then for worker, then in zip(workers, before, strict=True))
     return took, busiest, np.stack([found[pair] for pair in range(len(numbers))])

@@ -61,7 +61,7 @@ def score(subject: RandomTexts, examples: list[EncodedExample], masks: np.ndarra
     engine = ready(Engine(subject.bridge, examples, ideas=ideas))
 
     def run() -> list[np.ndarray]:
-        found = {pair: logprob for batch in engine.run(*pairs_of(masks, len(examples))) for pair, logprob, _ in batch}
+        found = {pair: said[:, 0] for batch in engine.run(*pairs_of(masks, len(examples))) for pair, said in batch}
         return [found[pair] for pair in range(len(found))]
 
     return run
@@ -138,7 +138,7 @@ def hooked_rows(subject: RandomTexts, batch: list[EncodedExample]) -> Way:
     engine = ready(Engine(subject.bridge, batch, ideas=FUSED))
     masks = designs.stratified(subject.grid, len(batch), 0.05, seed=1)
     return lambda: [
-        logprob for results in engine.run(PairMasks.of(masks), np.arange(len(batch))) for _, logprob, _ in results
+        said[:, 0] for results in engine.run(PairMasks.of(masks), np.arange(len(batch))) for _, said in results
     ]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def main() -> None:
 
     cs.methods.fit_gates(experiment(), steps=20, batch_size=8)
 
-    def timed(**more: int) -> tuple[cs.methods.HeadGates, float]:
+    def timed(**more: Any) -> tuple[cs.methods.HeadGates, float]:
         start = perf_counter()
         gates = cs.methods.fit_gates(experiment(), steps=options.steps, batch_size=options.batch_size, **more)
         return gates, perf_counter() - start

@@ -475,8 +475,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 NAMES = {
     SCREENED: "`annealed` with controls (ours)",
     SCALE: "the same by masks",
-    "css": "`css` (Bair et al.)",
-    "csb": "`csb` (Bair et al.)",
+    "css": "`css` (Bair et al.), not tuned",
+    "csb": "`csb` (Bair et al.), not tuned",
     "one-shot": "`one-shot`",
     "greedy": "`greedy`",
     "gradient": "`gradient` (Michel et al.)",

@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 
 import cs_heads as cs
-from cs_heads.experiment import experiment, plan
+from cs_heads.experiment import plan, setup
 from cs_heads.lens import HookedModel
 from cs_heads.store.stored_observations import StoredObservations, begin_together, packed
 
 MILLION = 1_000_000
 
 STORE: list[tuple[type | ModuleType, str]] = [
-    (experiment, "study_of"),
+    (setup, "study_of"),
     (cs.Store, "of"),
     *((StoredObservations, name) for name in ("__init__", "read", "write", "end", "flush")),
     (plan, "begin_together"),

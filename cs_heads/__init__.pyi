@@ -11,6 +11,7 @@ from .analysis.attention import habits as habits
 from .analysis.compare import compare as compare
 from .analysis.confirm import confirm as confirm
 from .analysis.contrasts import held_out_contrasts as held_out_contrasts
+from .analysis.direct_effects import direct_effects as direct_effects
 from .analysis.doctor import check_model as check_model
 from .analysis.drops import specificity as specificity
 from .analysis.failures import failures as failures
@@ -18,6 +19,7 @@ from .analysis.faithfulness import faithfulness as faithfulness
 from .analysis.formats import format_heads as format_heads
 from .analysis.gating import taxonomy as taxonomy
 from .analysis.gating import toggle_curves as toggle_curves
+from .analysis.interactions import interactions as interactions
 from .analysis.interventions import ablated as ablated
 from .analysis.interventions import bake as bake
 from .analysis.interventions import scale as scale

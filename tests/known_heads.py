@@ -65,8 +65,12 @@ def word_records(model: Any, n: int, instruction: str, seed: int = 0) -> list[di
         asked = [sentence(rng, 1, 6) for _ in range(64)]
         pairs = [list(map(str, rng.choice(WORDS, size=2, replace=False))) for _ in asked]
         ids = torch.tensor([model.tokenizer.convert_tokens_to_ids(pair) for pair in pairs])
-        shots = [f"Q: {sentence(rng, 1, 3)}\nA: {rng.choice(WORDS)}\n\nQ: {words}\nA:" for words in asked]
-        instructed = [f"{instruction}\nWord: {words}\nAnswer:" for words in asked]
+        shown = [(sentence(rng, 1, 3), rng.choice(WORDS)) for _ in asked]
+        shots = [f"Q: {x}\nA: {y}\n\nQ: {words}\nA:" for (x, y), words in zip(shown, asked, strict=True)]
+        instructed = [
+            f"{instruction}\nWord: {x}\nAnswer: {y}\n\nWord: {words}\nAnswer:"
+            for (x, y), words in zip(shown, asked, strict=True)
+        ]
         first, second = (_next_logits(model, form).gather(1, ids).argmax(1).tolist() for form in (shots, instructed))
         for words, prompt, pair, one, other in zip(asked, shots, pairs, first, second, strict=True):
             if one == other:

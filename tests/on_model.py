@@ -31,9 +31,9 @@ def observed(engine, masks, pairs):
     """By (mask, example) pair, each once: the log-probability and the share of hits of each continuation."""
     found = {}
     for batch in engine.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]):
-        for pair, logprobs, hits in batch:
+        for pair, said in batch:
             assert pair not in found
-            found[pair] = logprobs, hits
+            found[pair] = said.T
     return [found[pair] for pair in range(len(pairs))]
 
 

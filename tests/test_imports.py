@@ -32,7 +32,7 @@ BROKEN = {
     "lm-eval": ("tasks.data_files", "import lm_eval"),
     "Ray": ("experiment.experiment", "import ray"),
     "Drawing": ("cli", "from matplotlib.figure import Figure"),
-    "CircuitsVis": ("plot.attention_patterns", "import circuitsvis as cv"),
+    "CircuitsVis": ("analysis.attention", "import circuitsvis as cv"),
     "Templates": ("analysis.failures", "from jinja2 import Template"),
     "Statistics": ("lens.logprobs", "from scipy import stats"),
     "Torch": ("methods.find", "def f():\n    from torch import Tensor"),

@@ -8,6 +8,8 @@ from .confirm import Confirmation as Confirmation
 from .confirm import confirm as confirm
 from .contrasts import HeldOutContrasts as HeldOutContrasts
 from .contrasts import held_out_contrasts as held_out_contrasts
+from .direct_effects import DirectEffects as DirectEffects
+from .direct_effects import direct_effects as direct_effects
 from .doctor import check_model as check_model
 from .drops import TaskDrops as TaskDrops
 from .drops import specificity as specificity
@@ -25,6 +27,8 @@ from .gating import score_of_heads as score_of_heads
 from .gating import seed_agreement as seed_agreement
 from .gating import taxonomy as taxonomy
 from .gating import toggle_curves as toggle_curves
+from .interactions import Interactions as Interactions
+from .interactions import interactions as interactions
 from .least_set import LeastSet as LeastSet
 from .losses import TaskDrop as TaskDrop
 from .overlap import Overlap as Overlap

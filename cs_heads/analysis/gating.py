@@ -231,9 +231,9 @@ class ToggleCurve(Result):
         )
 
 
-def most_of_toggles(n_heads: int, n_seeds: int, n_points: int = 12) -> int:
-    """The most masks that ``toggle_curves`` measures on every example, of so many heads and seeds of gates."""
-    return len(SCORES) * n_seeds * 2 * min(n_points, max(1, n_heads // 2))
+def most_of_toggles(max_heads: int, n_seeds: int, n_points: int = 12) -> int:
+    """The most masks that ``toggle_curves`` measures on every example, of so many heads toggled and seeds of gates."""
+    return len(SCORES) * n_seeds * 2 * min(n_points, max_heads)
 
 
 @one_bar("toggle curves")

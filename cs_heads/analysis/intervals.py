@@ -102,6 +102,23 @@ def mean_interval(scores: Scores) -> Interval:
     return float(np.quantile(lower, _TAILS[0])), float(np.quantile(upper, _TAILS[1]))
 
 
+def difference_interval(values: Float[np.ndarray, " example"], outside: float = 0.05) -> tuple[float, float, float]:
+    """A mean of numbers of either sign and its interval by Student's t.
+
+    Args:
+        values: One number an example.
+        outside: What the interval leaves out, as .05 for 95 %.
+
+    Returns:
+        The mean, and the two bounds.
+    """
+    from scipy.stats import t
+
+    mean, error = float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5)
+    reach = float(t.ppf(1 - outside / 2, len(values) - 1)) * error
+    return mean, mean - reach, mean + reach
+
+
 def _proportion(n_right: int, n: int) -> _Estimate:
     low, high = wilson_interval(n_right, n)
     # Rounding must not leave the estimate outside.

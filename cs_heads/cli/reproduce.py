@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from cyclopts import Parameter
 
 from cs_heads.cli.cost import print_steps
-from cs_heads.cli.flags import Command, Examples, Heads, Seed, Several, Switch, one_line_each, write_config
+from cs_heads.cli.flags import Command, Evaluations, Examples, Heads, Seed, Several, Switch, one_line_each, write_config
 from cs_heads.cli.loading import make_folder
 
 if TYPE_CHECKING:
@@ -33,9 +34,15 @@ class ReproduceFlags(Command):
         data: local files: NAME.jsonl or NAME.csv with records, or a folder NAME with a benchmark's own files
         steps: some of the steps of the paper, commas between (default: all)
         quick: four designs, 100 unseen examples, short fits: tens of minutes on the demo model
-        n: finding examples a task (default: 100, or half of a small task)
+        n: finding examples a task, fewer of a smaller one (default: the paper's; with --quick 100)
         n_unseen: unseen examples a task (default: all, with --quick 100)
         k: heads ablated (default: 5)
+        n_masks: numbers of masks to search over, commas between (default: 100,200,400)
+        densities: densities to search over, commas between (default: .01,.02,.05,.1)
+        budget: example-evaluations of greedy search and of one-shot at most (default: no limit; with --quick 10,000)
+        n_seeds: seeds of gates (default: 10; with --quick 2)
+        fit_steps: optimizer steps of each phase of gates (default: 500; with --quick 40)
+        n_pairs: pairs of prompts for mediation (default: 50; with --quick 20)
         seed: seed of splits, masks, fits and tests
         beside: MODEL=DIR, the --out folder of another model, to compare this one with; may be repeated
         allow_code: tasks whose answer is a program may run it, in a sandbox
@@ -43,6 +50,7 @@ class ReproduceFlags(Command):
         batch_tokens: tokens of one forward pass at most (default: what the device is fast with)
         progress: whether a progress bar is shown (default: yes; off a terminal as a line a minute)
         dry_run: print the cost, and stop
+        dtype: float32, bfloat16 or float16 (default: bfloat16 on a GPU, as in the papers, else float32)
     """
 
     paper: Literal["cs", "chg"]
@@ -55,6 +63,12 @@ class ReproduceFlags(Command):
     n: Examples = None
     n_unseen: Examples = None
     k: Heads = None
+    n_masks: str | None = None
+    densities: str | None = None
+    budget: Evaluations = None
+    n_seeds: Examples = None
+    fit_steps: Examples = None
+    n_pairs: Examples = None
     seed: Seed = 0
     beside: Several = field(default_factory=list)
     allow_code: Switch = False
@@ -62,6 +76,7 @@ class ReproduceFlags(Command):
     batch_tokens: int | None = None
     progress: bool | None = None
     dry_run: Switch = False
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
 
     @property
     def kept_in(self) -> Path:
@@ -124,7 +139,9 @@ def _reproduction(options: ReproduceFlags) -> Reproduction:
 
     paper = PAPERS[options.paper]
     settings = QUICK if options.quick else PaperSettings()
-    settings = settings.changed(n=options.n, n_unseen=options.n_unseen, k=options.k)
+    given = {name: getattr(options, name) for name in ("n", "n_unseen", "k", "budget", "n_seeds", "n_pairs")}
+    given |= {"n_masks": _numbers("n_masks", options.n_masks, int), "steps": options.fit_steps}
+    settings = settings.changed(**given, densities=_numbers("densities", options.densities, float))
     beside = {}
     for each in options.beside:
         name, equals, folder = each.partition("=")
@@ -134,13 +151,34 @@ def _reproduction(options: ReproduceFlags) -> Reproduction:
     names = _parts(options.tasks)
     more: dict[str, Any] = {"n": settings.n, "seed": options.seed, "allow_code": options.allow_code}
     tasks = load_tasks(paper, options.model, names, data=options.data, **more)
-    model = cs.load_model(options.model, device=options.device, dtype=options.dtype, backend=options.backend)
-    left_out = lacking(paper, tasks, names)
+    dtype = options.dtype or default_dtype(options.device)
+    model = cs.load_model(options.model, device=options.device, dtype=dtype, backend=options.backend)
+    left_out = lacking(paper, options.model, tasks, names, data=options.data, allow_code=options.allow_code)
     measured = ("prepend_bos", "batch_tokens", "progress")
-    given = {name: value for name in measured if (value := getattr(options, name)) is not None}
-    Settings.of(given)
-    measuring = cast(SettingsArguments, given)
+    measures = {name: value for name in measured if (value := getattr(options, name)) is not None}
+    Settings.of(measures)
+    measuring = cast(SettingsArguments, measures)
     return Reproduction(model, paper, tasks, settings, options.out, options.seed, measuring, beside, left_out)
+
+
+def default_dtype(device: str | None) -> str | None:
+    """The dtype that the papers' models ran in, bfloat16, on a GPU; elsewhere that of ``load_model``.
+
+    Args:
+        device: As ``--device`` names it.
+    """
+    from cs_heads.lens.load import device_named
+
+    return "bfloat16" if (device or device_named(None).type).startswith("cuda") else None
+
+
+def _numbers(name: str, text: str | None, kind: Callable[[str], Any]) -> tuple[Any, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(map(kind, _parts(text) or ()))
+    except ValueError:
+        raise ValueError(f"{name} must be numbers with commas between, got {text!r}") from None
 
 
 def _parts(text: str | None) -> list[str] | None:

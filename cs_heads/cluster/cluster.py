@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -14,18 +14,17 @@ import numpy as np
 from cs_heads.arguments import check_integer
 from cs_heads.cluster.engine import ClusterEngine
 from cs_heads.cluster.pool import WorkerPool
-from cs_heads.cluster.session import Session, join, leave, ray_module, workers_for
-from cs_heads.cluster.worker import Source, WorkerConfig, versions
+from cs_heads.cluster.session import join, leave, ray_module, workers_for
+from cs_heads.cluster.worker import Job, Source, versions
 from cs_heads.engine.ablation import Ablation
 from cs_heads.lens import EncodedExample, ModelState, check_ablatable, fingerprint, load_model
 from cs_heads.lens.forward import sample_logits
-from cs_heads.lens.model import HookedModel, ModelInfo, backend_of
+from cs_heads.lens.model import HookedModel, ModelInfo
 from cs_heads.lens.serialization import packed_model
 from cs_heads.settings import Settings
 
 # Copies of a model may differ by so much, as a share of the largest logit: other machines, other kernels.
 _TOLERANCE = {"float64": 1e-5, "float32": 1e-4}
-_HALF_TOLERANCE = 3e-2
 
 # What is none of these is refused by our own message, and not by a check of types at run time.
 if TYPE_CHECKING:
@@ -85,29 +84,24 @@ class Cluster:
             raise ValueError(f"gpus_per_worker must be a share of one GPU or a whole number, got {gpus_per_worker!r}")
         source = _source(model, gpus_per_worker)
         ray = ray_module()
-        session = join(address, workers)
-        try:
+        with ExitStack() as ends:
+            session = join(address, workers)
+            ends.callback(leave, session)
             n, share = workers_for(workers, gpus_per_worker, ray.cluster_resources())
             together = int(1 / share) if 0 < share < 1 else 1 if share else -(-n // len(ray.nodes()))
-            config = WorkerConfig("cuda" if share else "cpu", threads, together)
+            config = "cuda" if share else "cpu", threads, together
             # On this machine alone no cores need be reserved.
             self._pool = WorkerPool(source, n, config, num_cpus=0.0 if session.local else 1.0, num_gpus=share)
-        except BaseException:
-            leave(session)
-            raise
-        self._end = weakref.finalize(self, _end, self._pool, session)
-        self._given: Any = model
-        self.workers = n
-        self.info = self._pool.reports[0].info
-        self.model_or_info: Any = self.info if isinstance(source, str | Path) or callable(source) else model
-        sent: Any = self.model_or_info
-        self._sent = ModelState.of(sent)
-        self.batch_tokens = min(report.batch_tokens for report in self._pool.reports)
-        try:
+            ends.callback(self._pool.close)
+            self._given: Any = model
+            self.workers = n
+            self.info = self._pool.reports[0].info
+            self.model_or_info: Any = self.info if isinstance(source, str | Path) or callable(source) else model
+            sent: Any = self.model_or_info
+            self._sent = ModelState.of(sent)
+            self.batch_tokens = min(report.batch_tokens for report in self._pool.reports)
             self._check(None if self.model_or_info is self.info else model)
-        except ValueError:
-            self.close()
-            raise
+            self._end = weakref.finalize(self, ends.pop_all().close)
 
     @cached_property
     def model(self) -> Any:
@@ -140,16 +134,9 @@ class Cluster:
         if not self._end.alive:
             raise ValueError("the cluster is closed: its workers are gone")
         self._sent.check(self.model_or_info, "it was sent to the workers")
-        tokens = batch_tokens or self.batch_tokens
-        return ClusterEngine(
-            self._pool,
-            self.model_or_info,
-            self.info,
-            examples,
-            batch_tokens=tokens,
-            ablation=ablation or Ablation(),
-            compute_dtype=compute_dtype,
-        )
+        weights = self.info.fingerprint
+        job = Job(list(examples), batch_tokens or self.batch_tokens, weights, ablation or Ablation(), compute_dtype)
+        return ClusterEngine(self._pool, self.model_or_info, self.info.device, job)
 
     def close(self) -> None:
         """Stop the workers, and Ray where it was started for them; done by itself when the cluster is garbage."""
@@ -167,7 +154,7 @@ class Cluster:
         expected = first.logits if original is None else sample_logits(original)
         than = "worker 1" if original is None else "the model given"
         weights = fingerprint(first.info if original is None else original)
-        tolerance = _TOLERANCE.get(first.info.description["dtype"], _HALF_TOLERANCE) * np.abs(expected).max()
+        tolerance = _TOLERANCE.get(first.info.description["dtype"], 3e-2) * np.abs(expected).max()
         for number, report in enumerate(self._pool.reports, start=1):
             other = {name: theirs for name, theirs in report.versions.items() if theirs != mine[name]}
             if other:
@@ -187,12 +174,12 @@ def model_or_cluster(model: ModelLike, settings: Settings) -> Any:
         if many:
             raise ValueError("workers and address must be left out where the model is a Cluster: it has its own")
         return model
-    if settings.dtype is not None:
-        if not isinstance(model, str | Path):
-            raise ValueError(f"dtype must be left out for a model that is loaded already, got {settings.dtype!r}")
-        load = partial(load_model, model, dtype=settings.dtype)
-        return Cluster(load, settings.workers, address=settings.address) if many else load()
-    return Cluster(model, settings.workers, address=settings.address) if many else load_model(model)
+    if settings.dtype is not None and not isinstance(model, str | Path):
+        raise ValueError(f"dtype must be left out for a model that is loaded already, got {settings.dtype!r}")
+    load: Any = partial(load_model, model, dtype=settings.dtype)
+    if not many:
+        return load()
+    return Cluster(model if settings.dtype is None else load, settings.workers, address=settings.address)
 
 
 @contextmanager
@@ -202,11 +189,8 @@ def placed(model: ModelLike, workers: int | None = None, address: str | None = N
     A ``Cluster`` is used as it is; ``workers`` or ``address`` beside it raise ``ValueError``.
     """
     source = model_or_cluster(model, Settings(workers=workers, address=address))
-    try:
+    with source if isinstance(source, Cluster) and source is not model else nullcontext():
         yield source
-    finally:
-        if isinstance(source, Cluster) and source is not model:
-            source.close()
 
 
 def local_model(model: ModelLike, settings: Settings | None = None) -> Any:
@@ -216,22 +200,14 @@ def local_model(model: ModelLike, settings: Settings | None = None) -> Any:
 
 
 def _source(model: Any, gpus_per_worker: float | None) -> Source:
-    if not isinstance(model, str | Path):
-        try:
-            backend_of(model)
-        except ValueError:
-            if callable(model):
-                return model
-            raise
+    named = isinstance(model, str | Path)
+    if callable(model) and not hasattr(model, "cfg"):
+        return model
+    if not named:
         check_ablatable(model)
     if gpus_per_worker is not None and gpus_per_worker > 1:
         raise ValueError(
             f"gpus_per_worker must be 1 or less for a model that is no function, as it is put on one GPU; got "
             f"{gpus_per_worker!r}: give a function that loads it split"
         )
-    return model if isinstance(model, str | Path) else packed_model(model)
-
-
-def _end(pool: WorkerPool, session: Session) -> None:
-    pool.close()
-    leave(session)
+    return model if named else packed_model(model)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import warnings
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from functools import partial
-from itertools import count
+from functools import cached_property, partial
 from typing import Any
 
 from cs_heads.cluster.session import ray_module
-from cs_heads.cluster.worker import Report, Sent, Source, Worker, WorkerConfig
+from cs_heads.cluster.worker import Report, Sent, Source, Worker
 from cs_heads.text import first_line
 
 # How many workers may be lost with the same call.
@@ -19,54 +18,45 @@ _LOSSES = 3
 # Seconds that a worker may take to begin, without a word: Ray waits for room without end.
 _SILENCE = 60.0
 
-_numbers = count()
-
 
 class WorkersLostError(ConnectionError):
     """A chunk takes along every worker that it is given to; what was measured is kept."""
 
 
-WorkerCall = tuple[str, tuple[Any, ...]]
-"""A method of ``Worker``, and what it is given."""
-
-
 class WorkerPool:
     """Workers with one model each; calls are run by idle workers, and their results yielded as they come."""
 
-    def __init__(self, source: Source, n: int, config: WorkerConfig, num_cpus: float, num_gpus: float) -> None:
+    def __init__(self, source: Source, n: int, config: tuple[str, int, int], num_cpus: float, num_gpus: float) -> None:
         self._ray = ray = ray_module()
         self._needs = {name: amount for name, amount in (("CPU", num_cpus), ("GPU", num_gpus)) if amount}
         # A new worker in place of a lost one is made here: while Ray restarts one by itself, calls to it fail.
         actors = ray.remote(Worker).options(
             num_cpus=num_cpus, num_gpus=num_gpus, max_restarts=0, scheduling_strategy="SPREAD"
         )
-        self._make = partial(actors.remote, ray.put(source), config)
+        self._make = partial(actors.remote, ray.put(source), *config)
         self.workers = [self._make() for _ in range(n)]
         # What is answered when a worker has begun, with its place.
         self._beginning = {worker.__ray_ready__.remote(): place for place, worker in enumerate(self.workers)}
-        try:
-            self.reports = self._reports()
-        except BaseException:
-            self.close()
-            raise
 
-    def _reports(self) -> list[Report]:
+    @cached_property
+    def reports(self) -> list[Report]:
+        """What each says once it holds its model, for which this waits."""
         try:
             while self._beginning:
                 for ref in self._next(self._beginning):
                     del self._beginning[ref]
             return list(self._ray.get([worker.report.remote() for worker in self.workers]))
         except self._ray.exceptions.RayTaskError as error:
-            raise _cause(error) from error
+            raise error.cause from error
         except self._ray.exceptions.RayError as error:
             raise WorkersLostError(f"a worker was lost while it loaded the model: {first_line(error)}") from error
 
     def send(self, what: Any) -> Sent:
         """Put something where every worker can get it, once."""
-        return Sent(next(_numbers), self._ray.put(what))
+        return Sent(self._ray.put(what))
 
-    def run(self, calls: Sequence[WorkerCall]) -> Iterator[tuple[int, Any]]:
-        """Yield (number of the call, its result) as results come.
+    def run(self, calls: Sequence[tuple[str, tuple[Any, ...]]]) -> Iterator[tuple[int, Any]]:
+        """Yield (number of the call, its result) as results come; a call is a ``Worker``'s method and its arguments.
 
         What a worker raises is raised here. A call whose worker is lost is done again, and another worker started in
         its place; ``WorkersLostError`` is raised for a call that several were lost with.
@@ -88,7 +78,7 @@ class WorkerPool:
                 try:
                     result = self._ray.get(ref)
                 except self._ray.exceptions.RayTaskError as error:
-                    raise _cause(error) from error
+                    raise error.cause from error
                 except self._ray.exceptions.RayError as error:
                     self._replace(place, error)
                     losses[index] += 1
@@ -131,9 +121,3 @@ class WorkerPool:
                 stacklevel=3,
             )
         return list(ready)
-
-
-def _cause(error: Any) -> Exception:
-    """What was raised on the worker; its traceback is in ``error``."""
-    cause = error.cause
-    return cause if isinstance(cause, Exception) else RuntimeError(str(error))

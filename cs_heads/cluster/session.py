@@ -12,6 +12,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
+from urllib.parse import urlsplit
 
 from cs_heads.arguments import check_integer
 from cs_heads.text import first_line
@@ -52,8 +53,6 @@ def join(address: str | None, workers: int | None) -> Session:
     A process has one connection: where there is one, it is used as it is, and another address raises
     ``ValueError``, as does one where no Ray answers; ``ConnectionError`` where Ray cannot be started.
     """
-    if address is not None and not isinstance(address, str):
-        raise ValueError(f"address must be that of a running Ray cluster, got {address!r:.80}")
     ray = ray_module()
     if ray.is_initialized():
         session = _current[0] if _current else Session(str(ray.get_runtime_context().gcs_address), local=False)
@@ -85,14 +84,12 @@ def _check_answers(address: str) -> None:
         from ray._private.services import get_ray_address_from_environment
 
         address = get_ray_address_from_environment("auto", None) or ""
-    elif address.startswith("ray://") and ":" not in address.removeprefix("ray://"):
-        address += ":10001"
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdecimal():
-        return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
-    except (OSError, OverflowError) as error:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        port = parts.port or (10001 if parts.scheme == "ray" else None)
+        if parts.hostname and port:
+            socket.create_connection((parts.hostname, port), timeout=_ANSWER).close()
+    except (OSError, ValueError) as error:
         raise ValueError(f"address must be that of a running Ray cluster, got {asked!r}: {error}") from error
 
 

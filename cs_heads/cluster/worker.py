@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -33,21 +33,6 @@ _ENGINES = 4
 
 
 @dataclass(frozen=True)
-class WorkerConfig:
-    """What a worker computes with.
-
-    Attributes:
-        device: Its kind of device.
-        threads: Threads on the CPU.
-        sharers: How many workers share the memory of its device.
-    """
-
-    device: str
-    threads: int
-    sharers: int
-
-
-@dataclass(frozen=True)
 class Report:
     """What a worker says once it holds its model: ``logits`` after a few tokens tell copies of a model apart.
 
@@ -61,11 +46,11 @@ class Report:
     pid: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Job:
     """What the engine of an experiment is made of, on every worker alike; ``weights`` is the model's fingerprint."""
 
-    examples: Sequence[EncodedExample]
+    examples: list[EncodedExample]
     batch_tokens: int
     weights: str
     ablation: Ablation = field(default_factory=Ablation)
@@ -76,7 +61,6 @@ class Job:
 class Sent:
     """Something in Ray's store, until nobody has this any more: inside an object it is not fetched unasked."""
 
-    number: int
     reference: Any
 
     def get(self) -> Any:
@@ -94,27 +78,29 @@ class Worker:
     """One model, loaded when it is first asked for, and the engines of the experiments that run on it.
 
     What a chunk gives depends on the chunk and its job alone, not on what ran before it or elsewhere.
+
+    Args:
+        source: The model.
+        device: Its kind of device.
+        threads: Threads on the CPU.
+        sharers: How many workers share the memory of its device.
     """
 
-    def __init__(self, source: Source, config: WorkerConfig) -> None:
-        self._source, self._config = source, config
-        self._engines: dict[int, Engine] = {}
+    def __init__(self, source: Source, device: str, threads: int, sharers: int) -> None:
+        self._source, self._device, self._threads, self._sharers = source, device, threads, sharers
+        self._engines: dict[Any, Engine] = {}
         # Weights in another dtype, once for all jobs.
         self._casts: dict[str, InDtype | None] = {}
 
     @cached_property
     def model(self) -> HookedModel:
         """The model; what ``load_model`` refuses raises its ``ValueError``."""
-        use_threads(self._config.threads)
-        share_memory(self._config.sharers)
-        model: HookedModel
-        if isinstance(self._source, bytes):
-            model = unpacked_model(self._source, self._config.device)
-        elif isinstance(self._source, str | Path):
-            model = load_model(self._source, device=self._config.device)
-        else:
-            model = load_model(self._source())
-        return model
+        use_threads(self._threads)
+        share_memory(self._sharers)
+        source, device = self._source, self._device
+        if isinstance(source, bytes):
+            return unpacked_model(source, device)
+        return load_model(source, device=device) if isinstance(source, str | Path) else load_model(source())
 
     @cached_property
     def _info(self) -> ModelInfo:
@@ -128,17 +114,17 @@ class Worker:
         """Run the intact model for what ablated units give; the others are given what this returns."""
         return self._engine(job).forwards.ablation.on_cpu()
 
-    def logprobs(self, job: Sent, masks: PairMasks, examples: PairExamples, known: Known = None) -> list[PairResult]:
-        """The results of a chunk."""
-        return [result for batch in self._engine(job).run(masks, examples, known) for result in batch]
-
-    def generate(self, job: Sent, masks: PairMasks, examples: PairExamples, request: Sent) -> list[PairText]:
-        """The texts of a chunk."""
-        batches = self._engine(job).generate(request.get(), masks, examples)
-        return [text for batch in batches for text in batch]
+    def run(
+        self, job: Sent, masks: PairMasks, examples: PairExamples, known: Known, request: Sent | None
+    ) -> list[PairResult] | list[PairText]:
+        """The results of a chunk, or with a request its texts."""
+        engine = self._engine(job)
+        if request is None:
+            return [result for batch in engine.run(masks, examples, known) for result in batch]
+        return [text for batch in engine.generate(request.get(), masks, examples) for text in batch]
 
     def _engine(self, sent: Sent) -> Engine:
-        engine = self._engines.pop(sent.number, None)
+        engine = self._engines.pop(sent.reference, None)
         if engine is None:
             job: Job = sent.get()
             # A worker in the place of one that was lost has loaded the model anew.
@@ -148,5 +134,5 @@ class Worker:
             engine = Engine(self.model, job.examples, job.batch_tokens, job.ablation, compute_dtype=dtype)
             if dtype is not None:
                 engine.cast = self._casts.setdefault(dtype, engine.cast)
-        self._engines = dict([*self._engines.items(), (sent.number, engine)][-_ENGINES:])
+        self._engines = dict([*self._engines.items(), (sent.reference, engine)][-_ENGINES:])
         return engine

@@ -61,7 +61,8 @@ class _Work:
         slots = self.layout.slots_of(local)
         continuation = self.layout.continuation[slots]
         hits = np.bincount(continuation, weights=self.greedy[slots]) / np.bincount(continuation)
-        return self.pairs[local], np.bincount(continuation, weights=self.logprob[slots]), hits
+        logprobs = np.bincount(continuation, weights=self.logprob[slots])
+        return self.pairs[local], np.stack([logprobs, hits], axis=1)
 
 
 class Engine:

@@ -23,7 +23,7 @@ Known = Bool[np.ndarray, " pair"] | None
 PairText = tuple[int, TokenIds]
 """The number of a pair, and its text."""
 
-PairResult = tuple[int, Float[np.ndarray, " continuation"], Float[np.ndarray, " continuation"]]
+PairResult = tuple[int, Float[np.ndarray, "continuation 2"]]
 """The number of a pair; by continuation the log-probability (nats) and the share of tokens that are the argmax."""
 
 

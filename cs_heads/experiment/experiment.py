@@ -15,15 +15,13 @@ from cs_heads.cluster import Cluster, ModelLike
 from cs_heads.designs import check_masks, key_in_words
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.protocol import EngineLike, StoppingCriteria
+from cs_heads.engine.protocol import EngineLike, StoppingCriteria, TextRequest
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.gradients import Gradients
 from cs_heads.experiment.inputs import check_writing, encode_prompts, text_length
-from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.experiment.plan import Observed, Part, run
 from cs_heads.experiment.protocol import check_examples, responding
 from cs_heads.experiment.setup import Setup
-from cs_heads.experiment.texts import Texts
 from cs_heads.lens import prepended
 from cs_heads.lens.model import end_tokens, tokenizer_of
 from cs_heads.progress import calling
@@ -33,7 +31,6 @@ from cs_heads.store.stored_observations import StoredObservations
 from cs_heads.tasks import Task, confirming_side
 from cs_heads.tasks.chat import template_identity
 from cs_heads.tasks.example import hash_of
-from cs_heads.tasks.pairs import PromptPair
 from cs_heads.tasks.responses import RESPONSES, Observations
 from cs_heads.tasks.splits import check_is_task
 from cs_heads.text import shown
@@ -94,7 +91,7 @@ class Experiment(Gradients):
         self.preparation = ablation.preparation
         self._identities = example_identities(self.encoded)
         self._observed = Observed(task, engine, self._stored(self._identities), how.progress)
-        self._texts: dict[tuple[int, tuple[str, ...]], Texts] = {}
+        self._texts: dict[tuple[int, tuple[str, ...]], Observed] = {}
         # Of texts: a scorer may take long.
         self._scores: dict[tuple[str, int, str], float] = {}
         if self.writes:
@@ -168,7 +165,7 @@ class Experiment(Gradients):
     @property
     def spent(self) -> int:
         """Different example-evaluations asked for, wherever they came from, and the preparation they need."""
-        spent = self._observed.taken + sum(len(texts.used) for texts in self._texts.values())
+        spent = self._observed.taken + sum(texts.taken for texts in self._texts.values())
         return spent + (self.preparation if spent else 0) + 2 * self._backwards
 
     @property
@@ -179,9 +176,8 @@ class Experiment(Gradients):
     @property
     def ran(self) -> int:
         """Example-evaluations that the model ran here: ``spent`` less what the store had."""
-        prepared = self._engine.ablation.spent
-        written = sum(texts.generated for texts in self._texts.values())
-        return self._observed.ran + written + prepared + self._differentiated
+        written = sum(texts.ran for texts in self._texts.values())
+        return self._observed.ran + written + self._engine.ablation.spent + self._differentiated
 
     def __call__(
         self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
@@ -214,25 +210,30 @@ class Experiment(Gradients):
         Raises:
             ValueError: As ``__call__``.
         """
+        masks, examples = self._checked(masks, examples)
         if not self.writes:
             return self._said(masks, examples)
-        masks, examples = self._checked(masks, examples)
         intact = None
-        with self._state.kept(self.model), calling(self.task.name, outermost=True):
+        with calling(self.task.name, outermost=True):
             if self.task.relative:
                 asked, place = np.unique(examples, return_inverse=True)
                 nothing_off = np.zeros((1, *self.grid.shape), dtype=bool)
-                intact = self._own_texts(nothing_off, asked[None])[0][place.reshape(examples.shape)]
-            said = self._own_texts(masks, examples)
+                intact = self._measured(self._own_texts, nothing_off, asked[None])[0][place.reshape(examples.shape)]
+            said = self._measured(self._own_texts, masks, examples)
         return Observations(examples, texts=said, intact=intact)
 
-    def _said(self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None) -> Observations:
-        """What the model says of continuations, measured where nothing has it."""
-        part = self.part(masks, examples)
-        examples = check_examples(self.n_examples, len(part.entries), examples)
-        run([part])
-        said = np.stack([entry[chosen] for entry, chosen in zip(part.entries, examples, strict=True)])
+    def _said(self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> Observations:
+        said = self._measured(self._observed, masks, examples)
         return Observations(examples, said[..., 0], said[..., 1])
+
+    def _measured(
+        self, observed: Observed, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]
+    ) -> Shaped[np.ndarray, "row k ..."]:
+        """What the model says, measured where nothing has it."""
+        with self._state.kept(self.model):
+            part = Part(observed, list(masks), list(examples))
+            run([part])
+        return np.stack([entry.said[chosen] for entry, chosen in zip(part.entries, examples, strict=True)])
 
     def _checked(
         self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None
@@ -257,21 +258,22 @@ class Experiment(Gradients):
             self._scores |= dict(zip(new, RESPONSES[response](self.task, some)[0].tolist(), strict=True))
         return np.array([self._scores[key] for key in keys]).reshape(said.examples.shape)
 
-    def part(self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None) -> Part:
-        """What a call asks of the engine, for ``measure_together``; of a task for which the model writes no texts.
+    def part(self, calls: Sequence[tuple[Shaped[np.ndarray, "..."], Int[np.ndarray, "row k"] | None]]) -> Part:
+        """What calls ask of the engine, for ``measure_together``; of a task for which the model writes no texts.
 
         Args:
-            masks: As for ``__call__``.
-            examples: As for ``__call__``.
+            calls: Masks and examples, as for ``__call__``.
 
         Returns:
-            The pairs of mask and example that the call needs, with what is known of them.
+            The pairs of mask and example that the calls need, with what is known of them.
 
         Raises:
             ValueError: As ``__call__``.
         """
+        asked = [self._checked(*call) for call in calls]
+        masks, examples = ([row for call in asked for row in call[place]] for place in (0, 1))
         with self._state.kept(self.model):
-            return Part(self._observed, *self._checked(masks, examples))
+            return Part(self._observed, masks, examples)
 
     def respond(
         self,
@@ -320,7 +322,7 @@ class Experiment(Gradients):
         """
         for example in self.task.examples if self.writes else ():
             _ = example.target
-        return self._target_logprobs(self._said(masks, examples))
+        return self._target_logprobs(self._said(*self._checked(masks, examples)))
 
     def _target_logprobs(self, said: Observations) -> Float[np.ndarray, "row k"]:
         answers = self.task.answers
@@ -360,19 +362,7 @@ class Experiment(Gradients):
             max_new_tokens = self.task.max_new_tokens or text_length(self.model, self.task, self.settings.prepend_bos)
         stop = self.task.stop if stop is None else stop
         check_writing(max_new_tokens, stop)
-        with self._state.kept(self.model), calling(self.task.name, outermost=True):
-            return self._texts_of(max_new_tokens, tuple(stop))(masks, examples)
-
-    def patching(self, pairs: Sequence[PromptPair]) -> PatchingExperiment:
-        """An experiment on pairs of prompts: the same model, settings and store.
-
-        Args:
-            pairs: Clean and corrupted prompts, as ``cs.tasks`` makes them.
-
-        Raises:
-            ValueError: Fewer than two pairs, pairs of two kinds, or an ablation other than zero.
-        """
-        return PatchingExperiment(self.setup, pairs)
+        return self._measured(self._texts_of(max_new_tokens, tuple(stop)), masks, examples)
 
     def to_frame(self) -> pd.DataFrame:
         """Everything measured: one row a (mask, example) with the heads ablated, score, logprob and margin."""
@@ -380,16 +370,19 @@ class Experiment(Gradients):
 
         rows: dict[tuple[bytes, int], list[float]] = {}
         for key, entry in self._observed.by_mask.items():
-            known, said = self._observed.known(entry)
-            numbers = np.full((3, len(known)), np.nan)
+            said = self._observed.known(entry)
+            numbers = np.full((3, said.examples.size), np.nan)
             numbers[1] = self._target_logprobs(said)[0]
             if not self.writes:
                 numbers[0] = RESPONSES["score"](self.task, said)[0]
                 numbers[2] = np.nan if self.task.scorer is not None else RESPONSES["margin"](self.task, said)[0]
-            rows |= {(key, example): values for example, values in zip(known.tolist(), numbers.T.tolist(), strict=True)}
+            measured = said.examples[0].tolist()
+            rows |= {(key, example): each for example, each in zip(measured, numbers.T.tolist(), strict=True)}
         scores = {(text, example): score for (text, example, _), score in self._scores.items()}
-        for key, example, text in self._own_texts.known() if self.writes else ():
-            rows.setdefault((key, example), [np.nan] * 3)[0] = scores.get((text, example), np.nan)
+        for key, entry in self._own_texts.by_mask.items() if self.writes else ():
+            for example in np.flatnonzero(entry.known).tolist():
+                score = scores.get((entry.said[example], example), np.nan)
+                rows.setdefault((key, example), [np.nan] * 3)[0] = score
         off = {key: key_in_words(self.grid, key) for key, _ in rows}
         records = [(*off[key], example, *values) for (key, example), values in rows.items()]
         return pd.DataFrame(records, columns=["ablated", "n_ablated", "example", "score", "logprob", "margin"])
@@ -420,19 +413,20 @@ class Experiment(Gradients):
         }
 
     @property
-    def _own_texts(self) -> Texts:
+    def _own_texts(self) -> Observed:
         """The texts that a generation task is scored by."""
         assert self.task.max_new_tokens is not None
         return self._texts_of(self.task.max_new_tokens, self.task.stop)
 
-    def _texts_of(self, max_new_tokens: int, stop: tuple[str, ...]) -> Texts:
+    def _texts_of(self, max_new_tokens: int, stop: tuple[str, ...]) -> Observed:
         key = (max_new_tokens, stop)
         if key not in self._texts:
             prompts = encode_prompts(self.model, self.task, self.settings.prepend_bos, max_new_tokens)
             ends = StoppingCriteria(max_new_tokens, stop, end_tokens(self.model))
             put = {"max_new_tokens": max_new_tokens, "stop": list(stop), "end_tokens": sorted(ends.end_tokens)}
             stored = self._stored([hash_of(prompt) for prompt in prompts], **put)
-            self._texts[key] = Texts(self._observed, self.grid, prompts, ends, stored)
+            request = TextRequest(prompts, ends)
+            self._texts[key] = Observed(self.task, self._engine, stored, self.settings.progress, request)
         return self._texts[key]
 
     @property

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import astuple
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,12 +15,13 @@ from jaxtyping import Float, Int
 from cs_heads.cluster import Cluster, local_model
 from cs_heads.engine import Engine
 from cs_heads.engine.protocol import EngineLike
-from cs_heads.experiment.inputs import Answers, encode_task
+from cs_heads.experiment.inputs import encode_task
 from cs_heads.experiment.protocol import GradientExperiment, check_examples
 from cs_heads.experiment.setup import Setup
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import check_forward, why_no_gradients
 from cs_heads.lens.batches import TokenBudget, default_tokens
+from cs_heads.lens.casts import InDtype
 from cs_heads.lens.differentiate import GradientExample, gate_gradients
 from cs_heads.lens.quantized import quantization_of
 from cs_heads.progress import counting
@@ -78,28 +80,12 @@ class Gradients(GradientExperiment):
         Raises:
             ValueError: Another ablation than zero, an example without a target, or gates of another grid.
         """
-        settings = self.settings
-        if settings.ablation != "zero":
-            raise ValueError(f"ablation must be 'zero' for gradients in gates, got {settings.ablation!r}")
-        self._check(gates, len(examples))
-        _ = self.answers  # refuses an example without a target
-        answers = [self.encoded[i].answered(self.task.examples[i].answer) for i in examples]
-        asked = [[GradientExample(answer, 0, (1.0,))] for answer in answers]
-        found = np.full_like(gates, np.nan)
+        if self.settings.ablation != "zero":
+            raise ValueError(f"ablation must be 'zero' for gradients in gates, got {self.settings.ablation!r}")
+        asked = [[GradientExample(self.answers[example], 0, (1.0,))] for example in examples]
         kept = None if keep is None else self.kept_work(keep, {"examples": examples.tolist()})
-        with self._filled(kept, found, 1) as done:
-            loss, _ = gate_gradients(
-                local_model(self.source),
-                asked,
-                gates,
-                self._tokens,
-                of="loss",
-                done=done,
-                measured=found,
-                units=settings.units,
-                off_at=settings.positions,
-            )
-        return loss, found
+        found = np.full_like(gates, np.nan)
+        return self._slopes(asked, gates, kept, found, of="loss"), found
 
     @property
     def has_gradients(self) -> bool:
@@ -132,36 +118,26 @@ class Gradients(GradientExperiment):
         Raises:
             ValueError: Gates of another grid or number of rows, or an experiment without gradients (``has_gradients``).
         """
-        self._check(gates, len(examples))
         if not self.has_gradients:
             raise ValueError(f"task {self.task.name!r} has no gradients here: see has_gradients")
         examples = check_examples(len(self.task), len(gates), examples)
         asked = [[self._asked(int(example)) for example in row] for row in examples]
-        found = np.full(gates.shape, np.nan, dtype=np.float32)
-        engine = self._engine if isinstance(self._engine, Engine) else None
         # Gradients in float16 would vanish: there is no scale of the loss.
-        in_dtype = engine.cast if engine is not None and self.setup.compute_dtype == "bfloat16" else None
+        half = self.setup.compute_dtype == "bfloat16"
+        in_dtype = self._engine.cast if half and isinstance(self._engine, Engine) else None
         dtype = {} if in_dtype is None else {"compute_dtype": self.setup.compute_dtype}
         digest = hashlib.sha256(gates.astype("<f4").tobytes()).hexdigest()
         kept = self.kept_work(keep, {"examples": examples.tolist(), "gates": digest, **dtype})
-        with self._filled(kept, found, examples.shape[1]) as done, in_dtype or nullcontext():
-            gate_gradients(
-                local_model(self.source),
-                asked,
-                gates,
-                self._tokens,
-                done=done,
-                measured=found,
-                extend=engine is not None and engine.forwards.able.extend and self._through_stored_keys,
-                units=self.settings.units,
-                off_at=self.settings.positions,
-            )
+        found = np.full(gates.shape, np.nan, dtype=np.float32)
+        self._slopes(asked, gates, kept, found, in_dtype)
         return found
 
     @cached_property
-    def answers(self) -> Answers:
-        """The right answers as tokens; a task without targets raises ``ValueError``."""
-        return Answers.of(self.task, self.encoded)
+    def answers(self) -> list[EncodedExample]:
+        """Each example with its right answer alone; a task without targets raises ``ValueError``."""
+        for example in self.task.examples:
+            _ = example.target
+        return [tokens.answered(one.answer) for tokens, one in zip(self.encoded, self.task.examples, strict=True)]
 
     def kept_work(self, kind: str, work: Mapping[str, Any], *others: Gradients) -> KeptWork | None:
         """Where work on the right answers of this experiment, and of others, is kept; None without a store.
@@ -176,27 +152,50 @@ class Gradients(GradientExperiment):
         """
         if self.store is None:
             return None
-        answers = [each.answers for each in (self, *others)]
-        asked = [[each.prompts, each.targets, each.positions] for each in answers]
-        return KeptWork(self.store, kind, {**work, "answers": asked})
+        answers = [[astuple(answer) for answer in each.answers] for each in (self, *others)]
+        return KeptWork(self.store, kind, {**work, "answers": answers})
 
-    @contextmanager
-    def _filled(
-        self, kept: KeptWork | None, found: Float[np.ndarray, "row layer head"], k: int
-    ) -> Iterator[Callable[[int], None]]:
-        """Gradients filled in by the block, ``k`` examples a row, from the store as far as it has them; and counted."""
-        passes = counting(self.task.name, 2 * k * len(found), self.settings.progress)
-        measuring = self._state.kept(self.model)
-        with measuring, passes as bar, filled(kept, 0, found, lambda rows: bar.add(2 * k * rows)) as done:
-            missing = int(np.isnan(found).any(axis=(1, 2)).sum())
-            yield done
-        self._backwards += k * len(found)
-        self._differentiated += 2 * k * missing
+    def _slopes(
+        self,
+        asked: Sequence[Sequence[GradientExample]],
+        gates: Float[np.ndarray, "row layer head"],
+        kept: KeptWork | None,
+        found: Float[np.ndarray, "row layer head"],
+        in_dtype: InDtype | None = None,
+        *,
+        of: Literal["loss", "probability"] = "probability",
+    ) -> Float[np.ndarray, " row"]:
+        """Fill ``found`` with gradients, from the store as far as it has them, and count them; the values they are of.
 
-    def _check(self, gates: np.ndarray, n_rows: int) -> None:
-        wanted = (n_rows, *self.grid.shape)
+        Each row is asked for as many examples.
+        """
+        wanted = (len(asked), *self.grid.shape)
         if gates.shape != wanted:
             raise ValueError(f"gates must be [row, layer, head] = {wanted}, got shape {gates.shape}")
+        k = len(asked[0])
+        passes = counting(self.task.name, 2 * k * len(found), self.settings.progress)
+        with (
+            self._state.kept(self.model),
+            passes as bar,
+            filled(kept, 0, found, lambda rows: bar.add(2 * k * rows)) as done,
+            in_dtype or nullcontext(),
+        ):
+            missing = int(np.isnan(found).any(axis=(1, 2)).sum())
+            values, _ = gate_gradients(
+                local_model(self.source),
+                asked,
+                gates,
+                self._tokens,
+                done=done,
+                measured=found,
+                units=self.settings.units,
+                off_at=self.settings.positions,
+                of=of,
+                extend=of == "loss" or self._extends,
+            )
+        self._backwards += k * len(found)
+        self._differentiated += 2 * k * missing
+        return values
 
     def _asked(self, example: int) -> GradientExample:
         one, tokens = self.task.examples[example], self.encoded[example]
@@ -214,7 +213,8 @@ class Gradients(GradientExperiment):
         check_forward(model)
         return TokenBudget(self.settings.batch_tokens or default_tokens(model, "gradient"))
 
-    @cached_property
-    def _through_stored_keys(self) -> bool:
-        """Whether gradients are taken through stored keys and values."""
-        return why_no_gradients(self.model) is None
+    @property
+    def _extends(self) -> bool:
+        """Whether forwards, and gradients through them, go on from stored keys and values."""
+        engine = self._engine
+        return isinstance(engine, Engine) and engine.forwards.able.extend and why_no_gradients(self.model) is None

@@ -26,9 +26,9 @@ class WithHeadsOff(GradientExperiment):
     """
 
     def __init__(self, experiment: ExperimentLike, heads: Sequence[HeadLike]) -> None:
-        self.experiment = experiment
         self.grid, self.n_examples = experiment.grid, experiment.n_examples
         self._off = experiment.grid.mask(heads) | experiment.off
+        self.experiment: ExperimentLike = experiment.experiment if isinstance(experiment, WithHeadsOff) else experiment
         self.name, self.chance, self.task = experiment.name, experiment.chance, experiment.task
         self.preparation, self.responses = experiment.preparation, experiment.responses
 
@@ -41,7 +41,11 @@ class WithHeadsOff(GradientExperiment):
         self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
     ) -> Float[np.ndarray, "row k"]:
         """Scores with the row's heads off, and these."""
-        return self.experiment(with_off(check_masks(self.grid, masks), self.off), examples)
+        return self.experiment(self.all_off(masks), examples)
+
+    def all_off(self, masks: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "row layer head"]:
+        """Masks, or gates, with these heads off, too."""
+        return with_off(check_masks(self.grid, masks), self.off)
 
     def respond(
         self,
@@ -50,7 +54,7 @@ class WithHeadsOff(GradientExperiment):
         response: str = "probability",
     ) -> Float[np.ndarray, "row k"]:
         """Continuous responses (``responding``) with the row's heads off, and these."""
-        return responding(self.experiment, response)(with_off(check_masks(self.grid, masks), self.off), examples)
+        return responding(self.experiment, response)(self.all_off(masks), examples)
 
     def on(self, task: Task) -> WithHeadsOff:
         """The same on another task."""
@@ -77,6 +81,5 @@ class WithHeadsOff(GradientExperiment):
 
 def on_model(experiment: ExperimentLike) -> Experiment | None:
     """The experiment on a model that answers for one without some heads, or is that itself; None of other kinds."""
-    while isinstance(experiment, WithHeadsOff):
-        experiment = experiment.experiment
+    experiment = experiment.experiment if isinstance(experiment, WithHeadsOff) else experiment
     return experiment if isinstance(experiment, Experiment) else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from cs_heads.arguments import check_integer, check_list
@@ -196,30 +195,3 @@ def check_writing(max_new_tokens: int, stop: Sequence[str]) -> None:
     check_integer("max_new_tokens", max_new_tokens, 1)
     if not all(isinstance(text, str) and text for text in check_list("stop", stop, "texts, none empty")):
         raise ValueError(f"stop must be a list of texts, none empty, got {stop!r:.80}")
-
-
-@dataclass(frozen=True)
-class Answers:
-    """Tokens of each example's prompt and of its right continuation, in the order of the task.
-
-    ``positions`` are the places in the prompt where the continuation's tokens are read, none where it comes after it.
-    """
-
-    prompts: tuple[tuple[int, ...], ...]
-    targets: tuple[tuple[int, ...], ...]
-    positions: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def of(cls, task: Task, encoded: Sequence[EncodedExample]) -> Answers:
-        """Those of a task, as its examples are tokenized; one without targets raises ``ValueError``."""
-        for example in task.examples:
-            _ = example.target
-        answered = [(tokens, example.answer) for tokens, example in zip(encoded, task.examples, strict=True)]
-        return cls(
-            prompts=tuple(tokens.prompt_of(answer) for tokens, answer in answered),
-            targets=tuple(tokens.continuations[answer] for tokens, answer in answered),
-            positions=tuple(tokens.positions for tokens, _ in answered),
-        )
-
-    def __len__(self) -> int:
-        return len(self.prompts)

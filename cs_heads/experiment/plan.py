@@ -1,46 +1,64 @@
 """A plan: the different (mask, example) pairs that calls ask for, what is known of them, and the rest run once.
 
-``Observed`` keeps what a model has said of the continuations of one task. ``Part`` is what one call asks of it, and
-``run`` runs what is missing of several parts in forwards that they share. The number of different pairs is what is
-spent.
+``Observed`` keeps what a model has said of one task: of its continuations, or as texts. ``Part`` is what calls ask of
+it, and ``run`` runs what is missing of several parts in forwards that they share. The number of different pairs is what
+is spent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Int, Shaped
 
 from cs_heads.designs import as_gates, mask_key
-from cs_heads.engine.protocol import EngineLike, PairMasks, PairResult
+from cs_heads.engine.protocol import EngineLike, Known, PairExamples, PairMasks, TextRequest
 from cs_heads.lens.locks import alone
 from cs_heads.progress import counting, is_shown, show_baseline
-from cs_heads.store.stored_observations import PlannedCall, StoredObservations, begin_together, packed, unpacked
+from cs_heads.store.stored_observations import PlannedCall, Said, StoredObservations, begin_together, packed, unpacked
 from cs_heads.tasks import Task
 from cs_heads.tasks.responses import RESPONSES, Observations
+from cs_heads.text import TokenIds
 
-Entry = Float[np.ndarray, "example continuation 2"]
-"""Log-probability (nats) and share of argmax tokens of each continuation, under one mask."""
+# Sizes differ from mask to mask: jaxtyping has one for each name in a call.
+Rows = Sequence[np.ndarray]
+"""An array for each row: its mask, or the indices of its examples."""
+
+
+class Entry(NamedTuple):
+    """What was said under one mask, and of which examples something is ``known``."""
+
+    known: Bool[np.ndarray, " example"]
+    said: Shaped[np.ndarray, "example ..."]
 
 
 class Observed:
-    """What a model said of the examples of a task, by mask; NaN where an example has not been observed under it.
+    """What a model said of the examples of a task, by mask.
 
-    The key of an entry is the whole mask: an observation never answers for another ablation. ``taken`` counts the
-    different pairs asked for so far, ``ran`` those that were run here.
+    Of continuations it is the log-probability (nats) and the share of argmax tokens of each, NaN where an example has
+    fewer; with a ``request`` the text after its prompt of each example, up to the first stop string. The key of an
+    entry is the whole mask: an observation never answers for another ablation. ``taken`` counts the different pairs
+    asked for so far, ``ran`` those that were run here.
 
     Args:
         task: The task.
         engine: What runs its examples.
         stored: What the store has; None without one.
         progress: Whether to show a bar.
+        request: What texts are generated after; None of continuations.
     """
 
     def __init__(
-        self, task: Task, engine: EngineLike, stored: StoredObservations | None, progress: bool | None
+        self,
+        task: Task,
+        engine: EngineLike,
+        stored: StoredObservations | None,
+        progress: bool | None,
+        request: TextRequest | None = None,
     ) -> None:
-        self.task, self.engine, self.stored, self.progress = task, engine, stored, progress
+        self.task, self.engine, self.stored, self.progress, self.request = task, engine, stored, progress, request
         # The number that the engine has for the first example: that of several tasks numbers them through.
         self.first = 0
         self.n_continuations = [max(1, len(example.continuations)) for example in task.examples]
@@ -50,45 +68,71 @@ class Observed:
     def at(self, key: bytes) -> Entry:
         """The entry of a mask by its key."""
         if key not in self.by_mask:
-            self.by_mask[key] = np.full((len(self.n_continuations), max(self.n_continuations), 2), np.nan)
+            n = len(self.n_continuations)
+            said = np.full((n, max(self.n_continuations), 2), np.nan) if self.request is None else np.full(n, None)
+            self.by_mask[key] = Entry(np.zeros(n, dtype=bool), said)
         return self.by_mask[key]
 
-    def take(self, entry: Entry, example: int, said: Float[np.ndarray, "continuation 2"]) -> None:
+    def take(self, entry: Entry, example: int, said: Any) -> None:
         """Take in one observation; what is known stays."""
-        if np.isnan(entry[example, 0, 0]):
+        if not entry.known[example]:
+            if self.request is None:
+                entry.said[example, : len(said)] = said
+            else:
+                entry.said[example] = self._decoded(said)
+            entry.known[example] = True
             self.taken += 1
-            entry[example, : len(said)] = said
+
+    def keep(self, batch: Sequence[tuple[bytes, int, Any]], call: PlannedCall) -> None:
+        """Take in what was run, in memory and in the store: key of a mask, example, and what was said."""
+        for key, example, said in batch:
+            self.take(self.by_mask[key], example, said)
+        self.ran += len(batch)
+        if self.stored is not None:
+            self.stored.write([(key, example, self._packed(said)) for key, example, said in batch], call)
 
     def read(self, key: bytes, examples: set[int]) -> None:
         """Take in what the store has of these examples under a mask."""
         for place, said in () if self.stored is None else self.stored.read(key):
             if place in examples:
                 try:
-                    numbers = unpacked(said, self.n_continuations[place])
+                    one = self._unpacked(said, place)
                 except (TypeError, ValueError) as error:
                     assert self.stored is not None
                     raise self.stored.broken(place, said, error) from error
-                self.take(self.at(key), place, numbers)
+                self.take(self.at(key), place, one)
+
+    def run(self, masks: PairMasks, examples: PairExamples, known: Known) -> Iterator[list[tuple[int, Any]]]:
+        """Run pairs: batches of numbers of pairs, and what was said."""
+        if self.request is None:
+            return self.engine.run(masks, examples, known)
+        return self.engine.generate(self.request, masks, examples, known)
 
     @staticmethod
-    def known(entry: Entry) -> tuple[Int[np.ndarray, " known"], Observations]:
-        """The examples that a mask was measured on, and what was said of them."""
-        [known] = np.nonzero(~np.isnan(entry[:, 0, 0]))
-        said = entry[None, known]
-        return known, Observations(known[None], said[..., 0], said[..., 1])
+    def known(entry: Entry) -> Observations:
+        """What was said of continuations under a mask, in one row."""
+        [examples] = np.nonzero(entry.known)
+        said = entry.said[None, examples]
+        return Observations(examples[None], said[..., 0], said[..., 1])
 
-    def scores(self, entry: Entry) -> Float[np.ndarray, " example"]:
-        """The score of each example under one mask; NaN where it was not measured, or a scorer judges."""
-        scores = np.full(len(entry), np.nan)
-        known, said = self.known(entry)
-        # What a scorer makes of it is asked for once all is measured.
-        if self.task.scorer is None:
-            scores[known] = RESPONSES["score"](self.task, said)[0]
-        return scores
+    def _packed(self, said: Any) -> Said:
+        """What was said, as a store has it: numbers, or tokens and the text of these."""
+        if self.request is None:
+            return packed(said), None
+        return np.array(said, dtype="<i4").tobytes(), self._decoded(said)
+
+    def _unpacked(self, said: Any, example: int) -> Any:
+        if self.request is None:
+            return unpacked(said, self.n_continuations[example])
+        return tuple(np.frombuffer(said, dtype="<i4").tolist())
+
+    def _decoded(self, text: TokenIds) -> str:
+        assert self.request is not None
+        return self.request.stopping.kept(text, self.engine.model.tokenizer)
 
 
 class Part:
-    """What one call asks of a task: different pairs (row of a mask, example), in the order they come.
+    """What calls ask of a task: different pairs (row of a mask, example), in the order they come.
 
     Args:
         observed: What is known of it.
@@ -96,48 +140,45 @@ class Part:
         examples: Each row's own example indices.
     """
 
-    def __init__(
-        self, observed: Observed, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]
-    ) -> None:
+    def __init__(self, observed: Observed, masks: Rows, examples: Rows) -> None:
         self.observed, self.masks = observed, masks
         self.keys = [mask_key(mask) for mask in masks]
         self.entries = [observed.at(key) for key in self.keys]
-        self.pairs = _different(self.keys, examples, len(observed.n_continuations))
+        first: dict[bytes, int] = {}
+        rows = [first.setdefault(key, row) for row, key in enumerate(self.keys)]
+        n = len(observed.task)
+        numbers = np.concatenate([row * n + each for row, each in zip(rows, examples, strict=True)])
+        _, places = np.unique(numbers, return_index=True)
+        self.pairs: Int[np.ndarray, "pair 2"] = np.stack(np.divmod(numbers[np.sort(places)], n), axis=1)
         if observed.stored is not None:
             observed.stored.flush()
-        absent: dict[int, set[int]] = {}
-        for row, example in self.pairs[self.missing].tolist():
-            absent.setdefault(row, set()).add(example)
-        for row, asked in absent.items():
-            observed.read(self.keys[row], asked)
+            absent: dict[int, set[int]] = {}
+            for row, example in self.pairs[self.missing].tolist():
+                absent.setdefault(row, set()).add(example)
+            for row, asked in absent.items():
+                observed.read(self.keys[row], asked)
 
     @property
     def missing(self) -> Bool[np.ndarray, " pair"]:
         """The pairs that nothing has."""
-        known = np.stack([entry[:, 0, 0] for entry in self.entries])
-        return np.isnan(known[self.pairs[:, 0], self.pairs[:, 1]])
-
-    def keep(self, batch: Sequence[tuple[int, int, Float[np.ndarray, "continuation 2"]]], call: PlannedCall) -> None:
-        """Take in what was run, in memory and in the store: row, example, and what was said."""
-        observed = self.observed
-        for row, example, said in batch:
-            observed.take(self.entries[row], example, said)
-        observed.ran += len(batch)
-        if observed.stored is not None:
-            observed.stored.write(
-                [(self.keys[row], example, (packed(said), None)) for row, example, said in batch], call
-            )
+        return ~np.stack([entry.known for entry in self.entries])[self.pairs[:, 0], self.pairs[:, 1]]
 
     def show_baseline(self) -> None:
         """Show what is known of the intact model, where the call asks for it."""
-        # Of a mask nothing is True, of gates all are 1.
-        nothing_off = (~self.masks if self.masks.dtype == bool else self.masks == 1).all(axis=(1, 2))
-        if is_shown() and nothing_off.any():
-            show_baseline(self.observed.task.name, self.observed.scores(self.entries[int(nothing_off.argmax())]))
+        # What a scorer makes of it is asked for once all is measured.
+        observed, nothing_off = self.observed, mask_key(np.zeros(self.masks[0].shape, dtype=bool))
+        if is_shown() and observed.request is None and observed.task.scorer is None and nothing_off in self.keys:
+            entry = observed.at(nothing_off)
+            scores = np.full(len(entry.known), np.nan)
+            scores[entry.known] = RESPONSES["score"](observed.task, observed.known(entry))[0]
+            show_baseline(observed.task.name, scores)
 
 
 def run(parts: Sequence[Part]) -> None:
-    """Run what is missing of parts that share an engine, and keep it as it comes; other threads wait meanwhile."""
+    """Run what is missing of parts that share an engine, and keep it as it comes; other threads wait meanwhile.
+
+    Texts are a part by themselves.
+    """
     first = parts[0].observed
     with alone(first.engine.model):
         calls = _begun(parts)
@@ -149,9 +190,10 @@ def run(parts: Sequence[Part]) -> None:
             known = np.concatenate([call.known for call in calls])
             several = f"{first.task.name} and {len(parts) - 1} more" if len(parts) > 1 else first.task.name
             with counting(several, len(pairs), first.progress, int(known.sum())) as bar:
-                for batch in first.engine.run(_masks(parts, of, pairs), numbers, known):
+                for batch in first.run(_masks(parts, of, pairs), numbers, known):
                     _keep(parts, calls, of, pairs, batch)
-                    bar.at(parts[of[batch[-1][0]]].observed.task.name)
+                    if batch:
+                        bar.at(parts[of[batch[-1][0]]].observed.task.name)
                     bar.add(len(batch))
                     for part in parts:
                         part.show_baseline()
@@ -163,15 +205,13 @@ def run(parts: Sequence[Part]) -> None:
 def _begun(parts: Sequence[Part]) -> list[PlannedCall]:
     """Which pairs to run of each part; where they resume a call that was cut short, as that was planned."""
     missing = [part.missing for part in parts]
-    stored = [part.observed.stored for part in parts]
-    if any(each.any() for each in missing):
-        asked = [
-            (each, [part.keys[row] for row in part.pairs[:, 0]], part.pairs[:, 1], absent)
-            for part, each, absent in zip(parts, stored, missing, strict=True)
-            if each is not None
-        ]
-        if asked:
-            return begin_together(asked)
+    asked = [
+        (part.observed.stored, [part.keys[row] for row in part.pairs[:, 0]], part.pairs[:, 1], absent)
+        for part, absent in zip(parts, missing, strict=True)
+        if part.observed.stored is not None
+    ]
+    if asked and any(each.any() for each in missing):
+        return begin_together(asked)
     return [PlannedCall(0, np.flatnonzero(absent), np.zeros(int(absent.sum()), dtype=bool)) for absent in missing]
 
 
@@ -180,18 +220,18 @@ def _keep(
     calls: Sequence[PlannedCall],
     of: Int[np.ndarray, " pair"],
     pairs: Int[np.ndarray, "pair 2"],
-    batch: Sequence[PairResult],
+    batch: Sequence[tuple[int, Any]],
 ) -> None:
     """Keep what a forward gave; a part of which nothing can be written loses nothing of the others."""
-    done: list[list[tuple[int, int, np.ndarray]]] = [[] for _ in parts]
-    for pair, logprobs, greedy in batch:
-        row, example = pairs[pair].tolist()
-        done[of[pair]].append((row, example, np.stack([logprobs, greedy], axis=1).astype(float)))
+    done: list[list[tuple[bytes, int, Any]]] = [[] for _ in parts]
+    for pair, said in batch:
+        part, (row, example) = int(of[pair]), pairs[pair].tolist()
+        done[part].append((parts[part].keys[row], example, said))
     errors: list[Exception] = []
-    for part, call, said in zip(parts, calls, done, strict=True):
+    for each, call, taken in zip(parts, calls, done, strict=True):
         try:
-            if said:
-                part.keep(said, call)
+            if taken:
+                each.observed.keep(taken, call)
         except Exception as error:
             errors.append(error)
     if errors:
@@ -212,12 +252,3 @@ def _masks(parts: Sequence[Part], of: Int[np.ndarray, " pair"], pairs: Int[np.nd
     if len({mask.dtype for mask in masks}) > 1:
         masks = [as_gates(mask).astype(np.float32) for mask in masks]
     return PairMasks(np.stack(masks), np.array(which))
-
-
-def _different(keys: list[bytes], examples: Int[np.ndarray, "row k"], n_examples: int) -> Int[np.ndarray, "pair 2"]:
-    """The different pairs of a request, (first row of the mask, example), in the order they come."""
-    first: dict[bytes, int] = {}
-    rows = np.array([first.setdefault(mask, row) for row, mask in enumerate(keys)])
-    numbers = (rows[:, None] * n_examples + examples).ravel()
-    _, places = np.unique(numbers, return_index=True)
-    return np.stack(np.divmod(numbers[np.sort(places)], n_examples), axis=1)

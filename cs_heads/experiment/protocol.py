@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from einops import repeat
 from jaxtyping import Bool, Float, Int, Shaped
 
 from cs_heads.arguments import in_line
@@ -156,7 +157,7 @@ def check_examples(n_examples: int, n_rows: int, examples: Int[np.ndarray, "row 
     if not n_rows:
         raise ValueError("masks must hold at least one row")
     if examples is None:
-        return np.tile(np.arange(n_examples), (n_rows, 1))
+        return repeat(np.arange(n_examples), "example -> row example", row=n_rows)
     examples = np.asarray(examples)
     if examples.ndim != 2 or len(examples) != n_rows or not np.issubdtype(examples.dtype, np.integer):
         raise ValueError(

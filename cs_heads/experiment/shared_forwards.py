@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from cs_heads.designs import check_masks, with_off
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.heads_off import WithHeadsOff
 from cs_heads.experiment.plan import Part, run
@@ -43,39 +43,16 @@ def measure_together(asked: Sequence[Call]) -> None:
     >>> world.task.spent
     0
     """
-    calls: dict[tuple[int, np.dtype], list[Call]] = {}
-    for each in map(_on_model, asked):
-        if isinstance(each.experiment, Experiment) and not each.experiment.writes:
-            calls.setdefault((id(each.experiment), each.masks.dtype), []).append(each)
+    calls: dict[int, tuple[Experiment, list[Any]]] = {}
+    for each in asked:
+        experiment, masks = each.experiment, each.masks
+        if isinstance(experiment, WithHeadsOff):
+            masks, experiment = experiment.all_off(masks), experiment.experiment
+        if isinstance(experiment, Experiment) and not experiment.writes:
+            calls.setdefault(id(experiment), (experiment, []))[1].append((masks, each.examples))
     engines: dict[int, list[Part]] = {}
-    begun: set[int] = set()
-    for several in calls.values():
-        one, experiment = _joined(several), several[0].experiment
-        # What it is asked for masks and for gates may be the same: the second is left to be asked.
-        if isinstance(experiment, Experiment) and id(experiment) not in begun:
-            begun.add(id(experiment))
-            part = experiment.part(one.masks, one.examples)
-            engines.setdefault(id(part.observed.engine), []).append(part)
+    for experiment, several in calls.values():
+        part = experiment.part(several)
+        engines.setdefault(id(part.observed.engine), []).append(part)
     for group in engines.values():
         run(group)
-
-
-def _on_model(asked: Call) -> Call:
-    """What an experiment without some heads asks of the one with them."""
-    while isinstance(asked.experiment, WithHeadsOff):
-        inner, off = asked.experiment.experiment, asked.experiment.off
-        asked = replace(asked, experiment=inner, masks=with_off(check_masks(inner.grid, asked.masks), off))
-    return asked
-
-
-def _joined(several: Sequence[Call]) -> Call:
-    """One call for several of one experiment, in pairs of masks and examples."""
-    if len(several) == 1:
-        return several[0]
-    masks, examples = [], []
-    for each in several:
-        n, every = len(each.masks), np.arange(each.experiment.n_examples)
-        drawn = np.broadcast_to(every, (n, len(every))) if each.examples is None else each.examples
-        masks.append(np.repeat(each.masks, drawn.shape[1], axis=0))
-        examples.append(drawn.reshape(-1, 1))
-    return replace(several[0], masks=np.concatenate(masks), examples=np.concatenate(examples))

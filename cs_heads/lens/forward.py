@@ -217,7 +217,7 @@ def resumed(model: HookedModel, start: Resumed | None) -> Iterator[None]:
         return
 
     def enter(block: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        residual = start.residual.to(_residual(arguments, keywords))
+        residual = start.residual.to(residual_of(arguments, keywords))
         return ((residual, *arguments[1:]), keywords) if arguments else ((), {**keywords, "hidden_states": residual})
 
     with ExitStack() as stack:
@@ -238,7 +238,7 @@ def recorded(model: HookedModel, layers: Sequence[int], record: Callable[[int, T
         _TUPLE_LENGTH[model] = len(output) if isinstance(output, tuple | list) else 0
 
     def hand_over(layer: int, block: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        record(layer, _residual(arguments, keywords))
+        record(layer, residual_of(arguments, keywords))
 
     with alone(model), ExitStack() as stack:
         for layer in layers:
@@ -256,7 +256,7 @@ def _skipping(model: HookedModel, layers: Sequence[int]) -> Iterator[None]:
 
     def hand_on(block: Any, *arguments: Any, **keywords: Any) -> Any:
         # As the block would, also where it lies on another device than the one before.
-        residual = _residual(arguments, keywords).to(device_of(block))
+        residual = residual_of(arguments, keywords).to(device_of(block))
         length = _TUPLE_LENGTH.get(model, 0)
         return (residual, *[None] * (length - 1)) if length else residual
 
@@ -265,5 +265,6 @@ def _skipping(model: HookedModel, layers: Sequence[int]) -> Iterator[None]:
         yield
 
 
-def _residual(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:
+def residual_of(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:
+    """The residual stream that a block is given."""
     return arguments[0] if arguments else keywords["hidden_states"]

@@ -86,7 +86,7 @@ def load_model(
             f"device_map must be None where device is given or backend is 'hooked', got {device_map!r} with "
             f"device={device!r} and backend={backend!r}"
         )
-    name, device, dtype = str(name_or_path), _device(device), _dtype(dtype)
+    name, device, dtype = str(name_or_path), device_named(device), _dtype(dtype)
     folder = folder_of(name)
     gguf = gguf_in(folder)
     if device_map is not None and gguf is not None:
@@ -253,7 +253,8 @@ def _load_hooked_folder(cls: Any, folder: Path, read: Read, device: torch.device
     return model
 
 
-def _device(device: str | torch.device | None) -> torch.device:
+def device_named(device: str | torch.device | None) -> torch.device:
+    """The device of this name, by default a GPU where there is one; ``ValueError`` where it cannot be used."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

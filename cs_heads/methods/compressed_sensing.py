@@ -1,7 +1,7 @@
 """Compressed sensing, as in the paper: random masks, then a sparse regression.
 
 Bair et al., *Compressed Sensing for Capability Localization in Large Language Models*
-(arXiv 2603.03335), section 3.
+(arXiv 2603.03335), section 4.1 and appendix A.1.
 """
 
 from __future__ import annotations
@@ -156,8 +156,9 @@ def tune(
     seed: int = 0,
     n_masks: Sequence[int] = (100, 200, 400),
     densities: Sequence[float] = (0.01, 0.02, 0.05, 0.1),
+    design: str = "stratified",
 ) -> HeadRanking:
-    """The ranking of the setting whose top ``k`` heads drop the score most: the paper's search (section 3).
+    """The ranking of the setting whose top ``k`` heads drop the score most: the paper's search (appendix A.1).
 
     The drop is measured on the same examples, as in the paper: it selects a setting and proves nothing. Of equal
     settings the one that ablates each head most often is kept. ``spent`` is the cost of the whole search, and
@@ -170,6 +171,7 @@ def tune(
         n_masks: Numbers of masks to try.
         densities: Densities to try, each with every number of masks; those that ablate no head of the grid are left
             out.
+        design: ``"stratified"`` or ``"bernoulli"``, as of ``compressed_sensing``.
 
     Returns:
         The ranking of the best setting, which ``provenance["design"]`` names.
@@ -189,13 +191,13 @@ def tune(
         raise ValueError(f"densities must hold one of {1 / size:.3g} or more: others ablate no head of {size}")
     settings = [*product(sorted(n_masks), used)]
     for number, density in settings:
-        _check(experiment.grid, number, density)
+        _check(experiment.grid, number, density, design)
     before = experiment.preparation
     expect(before + bound_of_tuning(experiment.n_examples, n_masks, used))
     spent, tried, rankings = before, [], []
     for number, density in settings:
         step(f"{number} masks at density {density:g}")
-        ranking = compressed_sensing(experiment, n_masks=number, density=density, seed=seed)
+        ranking = compressed_sensing(experiment, n_masks=number, density=density, design=design, seed=seed)
         drop = ranking.provenance["intact"] - float(experiment(experiment.grid.mask(ranking.top(k))[None]).mean())
         own = ranking.spent - before
         spent += own + experiment.n_examples

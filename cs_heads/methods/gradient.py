@@ -13,8 +13,8 @@ from cs_heads.cluster import ModelLike
 from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.methods.controls import Controls, contrasted, controls_notes
+from cs_heads.methods.patching import patching
 from cs_heads.methods.ranking_method import check_differentiable, ranking_method
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
@@ -147,5 +147,5 @@ def attribution_patching(
     Raises:
         ValueError: No pairs, pairs of two kinds, or something else than a TransformerLens model.
     """
-    with PatchingExperiment(model, pairs, least=1, **settings) as experiment:
+    with patching(model, pairs, least=1, **settings) as experiment:
         return experiment.gradients()

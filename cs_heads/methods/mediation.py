@@ -21,9 +21,9 @@ from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.inputs import as_shown
-from cs_heads.experiment.patching import PatchingExperiment
 from cs_heads.lens import encode_example
 from cs_heads.lens.model import HookedModel, tokenizer_of
+from cs_heads.methods.patching import PatchingExperiment, patching
 from cs_heads.methods.ranking_method import check_differentiable, ranking_method
 from cs_heads.progress import one_bar
 from cs_heads.ranking import HeadRanking, normal_interval
@@ -156,9 +156,10 @@ def mediation(
     check_differentiable(experiment)
     intact, each = experiment.n_examples, experiment.grid.size + 2
     n_pairs = (bound(experiment, budget=budget, n_pairs=n_pairs) - intact) // each
-    patching = experiment.patching(task_pairs(local_model(experiment.source), experiment.task, n_pairs, seed))
+    pairs = task_pairs(local_model(experiment.source), experiment.task, n_pairs, seed)
+    patched = PatchingExperiment(experiment.setup, pairs)
     notes = check_baseline(experiment)
-    found = _mediation(patching)
+    found = _mediation(patched)
     baseline = float(experiment.baseline().mean())
     provenance = {**experiment.provenance(), "baseline": baseline, "pairs": len(found.effects), "seed": seed}
     cost, n_heads = found.cost + Cost(forwards=intact), int(found.significant().sum())
@@ -207,7 +208,7 @@ def indirect_effects(
         ValueError: Fewer than two pairs, pairs with and without ``instead`` together, or different numbers of places,
             before the model runs.
     """
-    with PatchingExperiment(model, pairs, budget=budget, **settings) as experiment:
+    with patching(model, pairs, budget=budget, **settings) as experiment:
         return _mediation(experiment, average_source)
 
 

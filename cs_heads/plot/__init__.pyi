@@ -19,6 +19,7 @@ from .curves import recall as recall
 from .curves import recalls as recalls
 from .curves import scale_study as scale_study
 from .curves import sparsity as sparsity
+from .gates import gate_plane as gate_plane
 from .gates import group as group
 from .gates import score_ecdf as score_ecdf
 from .gates import taxonomy as taxonomy

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Tokens of a prompt that are shown; the size of a page grows with their square.
 MAX_TOKENS = 96
 _NUMBERS = count()
+# Stands in a view for the element that it is drawn into.
+_NAME = "cs-heads-view"
 # Tokens that the picture of the last one has room for on a page.
 _MAX_ROWS = 32
 # Patterns side by side.
@@ -81,9 +83,9 @@ class AttentionView:
 def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int = MAX_TOKENS) -> AttentionView:
     """The patterns of all heads on one prompt, intact and beside them with the heads off, by CircuitsVis.
 
-    Point at a head to enlarge it, on both sides at once; heads have the colors of their marks. CircuitsVis's own
-    objects load their script from the web or bring 1.3 MB each; this one brings it compressed (0.5 MB) and runs it once
-    per page.
+    Point at a head to enlarge it, on both sides at once; heads have the colors of their marks. Each is what
+    ``circuitsvis.attention.attention_heads`` renders for a machine without network, but for its script of 1.3 MB, which
+    is compressed (0.5 MB) and runs once per page.
 
     Args:
         patterns: as ``cs_heads.attention`` gives it.
@@ -101,12 +103,10 @@ def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int 
     titles = ("intact", f"with {', '.join(map(str, patterns.off))} off")
     runs = []
     for title, weights in zip(titles, _runs(one), strict=False):
-        given = {
-            "attention": np.round(weights.astype(float), 4).tolist(),
-            "tokens": [_visible(token) for token in one.tokens],
-            "attentionHeadNames": [str(head) for head in patterns.heads],
-        }
-        runs.append((title, f"cs-heads-attention-{next(_NUMBERS)}-{abs(hash(one.ids)) % 10**6}", given))
+        drawn = np.round(weights.astype(float), 4).tolist()
+        _, call = _by_circuitsvis(drawn, list(map(_visible, one.tokens)), list(map(str, patterns.heads)))
+        name = f"cs-heads-attention-{next(_NUMBERS)}-{abs(hash(one.ids)) % 10**6}"
+        runs.append((title, name, call.replace(_NAME, name)))
     looks = {str(head): [look.color, style.letter_on(look.color)] for head, look in head_looks(patterns.heads).items()}
     return AttentionView(
         str(_macro("views")(looks, runs)),
@@ -115,10 +115,24 @@ def show_attention(patterns: HeadAttention, prompt: int = 0, *, max_tokens: int 
     )
 
 
+def _by_circuitsvis(attention: list[Any], tokens: list[str], names: list[str]) -> tuple[str, str]:
+    """The script that CircuitsVis puts before a view, and the call that draws the view into the element ``_NAME``."""
+    from circuitsvis.attention import attention_heads
+
+    # The source of its own for a machine without network: what it shows by itself first asks for one.
+    html = attention_heads(attention, tokens, attention_head_names=names).local_src
+    name = html.split('"', 2)[1]
+    script = html[html.index(">", html.index("<script")) + 1 : html.rindex("</script>")]
+    at = script.index(f'"{name}"')
+    at = script.rindex("CircuitsVis.render(", 0, at)
+    # A token that reads as a tag would end the script.
+    return script[:at], script[at:].replace(name, _NAME).replace("<", "\\u003c").strip()
+
+
 @cache
 def load_script() -> str:
     """The script of CircuitsVis as it is put into a page, compressed: views on the page wait for it."""
-    source = (files("circuitsvis") / "dist" / "cdn" / "iife.js").read_text(encoding="utf-8")
+    source, _ = _by_circuitsvis([[[1.0]]], ["."], ["."])
     together = files("cs_heads.plot").joinpath("attention.js").read_text(encoding="utf-8")
     packed = b64encode(gzip.compress(source.rsplit("//# sourceMappingURL", 1)[0].encode(), mtime=0)).decode()
     return str(_macro("script")(packed, together))

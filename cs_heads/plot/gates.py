@@ -112,6 +112,26 @@ def score_ecdf(gates: HeadGates, ax: Axes | None = None) -> Axes:
 
 
 @style.styled
+def gate_plane(gates: HeadGates, ax: Axes | None = None) -> Axes:
+    """Draw each head by its two gates, mean over seeds: pushed shut across, pushed open up (figure 1c of Nam et al.).
+
+    Args:
+        gates: as ``fit_gates`` fits them.
+        ax: axes to draw on; None: those of a new figure.
+
+    Returns:
+        The axes.
+    """
+    ax = style.new_axes(height=2.6) if ax is None else ax
+    plus, minus, kinds = gates.plus.mean(axis=0), gates.minus.mean(axis=0), gates.kind
+    for kind, (color, marker, _) in style.ROLES.items():
+        chosen = kinds == kind
+        ax.scatter(minus[chosen], plus[chosen], s=14, alpha=0.7, color=color, marker=marker, linewidths=0, label=kind)
+    ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="gate pushed shut (G⁻)", ylabel="gate pushed open (G⁺)")
+    return guides.add_legend(ax)
+
+
+@style.styled
 def toggle_curves(curves: Sequence[ToggleCurve], ax: Axes | None = None) -> Axes:
     """Draw what shutting heads does against opening them, in the order of each score; bands are over seeds.
 

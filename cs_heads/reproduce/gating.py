@@ -22,9 +22,11 @@ from cs_heads.analysis.gating import (
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
 from cs_heads.methods.mediation import Mediation, indirect_effects, task_pairs
 from cs_heads.reproduce import costs, published
+from cs_heads.reproduce.papers import RULE_SHOTS
 from cs_heads.reproduce.reproduction import Output, Reproduction, Step, add_step
-from cs_heads.tasks import Example, Task, finding_side, function_vectors
-from cs_heads.text import shown as as_text
+from cs_heads.tasks import Task, finding_side, function_vectors
+from cs_heads.tasks.induction import vocabulary_of
+from cs_heads.tasks.pairs import STAGES, identity_rules
 from cs_heads.units import Unit
 
 _WORDS = "function_vectors/"
@@ -61,8 +63,17 @@ def _kinds(repro: Reproduction) -> list[Output]:
     return [
         *_of_each(repro, "table-1", about, lambda _, gates: (gates.to_frame(), None)),
         *_of_each(repro, "figure-3b", "the same as a map", lambda _, gates: (gates.to_frame(), gates.plot)),
+        *_of_each(repro, "figure-1c", "both gates of every head", lambda _, gates: _plane(gates)),
         *_of_each(repro, "figure-1b", "gate paths of the first head by each score", lambda _, gates: _paths(gates)),
     ]
+
+
+def _plane(gates: HeadGates) -> tuple[pd.DataFrame, Callable[[], Any]]:
+    """Both gates of every head, mean over seeds."""
+    frame = gates.to_frame()[["head", "layer", "index", "kind", "facilitation", "interference"]]
+    both = {"plus": 1 - frame["interference"], "minus": frame["facilitation"]}
+    frame = frame.drop(columns=["facilitation", "interference"]).assign(**both)
+    return frame, partial(plot.gate_plane, gates)
 
 
 def _paths(gates: HeadGates) -> tuple[pd.DataFrame, Callable[[], Any]]:
@@ -84,7 +95,7 @@ def _paths(gates: HeadGates) -> tuple[pd.DataFrame, Callable[[], Any]]:
 @_step(cost=costs.gates)
 def _shares(repro: Reproduction) -> list[Output]:
     """How many heads are of each kind."""
-    frame = taxonomy(_capabilities(repro))
+    frame = _with_suites(repro, taxonomy(_capabilities(repro)))
     for column, model in enumerate(published.GATED_MODELS):
         known = [published.GATED.get(key) for key in zip(frame["fit"], frame["heads"], strict=True)]
         frame[f"facilitation, published {model}"] = [None if row is None else row[column] for row in known]
@@ -92,12 +103,26 @@ def _shares(repro: Reproduction) -> list[Output]:
     return [Output("table-2", about, frame, partial(plot.taxonomy, frame))]
 
 
+def _with_suites(repro: Reproduction, frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with a row for each suite of several tasks: the mean over those that are there."""
+    suites = {heads: repro.paper.task(name).suite for heads, name in repro.finding.items()}
+    rows = [frame]
+    for suite in dict.fromkeys(suite for suite in suites.values() if suite is not None):
+        members = frame[frame["fit"].map(suites) == suite]
+        shares = [*SCORES, "active"]
+        if len(members):
+            mean = members.groupby(["model", "seeds", "heads"], sort=False, dropna=False)[shares].mean().reset_index()
+            rows.append(mean.assign(fit=suite)[list(frame)])
+    return pd.concat(rows, ignore_index=True)
+
+
 @_step(cost=costs.toggles)
 def _toggles(repro: Reproduction) -> list[Output]:
     """Heads turned off and on in the order of each score."""
 
     def curves(name: str, gates: HeadGates) -> tuple[pd.DataFrame, Callable[[], Any]]:
-        found = toggle_curves(repro.experiment(repro.finding[name]), gates)
+        sizes = {"max_heads": repro.n_toggled, "n_points": repro.settings.n_points}
+        found = toggle_curves(repro.experiment(repro.finding[name]), gates, **sizes)
         return pd.concat([one.to_frame() for one in found], ignore_index=True), partial(plot.toggle_curves, found)
 
     about = "log-probability with the first heads off minus that with them on, all others at G+"
@@ -126,33 +151,61 @@ def _mediating(repro: Reproduction) -> list[Output]:
     """Heads that mediate, and their facilitation."""
     about = "facilitation of heads that mediate against that of all others (largest over seeds; Welch, one-sided)"
     outputs, rows = [], []
-    for name in repro.controls:
-        if name not in repro.gates:
-            continue
-        found, gates = _mediation(repro, name), repro.gates[name]
-        heads, label = found.heads(), repro.label(name)
-        row: dict[str, Any] = {"task": name, "pairs": len(found.effects), "mediating": len(heads)}
-        rows.append(row | dict.fromkeys(("inside", "outside", "t", "p")))
-        if not 2 <= len(heads) <= repro.grid.size - 2:
-            repro.left_out[f"figure-4 of {name}"] = (
-                f"{len(heads)} of {repro.grid.size} heads mediate, and a test needs two or more on either side"
-            )
-            continue
-        test = score_of_heads(gates, heads, over="any")
-        rows[-1] |= {"inside": test.inside, "outside": test.outside, "t": test.t, "p": test.p}
-        frame = gates.to_frame()
-        frame["mediates"] = frame["head"].isin(list(map(str, heads)))
-        file = f"figure-4-{name.rpartition('/')[2]}"
-        outputs.append(Output(file, f"{label}: {about}", frame, test.plot, label))
+    for name in [name for name in repro.controls if name in repro.gates and not repro.paper.task(name).rules]:
+        row, made = _tested(repro, name, name, _mediation(repro, name), about)
+        rows.append(row)
+        outputs += made
     if not rows:
         return []
     return [Output("figure-4", about, repro.table(pd.DataFrame(rows))), *outputs]
 
 
+def _tested(
+    repro: Reproduction, name: str, what: str, found: Mediation, about: str
+) -> tuple[dict[str, Any], list[Output]]:
+    """A row on the heads that mediate and their facilitation, and a figure where there are enough to test."""
+    gates, heads, n_heads = repro.gates[name], found.heads(), repro.grid.size
+    label = what if what != name else repro.label(name)
+    row: dict[str, Any] = {"task": name, "pairs": len(found.effects), "mediating": len(heads)}
+    row |= dict.fromkeys(("inside", "outside", "t", "p"))
+    if not 2 <= len(heads) <= n_heads - 2:
+        reason = f"{len(heads)} of {n_heads} heads mediate, and a test needs two or more on either side"
+        repro.left_out[f"figure-4 of {what}"] = reason
+        return row, []
+    test = score_of_heads(gates, heads, over="any")
+    row |= {"inside": test.inside, "outside": test.outside, "t": test.t, "p": test.p}
+    frame = gates.to_frame()
+    effects = found.average.ravel()
+    frame["effect"] = effects[frame["index"]]
+    frame["sigmas"] = (frame["effect"] - effects.mean()) / effects.std()
+    frame["mediates"] = frame["head"].isin(list(map(str, heads)))
+    file = f"figure-4-{what.rpartition('/')[2].replace(' ', '-')}"
+    return row, [Output(file, f"{label}: {about}", frame, test.plot, label)]
+
+
+@_step(cost=costs.rules, needs=("the identity rules of the library", lambda r: r.having(rules=True)))
+def _rules(repro: Reproduction) -> list[Output]:
+    """Heads of each stage of the identity rules, and their facilitation."""
+    (name,) = repro.having(rules=True)
+    if name not in repro.gates or repro.tasks[name].name != name:
+        repro.left_out["rules"] = "pairs are made of the library's own words, to which gates must have been fitted"
+        return []
+    about = "facilitation of heads that mediate a stage of ABA and ABB rules against that of all others"
+    outputs, rows = [], []
+    words = vocabulary_of(None, least=2 * RULE_SHOTS + 2)
+    for stage in STAGES:
+        pairs = identity_rules(words, stage, repro.settings.n_pairs, n_shots=RULE_SHOTS, seed=repro.seed)
+        row, made = _tested(repro, name, stage, indirect_effects(repro.model, pairs, **repro.calls), about)
+        rows.append({"stage": stage, **row})
+        outputs += made
+    return [Output("figure-4b", about, repro.table(pd.DataFrame(rows))), *outputs]
+
+
 def _mediation(repro: Reproduction, name: str) -> Mediation:
+    """Effects on pairs of the words that the gates were fitted to; of other tasks on two of their prompts."""
     task, n = finding_side(repro.tasks[name]), repro.settings.n_pairs
-    if task.name == name and name.startswith(_WORDS):
-        pairs = function_vectors.pairs(task.name.removeprefix(_WORDS), n, repro.seed)
+    if name.startswith(_WORDS) and function_vectors.n_shots(task) > 1:
+        pairs = function_vectors.pairs_of(task, n, repro.seed)
         return indirect_effects(repro.model, pairs, average_source=True, **repro.calls)
     return indirect_effects(repro.model, task_pairs(repro.model, task, n, repro.seed), **repro.calls)
 
@@ -180,16 +233,11 @@ def _contrasts(repro: Reproduction) -> list[Output]:
 
 def _word_tasks(repro: Reproduction) -> list[str]:
     """The paper's word tasks that are asked by worked examples; the other format is made from these."""
-    return [name for name, task in repro.tasks.items() if name.startswith(_WORDS) and _in_shots(task)]
-
-
-def _in_shots(task: Task) -> bool:
-    prompts = [as_text(example.prompt) for example in task.examples]
-    return all("Q: " in prompt and prompt.endswith("\nA:") for prompt in prompts)
+    return [name for name, task in repro.tasks.items() if name.startswith(_WORDS) and function_vectors.n_shots(task)]
 
 
 def instructed(task: Task, name: str) -> Task:
-    """The same words asked for by an instruction in place of worked examples.
+    """The same words asked for by an instruction and one worked example in place of all of them.
 
     Args:
         task: a word-to-word task by worked examples.
@@ -198,11 +246,6 @@ def instructed(task: Task, name: str) -> Task:
     Returns:
         The task with its held-out side, both by instruction.
     """
-    instruction = function_vectors.INSTRUCTIONS[name]
-
-    def changed(example: Example) -> Example:
-        word = as_text(example.prompt).rpartition("Q: ")[2].removesuffix("\nA:")
-        return replace(example, prompt=f"{instruction}\nWord: {word}\nAnswer:")
-
+    examples = tuple(function_vectors.instructed(example, name) for example in task.examples)
     held_out = None if task.held_out is None else instructed(task.held_out, name)
-    return replace(task, examples=tuple(map(changed, task.examples)), held_out=held_out)
+    return replace(task, examples=examples, held_out=held_out)

@@ -25,7 +25,11 @@ class PaperTask:
         form: the form its questions are answered in.
         demo: the demo model's task in its place (None: there is none).
         demo_options: what that task is loaded with.
+        n: finding examples in the paper (None: as ``share`` says, or 100).
+        share: of all examples, those that gates are fitted to (None: 100 examples).
+        options: what the task is loaded with to be the paper's.
         local: whether it is read from local files only.
+        rules: whether gates are fitted to it with the seeds of ``n_rule_seeds``.
     """
 
     name: str
@@ -35,15 +39,19 @@ class PaperTask:
     form: Form | None = None
     demo: str | None = None
     demo_options: dict[str, Any] = field(default_factory=dict)
+    n: int | None = None
+    share: float | None = None
+    options: dict[str, Any] = field(default_factory=dict)
     local: bool = False
+    rules: bool = False
 
 
 @dataclass(frozen=True)
 class PaperSettings:
-    """How much is measured; the defaults are the papers' protocol.
+    """How much is measured; the defaults are the papers' protocol, which docs/reproduce.md holds beside it row by row.
 
     Args:
-        n: finding examples a task (None: 100, or half of a small task).
+        n: finding examples a task, fewer where it has no more (None: the paper's).
         n_masks: numbers of masks to search over.
         densities: densities to search over.
         k: heads to ablate.
@@ -52,9 +60,12 @@ class PaperSettings:
         n_universal: examples on which candidates for universal heads are tried.
         budget: example-evaluations of each method compared (None: its default).
         n_seeds: seeds of gates.
+        n_rule_seeds: seeds of gates of the identity rules.
         steps: optimizer steps of each phase of gates.
         batch_size: examples a step of gates.
         n_pairs: pairs of prompts for mediation.
+        n_toggled: heads toggled at most in the order of each score.
+        n_points: numbers of heads at which that is measured.
 
     Raises:
         ValueError: for a number below the least allowed, or an empty list.
@@ -69,12 +80,16 @@ class PaperSettings:
     n_universal: int = 50
     budget: int | None = None
     n_seeds: int = 10
+    n_rule_seeds: int = 20
     steps: int = 500
     batch_size: int = 64
     n_pairs: int = 50
+    n_toggled: int = 50
+    n_points: int = 50
 
     def __post_init__(self) -> None:
         least = {"n": 20, "k": 1, "max_heads": self.k, "n_unseen": 20, "n_universal": 1, "n_seeds": 1, "n_pairs": 2}
+        least |= {"n_rule_seeds": 1, "n_toggled": 1, "n_points": 1}
         for name, smallest in least.items():
             value = getattr(self, name)
             if value is not None:
@@ -95,11 +110,14 @@ class PaperSettings:
 
 
 QUICK = PaperSettings(
+    n=100,
     n_masks=(100, 200),
     densities=(0.02, 0.05),
     n_unseen=100,
     budget=10_000,
     n_seeds=2,
+    n_rule_seeds=2,
+    n_points=12,
     steps=40,
     batch_size=16,
     n_pairs=20,
@@ -131,42 +149,65 @@ CS = Paper(
     "2603.03335",
     (
         PaperTask("gsm8k", heads="math", demo="demo/word_problems"),
-        PaperTask("arithmetic", sibling="math", demo="demo/word_problems", demo_options={"generate": True}),
+        PaperTask(
+            "arithmetic", heads="arithmetic", sibling="math", demo="demo/word_problems", demo_options={"generate": True}
+        ),
         PaperTask("mbpp", heads="code", suite="Code", demo="demo/code"),
         PaperTask("humaneval_instruct", sibling="code", suite="Code"),
         PaperTask("hellaswag", suite="General", form="full", demo="demo/copying"),
         PaperTask("boolq", suite="General", form="full", demo="demo/agreement"),
         PaperTask("arc_challenge", suite="General", form="full", demo="demo/capitals"),
         PaperTask("mmlu", suite="General", form="letters", demo="demo/multiple_choice"),
-        PaperTask("swearing", heads="swear", demo="demo/swearing"),
-        PaperTask("rhyming", heads="rhyme", demo="demo/rhyme"),
+        PaperTask("swearing", heads="swear", options={"max_new_tokens": 512}, demo="demo/swearing"),
+        PaperTask("rhyming", heads="rhyme", options={"max_new_tokens": 64}, demo="demo/rhyme"),
         PaperTask("wmdp_bio", heads="bio", form="letters", demo="demo/multiple_choice"),
         PaperTask("wmdp_chem", heads="chem", form="letters"),
         PaperTask("wmdp_cyber", heads="cyber", form="letters"),
     ),
 )
-"""Bair et al.: math, code, swearing and rhyming heads on ten benchmarks, and multiple-choice knowledge.
-
-Which programming task the code heads were found on could not be verified; it is MBPP here.
-"""
+"""Bair et al.: math, code (found on MBPP, section 5.2), swearing and rhyming heads, and multiple-choice knowledge."""
 
 _WORDS = ("antonym", "capitalize", "country-capital", "english-french", "present-past", "singular-plural")
+
+TRAINED = 0.9
+"""Share of a set that gates are fitted to."""
+RULE_SHOTS = 4
+"""Triples that an identity rule is shown by."""
 
 CHG = Paper(
     "chg",
     "Causal Head Gating",
     "2505.13737",
     (
-        PaperTask("bigbench/subject_verb_agreement", heads="syntax", demo="demo/agreement", local=True),
-        PaperTask("commonsense_qa", heads="common sense", demo="demo/multiple_choice"),
-        PaperTask("openmathinstruct2", heads="math", demo="demo/word_problems"),
+        PaperTask("bigbench/linguistic_mappings", heads="linguistic mappings", suite="syntax", share=TRAINED),
+        PaperTask("bigbench/tense", heads="tense", suite="syntax", share=TRAINED),
+        PaperTask(
+            "bigbench/subject_verb_agreement",
+            heads="agreement",
+            suite="syntax",
+            share=TRAINED,
+            demo="demo/agreement",
+            local=True,
+        ),
+        PaperTask("commonsense_qa", heads="common sense", share=TRAINED, demo="demo/multiple_choice"),
+        PaperTask(
+            "openmathinstruct2",
+            heads="math",
+            n=50_000,
+            options={"n_records": 1_000_000, "shortest": 55_050},
+            demo="demo/word_problems",
+        ),
         *(
-            PaperTask(f"function_vectors/{name}", demo={"country-capital": "demo/capitals"}.get(name))
+            PaperTask(f"function_vectors/{name}", share=TRAINED, demo={"country-capital": "demo/capitals"}.get(name))
             for name in _WORDS
         ),
+        PaperTask("symbolic/both", options={"few_shot": RULE_SHOTS}, rules=True),
     ),
 )
-"""Nam et al.: gates on syntax, common sense and mathematics, and six word-to-word tasks in two formats."""
+"""Nam et al.: gates on syntax, common sense and mathematics, six word-to-word tasks in two formats, and identity rules.
+
+Gates are fitted to 50,000 problems, the shortest of 55,050, and to nine tenths of every other set.
+"""
 
 PAPERS: dict[str, Paper] = {paper.name: paper for paper in (CS, CHG)}
 """The papers that can be reproduced, by name."""

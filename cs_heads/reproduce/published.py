@@ -1,17 +1,19 @@
 """Numbers that the papers report, with their sources; what could not be verified is left out.
 
-Bair et al. (arXiv 2603.03335): values of Llama 3.1 8B Instruct in figure 1, and in the plotting scripts of their public
-code (locuslab/llm-components), which all their values here come from. The numbers of their tables could not be
-verified, so outputs are named by what they show, not by table. Nam et al. (arXiv 2505.13737): table 2.
+Bair et al. (arXiv 2603.03335): what the plotting scripts of their public code (locuslab/llm-components) draw: figure 1
+with the rows of the other capabilities, the curve over the number of heads, and the bars of hazardous knowledge.
+Other numbers of their tables are not here. Nam et al. (arXiv 2505.13737): table 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from cs_heads.reproduce.papers import CS
 
-CS_SOURCE = "arXiv 2603.03335, figure 1 and public plotting code; Llama 3.1 8B Instruct"
+CODE = "public plotting code of arXiv 2603.03335"
+CS_SOURCE = f"figure 1 and {CODE}; Llama 3.1 8B Instruct"
+HEADS_SOURCE = "heads of the README of the public code of arXiv 2603.03335"
 CHG_SOURCE = "arXiv 2505.13737, table 2"
 
 # The tasks of figure 1.
@@ -42,15 +44,55 @@ CURVE: Mapping[str, tuple[float, ...]] = {
 """Score with the first 0, 1, ..., 10 math heads ablated; General and Code are means of suites."""
 
 _KNOWLEDGE = ("wmdp_bio", "wmdp_chem", "wmdp_cyber", "mmlu", "General")
-KNOWLEDGE: Mapping[str, Mapping[str, float]] = {
-    "none": _row(_KNOWLEDGE, 0.7251, 0.5319, 0.4585, 0.6800, 0.7288),
-    "bio": _row(_KNOWLEDGE, 0.7196, 0.5441, 0.4509, 0.6579, 0.7223),
-    "chem": _row(_KNOWLEDGE, 0.7109, 0.5000, 0.4459, 0.6600, 0.7276),
-    "cyber": _row(_KNOWLEDGE, 0.7235, 0.5196, 0.4328, 0.6616, 0.7226),
+KNOWLEDGE: Mapping[str, Mapping[str, Mapping[str, float]]] = {
+    "Llama-3.1-8B": {
+        "none": _row(_KNOWLEDGE, 0.7251, 0.5319, 0.4585, 0.6800, 0.7288),
+        "bio": _row(_KNOWLEDGE, 0.7196, 0.5441, 0.4509, 0.6579, 0.7223),
+        "chem": _row(_KNOWLEDGE, 0.7109, 0.5000, 0.4459, 0.6600, 0.7276),
+        "cyber": _row(_KNOWLEDGE, 0.7235, 0.5196, 0.4328, 0.6616, 0.7226),
+    },
+    "Llama-3.2-3B": {
+        "none": _row(_KNOWLEDGE, 0.6449, 0.4510, 0.4071, 0.6038, 0.6509),
+        "L0H14": _row(_KNOWLEDGE, 0.2341, 0.2475, 0.2557, 0.2371, 0.6294),
+        "L0H16": _row(_KNOWLEDGE, 0.2435, 0.2623, 0.2557, 0.2451, 0.6465),
+    },
+    "Llama-3.2-1B": {
+        "none": _row(_KNOWLEDGE, 0.5648, 0.4363, 0.3644, 0.4588, 0.5611),
+        "L0H22": _row(_KNOWLEDGE, 0.2600, 0.2598, 0.2235, 0.2455, 0.5564),
+    },
 }
-"""Score of Llama 3.1 8B on questions answered by a letter, by heads ablated; General is of HellaSwag, BoolQ and ARC.
+"""By model and heads off the score on questions answered by a letter; General is of HellaSwag, BoolQ and ARC."""
 
-Single heads of other models do not carry over."""
+HEADS: Mapping[str, Mapping[str, tuple[str, ...]]] = {"Llama-3.1-8B": {"math": ("L16H21", "L15H13")}}
+"""By model the heads of a capability that could be read: two that the public code's README turns off for GSM8K.
+
+The lists of their appendix D could not be read here.
+"""
+
+
+def knowledge_of(model: str) -> tuple[str, Mapping[str, Mapping[str, float]]]:
+    """The model whose published bars stand beside a model's, and these: its own, or those of Llama 3.1 8B.
+
+    Args:
+        model: Name of the model at hand.
+    """
+    name = _known(model, KNOWLEDGE) or next(iter(KNOWLEDGE))
+    return name, KNOWLEDGE[name]
+
+
+def heads_of(model: str) -> Mapping[str, tuple[str, ...]]:
+    """Published heads of a model by capability; empty for another model.
+
+    Args:
+        model: Name of the model at hand.
+    """
+    name = _known(model, HEADS)
+    return {} if name is None else HEADS[name]
+
+
+def _known(model: str, names: Iterable[str]) -> str | None:
+    return next((name for name in names if name.lower() in model.lower()), None)
+
 
 GATED_MODELS = ("Llama 3.2 1B", "Llama 3.2 3B", "Llama 3.2 3B Instruct", "Llama 3.1 8B")
 GATED: Mapping[tuple[str, str], tuple[float, ...]] = {

@@ -248,7 +248,12 @@ class Reproduction:
         """
         return Column(self.label(name), role, (self.experiment(name),))
 
-    def having(self, **roles: str) -> list[str]:
+    @property
+    def n_toggled(self) -> int:
+        """Heads toggled at most: half of a small grid."""
+        return min(self.settings.n_toggled, max(1, self.grid.size // 2))
+
+    def having(self, **roles: Any) -> list[str]:
         """The tasks that are loaded with these roles in the paper, as ``having(suite="Code")``.
 
         Args:
@@ -256,6 +261,15 @@ class Reproduction:
         """
         of = {name: self.paper.task(name) for name in self.tasks}
         return [name for name, task in of.items() if all(getattr(task, key) == role for key, role in roles.items())]
+
+    def siblings(self, heads: str) -> list[str]:
+        """The other tasks of the capability of some heads: theirs in the paper, and that of which they are a sibling.
+
+        Args:
+            heads: Name of the heads, a key of ``finding``.
+        """
+        of = self.paper.task(self.finding[heads]).sibling
+        return [*self.having(sibling=heads), *([self.finding[of]] if of in self.finding else [])]
 
     def is_whole(self, suite: str) -> bool:
         """Whether all tasks of a suite are loaded.
@@ -321,11 +335,15 @@ class Reproduction:
 
     @cached_property
     def universal(self) -> UniversalHeads | None:
-        """Heads that most tasks and a control need; None with fewer than two tasks to find heads on, or no control."""
+        """Heads that most tasks and a control need; None with fewer than two capabilities, or no control."""
         control = self.control
-        if len(self.searched) < 2 or control is None:
+        if control is None:
             return None
-        experiments = {heads: self.experiment(self.finding[heads], finding=True) for heads in self.searched}
+        # A capability that heads were found on twice counts once.
+        once = [heads for heads in self.searched if self.paper.task(self.finding[heads]).sibling not in self.searched]
+        if len(once) < 2:
+            return None
+        experiments = {heads: self.experiment(self.finding[heads], finding=True) for heads in once}
         candidates = {
             head
             for ranking in self.searched.values()
@@ -359,6 +377,14 @@ class Reproduction:
             return name
         return None
 
+    def n_seeds(self, name: str) -> int:
+        """How many seeds of gates are fitted to a task.
+
+        Args:
+            name: The paper's name of the task.
+        """
+        return self.settings.n_rule_seeds if self.paper.task(name).rules else self.settings.n_seeds
+
     @cached_property
     def gates(self) -> dict[str, HeadGates]:
         """Gates by the name of the heads found on a task, of a control by its own; as ``searched`` leaves tasks out."""
@@ -367,7 +393,7 @@ class Reproduction:
         def fit(name: str) -> HeadGates:
             return fit_gates(
                 self.experiment(name, finding=True),
-                n_seeds=settings.n_seeds,
+                n_seeds=self.n_seeds(name),
                 steps=settings.steps,
                 batch_size=settings.batch_size,
                 seed=self.seed,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cs_heads.arguments import check_seed
+from cs_heads.experiment.baseline import MIN_CORRECT
 from cs_heads.reproduce.papers import Paper, PaperTask
-from cs_heads.tasks import Task, entry_of, load_task
+from cs_heads.sandbox import Sandbox, SandboxError
+from cs_heads.tasks import Task, confirming_side, entry_of, load_task
 
 Sources = dict[str, tuple[str, dict[str, Any]]]
 """Name of a paper's task → what is loaded for it, and with which options."""
@@ -34,38 +37,77 @@ def load_tasks(
             ``load_task`` in its place.
         data: a folder in which a file ``NAME.jsonl`` or ``NAME.csv`` holds records of ``load_task``, and a folder
             ``NAME`` a benchmark's own files (``data_files=``).
-        n: finding examples a task (None: 100, or half of a small task).
+        n: finding examples a task; of a set that has not so many as leave 20 unseen (None: the paper's).
         seed: seeds the split.
-        allow_code: lets tasks run what the model writes.
+        allow_code: lets tasks run what the model writes; without it, or where no sandbox works, these are left out.
 
     Returns:
-        The finding side of each task by its name in the paper, in the paper's order.
+        The finding side of each task by its name in the paper, in the paper's order; ``lacking`` names those left out.
 
     Raises:
         ValueError: for an unknown name, a task without a source, or tasks on none of which heads are found.
     """
     check_seed(seed)
     chosen = _sources(paper, model, names, None if data is None else Path(data))
+    if no_programs(allow_code):
+        chosen = {name: source for name, source in chosen.items() if not _is_programs(*source)}
     if not any(paper.task(name).heads for name in chosen):
         known = ", ".join(task.name for task in paper.tasks if task.heads)
         raise ValueError(f"tasks must hold one or more that heads are found on: {known}; got {', '.join(chosen)}")
-    tasks = {name: _load(name, *source, n=n, seed=seed, allow_code=allow_code) for name, source in chosen.items()}
+    tasks = {
+        name: _load(paper.task(name), *source, n=n, seed=seed, allow_code=allow_code) for name, source in chosen.items()
+    }
     return {task.name: tasks[task.name] for task in paper.tasks if task.name in tasks}
 
 
-def lacking(paper: Paper, tasks: Mapping[str, Task], names: Sequence[str] | None) -> dict[str, str]:
-    """The tasks that were left out because only local files have them, with the reason.
+def lacking(
+    paper: Paper,
+    model: str,
+    tasks: Mapping[str, Task],
+    names: Sequence[str] | None,
+    *,
+    data: str | Path | None = None,
+    allow_code: bool = False,
+) -> dict[str, str]:
+    """The tasks that were left out because only local files have them, or since programs cannot run, with the reason.
 
     Args:
         paper: the paper.
-        tasks: what ``load_tasks`` gave.
-        names: what it was asked for; where tasks were named, none is lacking.
+        model: as of ``load_tasks``.
+        tasks: what it gave.
+        names: what it was asked for; where tasks were named, no local file is lacking.
+        data: as of ``load_tasks``.
+        allow_code: whether programs may run.
     """
-    return {
+    asked = _sources(paper, model, names, None if data is None else Path(data))
+    programs = [name for name, source in asked.items() if name not in tasks and _is_programs(*source)]
+    found = {
         task.name: f"it is not on the hub and needs --data, a folder with BIG-bench's files in {task.name}"
         for task in paper.tasks
         if task.local and task.name not in tasks and names is None
     }
+    reason = no_programs(allow_code)
+    return found | ({", ".join(programs): reason} if programs and reason else {})
+
+
+def no_programs(allow_code: bool) -> str | None:
+    """Why programs that a model writes cannot run here; None where they can.
+
+    Args:
+        allow_code: whether they may.
+    """
+    if not allow_code:
+        return "programs that the model writes run only with --allow-code"
+    try:
+        Sandbox().check()
+    except SandboxError as error:
+        return str(error)
+    return None
+
+
+def _is_programs(source: str, _: dict[str, Any]) -> bool:
+    entry = entry_of(source)
+    return entry is not None and "allow_code" in entry.options
 
 
 def _sources(paper: Paper, model: str, names: Sequence[str] | None, data: Path | None) -> Sources:
@@ -92,17 +134,29 @@ def _source(task: PaperTask, model: str, data: Path | None) -> tuple[str, dict[s
         for file in (data / f"{task.name}.jsonl", data / f"{task.name}.csv"):
             if file.is_file():
                 return str(file), {}
-        return (task.name, {"data_files": str(data / task.name)}) if (data / task.name).is_dir() else None
+        folder = data / task.name
+        return (task.name, {**task.options, "data_files": str(folder)}) if folder.is_dir() else None
     if model == "demo":
         return None if task.demo is None else (task.demo, task.demo_options)
-    return None if task.local else (task.name, {})
+    return None if task.local else (task.name, task.options)
 
 
-def _load(name: str, source: str, options: dict[str, Any], *, n: int | None, seed: int, allow_code: bool) -> Task:
+def _load(task: PaperTask, source: str, options: dict[str, Any], *, n: int | None, seed: int, allow_code: bool) -> Task:
     entry = entry_of(source)
     if entry is not None and allow_code and "allow_code" in entry.options:
         options = {**options, "allow_code": True}
-    task = load_task(source, n, seed, **options)
-    if task.held_out is None:
-        raise ValueError(f"task {name!r} ({source}) has no unseen examples to measure with")
-    return task
+    loaded = load_task(source, None, seed, **options)
+    if loaded.held_out is None:
+        raise ValueError(f"task {task.name!r} ({source}) has no unseen examples to measure with")
+    # What stands in for a set of the paper has its own size.
+    as_published = entry is None or source == task.name
+    n = _n_finding(task if as_published else replace(task, n=None, share=None), loaded, n)
+    return loaded if n == len(loaded) else load_task(source, n, seed, **options)
+
+
+def _n_finding(task: PaperTask, loaded: Task, n: int | None) -> int:
+    """So many finding examples as are asked for, or as the paper has; 20 stay unseen."""
+    whole = len(loaded) + len(confirming_side(loaded))
+    if n is None:
+        n = task.n if task.share is None else round(task.share * whole)
+    return len(loaded) if n is None else min(n, max(whole - MIN_CORRECT, len(loaded)))

@@ -29,27 +29,24 @@ if TYPE_CHECKING:
 FORMAT = 3
 """Version of the file's layout: another one is refused."""
 
-_SCHEMA = """
+# Marks a SQLite file as ours ("cshd").
+_APPLICATION = 0x63736864
+
+_SCHEMA = f"""
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = {FORMAT};
 CREATE TABLE study (field TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE settings (id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE);
-CREATE TABLE examples (
-    id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, prompt TEXT NOT NULL
-);
-CREATE TABLE tasks (
-    task TEXT NOT NULL, settings INTEGER NOT NULL, example INTEGER NOT NULL, PRIMARY KEY (task, settings, example)
-) WITHOUT ROWID;
+CREATE TABLE examples (id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, prompt TEXT NOT NULL);
+CREATE TABLE tasks (task TEXT, settings INTEGER, example INTEGER, PRIMARY KEY (task, settings, example)) WITHOUT ROWID;
 CREATE TABLE masks (id INTEGER PRIMARY KEY, bits BLOB NOT NULL UNIQUE);
 CREATE TABLE calls (id INTEGER PRIMARY KEY AUTOINCREMENT, settings INTEGER NOT NULL, size INTEGER NOT NULL, plan TEXT);
 CREATE TABLE observations (
-    settings INTEGER NOT NULL, mask INTEGER NOT NULL, example INTEGER NOT NULL,
-    said BLOB NOT NULL, text TEXT, call INTEGER NOT NULL,
+    settings INTEGER, mask INTEGER, example INTEGER, said BLOB NOT NULL, text TEXT, call INTEGER NOT NULL,
     PRIMARY KEY (settings, mask, example)
 ) WITHOUT ROWID;
 CREATE TABLE progress (identity TEXT PRIMARY KEY, state BLOB NOT NULL);
 """
-
-# Marks a SQLite file as ours ("cshd").
-_APPLICATION = 0x63736864
 
 # Seconds to wait while another process writes: it does so for milliseconds.
 _PATIENCE = 60.0
@@ -168,20 +165,18 @@ class Store:
             return store
         if not isinstance(store, str | Path) or str(store) in ("", ":memory:"):
             raise ValueError(f"store must be the path of a file (str or Path) or an open Store, got {store!r}")
-        path = check_path("path", store)
+        path = Path(store)
         if path.is_dir() or not path.absolute().parent.is_dir():
             raise ValueError(f"store {str(path)!r} must be a file in a folder that exists")
         made = cls(path, _connect(path, "mode=rwc"))
-        with made._errors("written"):
-            if made._is_empty():
-                made._keep_log()
-                made._create(study)
+        if made._is_empty():
+            made._keep_log()
+            made._create(study)
         made._check_format()
         made._check_study(study)
-        with made._errors("written"):
-            made._keep_log()
-            # A commit does not wait for the disk: it survives the process, and all but the last survive the machine.
-            made._connection.execute("PRAGMA synchronous = NORMAL")
+        made._keep_log()
+        # A commit does not wait for the disk: it survives the process, and all but the last survive the machine.
+        made.query("PRAGMA synchronous = NORMAL")
         with made.transaction() as connection:
             # What cannot be written is refused now, and not after hours.
             connection.execute("UPDATE study SET value = value")
@@ -190,7 +185,7 @@ class Store:
     def _check_study(self, study: Mapping[str, Any]) -> None:
         for field, there, here in _differences(self.study, study):
             raise ValueError(
-                f"store {str(self.path)!r} is of another study: {field} is {there!r} there and {here!r} here; "
+                f"{self} is of another study: {field} is {there!r} there and {here!r} here; "
                 "give this study a file of its own"
             )
 
@@ -203,8 +198,7 @@ class Store:
     @property
     def grid(self) -> Grid:
         """Layers × heads of the model."""
-        n_layers, n_units = self.study["grid"]
-        kind = self.study["units"]
+        (n_layers, n_units), kind = (self.study[name] for name in ("grid", "units"))
         return HeadGrid(n_layers, n_units) if kind == "heads" else Grid(n_layers, n_units, kind)
 
     def contents(self) -> Contents:
@@ -216,17 +210,18 @@ class Store:
         written = self.query("SELECT value FROM study WHERE field = 'written'")
         ((masks, observations),) = self.query("SELECT count(DISTINCT mask), count(*) FROM observations")
         # Work kept beside results is in one or more phases (see ``KeptWork``); a key of two parts is a setting.
-        kept = [key.split("/") for (key,) in self.query("SELECT identity FROM progress ORDER BY identity")]
-        beside = [self.path, self.path.with_name(self.path.name + "-wal")]
+        keys = [key.split("/") for (key,) in self.query("SELECT identity FROM progress")]
+        kept = {(key[0], key[1]) for key in keys if len(key) == 3}
+        log = self.path.with_name(self.path.name + "-wal")
         return Contents(
             path=str(self.path),
-            format=self.format(),
+            format=FORMAT,
             study=self.study,
             tasks=dict(tasks),
             masks=masks,
             observations=observations,
-            kept=dict(Counter(method for method, _ in sorted({(key[0], key[1]) for key in kept if len(key) == 3}))),
-            bytes=sum(path.stat().st_size for path in beside if path.exists()),
+            kept=dict(Counter(method for method, _ in sorted(kept))),
+            bytes=sum(path.stat().st_size for path in (self.path, log) if path.exists()),
             written=json.loads(written[0][0]) if written else None,
         )
 
@@ -241,25 +236,26 @@ class Store:
         """
         import pandas as pd
 
-        rows = self.query(
-            "SELECT task, settings, example, mask, said, text FROM observations "
-            "JOIN tasks USING (settings, example) ORDER BY task"
-        )
         names = ["task", "settings", "example", "mask", "said", "text"]
-        frame, grid = pd.DataFrame(rows, columns=names, dtype=object), self.grid
-        settings = dict(self.query("SELECT id, identity FROM settings"))
-        examples = {number: more for number, *more in self.query("SELECT id, identity, prompt FROM examples")}
-        off = {number: key_in_words(grid, key) for number, key in self.query("SELECT id, bits FROM masks")}
-        said = [None if text is not None else np.frombuffer(one, "<f8").reshape(-1, 2) for *_, one, text in rows]
-        frame["settings"] = frame["settings"].map(settings)
-        frame["prompt"] = frame["example"].map({number: prompt for number, (_, prompt) in examples.items()})
-        frame["example"] = frame["example"].map({number: identity for number, (identity, _) in examples.items()})
-        frame["ablated"] = frame["mask"].map({number: heads for number, (heads, _) in off.items()})
-        frame["n_ablated"] = frame["mask"].map({number: n for number, (_, n) in off.items()}).astype(int)
+        joined = "observations JOIN tasks USING (settings, example) ORDER BY task"
+        frame = pd.DataFrame(self.query(f"SELECT {', '.join(names)} FROM {joined}"), columns=names, dtype=object)
+        off = {number: key_in_words(self.grid, key) for number, key in self.query("SELECT id, bits FROM masks")}
+        said = [
+            None if text is not None else np.frombuffer(one, "<f8").reshape(-1, 2)
+            for one, text in zip(frame["said"], frame["text"], strict=True)
+        ]
         for place, name in enumerate(("logprobs", "greedy")):
             frame[name] = pd.Series([None if one is None else one[:, place].tolist() for one in said], dtype=object)
+        for name, of, words in (
+            ("settings", "settings", dict(self.query("SELECT id, identity FROM settings"))),
+            ("prompt", "example", dict(self.query("SELECT id, prompt FROM examples"))),
+            ("example", "example", dict(self.query("SELECT id, identity FROM examples"))),
+            ("ablated", "mask", {number: heads for number, (heads, _) in off.items()}),
+            ("n_ablated", "mask", {number: n for number, (_, n) in off.items()}),
+        ):
+            frame[name] = frame[of].map(words)
         repeated = dict.fromkeys(("task", "settings", "example", "prompt", "ablated"), "category")
-        return frame[[*repeated, "n_ablated", "logprobs", "greedy", "text"]].astype(repeated)
+        return frame[[*repeated, "n_ablated", "logprobs", "greedy", "text"]].astype({**repeated, "n_ablated": int})
 
     def to_parquet(self, path: str | Path) -> None:
         """Write ``to_frame`` as a Parquet file; needs pyarrow (``pip install 'cs-heads[parquet]'``).
@@ -298,6 +294,9 @@ class Store:
         """
         with self._turn, self._errors("read"):
             return self._connection.execute(sql, values).fetchall()
+
+    def __str__(self) -> str:
+        return f"store {str(self.path)!r}"
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -356,47 +355,37 @@ class Store:
         """Write ahead to a log from now on; where others do so at the same moment SQLite fails and does not wait."""
         until = monotonic() + _PATIENCE
         while True:
-            try:
-                self._connection.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or monotonic() > until:
-                    raise
-                sleep(0.01)
+            with self._errors("written"):
+                try:
+                    self._connection.execute("PRAGMA journal_mode = WAL")
+                    return
+                except sqlite3.OperationalError as error:
+                    if "locked" not in str(error) or monotonic() > until:
+                        raise
+            sleep(0.01)
 
     def _is_empty(self) -> bool:
-        ((tables,),) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
-        return not tables and not self.format()
+        return not self.query("SELECT 1 FROM sqlite_master LIMIT 1")
 
     def _create(self, study: Mapping[str, Any]) -> None:
         with self.transaction() as connection:
             # Another process may have been first.
-            if not self._is_empty():
-                return
-            for statement in _SCHEMA.split(";")[:-1]:
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
-            rows = [(field, json.dumps(value)) for field, value in study.items()]
-            connection.executemany("INSERT INTO study VALUES (?, ?)", rows)
-
-    def format(self) -> int:
-        """Version of the file's layout."""
-        ((version,),) = self._connection.execute("PRAGMA user_version").fetchall()
-        return int(version)
+            if self._is_empty():
+                for statement in _SCHEMA.split(";")[:-1]:
+                    connection.execute(statement)
+                rows = [(field, json.dumps(value)) for field, value in study.items()]
+                connection.executemany("INSERT INTO study VALUES (?, ?)", rows)
 
     def _check_format(self) -> None:
-        with self._errors("read"):
-            ((application,),) = self._connection.execute("PRAGMA application_id").fetchall()
-            version, empty = self.format(), self._is_empty()
-        if empty:
-            raise ValueError(f"store {str(self.path)!r} is empty: nothing was ever kept in it")
+        ((application,),), ((version,),) = (self.query(f"PRAGMA {each}") for each in ("application_id", "user_version"))
+        if self._is_empty():
+            raise ValueError(f"{self} is empty: nothing was ever kept in it")
         if application != _APPLICATION:
-            raise ValueError(f"store {str(self.path)!r} is no store of cs-heads: it is another SQLite database")
+            raise ValueError(f"{self} is no store of cs-heads: it is another SQLite database")
         if version != FORMAT:
             raise ValueError(
-                f"store {str(self.path)!r} has format {version}, and this version of cs-heads reads format {FORMAT}: "
-                "give this study another file"
+                f"{self} has format {version}, and this version of cs-heads reads format {FORMAT}: give this study "
+                "another file"
             )
 
     @contextmanager
@@ -405,13 +394,11 @@ class Store:
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise StoreError(f"store {str(self.path)!r} cannot be {doing}: {error}; what it holds is kept") from error
+            raise StoreError(f"{self} cannot be {doing}: {error}; what it holds is kept") from error
         except sqlite3.ProgrammingError as error:
-            raise ValueError(f"store {str(self.path)!r} is closed: open it, or make its experiment, again") from error
+            raise ValueError(f"{self} is closed: open it, or make its experiment, again") from error
         except sqlite3.DatabaseError as error:
-            raise BrokenStoreError(
-                f"store {str(self.path)!r} is no store of cs-heads, or a broken one: {error}"
-            ) from error
+            raise BrokenStoreError(f"{self} is no store of cs-heads, or a broken one: {error}") from error
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -425,14 +412,9 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:
+    # Closed by the garbage collector, in whatever thread that runs.
+    how: dict[str, Any] = {"timeout": _PATIENCE, "isolation_level": None, "check_same_thread": False}
     try:
-        return sqlite3.connect(
-            f"{path.absolute().as_uri()}?{options}",
-            uri=True,
-            timeout=_PATIENCE,
-            isolation_level=None,
-            # Closed by the garbage collector, in whatever thread that runs.
-            check_same_thread=False,
-        )
+        return sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True, **how)
     except sqlite3.OperationalError as error:
         raise StoreError(f"store {str(path)!r} cannot be opened: {error}") from error

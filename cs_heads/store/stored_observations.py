@@ -78,26 +78,20 @@ class StoredObservations:
         self._examples = np.array([numbers[identity] for identity in examples], dtype=np.int64)
         # Examples that stand twice in a task are one here.
         self._places: dict[int, list[int]] = {}
-        for place, number in enumerate(self._examples):
-            self._places.setdefault(int(number), []).append(place)
+        for place, number in enumerate(self._examples.tolist()):
+            self._places.setdefault(number, []).append(place)
         self._masks: dict[bytes, int] = {}
         self._waiting: list[tuple[bytes, int, Said, int]] = []
 
     def read(self, mask: bytes) -> list[tuple[int, Any]]:
         """What is stored under a ``mask_key``: places of examples, and what was said of each."""
-        number = self._number(mask)
-        if number is None:
-            return []
-        rows = self.store.query(
-            "SELECT example, said FROM observations WHERE settings = ? AND mask = ?", (self._settings, number)
-        )
-        return [(place, said) for example, said in rows for place in self._places.get(example, ())]
+        return [(place, said) for example, said in self._of("said", mask) for place in self._places.get(example, ())]
 
     def broken(self, place: int, said: Any, error: Exception) -> BrokenStoreError:
         """That what was read of an example is no observation."""
         return BrokenStoreError(
-            f"store {str(self.store.path)!r} is broken: what it says of example {place} of task {self.task!r} is "
-            f"{said!r:.80} ({error}); what else it holds is kept"
+            f"{self.store} is broken: what it says of example {place} of task {self.task!r} is {said!r:.80} ({error}); "
+            "what else it holds is kept"
         )
 
     def write(self, batch: Sequence[tuple[bytes, int, Said]], call: PlannedCall | None = None) -> None:
@@ -117,47 +111,35 @@ class StoredObservations:
         """Write what could not be written before; nothing where all is."""
         if not self._waiting:
             return
-        self._add([mask for mask, *_ in self._waiting])
-        rows = [
-            (self._settings, self._masks[mask], int(self._examples[place]), *said, call)
-            for mask, place, said, call in self._waiting
-        ]
+        pairs = self._numbered([mask for mask, *_ in self._waiting], [place for _, place, *_ in self._waiting])
+        rows = [(*pair, *said, call) for pair, (*_, said, call) in zip(pairs.tolist(), self._waiting, strict=True)]
         with self.store.transaction() as connection:
             connection.executemany("INSERT OR IGNORE INTO observations VALUES (?, ?, ?, ?, ?, ?)", rows)
             self.store.stamp(connection)
         self._waiting = []
 
-    def _number(self, mask: bytes) -> int | None:
-        if mask not in self._masks:
-            found = self.store.query("SELECT id FROM masks WHERE bits = ?", (mask,))
-            if not found:
-                return None
-            self._masks[mask] = found[0][0]
-        return self._masks[mask]
+    def _of(self, column: str, mask: bytes) -> list[Any]:
+        """A column of the observations under a mask, each after the number of its example."""
+        sql = f"SELECT example, {column} FROM observations JOIN masks ON mask = id WHERE settings = ? AND bits = ?"
+        return self.store.query(sql, (self._settings, mask))
 
-    def _add(self, masks: Sequence[bytes]) -> None:
-        new = [(mask,) for mask in dict.fromkeys(masks) if self._number(mask) is None]
+    def _numbered(self, masks: Sequence[bytes], places: Sequence[int] | np.ndarray) -> Int[np.ndarray, "pair 3"]:
+        """Pairs by the numbers that the store has for settings, mask and example."""
+        new = [(mask,) for mask in dict.fromkeys(masks) if mask not in self._masks]
         if new:
             with self.store.transaction() as connection:
                 connection.executemany("INSERT OR IGNORE INTO masks (bits) VALUES (?)", new)
         for (mask,) in new:
-            self._number(mask)
+            ((self._masks[mask],),) = self.store.query("SELECT id FROM masks WHERE bits = ?", (mask,))
+        numbers = np.array([self._masks[mask] for mask in masks], dtype=np.int64)
+        return np.stack([np.full_like(numbers, self._settings), numbers, self._examples[places]], axis=1)
 
-    def _numbered(self, masks: Sequence[bytes], examples: Int[np.ndarray, " pair"]) -> Int[np.ndarray, "pair 2"]:
-        """Pairs by the numbers that the store has for masks and examples."""
-        self._add(masks)
-        keys = np.array([self._masks[mask] for mask in masks], dtype=np.int64), self._examples[examples]
-        return np.stack(keys, axis=1)
-
-    def _measured_by(self, pairs: Int[np.ndarray, "pair 2"]) -> Int[np.ndarray, " pair"]:
+    def _measured_by(self, masks: Sequence[bytes], places: np.ndarray) -> Int[np.ndarray, " pair"]:
         """The number of the call that measured each pair; 0 for none."""
-        calls: dict[tuple[int, int], int] = {}
-        for mask in np.unique(pairs[:, 0]).tolist():
-            rows = self.store.query(
-                "SELECT example, call FROM observations WHERE settings = ? AND mask = ?", (self._settings, mask)
-            )
-            calls.update({(mask, example): call for example, call in rows})
-        return np.array([calls.get((mask, example), 0) for mask, example in pairs.tolist()])
+        calls = {(mask, example): call for mask in {*masks} for example, call in self._of("call", mask)}
+        return np.array(
+            [calls.get(pair, 0) for pair in zip(masks, self._examples[places].tolist(), strict=True)], dtype=np.int64
+        )
 
 
 # Sizes differ from task to task: jaxtyping has one for each name in a call.
@@ -172,9 +154,9 @@ def begin_together(parts: Sequence[Pairs]) -> list[PlannedCall]:
         What it measures of each part, under one number.
     """
     first, store = parts[0][0], parts[0][0].store
-    pairs = [stored._numbered(masks, examples) for stored, masks, examples, _ in parts]
-    missing = [part[3] for part in parts]
-    n_missing = int(sum(each.sum() for each in missing))
+    pairs = [stored._numbered(masks, places) for stored, masks, places, _ in parts]
+    missing = [absent for *_, absent in parts]
+    n_missing = int(sum(absent.sum() for absent in missing))
     open_calls = store.query(
         "SELECT id, plan FROM calls WHERE settings = ? AND size BETWEEN ? AND ? ORDER BY id DESC",
         (first._settings, n_missing, sum(map(len, pairs))),
@@ -182,23 +164,20 @@ def begin_together(parts: Sequence[Pairs]) -> list[PlannedCall]:
 
     def plan(chosen: Sequence[np.ndarray]) -> str:
         each = [numbers[which] for numbers, which in zip(pairs, chosen, strict=True)]
-        if len(parts) > 1:
-            settings = [part[0]._settings for part in parts]
-            each = [np.insert(numbers, 0, its, axis=1) for numbers, its in zip(each, settings, strict=True)]
         return hashlib.sha256(np.ascontiguousarray(np.concatenate(each), dtype="<i8").tobytes()).hexdigest()
 
-    by = [part[0]._measured_by(numbers) for part, numbers in zip(parts, pairs, strict=True)] if open_calls else []
+    by = [stored._measured_by(masks, places) for stored, masks, places, _ in parts] if open_calls else []
     for number, said in open_calls:
         # What was missing when it began is missing, or was measured by it or by a call begun since.
         planned = [absent | (calls >= number) for absent, calls in zip(missing, by, strict=True)]
         if plan(planned) == said:
-            return [
-                PlannedCall(number, np.flatnonzero(which), ~absent[which])
-                for which, absent in zip(planned, missing, strict=True)
-            ]
-    with store.transaction() as connection:
-        number = connection.execute(
-            "INSERT INTO calls (settings, size, plan) VALUES (?, ?, ?)", (first._settings, n_missing, plan(missing))
-        ).lastrowid
-    chosen = [np.flatnonzero(absent) for absent in missing]
-    return [PlannedCall(int(number or 0), each, np.zeros(len(each), dtype=bool)) for each in chosen]
+            break
+    else:
+        planned = missing
+        with store.transaction() as connection:
+            row = first._settings, n_missing, plan(missing)
+            number = connection.execute("INSERT INTO calls (settings, size, plan) VALUES (?, ?, ?)", row).lastrowid
+    return [
+        PlannedCall(number, np.flatnonzero(which), ~absent[which])
+        for which, absent in zip(planned, missing, strict=True)
+    ]

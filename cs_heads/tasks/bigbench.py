@@ -11,11 +11,9 @@ from string import ascii_uppercase
 import numpy as np
 
 from cs_heads.tasks.data_files import DataFiles, Row
-from cs_heads.tasks.example import Example
-from cs_heads.tasks.family import POOL, Entry, Question, with_worked_examples
+from cs_heads.tasks.family import Entry, Question, of_questions
 from cs_heads.tasks.local_data import Wanted, read_splits
 from cs_heads.tasks.published import converted
-from cs_heads.tasks.records import Kind
 from cs_heads.tasks.task import Task
 
 SETS: dict[str, str] = {
@@ -73,13 +71,7 @@ def load(
     rows = read_splits(wanted, data_files)["default"]
     rng = np.random.default_rng(few_shot_seed)
     questions = converted(rows, partial(_question, rng), f"task 'bigbench/{name}'")
-    kind: Kind = "choice" if questions[0].choices else "completion"
-    prompts = with_worked_examples(questions, "", few_shot, POOL, few_shot_seed, shared=shared)
-    examples = []
-    for prompt, each in prompts:
-        answers = tuple(f" {letter}" for letter in ascii_uppercase[: len(each.choices)]) or (f" {each.answer}",)
-        examples.append(Example(prompt, answers, answers.index(f" {each.answer}"), asked=each.bare))
-    return Task(f"bigbench/{name}", kind, tuple(examples)).split(n, seed)[0]
+    return of_questions(f"bigbench/{name}", questions, few_shot, few_shot_seed, shared=shared).split(n, seed)[0]
 
 
 def _question(rng: np.random.Generator, row: Row) -> Question:

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from cs_heads.arguments import check_integer, check_options, check_seed
+from cs_heads.tasks.example import Example
 from cs_heads.tasks.task import Task
 
 N_FINDING = 100
@@ -294,6 +295,23 @@ def with_worked_examples(
             worked = "".join(f"{shown[j].asked} {shown[j].answer}\n" for j in rng.permutation(pool)[:n_shots])
         prompts.append((f"{head}{worked}{different[i].asked}", different[i]))
     return prompts
+
+
+def of_questions(name: str, questions: Sequence[Question], n_shots: int, few_shot_seed: int, *, shared: bool) -> Task:
+    """The whole task of questions: the letter of the right choice, or the answer, after examples from the 10 shortest.
+
+    Args:
+        name: The task's name.
+        questions: The questions; the answer of one with choices is its letter.
+        n_shots: Worked examples before each question.
+        few_shot_seed: Draws them.
+        shared: Draw them once, and show the same before every question.
+    """
+    examples = []
+    for prompt, each in with_worked_examples(questions, "", n_shots, POOL, few_shot_seed, shared=shared):
+        answers = tuple(f" {letter}" for letter in ascii_uppercase[: len(each.choices)]) or (f" {each.answer}",)
+        examples.append(Example(prompt, answers, answers.index(f" {each.answer}"), asked=each.bare))
+    return Task(name, "choice" if questions[0].choices else "completion", tuple(examples))
 
 
 def check_shared(shared: bool, n_shots: int) -> None:

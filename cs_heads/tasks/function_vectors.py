@@ -10,15 +10,18 @@ The library brings about a hundred pairs of its own for each; ``data_files=`` ta
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from cs_heads.arguments import check_integer
 from cs_heads.tasks.data_files import input_output_pairs
+from cs_heads.tasks.example import Example
 from cs_heads.tasks.family import Entry, asking, check_shared
 from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from cs_heads.tasks.task import Task
 from cs_heads.tasks.words import word_list, word_pairs
+from cs_heads.text import shown as as_text
 
 INSTRUCTIONS = {
     "antonym": "Write the word that means the opposite.",
@@ -29,6 +32,8 @@ INSTRUCTIONS = {
     "singular-plural": "Write the noun in the plural.",
 }
 """The six tasks, and what each asks for."""
+
+_FORM = "Q: {item}\nA: {label}\n\n"
 
 
 def load(
@@ -74,12 +79,47 @@ def load(
     return task if few_shot else task.with_chat_template("auto")
 
 
-def pairs(
-    name: str, n: int = 50, seed: int = 0, *, few_shot: int = 10, data_files: str | Path | None = None
-) -> tuple[PromptPair, ...]:
-    """Clean prompts of ``few_shot`` worked examples, and corrupted ones with shuffled labels, for causal mediation."""
-    items = {output: (word, output) for word, output in reversed(_items(name, data_files))}.values()
-    return shuffled_labels([*items], n, n_shots=few_shot, seed=seed, form="Q: {item}\nA: {label}\n\n")
+def pairs_of(task: Task, n: int = 50, seed: int = 0) -> tuple[PromptPair, ...]:
+    """Clean prompts of worked examples, as many as a task's prompts have, and corrupted ones with shuffled labels.
+
+    They ask about the task's words, for causal mediation.
+
+    Args:
+        task: Questions by two worked examples or more, as ``load`` asks them.
+        n: Pairs.
+        seed: Draws the words and the shuffles.
+
+    Raises:
+        ValueError: There are too few different answers.
+    """
+    items = {example.target: (asked_word(example), str(example.target).strip()) for example in reversed(task.examples)}
+    return shuffled_labels([*items.values()], n, n_shots=n_shots(task), seed=seed, form=_FORM)
+
+
+def n_shots(task: Task) -> int:
+    """How many worked examples every prompt of a task has; 0 where it does not ask by them."""
+    prompts = [as_text(example.prompt) for example in task.examples]
+    if not all("Q: " in prompt and prompt.endswith("\nA:") for prompt in prompts):
+        return 0
+    return min(prompt.count("Q: ") for prompt in prompts) - 1
+
+
+def asked_word(example: Example) -> str:
+    """The word that a prompt by worked examples asks about."""
+    return as_text(example.prompt).rpartition("Q: ")[2].removesuffix("\nA:")
+
+
+def instructed(example: Example, name: str) -> Example:
+    """The same word asked for by an instruction and one worked example, the first of the prompt.
+
+    Args:
+        example: One that is asked by worked examples.
+        name: Its task among the instructions, as ``"antonym"``.
+    """
+    shown, answer = as_text(example.prompt).partition("\n\n")[0].removeprefix("Q: ").split("\nA: ")
+    worked = f"Word: {shown}\nAnswer: {answer}"
+    prompt = f"{INSTRUCTIONS[name]}\n{worked}\n\nWord: {asked_word(example)}\nAnswer:"
+    return replace(example, prompt=prompt)
 
 
 def _items(name: str, data_files: str | Path | None) -> tuple[tuple[str, str], ...]:

@@ -108,6 +108,7 @@ def load(
     few_shot_seed: int = 0,
     shared: bool = False,
     n_records: int = 5000,
+    shortest: int | None = None,
     max_new_tokens: int = 512,
 ) -> Task:
     """``n`` finding examples of OpenMathInstruct-2, its others held out.
@@ -120,8 +121,11 @@ def load(
         few_shot_seed: Draws them.
         shared: Draw them once, and show the same before every problem.
         n_records: Rows that are read of the hub's set; of ``data_files`` all are.
+        shortest: So many problems of the rows read are kept, the shortest with their solutions (None: all).
         max_new_tokens: The most tokens of a text.
     """
+    if shortest is not None:
+        check_integer("shortest", shortest, POOL + 2)
     check_integer("n_records", n_records, 1)
     if data_files is None:
         rows = hub_rows(DATASET, None, SPLIT, n_records)
@@ -137,6 +141,8 @@ def load(
         if answer.strip():
             first[row["problem"]] = row["generated_solution"], answer
     questions = [Question(problem, solution) for problem, (solution, _) in reversed(first.items())]
+    if shortest is not None:
+        questions = sorted(questions, key=lambda each: len(each.text) + len(each.answer))[:shortest]
     prompts = with_worked_examples(questions, _INSTRUCTION, few_shot, POOL, few_shot_seed, shared=shared)
     examples = tuple(Example(prompt, (f" {q.answer.strip()}",), 0, first[q.text][1], q.bare) for prompt, q in prompts)
     scoring: dict[str, Any] = {"scorer": BoxedAnswer(), "max_new_tokens": max_new_tokens, "stop": ("\nQuestion:",)}

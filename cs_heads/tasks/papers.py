@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial, wraps
 from typing import Any
 
-from cs_heads.tasks import lm_eval, openmath, programs
+from cs_heads.tasks import commonsense, lm_eval, openmath, programs
 from cs_heads.tasks.family import Entry
 from cs_heads.tasks.task import Task
 
@@ -24,7 +24,6 @@ PROTOCOL: dict[str, tuple[str, dict[str, str]]] = {
     "wmdp_bio": ("hazardous knowledge: biology", {}),
     "wmdp_chem": ("hazardous knowledge: chemistry", {}),
     "wmdp_cyber": ("hazardous knowledge: computer security", {}),
-    "commonsense_qa": ("common sense", {}),
     "blimp": ("grammar: all 67 sets of minimal pairs", {}),
 }
 """Names → one line about them, and what the papers set otherwise than lm-eval."""
@@ -36,7 +35,7 @@ def catalogue() -> dict[str, Entry]:
     """The benchmarks by name."""
     about = {name: about for name, (about, _) in PROTOCOL.items()} | {_ONE_SET: "grammar: one set of minimal pairs"}
     listed = {name: Entry(line, partial(load, name), lm_eval.NEEDS) for name, line in about.items()}
-    return listed | programs.catalogue() | openmath.catalogue()
+    return listed | programs.catalogue() | openmath.catalogue() | commonsense.catalogue()
 
 
 def entry(name: str) -> Entry | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -253,12 +254,8 @@ class Task:
     @cached_property
     def characters(self) -> Int[np.ndarray, "example continuation"]:
         """Characters of each continuation, one at least, without the one space it may begin with, as in lm-eval."""
-        counts = np.ones((len(self), max(len(example.continuations) for example in self.examples)), dtype=int)
-        for row, example in zip(counts, self.examples, strict=True):
-            row[: len(example.continuations)] = [
-                max(1, len(text.removeprefix(" "))) for text in map(shown, example.continuations)
-            ]
-        return counts
+        counts = [[max(1, len(shown(text).removeprefix(" "))) for text in each.continuations] for each in self.examples]
+        return np.array([*zip_longest(*counts, fillvalue=1)]).T
 
     def score_texts(
         self, examples: Sequence[int], texts: Sequence[str], intact: Sequence[str] | None = None
@@ -306,7 +303,7 @@ class Task:
         ('generation', ' 4')
         """
         if self.over_token_ids or self.kind != "completion" or self.scorer is not None:
-            raise ValueError(f"generated() writes out completion tasks of texts alone; task {self.name!r} is none")
+            raise ValueError(f"only completion tasks of texts are written out; task {self.name!r} is none")
         unseen = None if self.held_out is None else self.held_out.generated(max_new_tokens, stop)
         examples = tuple(replace(example, reference=shown(example.target)) for example in self.examples)
         written: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": _check_stop(stop), "scorer": ExactMatch()}

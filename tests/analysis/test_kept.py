@@ -58,6 +58,10 @@ def format_heads(model, tasks, choices, **more):
     return cs.format_heads(model, tasks[:1], tasks[1:2], list(WORKING), n=20, **more)
 
 
+def interactions(model, tasks, choices, **more):
+    return cs.interactions(model, tasks[0], list(WORKING), n=20, **more)
+
+
 def text_failures(model, tasks, choices, **more):
     return cs.failures(model, tasks[0], list(WORKING), n=20, max_new_tokens=3, **more)
 
@@ -78,6 +82,7 @@ ANALYSES = {
     sparsity_curve: cs.sparsity_curve,
     faithfulness: cs.faithfulness,
     format_heads: cs.format_heads,
+    interactions: cs.interactions,
     text_failures: cs.failures,
     choice_failures: cs.failures,
 }
@@ -100,7 +105,7 @@ def test_every_analysis_of_a_model_under_masks_takes_a_store():
     """Also one that comes later: what takes settings runs masks, or only reads attention."""
     callables = {getattr(cs, name) for name in cs.__all__ if inspect.isfunction(getattr(cs, name))}
     under_masks = {each for each in callables if "settings" in inspect.signature(each).parameters}
-    reads_attention = {cs.attention, cs.habits}
+    reads_attention = {cs.attention, cs.habits, cs.direct_effects}
     assert {*ANALYSES.values()} == under_masks - reads_attention - {cs.confirm, cs.compare, cs.held_out_contrasts}
 
 

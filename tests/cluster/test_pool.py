@@ -9,7 +9,7 @@ import pytest
 
 from cs_heads.cluster import pool
 from cs_heads.cluster.pool import WorkerPool, WorkersLostError
-from cs_heads.cluster.worker import Report, WorkerConfig
+from cs_heads.cluster.worker import Report
 
 
 class TaskError(Exception):
@@ -110,7 +110,9 @@ def pool_of(monkeypatch):
     def make(n, seconds, full=None):
         fake = Fake(seconds, full or {})
         monkeypatch.setattr(pool, "ray_module", lambda: fake)
-        return WorkerPool("a model", n, WorkerConfig("cpu", 1, n), 1.0, 0.5), fake
+        workers = WorkerPool("a model", n, ("cpu", 1, n), 1.0, 0.5)
+        assert len(workers.reports) == n
+        return workers, fake
 
     return make
 

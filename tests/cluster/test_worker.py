@@ -12,7 +12,7 @@ from cs_heads.cluster import cluster, session
 from cs_heads.cluster.engine import ClusterEngine
 from cs_heads.cluster.pool import WorkerPool
 from cs_heads.cluster.session import workers_for
-from cs_heads.cluster.worker import Job, Sent, Worker, WorkerConfig
+from cs_heads.cluster.worker import Job, Sent, Worker
 from cs_heads.engine import Engine, plan
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.protocol import PairMasks, StoppingCriteria, TextRequest
@@ -46,7 +46,7 @@ def logprob(model):
 def home(monkeypatch):
     """How this process lives already, so that a worker changes nothing of it."""
     monkeypatch.setattr(plan, "_sharers", 1)
-    return WorkerConfig("cpu", torch.get_num_threads(), sharers=1)
+    return "cpu", torch.get_num_threads(), 1
 
 
 @pytest.mark.parametrize(
@@ -115,26 +115,23 @@ def test_a_worker_gives_the_numbers_of_the_engine(folders, load, home, kind, uni
     def ablation():
         return Ablation(kind, answers, units=units)
 
-    worker, other = Worker(folder, home), Worker(folder, home)
+    worker, other = Worker(folder, *home), Worker(folder, *home)
     # What heads become is prepared by one worker for all.
     prepared = worker.prepare(Put(Job(examples, 512, fingerprint(model), ablation())))
     job = Put(Job(examples, 512, fingerprint(model), prepared))
     expected = {
-        pair: (logprobs.tolist(), greedy.tolist())
+        pair: said.tolist()
         for batch in Engine(model, examples, 512, ablation()).run(PairMasks.of(masks), numbers)
-        for pair, logprobs, greedy in batch
+        for pair, said in batch
     }
     for one in (worker, other):
         assert {
-            pair: (a.tolist(), b.tolist()) for pair, a, b in one.logprobs(job, PairMasks.of(masks), numbers)
+            pair: said.tolist() for pair, said in one.run(job, PairMasks.of(masks), numbers, None, None)
         } == expected
 
 
 class Put(Sent):
     """In this process."""
-
-    def __init__(self, what):
-        super().__init__(id(what), what)
 
     def get(self):
         return self.reference
@@ -156,15 +153,15 @@ class Here(WorkerPool):
 
 def test_of_what_is_known_in_part_the_rest_is_run_with_the_same_numbers(folders, load, home):
     """A store has some pairs of a chunk and not others."""
-    worker, model = Worker(str(folders("llama")), home), load("llama")
+    worker, model = Worker(str(folders("llama")), *home), load("llama")
     examples = encode_task(model, task(), None)
-    options = {"batch_tokens": 64, "ablation": Ablation()}
-    engine = ClusterEngine(Here(worker), model, worker.report().info, examples, **options)
+    report = worker.report()
+    engine = ClusterEngine(Here(worker), model, report.info.device, Job(examples, 64, report.info.fingerprint))
     masks, numbers = pairs()
 
     def results(known=None):
         batches = engine.run(PairMasks.of(masks), numbers, known)
-        return {pair: logprobs.tolist() for batch in batches for pair, logprobs, _ in batch}
+        return {pair: said.tolist() for batch in batches for pair, said in batch}
 
     whole, known = results(), np.arange(len(numbers)) % 3 == 0
     assert sorted(whole) == list(range(len(numbers)))
@@ -173,27 +170,27 @@ def test_of_what_is_known_in_part_the_rest_is_run_with_the_same_numbers(folders,
 
 
 def test_a_worker_writes_the_texts_of_the_experiment(folders, load, home):
-    worker, model = Worker(str(folders("llama")), home), load("llama")
+    worker, model = Worker(str(folders("llama")), *home), load("llama")
     report = worker.report()
     job = Put(Job(encode_task(model, task(), None), report.batch_tokens, report.info.fingerprint))
     ends = StoppingCriteria(5, (), report.info.end_tokens)
     masks, numbers = pairs(2)
     request = Put(TextRequest(encode_prompts(model, task(), None, 5), ends))
-    texts = dict(worker.generate(job, PairMasks.of(masks), numbers, request))
+    texts = dict(worker.run(job, PairMasks.of(masks), numbers, None, request))
     expected = Experiment(model, task()).generate(masks[::6], max_new_tokens=5)
     assert [ends.kept(texts[pair], model.tokenizer) for pair in range(12)] == expected.ravel().tolist()
 
 
 def test_a_worker_loads_what_a_function_returns_and_refuses_what_load_model_refuses(load, home, tmp_path):
-    assert Worker(lambda: load("gpt2"), home).report().info.cfg.n_layers == N_LAYERS
+    assert Worker(lambda: load("gpt2"), *home).report().info.cfg.n_layers == N_LAYERS
     with pytest.raises(ValueError, match=r"has no config.json"):
-        Worker(tmp_path, home).report()
+        Worker(tmp_path, *home).report()
 
 
 def test_a_worker_that_comes_back_with_other_weights_is_refused(folders, load, home):
     job = Put(Job(encode_task(load("llama"), task(), None), 512, weights="0" * 16))
     with pytest.raises(ValueError, match="must hold the same weights as the others"):
-        Worker(str(folders("llama")), home).logprobs(job, PairMasks.of(pairs()[0]), pairs()[1])
+        Worker(str(folders("llama")), *home).run(job, PairMasks.of(pairs()[0]), pairs()[1], None, None)
 
 
 # What is asked for, before Ray is

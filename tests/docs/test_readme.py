@@ -75,13 +75,15 @@ def test_the_tables_of_atlases_have_the_figures_of_their_files(model, mark, most
     part = text[text.index(f"<!-- {mark} -->") : text.index(f"<!-- /{mark} -->")]
     rows = table(part, "| skill | heads")
     assert len(rows) == 1 + len(kept) >= 11
-    for (skill, heads, own, others, _, verdict), known in zip(rows[1:], kept, strict=True):
-        assert (f"everyday/{skill}", heads, verdict) == (known["skill"], known["heads"], known["verdict"])
+    for (skill, heads, own, others, _, *verdict), known in zip(rows[1:], kept, strict=True):
+        assert (f"everyday/{skill}", heads) == (known["skill"], known["heads"])
+        # Those by an earlier rule are left out.
+        assert verdict == ([known["verdict"]] if model == "smollm2" else [])
         assert own == "" or float(own) == pytest.approx(float(known["own loss"]), abs=0.006)
         assert float(others) == pytest.approx(float(known["others' mean loss"]), abs=0.006)
     assert f"{means[0]:.2f} for a skill's" in part
     assert f"{means[1]:.2f} for those of the others" in part
-    assert means[0] >= 0.75
+    assert means[0] >= 0.7
     assert means[1] <= most
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from cs_heads import Experiment, Store, Task, ablated, load_model
+from cs_heads.methods.patching import PatchingExperiment
 from cs_heads.tasks.pairs import PromptPair
 from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
 
@@ -66,7 +67,7 @@ def test_an_altered_model_is_refused_and_its_numbers_go_nowhere(model, tmp_path,
     settings = {"store": tmp_path / "run.sqlite"} if stored else {}
     off, pairs = some_masks(3), [PromptPair("the cat", "a dog", " red"), PromptPair("the king", "a bird", " one")]
     experiment = Experiment(model, completion_task(), **settings)
-    patching, known = experiment.patching(pairs), experiment(off)
+    patching, known = PatchingExperiment(experiment.setup, pairs), experiment(off)
     spent = experiment.spent
     alter(model)
     ones = np.ones((6, N_LAYERS, N_HEADS))

@@ -82,9 +82,9 @@ def test_a_chat_task_is_measured_as_its_prompts_written_out(chatty):
 
 def test_methods_that_start_from_a_model_see_the_template_too(chatty):
     task = Task.from_records(COMPLETIONS).with_chat_template()
-    answers = Experiment(chatty, task).answers
-    assert answers.prompts[0] == ids(chatty.tokenizer, "<s> , king the the . dog")
-    assert answers.targets[0] == ids(chatty.tokenizer, "runs")
+    answer = Experiment(chatty, task).answers[0]
+    assert answer.prompt == ids(chatty.tokenizer, "<s> , king the the . dog")
+    assert answer.continuations == (ids(chatty.tokenizer, "runs"),)
     assert all(example.prompt.startswith("<s>") for example in as_shown(chatty, task).examples)
 
 

@@ -9,7 +9,7 @@ import torch
 from cs_heads import Experiment, Task, confirm, find_heads
 from cs_heads.engine import plan
 from cs_heads.experiment import setup as experiment_setup
-from cs_heads.experiment.plan import Part
+from cs_heads.experiment.plan import Observed
 from cs_heads.lens import load_model
 from cs_heads.lens.casts import InDtype
 from tests.known_heads import own_answers
@@ -75,8 +75,8 @@ def test_the_weights_are_the_models_own_while_results_are_taken_in_and_after_an_
     model = load("llama", backend)
     before, seen = bits(model), []
     experiment = Experiment(model, a_task(), compute_dtype="bfloat16", batch_tokens=20)
-    keep = Part.keep
-    monkeypatch.setattr(Part, "keep", lambda *taken: (seen.append(same(model, before)), keep(*taken)))
+    keep = Observed.keep
+    monkeypatch.setattr(Observed, "keep", lambda *taken: (seen.append(same(model, before)), keep(*taken)))
     experiment(some_masks())
     assert len(seen) > 1
     assert all(seen)

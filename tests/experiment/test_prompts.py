@@ -64,7 +64,7 @@ def test_gates_and_answers_read_the_same_prompts(load):
     scores, logprobs = experiment(gates), experiment.logprob(gates)
     assert (scores == experiment(MASKS)).all()
     np.testing.assert_allclose(logprobs, experiment.logprob(MASKS), atol=1e-5)
-    assert experiment.answers.prompts == tuple(tokens(e.prompt, e.target)[0] for e in EXAMPLES)
+    assert [one.prompt for one in experiment.answers] == [tokens(e.prompt, e.target)[0] for e in EXAMPLES]
 
 
 def test_each_prompt_is_shown_in_the_chat_template_and_cut_by_itself(load):

@@ -15,6 +15,7 @@ from cs_heads.lens import forward
 from cs_heads.lens.abilities import Abilities, abilities, why_no_gradients
 from cs_heads.lens.cache import Extension
 from cs_heads.lens.forward import Resumed
+from cs_heads.methods.patching import PatchingExperiment
 from cs_heads.tasks.pairs import PromptPair
 from tests.tiny import N_HEADS, N_LAYERS, completion_records, make_native_bridge, make_tokenizer, saved
 
@@ -207,11 +208,12 @@ def test_no_experiment_measures_a_model_that_is_run_wrongly(folders, backend, fa
     model.hook_dict["blocks.1.hook_resid_pre"].add_hook(fault)
     experiment = cs.Experiment(model, ragged(), progress=False)
     ones, rows = np.ones((1, N_LAYERS, N_HEADS), dtype=np.float32), np.array([0])
+    pairs = [PromptPair("the cat", "a dog", " runs"), PromptPair("one", "two", " sees")]
     for measured in (
         experiment.baseline,
         lambda: experiment.gradients(ones, rows),
         lambda: experiment.probability_gradients(ones, rows[None], keep="gradients"),
-        experiment.patching([PromptPair("the cat", "a dog", " runs"), PromptPair("one", "two", " sees")]).effects,
+        PatchingExperiment(experiment.setup, pairs).effects,
     ):
         with pytest.raises(ValueError, match=rf"model .*llama.* cannot be measured: {said}") as error:
             measured()

@@ -6,6 +6,7 @@ from transformers import AutoModelForCausalLM
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.lens import encode_example, load_model
 from cs_heads.methods import gating
+from cs_heads.methods.gating.descent import Descent
 from cs_heads.methods.gating.result import SCORES
 from cs_heads.tasks import Task
 from cs_heads.units import Head
@@ -58,8 +59,8 @@ class Plain:
     def nll(self, row, gates):
         return gated_nll(self.model, *row, gates)
 
-    def descend(self, logits, draws, rates, loss_of, penalty):
-        logits = logits.clamp(-4, 4).requires_grad_()
+    def descend(self, logits, draws, rates, loss_of, penalty, max_norm=1.0):
+        logits = logits.clone().requires_grad_()
         adam = torch.optim.Adam([logits], lr=rates[0])
         losses = []
         for step, drawn in enumerate(draws):
@@ -67,6 +68,8 @@ class Plain:
             adam.zero_grad()
             loss = torch.stack([loss_of(i, torch.sigmoid(logits)) for i in drawn]).mean()
             (loss - penalty(logits)).backward()
+            if max_norm is not None:
+                torch.nn.utils.clip_grad_norm_([logits], max_norm)
             adam.step()
             losses.append(loss.item())
         return logits.detach(), losses
@@ -95,6 +98,39 @@ def test_loss_and_gates_equal_an_independent_implementation(load_known, backend,
         assert found.losses[phase, 1] == pytest.approx(np.array(expected), abs=2e-3)
 
 
+@pytest.mark.parametrize(
+    ("options", "clipped", "moves"),
+    [({}, 1.0, False), ({"max_norm": 1e-3}, 1e-3, False), ({"max_norm": None, "start_inside": True}, None, True)],
+)
+def test_gradients_are_clipped_and_starts_taken_inside_as_told(
+    model, task, known_folder, monkeypatch, options, clipped, moves
+):
+    """By default no start is moved, as in the paper and its code, whose gradients are clipped to norm 1."""
+    plain = Plain(known_folder, 5)
+    drawn = Descent.start
+
+    def far_out(self):
+        """The drawn start with one gate of an idle head beyond ±4, which is where the penalty ends."""
+        logits = drawn(self)
+        logits[:, 0, 0] = 6.0
+        return logits
+
+    monkeypatch.setattr(Descent, "start", far_out)
+    found = fit_gates(model, task, steps=STEPS, batch_size=BATCH, seed=5, **options)
+    rows = encoded(model, task)
+    plain.start[0, 0] = 6.0
+    begun = plain.start.clamp(-4, 4) if moves else plain.start
+
+    def loss(row, gates):
+        return plain.nll(rows[row], gates)
+
+    free, _ = plain.descend(begun, plain.draws(30), (0.1, 0.01), loss, mean_clipped(0), clipped)
+    minus, _ = plain.descend(free, plain.draws(30), (0.5, 0.1), loss, mean_clipped(-0.1), clipped)
+    assert found.minus[0] == pytest.approx(torch.sigmoid(minus).numpy(), abs=2e-3)
+    assert (found.minus[0, 0, 0] < 0.5) == moves, "the penalty moves what stands inside alone"
+    assert found.provenance["gating"]["max_norm"] == clipped
+
+
 def test_contrastive_gates_equal_an_independent_implementation(model, task, other, known_folder):
     found = contrastive_gating(model, task, forget=other, steps=STEPS, batch_size=BATCH, seed=5)
     plain = Plain(known_folder, 5)
@@ -103,8 +139,7 @@ def test_contrastive_gates_equal_an_independent_implementation(model, task, othe
     def loss(row, gates):
         return (plain.nll(kept[row], gates) - plain.nll(lost[row], gates)).clamp(min=-5)
 
-    free, _ = plain.descend(plain.start, plain.draws(30), (0.1, 0.01), loss, lambda logits: 0.0)
-    shut, _ = plain.descend(free, plain.draws(30), (0.5, 0.1), loss, lambda logits: -0.1 * logits.clamp(-4, 4).sum())
+    shut, _ = plain.descend(plain.start, plain.draws(30), (0.1, 0.01), loss, mean_clipped(-0.1))
     assert found.importance == pytest.approx(torch.sigmoid(shut).numpy(), abs=2e-3)
     assert (found.method, found.unit) == ("contrastive", "gate")
     # One seed has no range.
@@ -190,6 +225,7 @@ def test_bfloat16_weights_are_gated_in_float32(known_folder, task):
     [
         ({"steps": 19}, "steps must be an integer of 20 or more, got 19"),
         ({"strength": 0.0}, r"strength must be positive, got 0\.0"),
+        ({"max_norm": 0.0}, r"max_norm must be positive, got 0\.0"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_the_model_runs(model, task, other, wrong, message):

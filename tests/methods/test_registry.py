@@ -36,7 +36,14 @@ def test_a_method_joins_by_one_line(with_lot, load_known):
 def test_a_method_has_the_options_that_its_keywords_name_and_no_others():
     assert list(method_named("css").options) == ["n_masks", "density", "alpha"]
     assert method_named("greedy").options == method_named("one-shot").options == {}
-    assert list(method_named("chg").options) == ["n_seeds", "steps", "batch_size", "strength"]
+    assert list(method_named("chg").options) == [
+        "n_seeds",
+        "steps",
+        "batch_size",
+        "strength",
+        "max_norm",
+        "start_inside",
+    ]
     assert next(iter(method_named("contrastive").options)) == "forget"
     assert [name for name, method in METHODS.items() if method.takes_k] == ["annealed", "one-shot", "greedy"]
     assert [name for name, method in METHODS.items() if method.default_controls] == ["annealed", "group-testing"]

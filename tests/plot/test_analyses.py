@@ -145,6 +145,7 @@ ALL = [
     (plot.depth_profiles, "scale", {}),
     (plot.taxonomy, lambda: taxonomy({"sums": made_gates(), "code": made_gates()}), {}),
     (plot.score_ecdf, made_gates, {}),
+    (plot.gate_plane, made_gates, {}),
     (plot.toggle_curves, "toggles", {}),
     (plot.contrasts, "contrasts", {}),
 ]

@@ -3,6 +3,7 @@ import gzip
 import json
 import re
 
+import circuitsvis
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
@@ -31,7 +32,9 @@ def made(prompt="Cuba is Havana", tokens=("<s>", " Cuba", " is", " Hav", "ana"),
 
 def given(html: str) -> list[dict]:
     """What each view on the page is given to show."""
-    return [json.loads(props) for props in re.findall(r"CircuitsVis\.AttentionHeads, (\{.*?\})\)\)</script>", html)]
+    return [
+        json.loads(props) for props in re.findall(r"CircuitsVis\.AttentionHeads,\s*(\{.*?\})\s*\)\)</script>", html)
+    ]
 
 
 def test_circuitsvis_is_given_the_patterns_intact_and_beside_them_with_the_heads_off():
@@ -50,6 +53,22 @@ def test_the_script_of_circuitsvis_comes_along_and_nothing_from_the_web():
     packed = re.search(r"atob\('([^']+)'\)", load_script())[1]
     assert "CircuitsVis" in gzip.decompress(base64.b64decode(packed)).decode()[:100]
     assert len(html) < 600_000
+
+
+def test_views_are_rendered_by_circuitsvis_itself(monkeypatch):
+    """By its public call, and without asking for a network."""
+    asked = []
+    rendered = circuitsvis.attention.attention_heads
+
+    def heads(attention, tokens, **options):
+        asked.append((np.shape(attention), tokens, options["attention_head_names"]))
+        return rendered(attention, tokens, **options)
+
+    monkeypatch.setattr(circuitsvis.attention, "attention_heads", heads)
+    monkeypatch.setattr(circuitsvis.utils.render, "internet_on", lambda: pytest.fail("asked the network"))
+    show_attention(made())._repr_html_()
+    names = ["L2H6", "L6H0", "L3H4"]
+    assert asked[:2] == [((3, 5, 5), ["<s>", "·Cuba", "·is", "·Hav", "ana"], names)] * 2
 
 
 def test_a_prompt_cannot_end_the_script():

@@ -1,11 +1,15 @@
 """Causal head gating on a tiny model, and two word tasks in two formats."""
 
+import json
+from itertools import pairwise
+
 import pytest
 
 from cs_heads.reproduce import estimate, published, reproduce
+from cs_heads.reproduce import gating as steps
 from cs_heads.reproduce.gating import _mediation, instructed
 from cs_heads.reproduce.run import steps_of
-from cs_heads.tasks import Task
+from cs_heads.tasks import Task, load_task
 from cs_heads.tasks.function_vectors import INSTRUCTIONS
 from tests.reproduce.conftest import TINY, WORDS, table
 from tests.tiny import WORDS as WORDLIST
@@ -14,7 +18,7 @@ from tests.tiny import WORDS as WORDLIST
 @pytest.mark.slow
 def test_every_step_of_gating_that_its_tasks_allow_runs(study):
     one = study("chg", ["commonsense_qa", "openmathinstruct2"])
-    assert set(reproduce(one)) == {"mediating", "contrasts"}
+    assert set(reproduce(one)) == {"mediating", "contrasts", "rules"}
     assert (one.out / "figure-2-common-sense.png").is_file()
     shares = table(one, "table-2").set_index(["fit", "heads"])
     known = published.GATED["math", "any"][0]
@@ -64,12 +68,38 @@ def test_answers_that_begin_with_the_same_token_are_no_pair(study):
     assert (found.unit, len(found.effects)) == ("nats", TINY.n_pairs)
 
 
+def test_mediation_is_of_the_words_that_the_gates_were_fitted_to(study, tmp_path, monkeypatch):
+    """Words of a user's file, and none of the list that comes with the library."""
+    path = tmp_path / "present-past.json"
+    words = [{"input": word, "output": other} for word, other in pairwise(WORDLIST)]
+    path.write_text(json.dumps(words), encoding="utf-8")
+    one = study("chg", ["openmathinstruct2"])
+    one.tasks[WORDS[1]] = load_task(WORDS[1], data_files=str(path), few_shot=2)
+    seen = []
+    run = steps.indirect_effects
+
+    def watched(model, pairs, **options):
+        seen.extend(pairs)
+        return run(model, pairs, **options)
+
+    monkeypatch.setattr(steps, "indirect_effects", watched)
+    one.out.mkdir()
+    _mediation(one, WORDS[1])
+    assert len(seen) == TINY.n_pairs
+    used = {word for pair in seen for line in pair.clean.splitlines() for word in line.split()[1:]}
+    fitted = {example.target.strip() for example in one.tasks[WORDS[1]].examples}
+    assert used <= {*WORDLIST}
+    assert {pair.target.strip() for pair in seen} <= fitted
+    assert all(pair.clean.count("Q: ") == 3 for pair in seen)
+
+
 def test_the_instruction_asks_for_the_same_word_as_the_examples(study):
     one = study("chg", ["openmathinstruct2", *WORDS])
     task = one.tasks[WORDS[1]]
     changed = instructed(task, "present-past").examples[0]
-    asked = task.examples[0].prompt.rpartition("Q: ")[2].removesuffix("\nA:")
-    assert changed.prompt == f"{INSTRUCTIONS['present-past']}\nWord: {asked}\nAnswer:"
+    shown, asked = (part.split("\nA:") for part in task.examples[0].prompt.removeprefix("Q: ").split("\n\nQ: "))
+    worked = f"Word: {shown[0]}\nAnswer:{shown[1]}"
+    assert changed.prompt == f"{INSTRUCTIONS['present-past']}\n{worked}\n\nWord: {asked[0]}\nAnswer:"
     assert changed.target == task.examples[0].target
 
 

@@ -1,20 +1,28 @@
 """The protocols on a tiny model whose working heads are known."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from cs_heads.cli import main
+from cs_heads.cli.reproduce import default_dtype
 from cs_heads.ranking import HeadRanking
 from cs_heads.reproduce import PAPERS, PaperSettings, load_tasks, published, reproduce
 from cs_heads.reproduce import tasks as sources
-from cs_heads.reproduce.localization import _overlap
+from cs_heads.reproduce.costs import METHODS
+from cs_heads.reproduce.localization import _overlap, _published
 from cs_heads.reproduce.papers import QUICK
 from cs_heads.reproduce.run import STEPS, steps_of
+from cs_heads.sandbox import Sandbox, SandboxError
 from cs_heads.tasks import load_task
 from tests.known_heads import WORKING
 from tests.reproduce.conftest import table
+
+ANTONYM = PAPERS["chg"].task("function_vectors/antonym")
+ANTONYM = replace(ANTONYM, heads="antonyms")
 
 # What is written
 
@@ -56,7 +64,9 @@ def test_a_task_that_the_model_cannot_do_is_left_out_and_said_so(study):
     one = study(names=["gsm8k", "mbpp", "boolq"])
     left_out = reproduce(one, ["find"])
     assert "better than chance" in left_out["code"] or "fewer than 20" in left_out["code"]
-    assert set(table(one, "heads")["heads"]) == {"math"}
+    heads = table(one, "heads").groupby("heads")["left out"].first()
+    assert heads.isna().to_dict() == {"code": False, "math": True}
+    assert heads["code"] == left_out["code"]
     assert f"- code: {left_out['code']}" in (one.out / "index.md").read_text(encoding="utf-8")
 
 
@@ -72,14 +82,29 @@ def test_groups_of_heads_with_keys_and_values_are_compared_where_the_model_has_t
     importance[0, 1] = importance[2, 3] = 1
     model = {"model": {"key_value_heads": 2}}
     one.__dict__["rankings"] = {name: HeadRanking("css", importance, 0, provenance=model) for name in ("math", "code")}
-    assert _overlap(one)[0].frame["groups"].tolist() == [2]
+    pairs, within = (output.frame for output in _overlap(one))
+    assert pairs["groups"].tolist() == [2]
+    # Two heads of two layers lie in two of the six groups, and two random ones seldom in one.
+    assert within[["n", "groups"]].to_numpy().tolist() == [[2, 2]] * 2
+    assert within["expected"].to_numpy() == pytest.approx(2 - 1 / 11, abs=0.02)
 
 
 @pytest.mark.slow
 def test_every_step_of_the_first_protocol_runs(study):
     one = study()
-    assert set(reproduce(one)) == {"formats"}
-    made = ("search", "universal", "proof", "scale", "sparsity", "generalization-math", "overlap", "methods")
+    assert set(reproduce(one)) == {"formats", "published"}
+    made = (
+        "search",
+        "universal",
+        "proof",
+        "scale",
+        "sparsity",
+        "generalization-math",
+        "overlap",
+        "methods",
+        "everywhere",
+        "groups",
+    )
     assert all(len(table(one, name)) for name in made)
     # The same heads serve all these tasks, so they are universal, and come last.
     assert not set(map(str, WORKING)) & set(table(one, "heads").groupby("heads").head(2)["head"])
@@ -152,7 +177,7 @@ def test_what_is_done_is_not_made_again_and_what_changed_is(study, rows):
     ("names", "words"),
     [
         (["sums"], "task 'sums' is none of paper 'cs'"),
-        (["boolq"], "tasks must hold one or more that heads are found on: gsm8k, mbpp"),
+        (["boolq"], "tasks must hold one or more that heads are found on: gsm8k, arithmetic, mbpp"),
         (["gsm8k", "gsm8k"], "tasks must be different"),
         (["rhyming"], "task 'rhyming' has no data with folder"),
     ],
@@ -172,12 +197,108 @@ def test_a_task_that_the_hub_has_not_is_left_out_and_said_so(monkeypatch):
     asked = []
     monkeypatch.setattr(sources, "load_task", lambda name, *_, **__: asked.append(name) or load_task("demo/capitals"))
     tasks = load_tasks(PAPERS["chg"], "tiny")
-    assert asked == list(tasks)
-    assert list(sources.lacking(PAPERS["chg"], tasks, None)) == ["bigbench/subject_verb_agreement"]
-    assert sources.lacking(PAPERS["chg"], tasks, list(tasks)) == {}
-    assert sources.lacking(PAPERS["chg"], load_tasks(PAPERS["chg"], "demo"), None) == {}
+    assert list(dict.fromkeys(asked)) == list(tasks)
+    assert list(sources.lacking(PAPERS["chg"], "tiny", tasks, None)) == ["bigbench/subject_verb_agreement"]
+    assert sources.lacking(PAPERS["chg"], "tiny", tasks, list(tasks)) == {}
+    assert sources.lacking(PAPERS["chg"], "demo", load_tasks(PAPERS["chg"], "demo"), None) == {}
     with pytest.raises(ValueError, match="no data with model 'tiny': give bigbench/subject_verb_agreement=FILE, or --"):
         load_tasks(PAPERS["chg"], "tiny", ["bigbench/subject_verb_agreement"])
+
+
+def test_programs_that_may_not_run_are_left_out_and_said_once(monkeypatch):
+    monkeypatch.setattr(sources, "load_task", lambda *_, **__: load_task("demo/capitals"))
+    tasks = load_tasks(PAPERS["cs"], "tiny")
+    assert {"mbpp", "humaneval_instruct"}.isdisjoint(tasks)
+    assert "gsm8k" in tasks
+    left_out = sources.lacking(PAPERS["cs"], "tiny", tasks, None)
+    assert left_out == {"mbpp, humaneval_instruct": "programs that the model writes run only with --allow-code"}
+
+    def check(self):
+        raise SandboxError("install bubblewrap")
+
+    monkeypatch.setattr(Sandbox, "check", check)
+    tasks = load_tasks(PAPERS["cs"], "tiny", ["gsm8k", "mbpp"], allow_code=True)
+    assert list(tasks) == ["gsm8k"]
+    assert sources.lacking(PAPERS["cs"], "tiny", tasks, ["gsm8k", "mbpp"], allow_code=True) == {
+        "mbpp": "install bubblewrap"
+    }
+
+
+def test_gates_are_fitted_to_nine_tenths_of_a_set_and_a_number_is_no_end_where_a_set_is_smaller(tmp_path):
+    path = tmp_path / "antonym.json"
+    path.write_text(json.dumps([{"input": f"a{i}", "output": f"b{i}"} for i in range(320)]), encoding="utf-8")
+    folder = tmp_path / "function_vectors" / "antonym"
+    folder.mkdir(parents=True)
+    path.rename(folder / "antonym.json")
+
+    def sizes(n):
+        given = {"data": tmp_path, "n": n}
+        task = load_tasks(replace(PAPERS["chg"], tasks=(ANTONYM,)), "tiny", **given)[ANTONYM.name]
+        return len(task), len(task.held_out)
+
+    assert sizes(None) == (270, 30)  # of 300: twenty words are for worked examples
+    assert sizes(50) == (50, 250)
+    assert sizes(1000) == (280, 20)
+
+
+@pytest.mark.parametrize(
+    ("paper", "names", "sizes", "file"),
+    [
+        (
+            "cs",
+            "gsm8k,boolq",
+            "--n-masks 24 --densities .17 --k 2 --n-unseen 20 --steps find,drops",
+            "drops",
+        ),
+        ("chg", "openmathinstruct2", "--n-seeds 1 --fit-steps 20 --steps shares", "table-2"),
+    ],
+)
+def test_quick_runs_on_both_classes_of_model(known_folder, data, tmp_path, backend, paper, names, sizes, file):
+    """The command as a user says it, its flags making it small."""
+    given = ["--paper", paper, "--model", str(known_folder), "--data", str(data), "--tasks", names, "--quick"]
+    where = ["--out", str(tmp_path / "out"), "--device", "cpu", "--backend", backend]
+    assert main(["reproduce", *given, *sizes.split(), "--n", "40", *where]) == 0
+    assert len(pd.read_csv(tmp_path / "out" / f"{file}.csv"))
+    assert "Left out" not in (tmp_path / "out" / "index.md").read_text(encoding="utf-8")
+
+
+def test_problems_are_as_many_as_in_the_paper():
+    task = PAPERS["chg"].task("openmathinstruct2")
+    assert (task.n, task.options["shortest"]) == (50_000, 55_050)
+    assert {task.share for task in PAPERS["chg"].tasks if task.suite == "syntax"} == {0.9}
+
+
+def test_published_numbers_are_of_the_model_at_hand():
+    of, known = published.knowledge_of("meta-llama/Llama-3.2-1B-Instruct")
+    assert (of, known["L0H22"]["wmdp_bio"]) == ("Llama-3.2-1B", 0.26)
+    assert published.knowledge_of("tiny")[0] == "Llama-3.1-8B"
+    assert published.heads_of("meta-llama/Llama-3.1-8B-Instruct") == {"math": ("L16H21", "L15H13")}
+    assert published.heads_of("tiny") == {}
+
+
+def test_heads_found_are_held_beside_published_ones_and_what_chance_gives(study, monkeypatch):
+    one = study(names=["gsm8k"])
+    importance = np.zeros((3, 4))
+    importance[0, 1] = importance[2, 3] = 1
+    one.__dict__["rankings"] = {"math": HeadRanking("css", importance, 0)}
+    monkeypatch.setitem(published.HEADS, one.name, {"math": ("L2H3", "L1H0", "L1H1")})
+    [row] = _published(one)[0].frame.to_dict("records")
+    assert (row["found"], row["published"], row["in common"], row["which"]) == (2, 3, 1, "L2H3")
+    assert row["expected by chance"] == pytest.approx(2 * 3 / 12)
+    assert row["p"] == pytest.approx(1 - (9 / 12) * (8 / 11))
+
+
+def test_four_methods_are_compared_on_each_capability(study):
+    one = study(names=["gsm8k", "arithmetic", "boolq"])
+    assert reproduce(one, ["methods"]) == {}
+    found = table(one, "methods")
+    # Arithmetic is the capability of the math heads again.
+    assert found[["heads", "method"]].to_numpy().tolist() == [["math", method] for method in METHODS]
+    assert METHODS == ("css", "csb", "one-shot", "greedy")
+    assert found["Gen"].notna().all()
+    assert (found["Task"] < found["intact"]).any()
+    greedy = found.set_index("method").loc["greedy"]
+    assert greedy["#Evals"] == round(greedy["example-evaluations"] / 40)
 
 
 def test_an_unknown_step_and_a_wrong_setting_are_refused():
@@ -189,6 +310,11 @@ def test_an_unknown_step_and_a_wrong_setting_are_refused():
         steps_of("cs", [])
     assert QUICK.changed(n_unseen=None, k=3).k == 3
     assert QUICK.changed(k=11).max_heads == 11
+
+
+def test_a_gpu_runs_in_the_papers_dtype():
+    assert default_dtype("cuda:1") == "bfloat16"
+    assert default_dtype("cpu") is None
 
 
 def test_the_curve_of_a_small_model_ends_at_half_of_its_heads(study):

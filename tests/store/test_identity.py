@@ -259,7 +259,7 @@ def test_what_is_runtime_changes_no_key(load, path, runtime):
 # Fields in the key of what is kept beside results
 
 
-FIT = {"n_seeds": 1, "steps": 22, "batch_size": 2, "strength": 0.1, "seed": 0}
+FIT = {"n_seeds": 1, "steps": 22, "batch_size": 2, "strength": 0.1, "max_norm": 1.0, "start_inside": False, "seed": 0}
 SEARCHES = {
     methods.fit_gates: FIT,
     methods.contrastive_gating: {**FIT, "forget": 1},
@@ -273,8 +273,9 @@ DESIGN = {
 }
 # The seed of its examples stands for a task.
 OTHERS = {"task": 2, "n_seeds": 2, "steps": 21, "batch_size": 3, "strength": 0.2, "seed": 1, "forget": 3}
+OTHERS |= {"max_norm": 0.5, "start_inside": True}
 # For 20 of the 22 steps.
-BUDGET = {methods.fit_gates: 24 + 20 * 12, methods.contrastive_gating: 24 + 20 * 16}
+BUDGET = {methods.fit_gates: 24 + 20 * 12, methods.contrastive_gating: 24 + 20 * 8}
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,8 @@ def test_the_real_files_are_tasks(real, name):
 
 
 def test_pairs_show_the_form_and_hide_the_function():
-    pairs = function_vectors.pairs("antonym", 5, few_shot=4)
+    task = load_task("function_vectors/antonym", few_shot=4)
+    pairs = function_vectors.pairs_of(task, 5)
     for pair in pairs:
         clean, corrupted = (
             dict(shot.split("\nA: ") for shot in text.split("\n\n")[:-1]) for text in (pair.clean, pair.corrupted)
@@ -83,7 +84,7 @@ def test_pairs_show_the_form_and_hide_the_function():
         assert all(clean[word] != corrupted[word] for word in clean)
         assert pair.clean.startswith("Q: ")
         assert pair.clean.rsplit("\n\n", 1)[1] == pair.corrupted.rsplit("\n\n", 1)[1]
-    assert pairs == function_vectors.pairs("antonym", 5, few_shot=4)
+    assert pairs == function_vectors.pairs_of(task, 5)
 
 
 @pytest.mark.parametrize(

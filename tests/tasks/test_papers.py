@@ -320,6 +320,28 @@ def test_malformed_grammar_is_refused(tmp_path, rows, options, message):
         load_task("bigbench/tense", data_files=write(tmp_path / "task.jsonl", rows), **options)
 
 
+# CommonsenseQA
+
+
+def test_common_sense_is_asked_by_shuffled_letters_after_a_worked_example(tmp_path):
+    """Whatever the file's order, the right choice comes at every place."""
+    rows = [
+        {"question": f"Why {'so ' * (i // 12)}{i}?", "choices": [f"yes {i}", f"no {i}", f"if {i}"], "answer": 0}
+        for i in range(60)
+    ]
+    task = load_task("commonsense_qa", n=20, data_files=write(tmp_path / "commonsense_qa.jsonl", rows))
+    assert (task.kind, len(task), len(task.held_out)) == ("choice", 20, 30)
+    sides = (*task.examples, *task.held_out.examples)
+    assert {example.target for example in sides} == {" A", " B", " C"}
+    for example in sides:
+        shown, asked = example.prompt.split("\nQuestion: ")
+        assert shown.startswith("Question: Why ")
+        assert shown.splitlines()[-1].removeprefix("Answer: ") in "ABC"
+        right = asked.split(f"{example.target[1]}. ")[1].splitlines()[0]
+        assert right.startswith("yes ")
+        assert right.removeprefix("yes ") in asked.splitlines()[0]
+
+
 # OpenMathInstruct-2
 
 
@@ -345,6 +367,14 @@ def test_the_target_of_a_problem_is_its_solution_and_its_score_the_boxed_answer(
         assert task.score_texts([i], [example.target]).tolist() == [1]
         assert task.score_texts([i], [example.target.replace("\\boxed", "")]).tolist() == [0]
         assert task.score_texts([i], [f"\\boxed{{{example.reference}1}}"]).tolist() == [0]
+
+
+def test_the_shortest_problems_are_kept_where_so_many_are_asked_for(problems):
+    def lengths(**options):
+        task = load_task("openmathinstruct2", n=20, data_files=problems, few_shot=0, **options)
+        return sorted(len(e.asked) + len(e.target.strip()) for e in (*task.examples, *task.held_out.examples))
+
+    assert lengths(shortest=90) == lengths()[:90]
 
 
 @pytest.mark.parametrize(

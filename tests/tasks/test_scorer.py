@@ -70,9 +70,7 @@ def test_a_completion_task_may_be_written_out_and_its_unseen_examples_with_it():
     written = finding.generated(3, stop=["."])
     assert written.held_out == unseen.generated(3, stop=["."])
     assert written.score_texts([0], [finding.examples[0].target.strip()]).tolist() == [1.0]
-    with pytest.raises(
-        ValueError, match=r"generated\(\) writes out completion tasks of texts alone; task 'sums' is none"
-    ):
+    with pytest.raises(ValueError, match="only completion tasks of texts are written out; task 'sums' is none"):
         written.generated(3)
 
 

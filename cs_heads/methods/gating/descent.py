@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from einops import rearrange
+from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -23,6 +23,8 @@ from cs_heads.store.kept_work import KeptWork, State
 
 CLIP = 4.0
 """Beyond this a gate's logit is not pushed any further by the penalty."""
+MAX_NORM = 1.0
+"""Norm at which the gradient of one fit is clipped, as the authors' public code does."""
 FREE_RATES, SIGNED_RATES = (0.1, 0.01), (0.5, 0.1)
 """Learning rates at the first and the last step, linear between: without and with a penalty."""
 MAX_GAIN = 5.0
@@ -37,20 +39,24 @@ Objective = Callable[[Gates, Int[np.ndarray, "fit row"]], tuple[Float[Tensor, " 
 
 @dataclass(frozen=True)
 class Plan:
-    """The size of a fit: seeds, steps of each phase, examples of a step, penalty, phases, and tasks run in a step."""
+    """A fit: seeds, steps of each phase, examples of a step, penalty, options, phases, and tasks run in a step."""
 
     n_seeds: int = 1
     steps: int = 500
     batch_size: int = 64
     strength: float = 0.1
+    max_norm: float | None = MAX_NORM
+    start_inside: bool = False
     phases: int = 3
     sides: int = 1
 
     def __post_init__(self) -> None:
         for name, least in (("n_seeds", 1), ("steps", MIN_STEPS), ("batch_size", 1)):
             check_integer(name, getattr(self, name), least)
-        if self.strength <= 0:
-            raise ValueError(f"strength must be positive, got {self.strength}")
+        for name in ("strength", "max_norm"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} must be positive, got {value}")
 
     def within(self, budget: int | None, sizes: Sequence[int]) -> tuple[Plan, tuple[str, ...], int]:
         """The plan with its steps cut to the budget of fits to tasks of so many examples each.
@@ -136,11 +142,11 @@ class Descent:
         """Descend from ``logits``, the seeds' fits under the first penalty first, then those under the next.
 
         The loss of a fit is its objective less its penalty times the mean over heads of the clipped
-        logits. Fits under different penalties see the same examples at the same step. Starts beyond ±4 are
-        taken back to it: from outside the penalty could never move a gate that the loss does not.
+        logits. Fits under different penalties see the same examples at the same step. A gate beyond ±4 is moved by the
+        loss alone, unless ``start_inside`` takes every start back to it.
         """
         steps, blocks = self.plan.steps, len(penalties)
-        logits = logits.clamp(-CLIP, CLIP).requires_grad_()
+        logits = (logits.clamp(-CLIP, CLIP) if self.plan.start_inside else logits.clone()).requires_grad_()
         penalty = torch.tensor(penalties).repeat_interleave(len(self.seeds)).to(logits)
         adam = torch.optim.Adam([logits])
         losses = np.empty((len(logits), steps))
@@ -156,11 +162,12 @@ class Descent:
             orders = [rng.permutation(self.experiment.n_examples) for rng in self.seeds]
             drawn = np.stack(orders)[:, : self.plan.batch_size]
             gates = logits.sigmoid()
-            loss, gradient = self.objective(gates.detach(), np.tile(drawn, (blocks, 1)))
+            loss, gradient = self.objective(gates.detach(), repeat(drawn, "fit row -> (block fit) row", block=blocks))
             pull = (penalty * logits.clamp(-CLIP, CLIP).mean(dim=(1, 2))).sum()
             adam.param_groups[0]["lr"] = float(rate)
             adam.zero_grad()
             ((gates * gradient).sum() - pull).backward()
+            self._clip(logits)
             adam.step()
             losses[:, step] = loss.numpy()
             if step + 1 in self.at:
@@ -168,6 +175,13 @@ class Descent:
             if self.kept is not None and (self.kept.due or step + 1 == steps):
                 self.kept.save(phase, self._state(step + 1, logits, adam, losses, trajectory))
         return Path(logits.detach(), losses, np.stack(trajectory, axis=1), self.at)
+
+    def _clip(self, logits: Gates) -> None:
+        """Scale the gradient of every fit down to the norm ``max_norm``, each by itself."""
+        if self.plan.max_norm is not None and logits.grad is not None:
+            norms = logits.grad.flatten(1).norm(dim=1)
+            scale = (self.plan.max_norm / (norms + 1e-6)).clamp(max=1.0)  # as torch clips
+            logits.grad *= rearrange(scale, "fit -> fit 1 1")
 
     def _state(
         self, step: int, logits: Gates, adam: torch.optim.Adam, losses: np.ndarray, trajectory: list[np.ndarray]
@@ -230,7 +244,7 @@ def _losses(
 ) -> tuple[Float[Tensor, "fit row"], Float[Tensor, "fit row layer head"]]:
     """Loss and gradient of each example of each fit."""
     n = examples.shape[1]
-    rows = gates.repeat_interleave(n, dim=0).numpy()
+    rows = repeat(gates, "fit layer head -> (fit row) layer head", row=n).numpy()
     nll, gradient = (torch.from_numpy(each).to(gates) for each in experiment.gradients(rows, examples.ravel()))
     return rearrange(nll, "(fit row) -> fit row", row=n), rearrange(gradient, "(fit row) l h -> fit row l h", row=n)
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+from einops import repeat
 
 from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import baseline_too_low, check_baseline
@@ -14,15 +15,15 @@ from cs_heads.experiment.controls import found_on
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.controls import controls_notes
-from cs_heads.methods.gating.descent import FREE_RATES, SIGNED_RATES, Descent, Plan, contrast, target_loss
+from cs_heads.methods.gating.descent import FREE_RATES, MAX_NORM, SIGNED_RATES, Descent, Plan, contrast, target_loss
 from cs_heads.methods.gating.result import HeadGates, range_over_seeds
 from cs_heads.methods.ranking_method import check_differentiable, ranking_method
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
 
-# Gates that retain one task and forget another: without and with the penalty, each step on both.
-_PAIRED = {"phases": 2, "sides": 2}
+# Gates that retain one task and forget another: one phase, each step on both.
+_PAIRED: dict[str, Any] = {"phases": 1, "sides": 2}
 
 
 @one_bar("gates")
@@ -35,14 +36,16 @@ def fit_gates(
     steps: int = 500,
     batch_size: int = 64,
     strength: float = 0.1,
+    max_norm: float | None = MAX_NORM,
+    start_inside: bool = False,
 ) -> HeadGates:
     """Fit a gate to every head by Adam on the logits of the gates, with the paper's schedule.
 
     From gates uniform in (0, 1), ``steps`` steps on the target's mean negative log-probability (nats per token) alone;
     from there two fits of ``steps`` steps with the penalty ``- λ · mean over heads of clip(logit gate, ±4)``, λ =
-    ``strength`` (G⁺) and ``-strength`` (G⁻); each phase starts inside ±4. Seed number i is ``seed + i``, with its own
-    start and its own draws: it fits the same gates by itself, to rounding. All seeds, and both signs, share forward
-    passes of ``batch_tokens`` tokens.
+    ``strength`` (G⁺) and ``-strength`` (G⁻). Seed number i is ``seed + i``, with its own start and its own draws: it
+    fits the same gates by itself, to rounding. All seeds, and both signs, share forward passes of ``batch_tokens``
+    tokens.
 
     Costs the intact run and ``3 * n_seeds * steps * batch_size`` forward and as many backward passes of one example.
     With a store the fit is saved every few seconds, and the same call resumes it.
@@ -55,6 +58,9 @@ def fit_gates(
         steps: Steps of Adam in each phase, 20 or more.
         batch_size: Examples of each step, drawn anew.
         strength: Weight λ of the penalty on the gates, above 0.
+        max_norm: Norm at which the gradient of each fit is clipped (None: it is not).
+        start_inside: Whether logits beyond ±4 are taken back to it before each phase; from outside the penalty cannot
+            move a gate.
 
     Returns:
         The gates of each phase ``[seed, layer, head]``, 0 (shut) to 1 (open), with losses, trajectories and cost.
@@ -64,7 +70,7 @@ def fit_gates(
         BaselineTooLowError: The intact model cannot do the task.
     """
     check_seed(seed)
-    plan = Plan(n_seeds, steps, batch_size, strength)
+    plan = Plan(n_seeds, steps, batch_size, strength, max_norm, start_inside)
     return _fitted_beside(experiment, (), plan, budget=budget, seed=seed)[0]
 
 
@@ -75,7 +81,8 @@ def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
     step(f"of {experiment.task.name}, no penalty")
     free = descend(descend.start(), FREE_RATES, [0.0])
     step(f"of {experiment.task.name}, both signs")
-    signed = descend(free.logits.repeat(2, 1, 1), SIGNED_RATES, [plan.strength, -plan.strength])
+    both = repeat(free.logits, "fit layer head -> (sign fit) layer head", sign=2)
+    signed = descend(both, SIGNED_RATES, [plan.strength, -plan.strength])
     losses, trajectory = (
         np.concatenate(both).reshape(3, plan.n_seeds, *both[0].shape[1:])
         for both in ((free.losses, signed.losses), (free.trajectory, signed.trajectory))
@@ -114,6 +121,8 @@ def causal_head_gating(
     steps: int = 500,
     batch_size: int = 64,
     strength: float = 0.1,
+    max_norm: float | None = MAX_NORM,
+    start_inside: bool = False,
 ) -> HeadRanking:
     """The ranking of ``fit_gates``: facilitation less interference.
 
@@ -130,6 +139,9 @@ def causal_head_gating(
         steps: Steps of Adam in each phase, 20 or more.
         batch_size: Examples of each step, drawn anew.
         strength: Weight λ of the penalty on the gates, above 0.
+        max_norm: Norm at which the gradient of each fit is clipped (None: it is not).
+        start_inside: Whether logits beyond ±4 are taken back to it before each phase; from outside the penalty cannot
+            move a gate.
 
     Returns:
         The ranking; of two seeds or more ``interval`` is the range over them. ``frequency`` is the share of seeds in
@@ -139,7 +151,7 @@ def causal_head_gating(
         ValueError: A wrong number, or a budget that does not cover 20 steps.
         BaselineTooLowError: The intact model cannot do the task, or none of the controls.
     """
-    plan = Plan(n_seeds, steps, batch_size, strength)
+    plan = Plan(n_seeds, steps, batch_size, strength, max_norm, start_inside)
     gates, rest = _fitted_beside(experiment, controls, plan, budget=budget, seed=seed)
     return gates.ranking(rest)
 
@@ -183,24 +195,28 @@ def contrastive_gating(
     steps: int = 500,
     batch_size: int = 64,
     strength: float = 0.1,
+    max_norm: float | None = MAX_NORM,
+    start_inside: bool = False,
 ) -> HeadRanking:
     """Rank heads that the task needs and ``forget`` does not: gates that retain one variant and forget the other.
 
-    Minimizes the mean over pairs of ``max(log P(forget) - log P(task), -5)``, less λ times the *sum* over heads of
-    ``clip(logit gate, ±4)`` with λ = ``-strength``, after as many steps without that penalty; log-probabilities are
-    means over the target's tokens. Importance is the mean gate over the seeds: heads whose gates stay open are those
-    that the retained variant needs. Otherwise as ``fit_gates``; costs the intact run and ``4 * n_seeds * steps *
-    batch_size`` forward and as many backward passes.
+    One fit of ``steps`` steps from gates uniform in (0, 1). It minimizes the mean over pairs of ``max(log P(forget) -
+    log P(task), -5)`` with the penalty of ``fit_gates``, λ = ``-strength``; log-probabilities are means over the
+    target's tokens. Importance is the mean gate over the seeds: heads whose gates stay open are those that the retained
+    variant needs. Otherwise as ``fit_gates``; costs the intact run and ``2 * n_seeds * steps * batch_size`` forward and
+    as many backward passes.
 
     Args:
         experiment: The task to retain.
         forget: The task to forget: example i is the pair of example i of the task, so both have as many, split alike.
-        budget: Example-evaluations in all; a smaller one shortens both phases alike, to 20 steps at least.
+        budget: Example-evaluations in all; a smaller one shortens the fit, to 20 steps at least.
         seed: The first seed.
         n_seeds: Fits, each from its own random start; 1 or more.
-        steps: Steps of Adam in each phase, 20 or more.
-        batch_size: Examples of each step, drawn anew.
+        steps: Steps of Adam, 20 or more.
+        batch_size: Pairs of examples of each step, drawn anew.
         strength: Weight λ of the penalty on the gates, above 0.
+        max_norm: Norm at which the gradient of each fit is clipped (None: it is not).
+        start_inside: Whether starts beyond ±4 are taken back to it; from outside the penalty cannot move a gate.
 
     Returns:
         The ranking by gate, 0 (shut) to 1 (open); of two seeds or more ``interval`` is the range over them.
@@ -211,7 +227,7 @@ def contrastive_gating(
             that does not cover 20 steps.
         BaselineTooLowError: The intact model cannot do the task.
     """
-    plan = Plan(n_seeds, steps, batch_size, strength, **_PAIRED)
+    plan = Plan(n_seeds, steps, batch_size, strength, max_norm, start_inside, **_PAIRED)
     task = experiment.task
     if len(forget) != len(task):
         raise ValueError(f"forget must be a task of {len(task)} examples, the pairs of those of {task.name!r}")
@@ -221,10 +237,7 @@ def contrastive_gating(
     notes = (*check_baseline(experiment), *notes)
     kept = experiment.kept_work("contrastive", {"plan": asdict(plan), "seed": seed}, other)
     descend = Descent(experiment, contrast(experiment, other), plan, seed, kept)
-    step("no penalty")
-    free = descend(descend.start(), FREE_RATES, [0.0])
-    step("penalty")
-    shut = descend(free.logits, SIGNED_RATES, [-strength * experiment.grid.size])
+    shut = descend(descend.start(), FREE_RATES, [-strength])
     cost = plan.cost(experiment.n_examples)
     return HeadRanking(
         method="contrastive",

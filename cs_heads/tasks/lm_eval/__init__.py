@@ -21,7 +21,7 @@ from cs_heads.tasks.task import Task
 NEEDS = "the extra lm-eval; data_files=, or the hub"
 
 LEAVES_OUT = (
-    "what is not one score an example by greedy decoding or log-probability: probabilities of whole documents "
+    "what is not one score an example by greedy decoding or log-probability: rolling probabilities "
     "(wikitext), metrics over all examples (F1, perplexity) or where lower is better (crows_pairs), sampled or "
     "repeated texts, images, sound, tasks written in Python (squadv2), programs but HumanEval and MBPP (mbpp_plus), "
     "groups that mix kinds of request (agieval) or define tasks of their own (flan_held_in)"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import astuple, replace
 from functools import cached_property
 from typing import Any
@@ -28,11 +29,16 @@ from cs_heads.units import Grid
 _SETTINGS = ("prepend_bos", "dtype", "batch_tokens", "progress", "store")
 
 
-class PatchingExperiment:
-    """Measures pairs of prompts with a head's z carried from the clean prompt into the corrupted one.
-
-    The measure of a pair is the probability of its target, or, where it names what is said ``instead``, the nats
-    between the two.
+@contextmanager
+def patching(
+    model: ModelLike,
+    pairs: Sequence[PromptPair],
+    *,
+    least: int = 2,
+    budget: int | None = None,
+    **settings: Unpack[SettingsArguments],
+) -> Iterator[PatchingExperiment]:
+    """An experiment on pairs of prompts; a store that it opens is closed with the block.
 
     Args:
         model: Your own TransformerLens model, a name that ``load_model`` takes, or a ``Cluster``, whose model in this
@@ -45,39 +51,38 @@ class PatchingExperiment:
     Raises:
         ValueError: Fewer pairs, or pairs of two kinds.
     """
+    with closing(Setup.of(local_model(model), Settings.of(settings, _SETTINGS))) as setup:
+        yield PatchingExperiment(setup, pairs, least=least, budget=budget)
 
-    def __init__(
-        self,
-        model: ModelLike | Setup,
-        pairs: Sequence[PromptPair],
-        *,
-        least: int = 2,
-        budget: int | None = None,
-        **settings: Unpack[SettingsArguments],
-    ) -> None:
-        shared = model if isinstance(model, Setup) else None
-        given: Any = settings if shared is None else vars(shared.settings) | {"store": shared.store}
-        how = Settings.of(given, _SETTINGS)
-        source: Any = model if shared is None else shared.source
-        self.model: Any = local_model(source, how)
+
+class PatchingExperiment:
+    """Measures pairs of prompts with a head's z carried from the clean prompt into the corrupted one.
+
+    The measure of a pair is the probability of its target, or, where it names what is said ``instead``, the nats
+    between the two.
+
+    Args:
+        setup: The model, and how it is measured; of one on workers its own in this process is run.
+        pairs: Clean and corrupted prompts.
+        least: Pairs that there must be.
+        budget: Example-evaluations that ``effects`` may cost; takes the first pairs that it covers.
+
+    Raises:
+        ValueError: Fewer pairs, pairs of two kinds, or an ablation other than zero.
+    """
+
+    def __init__(self, setup: Setup, pairs: Sequence[PromptPair], *, least: int = 2, budget: int | None = None) -> None:
+        Settings.of(vars(setup.settings), _SETTINGS)
+        self.model: Any = local_model(setup.source)
         check_ablatable(self.model)
+        if self.model is not setup.model:
+            setup = Setup.of(self.model, replace(setup.settings, store=setup.store))
+        self.setup, self.settings = setup, setup.settings
         self.grid = Grid.from_model(self.model)
         each = self.grid.size + 2
         check_budget(budget, least * each, f"{least} pairs of {each:,} runs")
         chosen = pairs if budget is None else pairs[: budget // each]
-        self.clean, self.corrupted = points_of(self.model, chosen, how.prepend_bos, least)
-        self._own = None
-        if shared is None or shared.model is not self.model:
-            self._own = shared = Setup.of(self.model, replace(how, dtype=None))
-        self.setup, self.settings, self.store, self._state = shared, shared.settings, shared.store, shared.state
-
-    def __enter__(self) -> PatchingExperiment:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the store that it opened, if it did."""
-        if self._own is not None:
-            self._own.close()
+        self.clean, self.corrupted = _points_of(self.model, chosen, self.settings.prepend_bos, least)
 
     @property
     def unit(self) -> str:
@@ -94,9 +99,9 @@ class PatchingExperiment:
         """
         sides = {"clean": [astuple(point) for point in self.clean]}
         sides["corrupted"] = [astuple(point) for point in self.corrupted]
-        kept = None
-        if self.store is not None:
-            kept = KeptWork(self.store, "mediation", {**sides, "average_source": average_source})
+        store, kept = self.setup.store, None
+        if store is not None:
+            kept = KeptWork(store, "mediation", {**sides, "average_source": average_source})
         grid, n = self.grid, len(self.clean)
 
         def measure(
@@ -115,7 +120,7 @@ class PatchingExperiment:
 
         effects = np.empty((n, *grid.shape))
         counted = counting("patching", n * (grid.size + 2), self.settings.progress)
-        with self._state.kept(self.model), counted as bar:
+        with self.setup.state.kept(self.model), counted as bar:
             without = measure(grid.n_layers, bar, np.arange(n), np.zeros((n, *grid.shape), dtype=np.float32))
             pair, head = np.repeat(np.arange(n), grid.n_units), np.tile(np.arange(grid.n_units), n)
             # A layer at a time: all other layers go without a hook.
@@ -130,7 +135,7 @@ class PatchingExperiment:
         """First-order estimate of each effect: two forwards and one backward pass a pair."""
         passes = 3 * len(self.clean)
         counted = counting("attribution patching", passes, self.settings.progress)
-        with self._state.kept(self.model), counted as bar:
+        with self.setup.state.kept(self.model), counted as bar:
             found = patch_gradients(self.model, self.corrupted, self._source, self._tokens).double().numpy()
             bar.add(passes)
         return found
@@ -151,8 +156,8 @@ class PatchingExperiment:
         return record_z(self.model, self.clean, self._tokens)
 
 
-def points_of(
-    model: ModelLike, pairs: Sequence[PromptPair], prepend_bos: bool | None, least: int = 2
+def _points_of(
+    model: Any, pairs: Sequence[PromptPair], prepend_bos: bool | None, least: int = 2
 ) -> tuple[list[PatchPoint], list[PatchPoint]]:
     """Clean and corrupted prompts as tokens; fewer than ``least``, or pairs of two kinds, raise ``ValueError``."""
     if len(pairs) < least:

@@ -1,0 +1,198 @@
+"""How heads change the answer: what they write straight into the logits, and what goes through later units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+from typing_extensions import Unpack
+
+from cs_heads.analysis.found_heads import Found, heads_of, model_of
+from cs_heads.analysis.intervals import difference_interval
+from cs_heads.analysis.result import Result
+from cs_heads.arguments import check_seed
+from cs_heads.cluster import ModelLike, local_model
+from cs_heads.designs import explicit
+from cs_heads.experiment.baseline import MIN_CORRECT
+from cs_heads.experiment.controls import found_on, unseen_side
+from cs_heads.experiment.experiment import Experiment
+from cs_heads.lens.batches import TokenBudget, default_tokens
+from cs_heads.lens.direct import Writes, direct_writes, likeliest_of
+from cs_heads.progress import expect, one_bar, step
+from cs_heads.settings import Settings, SettingsArguments
+from cs_heads.tasks import Task
+from cs_heads.text import TokenIds
+from cs_heads.units import HeadLike, Unit
+
+_WHY = "logits of two first tokens are compared"
+_SETTINGS = ("prepend_bos", "dtype", "batch_tokens", "progress", "store")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DirectEffects(Result):
+    """What units write into the difference of two logits: the right answer's first token less that of the best wrong.
+
+    All numbers are in nats, before a soft cap of the logits; ``total`` is behind it.
+
+    Attributes:
+        heads: The heads whose effects are told apart.
+        writes: By example what every head and layer of the intact model writes, with the scale of the final norm held.
+        total: How much the difference falls with one of ``heads`` ablated.
+        spent: Example-evaluations.
+        provenance: Model and task.
+        notes: Examples that were left out.
+    """
+
+    heads: tuple[Unit, ...]
+    writes: Writes
+    total: Float[np.ndarray, "example chosen"]
+
+    @property
+    def direct(self) -> Float[np.ndarray, "example chosen"]:
+        """How much the difference falls where the head is missing from the last residual stream alone.
+
+        All later heads and layers do what they do in the intact model.
+        """
+        return self.writes.difference[:, None] - self._of_heads(self.writes.without)
+
+    @property
+    def through_others(self) -> Float[np.ndarray, "example chosen"]:
+        """What is left of the total effect: what later heads and layers do otherwise without the head."""
+        return self.total - self.direct
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per head: what it writes, its effects with 95 % intervals of the mean, and its place among all heads.
+
+        ``writes more than`` is the share of the other heads of the model that write less, in absolute numbers.
+        """
+        all_heads = np.abs(self.writes.heads.mean(axis=0)).ravel()
+        columns = (self._of_heads(self.writes.heads), self.total, self.direct, self.through_others)
+        rows = []
+        for place, head in enumerate(self.heads):
+            row: dict[str, object] = {"head": str(head)}
+            for name, values in zip(("writes", "total", "direct", "through others"), columns, strict=True):
+                mean, low, high = difference_interval(values[:, place])
+                row |= {name: mean, f"{name} low": low, f"{name} high": high}
+                if name == "writes":
+                    row["writes more than"] = float((all_heads < abs(mean)).sum() / max(1, len(all_heads) - 1))
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def by_layer(self) -> pd.DataFrame:
+        """Mean of what each part writes: a row for the embedding and one a layer; all numbers sum to the difference."""
+        heads, attention, mlps = (
+            part.mean(axis=0) for part in (self.writes.heads.sum(axis=2), self.writes.attention, self.writes.mlps)
+        )
+        first = {"layer": "embedding and last biases", "heads": 0.0, "attention biases": 0.0, "mlp": 0.0}
+        rows = [{**first, "rest": self.writes.rest.mean()}]
+        for layer in range(len(heads)):
+            parts = {"heads": heads[layer], "attention biases": attention[layer], "mlp": mlps[layer]}
+            rows.append({"layer": str(layer), **parts, "rest": 0.0})
+        return pd.DataFrame(rows)
+
+    def _of_heads(self, values: Float[np.ndarray, "example layer head"]) -> Float[np.ndarray, "example chosen"]:
+        return values[:, [head.layer for head in self.heads], [head.index for head in self.heads]]
+
+
+@one_bar("direct effects")
+def direct_effects(
+    model: ModelLike,
+    task: Task,
+    heads: Found | Sequence[HeadLike],
+    *,
+    n: int = 100,
+    seed: int = 0,
+    **settings: Unpack[SettingsArguments],
+) -> DirectEffects:
+    """Tell apart what heads write straight into the answer, and what they do through later heads and layers.
+
+    On unseen examples, at the last token of the prompt. The answer is the logit of the right answer's first token less
+    that of the best wrong one: the wrong choice that the intact model likes best, or for completions the token that it
+    likes best beside the right one. Costs one forward an example more than the heads ablated one at a time.
+
+    *Writes* is logit attribution (Elhage et al., *A Mathematical Framework for Transformer Circuits*, 2021): with the
+    scale of the final norm held, what all parts of the model write adds up to the difference. *Direct* takes the head
+    out of the last residual stream and lets the norm be; *total* is that of its ablation.
+
+    Args:
+        model: Your own TransformerLens model, the name of one, or a ``Cluster``: its model in this process is run.
+        task: Choices or completions; their first tokens are compared.
+        heads: A ranking, or a list of heads.
+        n: Unseen examples at most.
+        seed: Not used: nothing is drawn.
+        settings: ``prepend_bos``, ``dtype``, ``batch_tokens``, ``progress``, ``store``: see ``SettingsArguments``.
+
+    Returns:
+        By example and head the three effects, and what every part of the model writes.
+
+    Raises:
+        ValueError: A task without answers, too few examples whose answers begin with different tokens, heads that the
+            model has not, or a model whose layers do not add up.
+    """
+    check_seed(seed)
+    asked = Settings.of(settings, _SETTINGS)
+    unseen, notes = unseen_side(task, n, found_on(heads))
+    how: SettingsArguments = {**settings, "dtype": None}
+    with Experiment(local_model(model, asked), unseen, **how) as experiment:
+        chosen = heads_of(experiment.grid, heads, model=model_of(experiment))
+        room = TokenBudget(asked.batch_tokens or default_tokens(experiment.model, "patching"))
+        prompts, answers, more = _answers(experiment, room)
+        expect(len(prompts) * (len(chosen) + 2))
+        step("what is written")
+        writes = direct_writes(experiment.model, prompts, answers, room)
+        step("one head off")
+        pairs = experiment.on(_as_choices(task.name, prompts, answers))
+        masks = explicit(pairs.grid, [[], *([head] for head in chosen)])
+        said = pairs.observe(masks).logprobs
+        assert said is not None
+        margins = said[..., 0] - said[..., 1]
+        return DirectEffects(
+            heads=chosen,
+            writes=writes,
+            total=(margins[:1] - margins[1:]).T,
+            spent=len(prompts) * (len(chosen) + 2),
+            provenance=experiment.provenance(),
+            notes=(*notes, *more),
+        )
+
+
+def _answers(experiment: Experiment, room: TokenBudget) -> tuple[list[TokenIds], Int[np.ndarray, "row 2"], list[str]]:
+    """Prompts, the first tokens of the right and of the best wrong answer, and notes on what was left out."""
+    rows: list[TokenIds] = []
+    right, wrong = [], []
+    alike = 0
+    for tokens, example in zip(experiment.encoded, experiment.task.examples, strict=True):
+        if tokens.positions or tokens.prompts or not example.continuations:
+            raise ValueError(
+                f"task {experiment.name!r} must have one prompt an example, and answers that follow it: {_WHY}"
+            )
+        first = [continuation[0] for continuation in tokens.continuations]
+        others = [token for place, token in enumerate(first) if place != example.answer]
+        if first[example.answer] in others:
+            alike += 1
+            continue
+        rows.append(tokens.prompt)
+        right.append(first[example.answer])
+        wrong.append(others)
+    if len(rows) < MIN_CORRECT:
+        raise ValueError(
+            f"task {experiment.name!r} must have {MIN_CORRECT} unseen examples or more whose right answer begins with "
+            f"a token of its own, got {len(rows)}"
+        )
+    notes = [f"{alike} examples whose answers begin with the same token are left out"] if alike else []
+    best = likeliest_of(experiment.model, rows, wrong, right, room)
+    return rows, np.stack([np.array(right), best], axis=1), notes
+
+
+def _as_choices(name: str, prompts: Sequence[TokenIds], answers: Int[np.ndarray, "row 2"]) -> Task:
+    """The same questions with two answers of one token each."""
+    return Task.from_records(
+        (
+            {"prompt": list(prompt), "choices": [[int(right)], [int(wrong)]], "answer": 0}
+            for prompt, (right, wrong) in zip(prompts, answers, strict=True)
+        ),
+        name=name,
+    )

@@ -1,0 +1,96 @@
+"""Effects of heads on the answer, told apart: straight into the logits, and through later units."""
+
+import numpy as np
+import pytest
+import torch
+
+import cs_heads as cs
+from tests.tiny import WORDS, choice_records, completion_records
+
+
+def task_of(records):
+    """Its unseen side are the records."""
+    return cs.Task.from_records(records).split(len(records) // 2, seed=0)[0]
+
+
+@pytest.fixture(scope="module")
+def found(load):
+    task = task_of(choice_records(np.random.default_rng(0), 60))
+    return cs.direct_effects(load("llama"), task, ["L0H1", "L2H3"], n=25), task
+
+
+def test_the_total_effect_is_that_of_the_head_off_in_ones_own_forward(found, load):
+    effects, task = found
+    model, examples = load("llama"), task.held_out.examples[:25]
+    answers = [
+        [model.tokenizer(choice, add_special_tokens=False)["input_ids"][0] for choice in example.continuations]
+        for example in examples
+    ]
+
+    def logits():
+        with torch.no_grad():
+            return [model(torch.tensor([model.tokenizer(one.prompt)["input_ids"]]))[0, -1].numpy() for one in examples]
+
+    intact = logits()
+    with cs.ablated(model, "L0H1"):
+        off = logits()
+    fell = []
+    for example, ids, before, after in zip(examples, answers, intact, off, strict=True):
+        right = ids.pop(example.answer)
+        best = max(ids, key=before.__getitem__)
+        fell.append((before[right] - before[best]) - (after[right] - after[best]))
+    assert effects.total[:, 0] == pytest.approx(fell, abs=1e-4)
+    assert effects.spent == 25 * 4
+
+
+def test_effects_add_up(found):
+    effects, _ = found
+    assert effects.direct + effects.through_others == pytest.approx(effects.total)
+    table = effects.by_layer()
+    assert table.drop(columns="layer").to_numpy().sum() == pytest.approx(effects.writes.difference.mean())
+    frame = effects.to_frame()
+    assert frame["head"].tolist() == ["L0H1", "L2H3"]
+    assert frame["total"].to_numpy() == pytest.approx(effects.total.mean(axis=0))
+    assert (frame["total low"] < frame["total"]).all()
+    assert frame["writes more than"].between(0, 1).all()
+
+
+def test_without_the_last_mlp_heads_of_the_last_layer_act_on_the_logits_alone(load):
+    task = task_of(choice_records(np.random.default_rng(1), 60))
+    model = load("gpt2")
+    with cs.Experiment(model, task, units="mlp") as mlps:
+        last = mlps.grid.unit(mlps.grid.size - 1)
+    with cs.ablated(model, last):
+        effects = cs.direct_effects(model, task, ["L2H0", "L1H0"], n=25)
+    assert effects.through_others[:, 0] == pytest.approx(np.zeros(25), abs=1e-4)
+    assert np.abs(effects.through_others[:, 1]).max() > 1e-2
+
+
+def test_completions_stand_beside_the_likeliest_other_token(load):
+    task = task_of(completion_records(np.random.default_rng(0), 60))
+    effects = cs.direct_effects(load("llama"), task, ["L0H1"], n=20)
+    assert len(effects.total) == 20
+    assert (effects.writes.difference < 0).any()
+
+
+def test_examples_whose_answers_begin_alike_are_left_out_and_said(load):
+    records = choice_records(np.random.default_rng(0), 80)
+    for record in records[::2]:
+        record["choices"] = [" cat dog", " cat bird", f" {WORDS[0]}"]
+    effects = cs.direct_effects(load("llama"), task_of(records), ["L0H1"], n=40)
+    [note] = [note for note in effects.notes if "begin with the same token" in note]
+    assert len(effects.total) + int(note.split()[0]) == 40
+
+
+def test_what_cannot_be_compared_is_refused(load):
+    records = choice_records(np.random.default_rng(0), 60)
+    written = cs.Task.from_records(
+        [{"prompt": r["prompt"], "reference": "cat"} for r in records], max_new_tokens=2
+    ).split(30, seed=0)[0]
+    with pytest.raises(ValueError, match="must have one prompt an example, and answers that follow it"):
+        cs.direct_effects(load("llama"), written, ["L0H1"])
+    alike = [{**record, "choices": [" cat dog", " cat bird"], "answer": 0} for record in records]
+    with pytest.raises(ValueError, match="must have 20 unseen examples or more whose right answer begins with a token"):
+        cs.direct_effects(load("llama"), task_of(alike), ["L0H1"])
+    with pytest.raises(ValueError, match="head L9H9 is not in the grid"):
+        cs.direct_effects(load("llama"), task_of(records), ["L9H9"])

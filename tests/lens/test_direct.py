@@ -1,0 +1,143 @@
+"""What heads write straight into the logits is what plain Hugging Face says with all later modules frozen by hand."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from cs_heads.lens.batches import TokenBudget
+from cs_heads.lens.direct import direct_writes, likeliest_of
+from tests.plain import output_projections, parts_of
+from tests.tiny import ARCHITECTURES, make_hf_model
+
+ROWS = [(1, 4, 5, 9), (1, 7, 3, 2, 8, 6), (1, 10, 12)]
+ANSWERS = np.array([[5, 9], [3, 14], [20, 2]])
+FINAL_CAP = 3.0
+
+
+@pytest.fixture(params=[*ARCHITECTURES, "neo", "gemma2"])
+def architecture(request):
+    return request.param
+
+
+@pytest.fixture
+def plain(architecture):
+    return make_hf_model(architecture)
+
+
+@pytest.fixture
+def writes(load, architecture, backend):
+    return direct_writes(load(architecture, backend), ROWS, ANSWERS, TokenBudget(8))
+
+
+def norms_behind(hf, layer):
+    """The norms between what the heads of a layer write and the logits."""
+    if hasattr(hf, "transformer"):
+        return [hf.transformer.ln_f]
+    after = getattr(hf.model.layers[layer], "pre_feedforward_layernorm", None) and hf.model.layers[layer]
+    return [hf.model.norm, *([after.post_attention_layernorm] if after else [])]
+
+
+@contextmanager
+def hooks(pairs):
+    handles = [register(hook) for register, hook in pairs]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def first_of(output):
+    return output[0] if isinstance(output, tuple) else output
+
+
+def difference(hf, row, answers):
+    """The difference of two logits after a row, before a soft cap."""
+    with torch.no_grad():
+        logits = hf(torch.tensor([row]), use_cache=False).logits[0, -1].double()
+    if hasattr(hf.config, "final_logit_softcapping"):
+        logits = FINAL_CAP * torch.atanh(logits / FINAL_CAP)
+    right, wrong = answers
+    return (logits[right] - logits[wrong]).item()
+
+
+def without(hf, row, answers, layer, head, *, held):
+    """The same with a head's z at zero, and all that later modules add as it was; ``held``: scales of norms, too."""
+    kept, parts = {}, parts_of(hf)
+    modules = {("attention", n): part[1] for n, part in enumerate(parts)}
+    modules |= {("mlp", n): part[2] for n, part in enumerate(parts)}
+
+    def keep(name):
+        return lambda module, arguments, output: kept.__setitem__(name, output)
+
+    def seen(module, arguments):
+        kept[module] = arguments[0]
+
+    norms = norms_behind(hf, layer)
+    with hooks(
+        [*((module.register_forward_hook, keep(name)) for name, module in modules.items())]
+        + [(norm.register_forward_pre_hook, seen) for norm in norms]
+    ):
+        difference(hf, row, answers)
+
+    def zeroed(module, arguments):
+        z = arguments[0].clone()
+        width = z.shape[-1] // 4
+        z[..., head * width : (head + 1) * width] = 0
+        return (z, *arguments[1:])
+
+    def intact(name):
+        return lambda module, arguments, output: kept[name]
+
+    def scaled(module, arguments, output):
+        x, before = arguments[0], kept[module]
+        if isinstance(module, torch.nn.LayerNorm):
+            spread = before.var(dim=-1, unbiased=False, keepdim=True)
+            return (x - x.mean(dim=-1, keepdim=True)) / (spread + module.eps).sqrt() * module.weight + module.bias
+        # The output is x * weight / (its own root of the mean square).
+        own, other = (each.square().mean(dim=-1, keepdim=True) for each in (x, before))
+        return output * (own / other).sqrt()
+
+    later = [n for n in modules if n[1] > layer or n == ("mlp", layer)]
+    with hooks(
+        [(output_projections(hf)[layer].register_forward_pre_hook, zeroed)]
+        + [(modules[name].register_forward_hook, intact(name)) for name in later]
+        + [(norm.register_forward_hook, scaled) for norm in norms if held]
+    ):
+        return difference(hf, row, answers)
+
+
+def test_parts_add_up_to_the_difference_of_the_logits(writes, plain):
+    expected = [difference(plain, *each) for each in zip(ROWS, ANSWERS, strict=True)]
+    parts = writes.heads.sum(axis=(1, 2)) + writes.attention.sum(axis=1) + writes.mlps.sum(axis=1) + writes.rest
+    assert writes.difference == pytest.approx(expected, abs=1e-4)
+    assert parts == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_head_taken_out_of_the_last_stream_is_one_whose_followers_are_frozen(writes, plain):
+    for i, (row, answers) in enumerate(zip(ROWS, ANSWERS, strict=True)):
+        for layer, head in ((0, 1), (1, 3), (2, 0)):
+            expected = without(plain, row, answers, layer, head, held=False)
+            assert writes.without[i, layer, head] == pytest.approx(expected, abs=1e-4)
+            assert abs(expected - writes.difference[i]) > 1e-4
+
+
+def test_what_a_head_writes_is_what_is_lost_with_the_scales_of_norms_held(writes, plain):
+    for i, (row, answers) in enumerate(zip(ROWS, ANSWERS, strict=True)):
+        for layer, head in ((0, 1), (1, 3), (2, 0)):
+            expected = writes.difference[i] - without(plain, row, answers, layer, head, held=True)
+            assert writes.heads[i, layer, head] == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_likeliest_token_is_one_of_those_allowed(load, backend):
+    model, plain = load("llama", backend), make_hf_model("llama")
+    with torch.no_grad():
+        order = [plain(torch.tensor([row])).logits[0, -1].argsort(descending=True).tolist() for row in ROWS]
+    room = TokenBudget(100)
+    best = likeliest_of(model, ROWS, [[]] * 3, [each[0] for each in order], room)
+    assert best.tolist() == [each[1] for each in order]
+    some = [each[5:9] for each in order]
+    assert likeliest_of(model, ROWS, some, [each[5] for each in order], room).tolist() == [each[6] for each in order]
+    assert all(not point.fwd_hooks for point in model.hook_dict.values())
