@@ -292,7 +292,7 @@ class Store:
             BrokenStoreError: The file is no store, or no longer a whole one.
             StoreError: It cannot be read.
         """
-        with self._turn, self._errors("read"):
+        with self._turn, self._errors():
             return self._connection.execute(sql, values).fetchall()
 
     def __str__(self) -> str:
@@ -309,15 +309,10 @@ class Store:
             StoreError: The store cannot be written.
             BrokenStoreError: The file is no store, or no longer a whole one.
         """
-        with self._turn, self._errors("written"):
+        # The connection's own block commits, or rolls back.
+        with self._turn, self._errors(), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+            yield self._connection
 
     def first(self, key: str, value: Callable[[], str]) -> str:
         """The value under a key; the first to ask for it makes it.
@@ -355,13 +350,12 @@ class Store:
         """Write ahead to a log from now on; where others do so at the same moment SQLite fails and does not wait."""
         until = monotonic() + _PATIENCE
         while True:
-            with self._errors("written"):
-                try:
-                    self._connection.execute("PRAGMA journal_mode = WAL")
-                    return
-                except sqlite3.OperationalError as error:
-                    if "locked" not in str(error) or monotonic() > until:
-                        raise
+            try:
+                self.query("PRAGMA journal_mode = WAL")
+                return
+            except StoreError as error:
+                if "locked" not in str(error) or monotonic() > until:
+                    raise
             sleep(0.01)
 
     def _is_empty(self) -> bool:
@@ -389,12 +383,12 @@ class Store:
             )
 
     @contextmanager
-    def _errors(self, doing: str) -> Iterator[None]:
+    def _errors(self) -> Iterator[None]:
         """What SQLite says, in the words of the library."""
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise StoreError(f"{self} cannot be {doing}: {error}; what it holds is kept") from error
+            raise StoreError(f"{self} cannot be used: {error}; what it holds is kept") from error
         except sqlite3.ProgrammingError as error:
             raise ValueError(f"{self} is closed: open it, or make its experiment, again") from error
         except sqlite3.DatabaseError as error:
