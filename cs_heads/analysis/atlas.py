@@ -17,7 +17,7 @@ from cs_heads.analysis.random_comparison import N_RANDOM, most_of_random_sets
 from cs_heads.arguments import check_integer, check_one_of, check_seed, check_weight
 from cs_heads.cluster import Cluster, ModelLike, model_or_cluster
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
-from cs_heads.experiment.controls import check_apart, unseen_side, unseen_tokens
+from cs_heads.experiment.controls import unseen_side, unseen_tokens
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.inputs import encode_task
 from cs_heads.experiment.protocol import preparation_of
@@ -28,7 +28,7 @@ from cs_heads.settings import SCREENS, Settings, SettingsArguments
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.tasks.controls import MIN_DEFAULTS, family_of, kin_among
-from cs_heads.tasks.splits import check_tasks, distinct
+from cs_heads.tasks.splits import check_apart, check_tasks, distinct
 
 
 @one_bar("atlas")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
@@ -11,11 +11,9 @@ from cs_heads.arguments import check_integer, check_list, check_mapping
 from cs_heads.cluster import ModelLike
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size
 from cs_heads.experiment.controls import (
-    check_apart,
-    control_experiments,
+    defaults_of,
+    experiments_on,
     found_on,
-    judged_sides,
-    kin_experiments,
     kin_of,
     left_out_note,
     unseen_parts,
@@ -26,7 +24,7 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, check_controls, without_kin
-from cs_heads.tasks.splits import check_is_task, unseen_control
+from cs_heads.tasks.splits import check_apart, check_is_task, unseen_control
 
 Role = Literal["own", "sibling", "control", "suite", "letters", "full"]
 
@@ -176,17 +174,41 @@ def controlled(
     """
     given, kin = without_kin(check_controls(controls, task), task)
     seen, automatic = found_on(found), isinstance(controls, str)
-    sides, left_out = judged_sides(task, given, n, seed, seen)
+    judged = [unseen_side(task, n, seen), *(unseen_control(control, n, seed, seen) for control in given)]
+    sides, names = [side for side, _ in judged], None
+    check_apart([task, *given], sides)
+    left_out = [note for _, notes in judged for note in notes]
     with Experiment(model, sides[0], **settings) as made:
         # Read before anything runs, so that a control that cannot be measured is refused at once.
-        others, names, fewer = control_experiments(
-            made, task, None if automatic else sides[1:], n=n, seed=seed, seen=seen
-        )
+        if automatic:
+            defaults = defaults_of(made, task, seed)
+            names = [control.name for control in defaults]
+            beside, fewer = _unseen_sides(defaults, n, seed, seen)
+            sides, left_out = [*sides, *beside], [*left_out, *fewer]
+        others = experiments_on(made, sides[1:], chosen=not automatic)
         (own, *others), same = unseen_tokens([made, *others], task, seen)
-        kin = [*kin_of(own, task, seed)] if automatic else kin
-        beside = kin_experiments(own, task, kin, n=n, seed=seed, seen=seen) if with_kin else None
-        notes = (*left_out, *fewer, *same, *left_out_note(own, kin, automatic, beside))
-        yield Controlled(own, others, beside or [], given, names if automatic else None, notes)
+        kin, of_kin = [*kin_of(own, task, seed)] if automatic else kin, None
+        if with_kin:
+            known = {*seen, *found_on(task, task.held_out)}
+            unseen = [side for side in _unseen_sides(kin, n, seed, known)[0] if len(side) >= MIN_CORRECT]
+            of_kin = experiments_on(own, unseen, chosen=False)
+        notes = (*left_out, *same, *left_out_note(own, kin, automatic, of_kin))
+        yield Controlled(own, others, of_kin or [], given, names, notes)
+
+
+def _unseen_sides(tasks: Sequence[Task], n: int, seed: int, seen: Collection[str]) -> tuple[list[Task], list[str]]:
+    """Up to ``n // 2`` unseen examples of each task, 20 at least, and notes: also on tasks that have too few."""
+    sides: list[Task] = []
+    notes: list[str] = []
+    for task in tasks:
+        try:
+            side, left_out = unseen_control(task, max(n // 2, MIN_CORRECT), seed, seen)
+        except ValueError as error:
+            notes.append(str(error))
+        else:
+            sides.append(side)
+            notes += left_out
+    return sides, notes
 
 
 def check_own(experiments: Sequence[Any], settings: SettingsArguments) -> None:

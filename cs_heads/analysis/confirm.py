@@ -26,7 +26,7 @@ from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy
-from cs_heads.experiment.controls import UNTOLD, cast_note, check_ranked, found_on, unseen_parts
+from cs_heads.experiment.controls import check_ranked, found_on, unseen_parts
 from cs_heads.experiment.heads_off import WithHeadsOff
 from cs_heads.experiment.protocol import (
     ExperimentLike,
@@ -43,6 +43,11 @@ from cs_heads.tasks import Task, check_controls
 from cs_heads.tasks.controls import alike
 from cs_heads.tasks.splits import check_is_task
 from cs_heads.units import HeadLike, Unit, as_heads
+
+_UNTOLD = (
+    "it is not known which examples these heads were found on, as it is of a ranking: that the unseen examples are "
+    "others could not be checked"
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -307,7 +312,7 @@ def confirm(
         n_controls = len(judged.controls)
         how |= {"controls": beside[:n_controls], "kin": beside[n_controls:], "defaults": judged.defaults}
         proof = prove(own, chosen, **how)
-        said = (*judged.notes, *cast_note(heads, experiment), *(() if found_on(heads) else (UNTOLD,)))
+        said = (*judged.notes, *_cast_note(heads, experiment), *(() if found_on(heads) else (_UNTOLD,)))
         if proof.verdict == "baseline too low":
             said = (remedy(own), *said)
         # Their own count has what the ablation ran beforehand.
@@ -329,6 +334,16 @@ def confirm(
     )
     reasons = (*proof.reasons, stability.told)
     return replace(proof, stability=stability, reasons=reasons, spent=proof.spent + stability.spent)
+
+
+def _cast_note(heads: Any, experiment: ExperimentLike) -> tuple[str, ...]:
+    """Whether a ranking is of weights of another dtype or class, which cannot be told from others, as a note."""
+    model = experiment.provenance().get("model", {})
+    told = heads.provenance.get("model", {}) if isinstance(heads, HeadRanking) else {}
+    kinds = [" ".join(str(each[name]) for name in ("class", "dtype")) for each in (told, model) if "weights" in each]
+    if len({*kinds}) < 2:
+        return ()
+    return (f"found on a {kinds[0]}, proved on a {kinds[1]}: that their weights are the same could not be checked",)
 
 
 def most_of_proof(k: int, n: int, others: Sequence[int], n_random: int = N_RANDOM, *, least: bool = True) -> int:

@@ -16,14 +16,13 @@ from cs_heads.arguments import check_list, check_mapping, check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import check_size
-from cs_heads.experiment.controls import check_apart
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.gating.fit import contrastive_gating
 from cs_heads.progress import one_bar, step
 from cs_heads.record import Record
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
-from cs_heads.tasks.splits import check_is_task, distinct
+from cs_heads.tasks.splits import check_apart, check_is_task, distinct
 
 
 @dataclass(frozen=True)

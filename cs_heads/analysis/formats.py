@@ -15,10 +15,10 @@ from cs_heads.analysis.drops import TaskDrops, measure_drops
 from cs_heads.analysis.found_heads import Found, heads_of, model_of, sets_of
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.result import Result
+from cs_heads.analysis.universal import is_universal
 from cs_heads.arguments import check_one_of, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import is_universal
 from cs_heads.progress import one_bar
 from cs_heads.settings import SettingsArguments
 from cs_heads.units import as_heads
@@ -67,7 +67,7 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         """What a candidate serves.
 
         A control that is broken decides first: ``universal`` where most sets are broken too, by the rule of
-        ``experiment.baseline.is_universal``, else ``control``. Then ``format``: all sets in letters and none in full;
+        ``analysis.universal.is_universal``, else ``control``. Then ``format``: all sets in letters and none in full;
         ``knowledge``: sets in both forms; ``full form``: sets in full alone; ``some letters``: a part of the sets in
         letters alone; ``none``: no set. ``unclear`` where undecided sets leave more than one of these open, as they
         do where both forms are broken and there is no control. With one set in letters ``format`` says no more

@@ -14,7 +14,7 @@ from cs_heads.analysis.losses import task_drop
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import baseline_too_low, is_universal
+from cs_heads.experiment.baseline import baseline_too_low
 from cs_heads.experiment.controls import check_ranked, unseen_parts
 from cs_heads.experiment.protocol import (
     ExperimentLike,
@@ -24,6 +24,11 @@ from cs_heads.experiment.protocol import (
 )
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.units import HeadLike, Unit, as_heads
+
+MAX_LEFT = 0.4
+"""What the ablation of a universal head leaves of the control's score above chance, at most."""
+MAX_LEFT_OF_TASK = 0.7
+"""What it leaves of a task's, at most; more than of the control's, for it is compared on tasks it is known to harm."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,7 +82,7 @@ def universal_heads(
     """Ablate each candidate alone on several tasks and a control; universal heads break the control and most tasks.
 
     The control is broken when at most .4 of its intact score above chance is left, a task when at most .7 is
-    (``experiment.baseline.is_universal``). The experiments are those of the finding sides: which heads are put aside is
+    (``is_universal``). The experiments are those of the finding sides: which heads are put aside is
     part of finding them, and the unseen examples are kept for the proof. One example of each question counts. Costs the
     intact run of every task and the control, and ``n × heads`` example-evaluations for each.
 
@@ -145,3 +150,13 @@ def universal_heads(
         },
         notes=notes,
     )
+
+
+def is_universal(control_left: float, tasks_left: Iterable[float]) -> bool:
+    """Whether a head serves everything: it breaks the control, and most of the tasks.
+
+    Each number is the share of a score above chance that is left with the head off, alone; NaN, where a task can show
+    nothing, counts as a task that is not broken.
+    """
+    broken = [left <= MAX_LEFT_OF_TASK for left in tasks_left]
+    return bool(control_left <= MAX_LEFT and 2 * sum(broken) > len(broken))

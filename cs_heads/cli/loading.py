@@ -84,7 +84,7 @@ def loaded(options: OneTask) -> Iterator[Loaded]:
         controls = [control.with_truncation(options.too_long) for control in controls]
     check_controls(controls, task)
     # What takes seconds to import comes after what can be refused without it.
-    from cs_heads.experiment.controls import check_apart
+    from cs_heads.tasks.splits import check_apart
 
     sides = [control_side(control, n=100, seed=options.seed) for control in controls]
     check_apart([task, *controls], [confirming_side(task), *sides])

@@ -23,9 +23,6 @@ from cs_heads.lens.model import HookedModel, ModelInfo
 from cs_heads.lens.serialization import packed_model
 from cs_heads.settings import Settings
 
-# Copies of a model may differ by so much, as a share of the largest logit: other machines, other kernels.
-_TOLERANCE = {"float64": 1e-5, "float32": 1e-4}
-
 # What is none of these is refused by our own message, and not by a check of types at run time.
 if TYPE_CHECKING:
     ModelLike: TypeAlias = "HookedModel | Cluster | str | Path | Callable[[], HookedModel]"
@@ -91,7 +88,7 @@ class Cluster:
             together = int(1 / share) if 0 < share < 1 else 1 if share else -(-n // len(ray.nodes()))
             config = "cuda" if share else "cpu", threads, together
             # On this machine alone no cores need be reserved.
-            self._pool = WorkerPool(source, n, config, num_cpus=0.0 if session.local else 1.0, num_gpus=share)
+            self._pool = WorkerPool(source, n, config, num_cpus=float(session.address is not None), num_gpus=share)
             ends.callback(self._pool.close)
             self._given: Any = model
             self.workers = n
@@ -154,7 +151,9 @@ class Cluster:
         expected = first.logits if original is None else sample_logits(original)
         than = "worker 1" if original is None else "the model given"
         weights = fingerprint(first.info if original is None else original)
-        tolerance = _TOLERANCE.get(first.info.description["dtype"], 3e-2) * np.abs(expected).max()
+        # As a share of the largest logit: other machines have other kernels.
+        tolerance = {"float64": 1e-5, "float32": 1e-4}.get(first.info.description["dtype"], 3e-2)
+        tolerance *= np.abs(expected).max()
         for number, report in enumerate(self._pool.reports, start=1):
             other = {name: theirs for name, theirs in report.versions.items() if theirs != mine[name]}
             if other:

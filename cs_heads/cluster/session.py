@@ -36,10 +36,9 @@ _ANSWER = 10.0
 
 @dataclass(eq=False)
 class Session:
-    """A connection to Ray: ``local`` where Ray was started here, for this process alone."""
+    """A connection to Ray; without an address it was started here, for this process alone."""
 
     address: str | None
-    local: bool
     users: int = 0
 
 
@@ -55,7 +54,7 @@ def join(address: str | None, workers: int | None) -> Session:
     """
     ray = ray_module()
     if ray.is_initialized():
-        session = _current[0] if _current else Session(str(ray.get_runtime_context().gcs_address), local=False)
+        session = _current[0] if _current else Session(str(ray.get_runtime_context().gcs_address))
         if address not in (None, "auto", session.address):
             raise ValueError(f"address must be {session.address!r}, which Ray is connected to; got {address!r}")
     else:
@@ -113,7 +112,7 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> Session:
         raise ValueError(f"address must be that of a running Ray cluster, got {address!r}: {reason}") from error
     # A lost worker is warned of here; Ray would print its own notice of it to standard output, whatever it was told.
     ray._private.worker._worker_logs_enabled = False
-    return Session(address, local=address is None)
+    return Session(address)
 
 
 def workers_for(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from cs_heads.experiment.heads_off import WithHeadsOff, on_model
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.ranking import DEFAULT_K
 from cs_heads.tasks import Task
+from cs_heads.tasks.responses import RESPONSES
 from cs_heads.tasks.splits import distinct
 from cs_heads.text import shown
 from cs_heads.units import Grid
@@ -28,11 +30,6 @@ FEW_CORRECT = 60
 
 N_SHUFFLES = 39
 """Exchanges of answers that a mean of continuous scores is compared with: of 39 it may be beaten by one."""
-
-MAX_LEFT = 0.4
-"""What the ablation of a universal head leaves of the control's score above chance, at most."""
-MAX_LEFT_OF_TASK = 0.7
-"""What it leaves of a task's, at most; more than of the control's, for it is compared on tasks it is known to harm."""
 
 CANNOT = "use a model that can do the task, or ask for it otherwise, as after worked examples"
 """What to do where the intact model does not do a task."""
@@ -105,7 +102,7 @@ def check_baseline(experiment: Experiment | WithHeadsOff) -> tuple[str, ...]:
 
 def remedy(experiment: ExperimentLike) -> str:
     """What to do where the baseline is too low; it shows how to write answers that follow a prompt without a space."""
-    if _off(experiment):
+    if experiment.off.any():
         return "take fewer heads off"
     task = experiment.task
     if task is None or task.over_token_ids or task.kind == "generation" or task.chat != "off":
@@ -116,25 +113,13 @@ def remedy(experiment: ExperimentLike) -> str:
     return f"{CANNOT}; or, if a space belongs between prompt and answer, write answers as {' ' + answer!r}"
 
 
-def few_correct(n_correct: int, experiment: ExperimentLike | None = None) -> tuple[str, ...]:
+def few_correct(n_correct: int, experiment: ExperimentLike) -> tuple[str, ...]:
     """A note where few examples are answered right, else none."""
-    off = _off(experiment)
-    model = f"the model without {', '.join(off)}" if off else "the intact model"
-    note = f"{model} answers only {n_correct} examples right: {FEW_CORRECT} or more rank heads better"
+    note = f"{_model(experiment)} answers only {n_correct} examples right: {FEW_CORRECT} or more rank heads better"
     return (note,) if n_correct < FEW_CORRECT else ()
 
 
-def is_universal(control_left: float, tasks_left: Iterable[float]) -> bool:
-    """Whether a head serves everything: it breaks the control, and most of the tasks.
-
-    Each number is the share of a score above chance that is left with the head off, alone; NaN, where a task can show
-    nothing, counts as a task that is not broken.
-    """
-    broken = [left <= MAX_LEFT_OF_TASK for left in tasks_left]
-    return bool(control_left <= MAX_LEFT and 2 * sum(broken) > len(broken))
-
-
-def is_continuous(scores: Float[np.ndarray, " example"], experiment: ExperimentLike | None = None) -> bool:
+def is_continuous(scores: Float[np.ndarray, " example"], experiment: ExperimentLike | None) -> bool:
     """Whether scores are numbers on a scale of their own and no right answers: some lie between 0 and 1.
 
     Those of a ``graded`` task always are, though the intact model may have full marks throughout. Of choices that tie
@@ -144,13 +129,6 @@ def is_continuous(scores: Float[np.ndarray, " example"], experiment: ExperimentL
     if task is not None and (task.scorer is None or task.graded):
         return task.graded
     return bool(((scores > 0) & (scores < 1)).any())
-
-
-def as_answers(
-    scores: Float[np.ndarray, " example"], experiment: ExperimentLike | None
-) -> Float[np.ndarray, " example"]:
-    """1 where an example is answered right (a score above .5), else 0; continuous scores as they are."""
-    return scores if is_continuous(scores, experiment) else (scores > 0.5).astype(float)
 
 
 def baseline_too_low(
@@ -173,8 +151,7 @@ def baseline_too_low(
     """
     if chance is None:
         chance = 0.0 if experiment is None else experiment.chance
-    who = f"the model with {', '.join(_off(experiment))} off" if _off(experiment) else "the intact model"
-    n, mean = len(scores), float(scores.mean())
+    who, n, mean = _model(experiment), len(scores), float(scores.mean())
     if is_continuous(scores, experiment):
         shuffled = None if experiment is None or n != experiment.n_examples else shuffled_means(experiment)
         said = f"{who} has a mean score of {mean:.3f} on {n} examples, no better than"
@@ -198,22 +175,21 @@ def shuffled_means(experiment: ExperimentLike, n_shuffles: int = N_SHUFFLES) -> 
     made = on_model(experiment)
     if made is None or not made.writes:
         return None
-    task, nothing_off = made.task, np.zeros((1, *made.grid.shape), dtype=bool)
-    texts = made.generate(experiment.off[None])[0]
-    intact = made.generate(nothing_off)[0] if task.relative else None
-    rng, order = np.random.default_rng(0), np.arange(len(texts))
+    said, rng = made.observe(experiment.off[None]), np.random.default_rng(0)
 
     def scored(of: Int[np.ndarray, " text"]) -> Float[np.ndarray, " text"]:
-        return task.score_texts(of.tolist(), texts.tolist(), None if intact is None else intact[of].tolist())
+        intact = None if said.intact is None else said.intact[:, of]
+        return RESPONSES["score"](made.task, replace(said, examples=of[None], intact=intact))[0]
 
-    own = scored(order)
-    exchanged = np.array([scored(rng.permutation(order)) for _ in range(n_shuffles)])
+    order = np.arange(made.n_examples)
+    own, exchanged = scored(order), np.array([scored(rng.permutation(order)) for _ in range(n_shuffles)])
     return None if np.abs(exchanged - own).max() < 1e-9 else exchanged.mean(axis=1)
 
 
-def _off(experiment: ExperimentLike | None) -> list[str]:
-    """The heads that an experiment is without under every mask."""
-    return [] if experiment is None else list(map(str, experiment.grid.units(experiment.off)))
+def _model(experiment: ExperimentLike | None) -> str:
+    """The model in words, with the heads that an experiment is without under every mask."""
+    off = [] if experiment is None else [*map(str, experiment.grid.units(experiment.off))]
+    return f"the model with {', '.join(off)} off" if off else "the intact model"
 
 
 def _above(scores: Float[np.ndarray, " example"], level: float) -> bool:

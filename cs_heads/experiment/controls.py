@@ -17,13 +17,7 @@ from cs_heads.lens.model import tokenizer_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, confirming_side, default_controls, default_kin
-from cs_heads.tasks.splits import distinct, unseen_control
-
-UNTOLD = (
-    "it is not known which examples these heads were found on, as it is of a ranking: that the unseen examples are "
-    "others could not be checked"
-)
-"""What a proof says of heads that carry no examples, such as those of a list."""
+from cs_heads.tasks.splits import distinct
 
 
 def found_on(*sources: Any) -> tuple[str, ...]:
@@ -53,16 +47,6 @@ def check_ranked(name: str, heads: Any, experiment: ExperimentLike) -> None:
     """Raise ``ValueError`` where heads are a ranking of other weights than those of an experiment."""
     if isinstance(heads, HeadRanking):
         check_weights(f"{name} and the model", heads.provenance.get("model"), experiment.provenance().get("model"))
-
-
-def cast_note(heads: Any, experiment: ExperimentLike) -> tuple[str, ...]:
-    """Whether a ranking is of weights of another dtype or class, which cannot be told from others, as a note."""
-    model = experiment.provenance().get("model", {})
-    told = heads.provenance.get("model", {}) if isinstance(heads, HeadRanking) else {}
-    kinds = [" ".join(str(each[name]) for name in ("class", "dtype")) for each in (told, model) if "weights" in each]
-    if len({*kinds}) < 2:
-        return ()
-    return (f"found on a {kinds[0]}, proved on a {kinds[1]}: that their weights are the same could not be checked",)
 
 
 def unseen_parts(
@@ -127,30 +111,6 @@ def kin_of(experiment: Experiment, task: Task, seed: int) -> tuple[Task, ...]:
     return default_kin(task, str(experiment.model.cfg.model_name), seed) if tokenizer_of(experiment.model) else ()
 
 
-def kin_experiments(
-    experiment: Experiment, task: Task, kin: Sequence[Task], *, n: int, seed: int, seen: Collection[str]
-) -> list[Experiment]:
-    """Experiments on up to ``n // 2`` unseen examples of each kin that the task does not ask, if there are 20."""
-    known = {*seen, *found_on(task, () if task.held_out is None else task.held_out)}
-    sides, _ = _unseen_sides(kin, n, seed, known)
-    return experiments_on(experiment, [side for side in sides if len(side) >= MIN_CORRECT], chosen=False)
-
-
-def _unseen_sides(tasks: Sequence[Task], n: int, seed: int, seen: Collection[str]) -> tuple[list[Task], list[str]]:
-    """Up to ``n // 2`` unseen examples of each task, 20 at least, and notes: also on tasks that have too few."""
-    sides: list[Task] = []
-    notes: list[str] = []
-    for task in tasks:
-        try:
-            side, left_out = unseen_control(task, max(n // 2, MIN_CORRECT), seed, seen)
-        except ValueError as error:
-            notes.append(str(error))
-        else:
-            sides.append(side)
-            notes += left_out
-    return sides, notes
-
-
 def left_out_note(
     experiment: Experiment, kin: Sequence[Task], automatic: bool, beside: Sequence[Experiment] | None = None
 ) -> tuple[str, ...]:
@@ -207,57 +167,3 @@ def unseen_side(task: Task, n: int, seen: Collection[str] = ()) -> tuple[Task, t
     unseen, notes = distinct(confirming_side(task), seen)
     check_size(unseen, notes)
     return unseen.take(n), notes
-
-
-def judged_sides(
-    task: Task, controls: Sequence[Task], n: int, seed: int, seen: Collection[str]
-) -> tuple[list[Task], tuple[str, ...]]:
-    """Up to ``n`` unseen examples of a task and of each control, none of which another was searched with, and notes."""
-    judged = [unseen_side(task, n, seen), *(unseen_control(control, n, seed, seen) for control in controls)]
-    sides = [side for side, _ in judged]
-    check_apart([task, *controls], sides)
-    return sides, tuple(note for _, notes in judged for note in notes)
-
-
-def control_experiments(
-    experiment: Experiment, task: Task, given: Sequence[Task] | None, *, n: int, seed: int, seen: Collection[str]
-) -> tuple[list[Experiment], list[str], tuple[str, ...]]:
-    """Experiments on the controls of a task, the names of all, also of those that cannot be measured, and notes.
-
-    Args:
-        experiment: That of the task.
-        task: The task, both sides.
-        given: The sides of the controls that the caller chose; None: up to ``n // 2`` unseen examples of each default
-            control, 20 at least.
-        n: Examples of the task.
-        seed: Splits the default controls.
-        seen: What heads were found on (``found_on``).
-    """
-    if given is not None:
-        return experiments_on(experiment, given, chosen=True), [side.name for side in given], ()
-    controls = defaults_of(experiment, task, seed)
-    sides, notes = _unseen_sides(controls, n, seed, seen)
-    return experiments_on(experiment, sides, chosen=False), [control.name for control in controls], tuple(notes)
-
-
-def check_apart(tasks: Sequence[Task], judged: Sequence[Task]) -> None:
-    """Raise ``ValueError`` where the side of a task to judge with holds a question of the finding side of another.
-
-    ``judged`` has the side of each of ``tasks``, in their order.
-    """
-    asked = [{key for keys in _asked(side) for key in keys} for side in judged]
-    for place, task in enumerate(tasks):
-        if task.role != "finding":
-            continue
-        for other, side in enumerate(judged):
-            shared = sum(not asked[other].isdisjoint(keys) for keys in _asked(task))
-            if shared and other != place:
-                raise ValueError(
-                    f"task {side.name!r} shares {shared} examples with the finding side of {task.name!r}: heads "
-                    "are judged on examples that none were found with"
-                )
-
-
-def _asked(task: Task) -> Sequence[Collection[str]]:
-    """What each example asks: of two tasks the same prompt may ask different things, and their targets tell which."""
-    return task.known if task.over_token_ids else [(example.text,) for example in task.examples]

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int, Shaped
 from typing_extensions import Unpack
 
 from cs_heads.cluster import Cluster, ModelLike
@@ -20,7 +20,7 @@ from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.gradients import Gradients
 from cs_heads.experiment.inputs import check_writing, encode_prompts, text_length
 from cs_heads.experiment.plan import Observed, Part, run
-from cs_heads.experiment.protocol import check_examples, responding
+from cs_heads.experiment.protocol import Examples, Masks, Rows, Scores, check_examples, responding
 from cs_heads.experiment.setup import Setup
 from cs_heads.lens import prepended
 from cs_heads.lens.model import end_tokens, tokenizer_of
@@ -179,9 +179,7 @@ class Experiment(Gradients):
         written = sum(texts.ran for texts in self._texts.values())
         return self._observed.ran + written + self._engine.ablation.spent + self._differentiated
 
-    def __call__(
-        self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
-    ) -> Float[np.ndarray, "row k"]:
+    def __call__(self, masks: Masks, examples: Examples = None) -> Scores:
         """Score of each row's examples, in [0, 1], with the row's heads off.
 
         Args:
@@ -195,9 +193,7 @@ class Experiment(Gradients):
         """
         return self._answer("score", self.observe(masks, examples))
 
-    def observe(
-        self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
-    ) -> Observations:
+    def observe(self, masks: Masks, examples: Examples = None) -> Observations:
         """What the model says of each row's examples with the row's heads off: what scores are made of.
 
         Args:
@@ -222,12 +218,12 @@ class Experiment(Gradients):
             said = self._measured(self._own_texts, masks, examples)
         return Observations(examples, texts=said, intact=intact)
 
-    def _said(self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]) -> Observations:
+    def _said(self, masks: Rows, examples: Int[np.ndarray, "row k"]) -> Observations:
         said = self._measured(self._observed, masks, examples)
         return Observations(examples, said[..., 0], said[..., 1])
 
     def _measured(
-        self, observed: Observed, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"]
+        self, observed: Observed, masks: Rows, examples: Int[np.ndarray, "row k"]
     ) -> Shaped[np.ndarray, "row k ..."]:
         """What the model says, measured where nothing has it."""
         with self._state.kept(self.model):
@@ -235,13 +231,11 @@ class Experiment(Gradients):
             run([part])
         return np.stack([entry.said[chosen] for entry, chosen in zip(part.entries, examples, strict=True)])
 
-    def _checked(
-        self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None
-    ) -> tuple[Shaped[np.ndarray, "row layer head"], Int[np.ndarray, "row k"]]:
+    def _checked(self, masks: Masks, examples: Examples) -> tuple[Rows, Int[np.ndarray, "row k"]]:
         masks = check_masks(self.grid, masks)
         return masks, check_examples(self.n_examples, len(masks), examples)
 
-    def _answer(self, response: str, said: Observations) -> Float[np.ndarray, "row k"]:
+    def _answer(self, response: str, said: Observations) -> Scores:
         """A response to what was said; each text is scored once."""
         if said.texts is None:
             return RESPONSES[response](self.task, said)
@@ -258,7 +252,7 @@ class Experiment(Gradients):
             self._scores |= dict(zip(new, RESPONSES[response](self.task, some)[0].tolist(), strict=True))
         return np.array([self._scores[key] for key in keys]).reshape(said.examples.shape)
 
-    def part(self, calls: Sequence[tuple[Shaped[np.ndarray, "..."], Int[np.ndarray, "row k"] | None]]) -> Part:
+    def part(self, calls: Sequence[tuple[Masks, Examples]]) -> Part:
         """What calls ask of the engine, for ``measure_together``; of a task for which the model writes no texts.
 
         Args:
@@ -275,12 +269,7 @@ class Experiment(Gradients):
         with self._state.kept(self.model):
             return Part(self._observed, masks, examples)
 
-    def respond(
-        self,
-        masks: Shaped[np.ndarray, "..."],
-        examples: Int[np.ndarray, "row k"] | None = None,
-        response: str = "probability",
-    ) -> Float[np.ndarray, "row k"]:
+    def respond(self, masks: Masks, examples: Examples = None, response: str = "probability") -> Scores:
         """A continuous response where ``__call__`` gives the score, from the same forwards: asking for both costs one.
 
         ``"probability"`` is that of the right choice among the choices, a softmax over the numbers that the score
@@ -303,9 +292,7 @@ class Experiment(Gradients):
         responding(self, response)
         return self._answer(response, self.observe(masks, examples))
 
-    def logprob(
-        self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
-    ) -> Float[np.ndarray, "row k"]:
+    def logprob(self, masks: Masks, examples: Examples = None) -> Scores:
         """Mean log-probability of the target (nats per token) where ``__call__`` gives the score.
 
         On a generation task it is that of the target as given, and runs by itself.
@@ -324,7 +311,7 @@ class Experiment(Gradients):
             _ = example.target
         return self._target_logprobs(self._said(*self._checked(masks, examples)))
 
-    def _target_logprobs(self, said: Observations) -> Float[np.ndarray, "row k"]:
+    def _target_logprobs(self, said: Observations) -> Scores:
         answers = self.task.answers
         lengths = np.array([len(one.continuations[at]) for one, at in zip(self.encoded, answers, strict=True)])
         assert said.logprobs is not None
@@ -333,8 +320,8 @@ class Experiment(Gradients):
 
     def generate(
         self,
-        masks: Shaped[np.ndarray, "..."],
-        examples: Int[np.ndarray, "row k"] | None = None,
+        masks: Masks,
+        examples: Examples = None,
         *,
         max_new_tokens: int | None = None,
         stop: Sequence[str] | None = None,

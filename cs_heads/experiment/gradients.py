@@ -16,7 +16,7 @@ from cs_heads.cluster import Cluster, local_model
 from cs_heads.engine import Engine
 from cs_heads.engine.protocol import EngineLike
 from cs_heads.experiment.inputs import encode_task
-from cs_heads.experiment.protocol import GradientExperiment, check_examples
+from cs_heads.experiment.protocol import Gates, GradientExperiment, check_examples
 from cs_heads.experiment.setup import Setup
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import check_forward, why_no_gradients
@@ -57,12 +57,8 @@ class Gradients(GradientExperiment):
         raise NotImplementedError
 
     def gradients(
-        self,
-        gates: Float[np.ndarray, "row layer head"],
-        examples: Int[np.ndarray, " row"],
-        *,
-        keep: str | None = None,
-    ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, "row layer head"]]:
+        self, gates: Gates, examples: Int[np.ndarray, " row"], *, keep: str | None = None
+    ) -> tuple[Float[np.ndarray, " row"], Gates]:
         """Loss of each row's example under the row's gates, and its gradient in them, by one backward pass a batch.
 
         The weights are frozen, and each row has a gradient of its own. Runs in this process, also where the
@@ -99,9 +95,7 @@ class Gradients(GradientExperiment):
         packed = quantization_of(getattr(self.model, "original_model", None)) is not None
         return not packed and all(weight.is_floating_point() for weight in self.model.parameters())
 
-    def probability_gradients(
-        self, gates: Float[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"], *, keep: str
-    ) -> Float[np.ndarray, "row layer head"]:
+    def probability_gradients(self, gates: Gates, examples: Int[np.ndarray, "row k"], *, keep: str) -> Gates:
         """The gradient of the mean probability of each row's answers (``respond``) in the row's gates.
 
         Counts one forward and one backward pass an example; what a row's prompts begin with alike runs once. Both
@@ -158,9 +152,9 @@ class Gradients(GradientExperiment):
     def _slopes(
         self,
         asked: Sequence[Sequence[GradientExample]],
-        gates: Float[np.ndarray, "row layer head"],
+        gates: Gates,
         kept: KeptWork | None,
-        found: Float[np.ndarray, "row layer head"],
+        found: Gates,
         in_dtype: InDtype | None = None,
         *,
         of: Literal["loss", "probability"] = "probability",

@@ -6,11 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Int
 
 from cs_heads.designs import check_masks, with_off
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.experiment.protocol import ExperimentLike, GradientExperiment, responding
+from cs_heads.experiment.protocol import (
+    Examples,
+    ExperimentLike,
+    Gates,
+    GradientExperiment,
+    Masks,
+    Rows,
+    Scores,
+    responding,
+)
 from cs_heads.tasks import Task
 from cs_heads.units import HeadLike
 
@@ -37,22 +46,15 @@ class WithHeadsOff(GradientExperiment):
         """The heads that are off."""
         return self._off
 
-    def __call__(
-        self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
-    ) -> Float[np.ndarray, "row k"]:
+    def __call__(self, masks: Masks, examples: Examples = None) -> Scores:
         """Scores with the row's heads off, and these."""
         return self.experiment(self.all_off(masks), examples)
 
-    def all_off(self, masks: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "row layer head"]:
+    def all_off(self, masks: Masks) -> Rows:
         """Masks, or gates, with these heads off, too."""
         return with_off(check_masks(self.grid, masks), self.off)
 
-    def respond(
-        self,
-        masks: Shaped[np.ndarray, "..."],
-        examples: Int[np.ndarray, "row k"] | None = None,
-        response: str = "probability",
-    ) -> Float[np.ndarray, "row k"]:
+    def respond(self, masks: Masks, examples: Examples = None, response: str = "probability") -> Scores:
         """Continuous responses (``responding``) with the row's heads off, and these."""
         return responding(self.experiment, response)(self.all_off(masks), examples)
 
@@ -66,9 +68,7 @@ class WithHeadsOff(GradientExperiment):
         """Whether the experiment has gradients of probabilities."""
         return isinstance(self.experiment, GradientExperiment) and self.experiment.has_gradients
 
-    def probability_gradients(
-        self, gates: Float[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"], *, keep: str
-    ) -> Float[np.ndarray, "row layer head"]:
+    def probability_gradients(self, gates: Gates, examples: Int[np.ndarray, "row k"], *, keep: str) -> Gates:
         """Gradients of probabilities (``Experiment.probability_gradients``) under these gates, with these heads off."""
         assert isinstance(self.experiment, GradientExperiment)
         return self.experiment.probability_gradients(with_off(gates, self.off), examples, keep=keep)

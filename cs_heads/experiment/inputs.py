@@ -11,7 +11,7 @@ from cs_heads.lens import EncodedExample, encode_example
 from cs_heads.lens.model import HookedModel, ModelInfo, context_length, tokenizer_of, vocabularies
 from cs_heads.lens.tokens import NO_TOKENIZER, encode_prompt, leading_tokens, unknown_tokens, unread_words
 from cs_heads.tasks import Example, Task
-from cs_heads.tasks.chat import in_template, template_identity
+from cs_heads.tasks.chat import in_template
 from cs_heads.tasks.example import hash_of, questions_of
 from cs_heads.text import shown
 
@@ -27,8 +27,8 @@ _HINT = '; load_task(..., too_long="truncate") cuts long prompts at the left'
 def as_shown(model: HookedModel | ModelInfo, task: Task) -> Task:
     """The task with its prompts in the model's chat template, where the task asks for that (``Task.chat``)."""
     tokenizer = tokenizer_of(model)
-    if template_identity(tokenizer, task) is not None:
-        # Asks the tokenizer's files whether it has the beginning-of-sequence token that a template may write.
+    if not task.over_token_ids:
+        # Asks its files what comes before a text, and whether it has the token that a template may write there.
         leading_tokens(tokenizer)
     return in_template(tokenizer, task)
 
@@ -43,14 +43,13 @@ def encode_task(model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | 
     tokenizer, limit, vocabulary = tokenizer_of(model), context_length(model), vocabularies(model)
     if tokenizer is None and not task.over_token_ids:
         raise ValueError(f"task {task.name!r} is made of texts: {NO_TOKENIZER}")
-    plain, task = task, as_shown(model, task)
-    unread = {}
-    if not task.over_token_ids:
-        leading_tokens(tokenizer)  # are kept on the tokenizer itself
-        unread = _unread(tokenizer, plain)
+    unread: dict[str, int] = {}
     encoded: list[EncodedExample] = []
-    for index, example in enumerate(task.examples):
+    for index, (plain, example) in enumerate(zip(task.examples, as_shown(model, task).examples, strict=True)):
         try:
+            # Without what a chat template adds.
+            for word in () if task.over_token_ids else _unread(tokenizer, plain):
+                unread.setdefault(word, index)
             tokens = _encode(tokenizer, example, prepend_bos)
             _check_vocabulary(tokens, *vocabulary)
             prompts = [tokens.prompt_of(i) for i in range(len(tokens.continuations))]
@@ -58,45 +57,36 @@ def encode_task(model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | 
                 raise ValueError(f"two choices are the same tokens to this tokenizer: {example.continuations}")
             encoded.append(tokens if limit is None else _fitting(tokens, prompts, limit, task.too_long))
         except ValueError as error:
-            raise ValueError(f"{_place(task, index)}: {error}") from error
-    merged = sum(tokens.merged for tokens in encoded)
-    if merged:
-        warnings.warn(
-            f"task {task.name!r}: in {merged} of {len(encoded)} examples the tokenizer merges the end of the "
-            "prompt with a continuation; the merged token is scored with every continuation of the example",
-            stacklevel=4,
+            # The prompt too: the side of a split has other numbers than its file.
+            place = f"task {task.name!r}, example {index} ({shown(example.prompt)[:40]!r})"
+            raise ValueError(f"{place}: {error}") from error
+    notes = []
+    if merged := sum(tokens.merged for tokens in encoded):
+        notes.append(
+            f"in {merged} of {len(encoded)} examples the tokenizer merges the end of the prompt with a continuation; "
+            "the merged token is scored with every continuation of the example"
         )
     if unread:
-        named = ", ".join(list(unread.values())[:_TOLD])
+        named = ", ".join(f"{word!r} (example {index})" for word, index in [*unread.items()][:_TOLD])
         more = f" and {len(unread) - _TOLD} more" if len(unread) > _TOLD else ""
-        warnings.warn(
-            f"task {task.name!r}: the tokenizer does not know {named}{more}, and puts another token, or none, in their "
-            "place: the model is asked something else",
-            stacklevel=4,
+        notes.append(
+            f"the tokenizer does not know {named}{more}, and puts another token, or none, in their place: the model is "
+            "asked something else"
         )
+    for note in notes:
+        warnings.warn(f"task {task.name!r}: {note}", stacklevel=4)
     return encoded
 
 
-def _unread(tokenizer: Any, task: Task) -> dict[str, str]:
-    """The words of a task, without what a chat template adds, that its tokenizer does not know, with their examples."""
-    unread: dict[str, str] = {}
-    for index, example in enumerate(task.examples):
-        for place, answer in enumerate(example.continuations or [""]):
-            prompt = shown(example.prompt_of(place))
-            # What choices share is read once; a word may begin in the prompt.
-            start = prompt if not place or example.prompts else prompt.split(" ")[-1]
-            try:
-                words = unread_words(tokenizer, start + shown(answer))
-            except ValueError as error:
-                raise ValueError(f"{_place(task, index)}: {error}") from error
-            for word in words:
-                unread.setdefault(word, f"{word!r} (example {index})")
+def _unread(tokenizer: Any, example: Example) -> list[str]:
+    """The words of an example that its tokenizer does not know."""
+    unread: list[str] = []
+    for place, answer in enumerate(example.continuations or [""]):
+        prompt = shown(example.prompt_of(place))
+        # What choices share is read once; a word may begin in the prompt.
+        start = prompt if not place or example.prompts else prompt.split(" ")[-1]
+        unread += unread_words(tokenizer, start + shown(answer))
     return unread
-
-
-def _place(task: Task, index: int) -> str:
-    # The prompt too: the side of a split has other numbers than its file.
-    return f"task {task.name!r}, example {index} ({shown(task.examples[index].prompt)[:40]!r})"
 
 
 def _check_vocabulary(tokens: EncodedExample, n_in: int, n_out: int) -> None:
@@ -161,10 +151,8 @@ _TEXT = 64
 def text_length(model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | None) -> int:
     """Tokens to write where a task says nothing: 64, or as many as the context leaves after the longest prompt."""
     limit = context_length(model)
-    if limit is None or task.too_long == "truncate":
-        return _TEXT if limit is None else max(1, min(_TEXT, limit - 1))
-    longest = max(map(len, _prompts(model, task, prepend_bos)))
-    return max(1, min(_TEXT, limit - longest))
+    longest = 1 if task.too_long == "truncate" else max(map(len, _prompts(model, task, prepend_bos)))
+    return _TEXT if limit is None else max(1, min(_TEXT, limit - longest))
 
 
 def encode_prompts(

@@ -8,6 +8,8 @@ is spent.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,36 +36,41 @@ class Entry(NamedTuple):
     said: Shaped[np.ndarray, "example ..."]
 
 
+@dataclass(eq=False)
 class Observed:
     """What a model said of the examples of a task, by mask.
 
     Of continuations it is the log-probability (nats) and the share of argmax tokens of each, NaN where an example has
     fewer; with a ``request`` the text after its prompt of each example, up to the first stop string. The key of an
-    entry is the whole mask: an observation never answers for another ablation. ``taken`` counts the different pairs
-    asked for so far, ``ran`` those that were run here.
+    entry is the whole mask: an observation never answers for another ablation.
 
-    Args:
+    Attributes:
         task: The task.
         engine: What runs its examples.
         stored: What the store has; None without one.
         progress: Whether to show a bar.
         request: What texts are generated after; None of continuations.
+        taken: Different pairs asked for so far.
+        ran: Those that were run here.
+        first: The number of the first example for the engine.
+        by_mask: Entries by the key of their mask.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        engine: EngineLike,
-        stored: StoredObservations | None,
-        progress: bool | None,
-        request: TextRequest | None = None,
-    ) -> None:
-        self.task, self.engine, self.stored, self.progress, self.request = task, engine, stored, progress, request
-        # The number that the engine has for the first example: that of several tasks numbers them through.
-        self.first = 0
-        self.n_continuations = [max(1, len(example.continuations)) for example in task.examples]
-        self.taken = self.ran = 0
-        self.by_mask: dict[bytes, Entry] = {}
+    task: Task
+    engine: EngineLike
+    stored: StoredObservations | None
+    progress: bool | None
+    request: TextRequest | None = None
+    taken: int = field(default=0, init=False)
+    ran: int = field(default=0, init=False)
+    # The number that the engine has for the first example: that of several tasks numbers them through.
+    first: int = field(default=0, init=False)
+    by_mask: dict[bytes, Entry] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def n_continuations(self) -> list[int]:
+        """Of each example, one at least."""
+        return [max(1, len(example.continuations)) for example in self.task.examples]
 
     def at(self, key: bytes) -> Entry:
         """The entry of a mask by its key."""
@@ -93,12 +100,12 @@ class Observed:
 
     def read(self, key: bytes, examples: set[int]) -> None:
         """Take in what the store has of these examples under a mask."""
-        for place, said in () if self.stored is None else self.stored.read(key):
+        assert self.stored is not None
+        for place, said in self.stored.read(key):
             if place in examples:
                 try:
                     one = self._unpacked(said, place)
                 except (TypeError, ValueError) as error:
-                    assert self.stored is not None
                     raise self.stored.broken(place, said, error) from error
                 self.take(self.at(key), place, one)
 

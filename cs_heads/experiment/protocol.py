@@ -19,11 +19,18 @@ from cs_heads.units import Grid
 # What a mean of zeros and ones may lie outside of [0, 1].
 _ROUNDING = 1e-6
 
-Measures = Callable[
-    [Shaped[np.ndarray, "row layer head"], Int[np.ndarray, "row k"] | None],
-    Float[np.ndarray, "row k"],
-]
-"""One number for each example of each row, with the row's heads off."""
+Masks = Shaped[np.ndarray, "..."]
+"""Masks (bool, True = ablated) or gates (float, 0 to 1) as a user gives them: ``[row, layer, head]``, or one alone."""
+Rows = Shaped[np.ndarray, "row layer head"]
+"""The same, a row each."""
+Gates = Float[np.ndarray, "row layer head"]
+"""What each head's z is multiplied by."""
+Examples = Int[np.ndarray, "row k"] | None
+"""Each row's own example indices; None: all of them in every row."""
+Scores = Float[np.ndarray, "row k"]
+"""One number for each example of each row."""
+Measures = Callable[[Rows, Examples], Scores]
+"""What gives one number for each example of each row, with the row's heads off."""
 
 
 class ExperimentLike(ABC):
@@ -50,9 +57,7 @@ class ExperimentLike(ABC):
     responses: tuple[str, ...] = ("score",)
 
     @abstractmethod
-    def __call__(
-        self, masks: Shaped[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"] | None = None
-    ) -> Float[np.ndarray, "row k"]:
+    def __call__(self, masks: Rows, examples: Examples = None) -> Scores:
         """Scores in [0, 1] of each row's examples with the row's heads off.
 
         Args:
@@ -60,9 +65,7 @@ class ExperimentLike(ABC):
             examples: Each row's own example indices; None: all examples in every row.
         """
 
-    def respond(
-        self, masks: Shaped[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None, response: str
-    ) -> Float[np.ndarray, "row k"]:
+    def respond(self, masks: Masks, examples: Examples, response: str) -> Scores:
         """One of the responses other than the score."""
         raise NotImplementedError
 
@@ -89,9 +92,7 @@ class GradientExperiment(ExperimentLike):
         """Whether there are gradients."""
 
     @abstractmethod
-    def probability_gradients(
-        self, gates: Float[np.ndarray, "row layer head"], examples: Int[np.ndarray, "row k"], *, keep: str
-    ) -> Float[np.ndarray, "row layer head"]:
+    def probability_gradients(self, gates: Gates, examples: Int[np.ndarray, "row k"], *, keep: str) -> Gates:
         """The gradient of the mean probability of each row's answers in the row's gates.
 
         Args:
@@ -109,10 +110,10 @@ def check_is_experiment(name: str, experiment: Any) -> None:
 
 def measured(
     experiment: ExperimentLike,
-    masks: Shaped[np.ndarray, "row layer head"],
-    examples: Int[np.ndarray, "row k"] | None = None,
+    masks: Rows,
+    examples: Examples = None,
     response: str = "score",
-) -> Float[np.ndarray, "row k"]:
+) -> Scores:
     """What an experiment answers, one number for each example of each row.
 
     Scores and probabilities must be in [0, 1], margins finite; anything else raises ``ValueError``.
@@ -152,7 +153,7 @@ def check_response(response: str, allowed: Sequence[str] = tuple(RESPONSES), of:
         raise ValueError(f"response must be {one_of}{', '.join(map(repr, allowed))}{of}, got {response!r}")
 
 
-def check_examples(n_examples: int, n_rows: int, examples: Int[np.ndarray, "row k"] | None) -> Int[np.ndarray, "row k"]:
+def check_examples(n_examples: int, n_rows: int, examples: Examples) -> Int[np.ndarray, "row k"]:
     """Each row's example indices, None being all; indices outside the task raise ``ValueError``."""
     if not n_rows:
         raise ValueError("masks must hold at least one row")

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from jaxtyping import Int, Shaped
-
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.heads_off import WithHeadsOff
 from cs_heads.experiment.plan import Part, run
-from cs_heads.experiment.protocol import ExperimentLike
+from cs_heads.experiment.protocol import Examples, ExperimentLike, Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +23,8 @@ class Call:
     """
 
     experiment: ExperimentLike
-    masks: Shaped[np.ndarray, "row layer head"]
-    examples: Int[np.ndarray, "row k"] | None = None
+    masks: Rows
+    examples: Examples = None
 
 
 def measure_together(asked: Sequence[Call]) -> None:

@@ -15,7 +15,6 @@ from scipy.special import logit
 from cs_heads.experiment.baseline import (
     MIN_CORRECT,
     BaselineTooLowError,
-    as_answers,
     baseline_too_low,
     few_correct,
     is_continuous,
@@ -74,7 +73,9 @@ class TaskLoss:
         chance = experiment.chance
         nothing_off, rows = np.zeros((1, *experiment.grid.shape), dtype=bool), None if asked is None else asked[None]
         scores = measured(experiment, nothing_off, rows)[0]
-        right = as_answers(scores, experiment)
+        continuous = is_continuous(scores, experiment)
+        # A score above .5 is a right answer.
+        right = scores if continuous else (scores > 0.5).astype(float)
         reason = baseline_too_low(experiment, right, chance, least)
         if reason:
             raise BaselineTooLowError(reason)
@@ -83,7 +84,7 @@ class TaskLoss:
         # Of continuous scores an example that has none has nothing to lose.
         used = np.arange(len(scores)) if every else np.flatnonzero(right > 0)
         examples = used if asked is None else asked[used]
-        n_right = None if is_continuous(scores, experiment) else int(right.sum())
+        n_right = None if continuous else int(right.sum())
         task = cls(experiment, examples, intact[used], guess_of(chance, response), response, n_right)
         if task.above_guess <= (0.1 if response == "margin" else 0.01):
             mean = f"the intact model's mean {response} is {task.above_guess:+.3f} above guessing"

@@ -28,15 +28,11 @@ def study_of(model: HookedModel | ModelInfo, settings: Settings) -> dict[str, An
     described = describe(model, anew=True)
     hooks, weights = described.get("hooks", []), described["weights"]
     if hooks:
-        raise ValueError(
-            f"store must be None while hooks stand on the model ({', '.join(hooks[:3])}): results under them are of "
-            "another ablation; remove them, or measure without a store"
-        )
+        stand = f"hooks stand on the model ({', '.join(hooks[:3])})"
+        raise ValueError(f"store must be None while {stand}: under them a mask is another ablation; remove them")
     if weights is None:
-        raise ValueError(
-            f"store must be None for model {described['name']}, some of whose weights are not in memory: they cannot "
-            "be distinguished from others"
-        )
+        where = f"model {described['name']}, some of whose weights are not in memory"
+        raise ValueError(f"store must be None for {where}: they cannot be distinguished from others")
     return {
         "units": settings.units,
         "positions": settings.positions,
@@ -48,7 +44,6 @@ def study_of(model: HookedModel | ModelInfo, settings: Settings) -> dict[str, An
         "dtype": described["dtype"],
         "weights": weights,
         "settings": settings_of(model),
-        "hook": "blocks.{layer}.attn.hook_z",
         "ablation": settings.ablation,
         "prepend_bos": prepended(getattr(model, "tokenizer", None), settings.prepend_bos),
         "measure": MEASURE,

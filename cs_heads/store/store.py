@@ -40,7 +40,7 @@ CREATE TABLE settings (id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE);
 CREATE TABLE examples (id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, prompt TEXT NOT NULL);
 CREATE TABLE tasks (task TEXT, settings INTEGER, example INTEGER, PRIMARY KEY (task, settings, example)) WITHOUT ROWID;
 CREATE TABLE masks (id INTEGER PRIMARY KEY, bits BLOB NOT NULL UNIQUE);
-CREATE TABLE calls (id INTEGER PRIMARY KEY AUTOINCREMENT, settings INTEGER NOT NULL, size INTEGER NOT NULL, plan TEXT);
+CREATE TABLE calls (id INTEGER PRIMARY KEY AUTOINCREMENT, settings INTEGER NOT NULL, plan TEXT NOT NULL);
 CREATE TABLE observations (
     settings INTEGER, mask INTEGER, example INTEGER, said BLOB NOT NULL, text TEXT, call INTEGER NOT NULL,
     PRIMARY KEY (settings, mask, example)
@@ -128,17 +128,14 @@ class Store:
         if not path.is_file():
             raise ValueError(f"store {str(path)!r} does not exist")
         log = path.with_name(path.name + "-wal")
-        if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
-            # The last to close a file that it may write takes the log away, of which reading makes one beside it.
-            options = "mode=rw"
-        elif log.exists() and log.stat().st_size:
+        may_write = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+        if not may_write and log.exists() and log.stat().st_size:
             raise StoreError(
                 f"store {str(path)!r} cannot be read: its process was killed or still runs, and nothing can be written "
                 f"here: copy it, with the file {log.name!r} beside it, to a folder that can be written"
             )
-        else:
-            options = "immutable=1"
-        store = cls(path, _connect(path, options))
+        # The last to close a file that it may write takes the log away, of which reading makes one beside it.
+        store = cls(path, _connect(path, "mode=rw" if may_write else "immutable=1"))
         store._check_format()
         store.query("PRAGMA query_only = ON")
         return store
@@ -183,11 +180,11 @@ class Store:
         return made
 
     def _check_study(self, study: Mapping[str, Any]) -> None:
-        for field, there, here in _differences(self.study, study):
-            raise ValueError(
-                f"{self} is of another study: {field} is {there!r} there and {here!r} here; "
-                "give this study a file of its own"
-            )
+        there, here = dict(_by_path(self.study)), dict(_by_path(study))
+        for field in dict.fromkeys((*here, *there)):
+            if (one := there.get(field)) != (other := here.get(field)):
+                said = f"{field} is {one!r} there and {other!r} here"
+                raise ValueError(f"{self} is of another study: {said}; give this study a file of its own")
 
     @property
     def study(self) -> dict[str, Any]:
@@ -292,7 +289,7 @@ class Store:
             BrokenStoreError: The file is no store, or no longer a whole one.
             StoreError: It cannot be read.
         """
-        with self._turn, self._errors("read"):
+        with self._turn, self._errors():
             return self._connection.execute(sql, values).fetchall()
 
     def __str__(self) -> str:
@@ -309,15 +306,10 @@ class Store:
             StoreError: The store cannot be written.
             BrokenStoreError: The file is no store, or no longer a whole one.
         """
-        with self._turn, self._errors("written"):
+        # The connection's own block commits, or rolls back.
+        with self._turn, self._errors(), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+            yield self._connection
 
     def first(self, key: str, value: Callable[[], str]) -> str:
         """The value under a key; the first to ask for it makes it.
@@ -355,13 +347,12 @@ class Store:
         """Write ahead to a log from now on; where others do so at the same moment SQLite fails and does not wait."""
         until = monotonic() + _PATIENCE
         while True:
-            with self._errors("written"):
-                try:
-                    self._connection.execute("PRAGMA journal_mode = WAL")
-                    return
-                except sqlite3.OperationalError as error:
-                    if "locked" not in str(error) or monotonic() > until:
-                        raise
+            try:
+                self.query("PRAGMA journal_mode = WAL")
+                return
+            except StoreError as error:
+                if "locked" not in str(error) or monotonic() > until:
+                    raise
             sleep(0.01)
 
     def _is_empty(self) -> bool:
@@ -389,26 +380,25 @@ class Store:
             )
 
     @contextmanager
-    def _errors(self, doing: str) -> Iterator[None]:
+    def _errors(self) -> Iterator[None]:
         """What SQLite says, in the words of the library."""
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise StoreError(f"{self} cannot be {doing}: {error}; what it holds is kept") from error
+            raise StoreError(f"{self} cannot be used: {error}; what it holds is kept") from error
         except sqlite3.ProgrammingError as error:
             raise ValueError(f"{self} is closed: open it, or make its experiment, again") from error
         except sqlite3.DatabaseError as error:
             raise BrokenStoreError(f"{self} is no store of cs-heads, or a broken one: {error}") from error
 
 
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Fields of which a study has another value, those inside a field by their path; None is one that is not there."""
-    for field in (*here, *(field for field in there if field not in here)):
-        one, other = there.get(field), here.get(field)
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            yield from ((f"{field}.{inner}", *values) for inner, *values in _differences(one, other))
-        elif one != other or (field in there) != (field in here):
-            yield field, one, other
+def _by_path(fields: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Fields by their path, those inside others too."""
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            yield from _by_path(value, f"{before}{name}.")
+        else:
+            yield before + name, value
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:

@@ -156,11 +156,8 @@ def begin_together(parts: Sequence[Pairs]) -> list[PlannedCall]:
     first, store = parts[0][0], parts[0][0].store
     pairs = [stored._numbered(masks, places) for stored, masks, places, _ in parts]
     missing = [absent for *_, absent in parts]
-    n_missing = int(sum(absent.sum() for absent in missing))
-    open_calls = store.query(
-        "SELECT id, plan FROM calls WHERE settings = ? AND size BETWEEN ? AND ? ORDER BY id DESC",
-        (first._settings, n_missing, sum(map(len, pairs))),
-    )
+    begun = "SELECT id, plan FROM calls WHERE settings = ? ORDER BY id DESC"
+    open_calls = store.query(begun, (first._settings,))
 
     def plan(chosen: Sequence[np.ndarray]) -> str:
         each = [numbers[which] for numbers, which in zip(pairs, chosen, strict=True)]
@@ -175,8 +172,8 @@ def begin_together(parts: Sequence[Pairs]) -> list[PlannedCall]:
     else:
         planned = missing
         with store.transaction() as connection:
-            row = first._settings, n_missing, plan(missing)
-            number = connection.execute("INSERT INTO calls (settings, size, plan) VALUES (?, ?, ?)", row).lastrowid
+            row = first._settings, plan(missing)
+            number = connection.execute("INSERT INTO calls (settings, plan) VALUES (?, ?)", row).lastrowid
     return [
         PlannedCall(number, np.flatnonzero(which), ~absent[which])
         for which, absent in zip(planned, missing, strict=True)

@@ -161,6 +161,29 @@ def _split(task: Task) -> Task:
     return task
 
 
+def check_apart(tasks: Sequence[Task], judged: Sequence[Task]) -> None:
+    """Raise ``ValueError`` where the side of a task to judge with holds a question of the finding side of another.
+
+    ``judged`` has the side of each of ``tasks``, in their order.
+    """
+    asked = [{key for keys in _asked(side) for key in keys} for side in judged]
+    for place, task in enumerate(tasks):
+        if task.role != "finding":
+            continue
+        for other, side in enumerate(judged):
+            shared = sum(not asked[other].isdisjoint(keys) for keys in _asked(task))
+            if shared and other != place:
+                raise ValueError(
+                    f"task {side.name!r} shares {shared} examples with the finding side of {task.name!r}: heads "
+                    "are judged on examples that none were found with"
+                )
+
+
+def _asked(task: Task) -> Sequence[Collection[str]]:
+    """What each example asks: of two tasks the same prompt may ask different things, and their targets tell which."""
+    return task.known if task.over_token_ids else [(example.text,) for example in task.examples]
+
+
 def check_tasks(name: str, tasks: Any) -> list[Task]:
     """The tasks as a list; one task, or what is no list of tasks, raises ``ValueError``."""
     if isinstance(tasks, Task):

@@ -11,10 +11,10 @@ from cs_heads.analysis.confirm import confirm
 from cs_heads.analysis.drops import specificity
 from cs_heads.analysis.formats import format_heads
 from cs_heads.analysis.sparsity import measure_sparsity, sparsity_curve
-from cs_heads.experiment.controls import check_apart
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, control_side
+from cs_heads.tasks.splits import check_apart
 from cs_heads.units import Head, HeadGrid
 from tests.known_heads import IDLE, WORKING, own_answers, rows_run
 from tests.methods.planted import Planted

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from cs_heads import Experiment, Task, designs
-from cs_heads.methods.find import find_heads
-from tests.known_heads import WORKING, own_answers
+from tests.known_heads import own_answers
 
 RECORDS = [{"prompt": prompt, "target": " runs"} for prompt in ("the cat", "a dog sees", "the big king", "one two")]
 
@@ -66,11 +65,3 @@ def test_a_scorer_that_fails_loses_no_text(load):
     spent = experiment.spent
     experiment.generate(off(experiment))
     assert 0 < spent <= experiment.spent == 12
-
-
-def test_heads_are_found_by_what_the_model_writes(load_known):
-    model = load_known()
-    task = Task.from_records(own_answers(model, 60)).generated(1).split(30)[0]
-    found = find_heads(model, task, k=2, method="one-shot")
-    assert set(found.top(2)) == set(WORKING)
-    assert found.provenance["task"]["kind"] == "generation"

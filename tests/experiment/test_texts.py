@@ -1,6 +1,5 @@
 """``Experiment.generate``: what the model says with heads off, as text."""
 
-import numpy as np
 import pytest
 
 from cs_heads import Experiment, Task, designs
@@ -59,15 +58,6 @@ def test_no_text_is_generated_twice(load):
     again = experiment.generate(off(experiment), max_new_tokens=4)
     assert experiment.spent == experiment.ran == 3 * 5
     assert (again[:2] == first).all()
-
-
-def test_each_row_may_have_its_own_examples(load):
-    experiment = Experiment(load("llama"), task())
-    every = experiment.generate(off(experiment), max_new_tokens=4)
-    some = Experiment(load("llama"), task()).generate(
-        off(experiment), np.array([[1, 2], [0, 4], [3, 3]]), max_new_tokens=4
-    )
-    assert some.tolist() == [[every[0, 1], every[0, 2]], [every[1, 0], every[1, 4]], [every[2, 3], every[2, 3]]]
 
 
 def test_native_bridges_generate_without_a_cache(load):

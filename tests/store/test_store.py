@@ -438,7 +438,7 @@ def test_a_full_disk_is_said_and_loses_nothing(load, path):
     ((pages,),) = experiment.store.query("PRAGMA page_count")
     experiment.store.query(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(
-        StoreError, match=r"run\.sqlite' cannot be written: database or disk is full; what it holds is kept"
+        StoreError, match=r"run\.sqlite' cannot be used: database or disk is full; what it holds is kept"
     ):
         experiment(some_masks(400, seed=1))
     stored = Store.open(path).contents().observations
@@ -572,7 +572,7 @@ def test_a_lock_that_is_never_given_back_is_not_waited_for_without_end(path, mon
     monkeypatch.setattr(store_module, "_PATIENCE", 0.05)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreError, match="cannot be written: database is locked; what it holds is kept"):
+        with pytest.raises(StoreError, match="cannot be used: database is locked; what it holds is kept"):
             Store.of(path, {"grid": [2, 2], "units": "heads"})
 
 

@@ -11,7 +11,6 @@ import pytest
 
 import cs_heads as cs
 from cs_heads.cli import main
-from cs_heads.experiment.controls import check_apart
 from cs_heads.tasks import (
     Example,
     Task,
@@ -26,6 +25,7 @@ from cs_heads.tasks import (
 )
 from cs_heads.tasks.controls import alike
 from cs_heads.tasks.load import names_of
+from cs_heads.tasks.splits import check_apart
 
 SKILLS = [*names_of("everyday"), *names_of("demo")]
 
