@@ -6,6 +6,7 @@ The usual first attempt; both forms are baselines of Bair et al. (arXiv 2603.033
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -27,17 +28,9 @@ TIE = 1e-6
 _MAX_ENTRIES = 2**25
 
 
-def bound(
-    experiment: ExperimentLike,
-    *,
-    k: int | None = None,
-    controls: Sequence[ExperimentLike] = (),
-    budget: int | None = None,
-    one_shot: bool = False,
-) -> int:
+def bound(experiment: ExperimentLike, *, k: int | None, **given: Any) -> int:
     """The most example-evaluations of ``greedy``; a budget below the least raises ``ValueError``."""
-    k, _ = fitting_k(k, experiment.grid, beside=False)
-    return _size(experiment, k, controls, budget, one_shot)[2]
+    return _size(experiment, fitting_k(k, experiment.grid, beside=False)[0], **given)[2]
 
 
 @ranking_method("greedy", bound)
@@ -100,11 +93,8 @@ def greedy(
     swept = _sweep(measure, grid, [[head] for head in grid])
     alone = current - swept
     single = measure.mean(alone)
-    chosen: list[Unit] = []
-    others = list(grid)
+    chosen, others, gains, n_measured = list[Unit](), list(grid), single, grid.size + (not controls)
     levels = measure.mean(current[None]).tolist()
-    gains = single
-    n_measured = grid.size + (not controls)
     while not one_shot:
         best = int(np.argmax(gains + TIE * single))
         if gains[best] <= 0:
@@ -122,28 +112,28 @@ def greedy(
         n_measured += len(others)
 
     importance = single if one_shot else gains + TIE * single
-    for head, level in zip(chosen, levels, strict=False):
-        index = grid.index(head)
+    for index, level in zip(map(grid.index, chosen), levels, strict=False):
         importance[index] = level - levels[-1] + TIE * single[index]
     interval = measure.interval(alone) if one_shot else None
-    wanted = 0 if one_shot else k
+    # With controls a level is less what is lost.
+    word, sign = ("contrast", -1.0) if controls else ("score", 1.0)
+    told = _notes(0 if one_shot else k, len(chosen), n, experiment.n_examples, bool(controls))
     return HeadRanking(
         method="one-shot" if one_shot else "greedy",
         importance=importance.reshape(grid.shape),
         grid=grid,
         spent=before + n_measured * measure.a_mask,
-        interval=None if interval is None else interval.reshape(*grid.shape, 2),
+        interval=interval if interval is None else interval.reshape(*grid.shape, 2),
         provenance={
             **experiment.provenance(),
             "examples_a_mask": n,
             "chosen": [
-                {"head": str(head), **({"contrast": 0.0 - score} if controls else {"score": score})}
-                for head, score in zip(chosen, levels[1:], strict=True)
+                {"head": str(head), word: sign * score + 0.0} for head, score in zip(chosen, levels[1:], strict=True)
             ],
             "seed": seed,
             **measure.provenance,
         },
-        notes=(*fitted, *measure.notes, *_notes(wanted, len(chosen), n, experiment.n_examples, bool(controls))),
+        notes=(*fitted, *measure.notes, *told),
         unit=measure.unit,
     )
 
@@ -178,9 +168,7 @@ def _notes(wanted: int, n_chosen: int, n: int, n_examples: int, contrast: bool) 
     if n < n_examples:
         notes.append(f"the budget covers {n} of {n_examples} examples a mask: drops are coarser")
     if n_chosen < wanted:
-        notes.append(
-            f"greedy stopped after {n_chosen} of {wanted} heads: no further head lowers the score"
-            f"{', beyond what the controls lose' if contrast else ''}; "
-            "the others are ordered by their drop alone where they tie"
-        )
+        score = f"the score{', beyond what the controls lose' if contrast else ''}"
+        stopped = f"greedy stopped after {n_chosen} of {wanted} heads: no further head lowers {score}"
+        notes.append(f"{stopped}; the others are ordered by their drop alone where they tie")
     return tuple(notes)

@@ -115,7 +115,7 @@ class Mediation:
         )
 
 
-def bound(experiment: Experiment, *, budget: int | None = None, n_pairs: int = 50) -> int:
+def bound(experiment: Experiment, *, budget: int | None, n_pairs: int) -> int:
     """The most example-evaluations of ``mediation``; a budget below two pairs raises ``ValueError``."""
     check_integer("n_pairs", n_pairs, 2)
     intact, each = experiment.n_examples, experiment.grid.size + 2
