@@ -125,7 +125,6 @@ def compressed_sensing(
         grid=experiment.grid,
         spent=before + len(once) * measure.a_mask,
         provenance={
-            **experiment.provenance(),
             "design": {"name": design, "n_masks": n_masks, "density": density, "seed": seed},
             "alpha": alpha,
             "intact": intact,

@@ -98,7 +98,6 @@ def gradient_importance(
         backwards=run,
         interval=interval,
         provenance={
-            **experiment.provenance(),
             "baseline": float(experiment.baseline().mean()),
             "examples": n,
             "seed": seed,

@@ -88,33 +88,26 @@ def greedy(
     measure = Contrast(experiment, controls, examples, seed)
 
     # Drops are means of paired differences, exact for scores of 0 and 1: what ties, ties exactly.
-    current = measure.intact()
-    step("every head alone" if one_shot else f"head 1/{k}")
-    swept = _sweep(measure, grid, [[head] for head in grid])
-    alone = current - swept
-    single = measure.mean(alone)
-    chosen, others, gains, n_measured = list[Unit](), list(grid), single, grid.size + (not controls)
+    current, chosen, n_measured = measure.intact(), list[Unit](), int(not controls)
     levels = measure.mean(current[None]).tolist()
-    while not one_shot:
+    for number in range(1 if one_shot else k):
+        step("every head alone" if one_shot else f"head {number + 1}/{k}")
+        others = [head for head in grid if head not in chosen]
+        lost = current - _sweep(measure, grid, [[*chosen, head] for head in others])
+        gains = np.full(grid.size, -np.inf)
+        gains[[grid.index(head) for head in others]] = measure.mean(lost)
+        n_measured += len(others)
+        single = gains if number == 0 else single
         best = int(np.argmax(gains + TIE * single))
-        if gains[best] <= 0:
+        if one_shot or gains[best] <= 0:
             break
         chosen.append(grid.unit(best))
-        current = swept[others.index(chosen[-1])]
+        current = current - lost[others.index(chosen[-1])]
         levels.append(levels[-1] - float(gains[best]))
-        if len(chosen) == k:
-            break
-        others = [head for head in grid if head not in chosen]
-        step(f"head {len(chosen) + 1}/{k}")
-        swept = _sweep(measure, grid, [[*chosen, head] for head in others])
-        gains = np.full(grid.size, -np.inf)
-        gains[[grid.index(head) for head in others]] = measure.mean(current - swept)
-        n_measured += len(others)
-
     importance = single if one_shot else gains + TIE * single
     for index, level in zip(map(grid.index, chosen), levels, strict=False):
         importance[index] = level - levels[-1] + TIE * single[index]
-    interval = measure.interval(alone) if one_shot else None
+    interval = measure.interval(lost) if one_shot else None
     # With controls a level is less what is lost.
     word, sign = ("contrast", -1.0) if controls else ("score", 1.0)
     told = _notes(0 if one_shot else k, len(chosen), n, experiment.n_examples, bool(controls))
@@ -125,7 +118,6 @@ def greedy(
         spent=before + n_measured * measure.a_mask,
         interval=interval if interval is None else interval.reshape(*grid.shape, 2),
         provenance={
-            **experiment.provenance(),
             "examples_a_mask": n,
             "chosen": [
                 {"head": str(head), word: sign * score + 0.0} for head, score in zip(chosen, levels[1:], strict=True)

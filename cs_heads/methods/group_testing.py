@@ -432,7 +432,6 @@ def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, 
         control_importance=of_controls.reshape(grid.shape) if len(search.sides) > 1 else None,
         off=tuple(grid.units(task.experiment.off)),
         provenance={
-            **task.experiment.provenance(),
             "design": design,
             "controls": known.names,
             "controls_left_out": known.left_out,

@@ -160,7 +160,7 @@ def mediation(
     notes = check_baseline(experiment)
     found = _mediation(patching)
     baseline = float(experiment.baseline().mean())
-    provenance = {**experiment.provenance(), "baseline": baseline, "pairs": len(found.effects), "seed": seed}
+    provenance = {"baseline": baseline, "pairs": len(found.effects), "seed": seed}
     cost, n_heads = found.cost + Cost(forwards=intact), int(found.significant().sum())
     few = () if n_heads >= 5 else (f"only {n_heads} heads have an effect above zero at a false discovery rate of .05",)
     return replace(found, cost=cost, provenance=provenance).ranking((*notes, *few))

@@ -25,7 +25,8 @@ def ranking_method(
 ) -> Callable[[Callable[P, HeadRanking]], Callable[P, HeadRanking]]:
     """What makes a method of a function, with a bar of this name.
 
-    Its ranking carries the examples of all that it was given: experiments, tasks and rankings.
+    Its ranking carries the provenance of the experiment, and the examples of all that it was given: experiments, tasks
+    and rankings.
 
     Args:
         bar: What runs, in a word or two.
@@ -58,7 +59,9 @@ def ranking_method(
             with calling(bar, outermost=True):
                 expect(most(**given))
                 ranked: Any = method
-                return replace(ranked(**given), examples=found_on(given))
+                ranking = ranked(**given)
+            provenance = {**given["experiment"].provenance(), **ranking.provenance}
+            return replace(ranking, provenance=provenance, examples=found_on(given))
 
         BOUNDS[run] = most
         return run

@@ -132,7 +132,7 @@ def annealed(
         BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
     """
     k, fitted = fitting_k(k, experiment.grid)
-    options = {"response": response, "examples_per_mask": examples_per_mask, "n_batches": n_batches}
+    options: dict[str, Any] = {"response": response, "examples_per_mask": examples_per_mask, "n_batches": n_batches}
     options |= {"n_bootstraps": n_bootstraps, "screen": screen}
     budget, screening = _allotted(experiment, k=k, controls=controls, budget=budget, **options)
     rng, spending, before = np.random.default_rng(seed), Budget(budget), Contrast.cost(experiment, controls)
