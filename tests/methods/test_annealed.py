@@ -184,24 +184,6 @@ def test_of_a_shared_head_it_is_told_what_it_takes_from_both_sides_and_from_whic
     assert found.control_importance[3, 3] == told["controls"]
 
 
-def grouped():
-    """A task and two controls that a trio of heads serves, harmless head by head, and five heads of the task's own."""
-    trio = (Head(1, 3), Head(1, 4), Head(1, 5))
-    own = [Head(2, 2), Head(6, 6), Head(9, 1), Head(12, 12), Head(14, 3)]
-    groups = {**dict.fromkeys([trio[:2], trio[1:], trio[::2]], 0.5), trio: 0.3}
-    task = Planted(GRID, dict.fromkeys(own, 0.09), groups=groups, noise=True)
-    return trio, own, task, [Planted(GRID, {}, groups=groups, noise=True) for _ in range(2)]
-
-
-def test_a_group_that_every_task_needs_tops_the_plain_ranking_and_no_set_that_is_chosen():
-    trio, own, task, controls = grouped()
-    assert set(trio) <= set(annealed(task, budget=12_000, n_bootstraps=0).top(5))
-    found = annealed(task, controls=controls, budget=12_000, n_bootstraps=0)
-    assert found.top(5) == list(found.chosen)
-    assert not set(found.chosen) & set(trio)
-    assert len(set(found.chosen) & set(own)) >= 4
-
-
 def test_of_many_controls_each_is_measured_in_turn():
     made = world(n_controls=4)
     task, *controls = (Counting(experiment) for experiment in (made.task, *made.controls))
