@@ -89,7 +89,7 @@ def greedy(
 
     # Drops are means of paired differences, exact for scores of 0 and 1: what ties, ties exactly.
     current, chosen, n_measured = measure.intact(), list[Unit](), int(not controls)
-    levels = measure.mean(current[None]).tolist()
+    levels, gains, single = measure.mean(current[None]).tolist(), np.zeros(grid.size), np.zeros(grid.size)
     for number in range(1 if one_shot else k):
         step("every head alone" if one_shot else f"head {number + 1}/{k}")
         others = [head for head in grid if head not in chosen]
@@ -97,7 +97,7 @@ def greedy(
         gains = np.full(grid.size, -np.inf)
         gains[[grid.index(head) for head in others]] = measure.mean(lost)
         n_measured += len(others)
-        single = gains if number == 0 else single
+        single = single if number else gains
         best = int(np.argmax(gains + TIE * single))
         if one_shot or gains[best] <= 0:
             break

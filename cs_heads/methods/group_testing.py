@@ -112,14 +112,16 @@ class Group(BothEffects):
         """Its heads by name."""
         return " and ".join(str(grid.unit(head)) for head in self.heads)
 
-    def told(self, grid: Grid) -> dict[str, Any]:
+    def told(self, grid: Grid, *, with_controls: bool) -> dict[str, Any]:
         """What is known of it, JSON-ready."""
-        return {
+        known = {
             **asdict(self),
             "heads": [str(grid.unit(head)) for head in self.heads],
             "alone": [*self.alone],
             "z": self.z,
         }
+        unknown = {"reach"} if with_controls else {"reach", "controls", "controls_error"}
+        return {name: known[name] for name in known if name not in unknown}
 
 
 # Masks screened at a time, of which some show what a mask does to the controls.
@@ -149,18 +151,16 @@ _KEPT = 1.0
 class Search:
     """Screens wave after wave of masks, and bisects those that break something."""
 
-    grid: Grid
-    allowed: Heads
     sides: list[Side]
-    budget: Budget
-    rng: np.random.Generator = field(repr=False)
+    pool: Heads
     groups: list[Group] = field(default_factory=list)
     shared: list[Group] = field(default_factory=list)
     lost: list[tuple[Heads, float]] = field(default_factory=list, repr=False)
     n_tried: int = 0
 
     def __post_init__(self) -> None:
-        self.pool = self.allowed
+        task = self.sides[0]
+        self.grid, self.budget, self.rng = task.grid, task.budget, task.rng
 
     @property
     def known(self) -> list[Group]:
@@ -177,7 +177,7 @@ class Search:
         """Spend the budget, then measure the groups found once more."""
         if len(self.pool) <= _FEW:
             # Any mask is a large part of so few: each head is tried, then each pair of those that are left.
-            for heads in [set_ for n in (1, 2) for set_ in combinations(self.allowed.tolist(), n)]:
+            for heads in [set_ for n in (1, 2) for set_ in combinations(self.pool.tolist(), n)]:
                 known = {head for group in self.known for head in group.heads}
                 if not known & {*heads} and self.budget.left > self.reserve - BISECTION:
                     self._try(self.sides[0], heads)
@@ -396,7 +396,7 @@ def group_testing(
     spending.pay(Contrast.cost(experiment, controls))
     task, known = TaskLoss.of(experiment), Controls.able(controls, seed)
     sides = [Side(grid, each, grid.size / 8, spending, rng) for each in (task, known) if each.n_examples]
-    search = Search(grid, np.flatnonzero(~experiment.off.ravel()), sides, spending, rng)
+    search = Search(sides, np.flatnonzero(~experiment.off.ravel()))
     search.run()
     return _ranking(search, task, known, {"budget": spending.total, "seed": seed})
 
@@ -419,6 +419,7 @@ def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, 
     for group in pairs:
         both = f"{group.task:.2f} of the task and {group.controls:.2f} of its controls"
         notes.append(f"{group.named(grid)} are shared: together they take {both}")
+    with_controls = len(search.sides) > 1
     units = [tuple(grid.unit(int(head)) for head in heads) for heads in (chosen, shared)]
     return HeadRanking(
         method="group-testing",
@@ -429,14 +430,14 @@ def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, 
         shared=units[1],
         shared_effects=tuple({"head": group.named(grid), **group.to_dict()} for group in singles),
         chosen=units[0],
-        control_importance=of_controls.reshape(grid.shape) if len(search.sides) > 1 else None,
+        control_importance=of_controls.reshape(grid.shape) if with_controls else None,
         off=tuple(grid.units(task.experiment.off)),
         provenance={
             "design": design,
             "controls": known.names,
             "controls_left_out": known.left_out,
-            "groups": [group.told(grid) for group in groups],
-            "shared_pairs": [group.told(grid) for group in pairs],
+            "groups": [group.told(grid, with_controls=with_controls) for group in groups],
+            "shared_pairs": [group.told(grid, with_controls=with_controls) for group in pairs],
             "n_right": task.n_right,
             "n_masks": len(search.lost),
             "n_tried": search.n_tried,

@@ -41,7 +41,6 @@ def ranking_of(
     k: int,
     n_bootstraps: int,
     before: int,
-    backwards: int,
 ) -> HeadRanking:
     """The ranking of a search that has ended, with the set that proved best, where sets were measured.
 
@@ -53,7 +52,6 @@ def ranking_of(
         k: Heads wanted.
         n_bootstraps: Resamples of the rows that give each head's frequency.
         before: Example-evaluations before the first mask.
-        backwards: Backward passes.
     """
     known, task, grid = effects_of(search), search.sensor.task, search.sensor.grid
     fields = ranking_fields(search, known, k, n_bootstraps)
@@ -64,7 +62,7 @@ def ranking_of(
         method="annealed",
         grid=grid,
         spent=search.sensor.budget.spent,
-        backwards=backwards,
+        backwards=search.backwards,
         notes=(*notes, *search_notes(search, known, before)),
         provenance={**task.experiment.provenance(), **used, **told},
         unit=_UNITS.get(task.response, f"{task.response} lost"),

@@ -152,9 +152,7 @@ def annealed(
         "controls_left_out": known.left_out,
     }
     notes = (*fitted, *task.notes, *controls_notes(known.left_out, known.names))
-    backwards = screening.cost(len(known.tasks)) // 2 if screening else 0
-    given = {"k": k, "n_bootstraps": n_bootstraps, "before": before, "backwards": backwards}
-    return ranking_of(search, chosen, notes, told, **given)
+    return ranking_of(search, chosen, notes, told, k=k, n_bootstraps=n_bootstraps, before=before)
 
 
 def _allotted(
@@ -299,13 +297,13 @@ def annealed_jointly(
     loop = SearchLoop(list(searches.values()), N_BATCHES)
     options = {"response": "score", "examples_per_mask": PER_MASK, "n_batches": N_BATCHES, "n_bootstraps": n_bootstraps}
     design = _design(budget, k, seed, screening, **options, control_weight=weight)
-    backwards = len(searches) * screening.cost(0) // 2 if screening else 0
-    given = {"k": k, "n_bootstraps": n_bootstraps, "before": before, "backwards": backwards}
+    given = {"k": k, "n_bootstraps": n_bootstraps, "before": before}
+    backwards, seen = sum(search.backwards for search in searches.values()), found_on(experiments)
     rankings: list[HeadRanking | None] = [None] * len(experiments)
     for (place, search), best in zip(searches.items(), loop.run(k), strict=True):
         told = {"design": design, "controls": search.sensor.controls.names}
         ranking = ranking_of(search, best, (*fitted, *search.sensor.task.notes), told, **given)
-        rankings[place] = replace(ranking, method="annealed jointly", examples=found_on(experiments))
+        rankings[place] = replace(ranking, method="annealed jointly", backwards=backwards, examples=seen)
     losses, errors = (each.reshape(-1, *grid.shape) for each in loop.taken(alone=True))
     return JointRankings(rankings, losses, errors, left_out, spending.spent, weight)
 

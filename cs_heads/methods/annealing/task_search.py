@@ -63,13 +63,12 @@ class TaskSearch:
         self.own = self._controls_before = Fit.none(size)
         self.fit = ContrastFit.of(self.own, self.own, np.zeros(0))
         self.every_row = self.rows = self.alone = Rows.none(size, self.sensor.per_row, self.sensor.of_controls)
-        self.masks = self._used = none
-        self.finalists = self.decoys = none
+        self.masks = self._used = self.finalists = self.decoys = none
         self.shared: dict[int, BothEffects] = {}
         self.universal: set[int] = set()
         self.gradients: RowSlopes | None = None
         self.off = np.flatnonzero(self.sensor.task.experiment.off)
-        self.passed = 0.0
+        self.passed, self.backwards = 0.0, 0
         self.rng = self.sensor.rng
         self._draws = BalancedDraws(np.arange(size), self.rng)
 
@@ -119,6 +118,7 @@ class TaskSearch:
         task, controls = self.sensor.task, [] if self.others else self.sensor.controls.tasks
         step(f"gradients of {task.experiment.name}")
         self.sensor.budget.pay(screening.cost(len(controls)))
+        self.backwards = screening.cost(len(controls)) // 2
         self.gradients = RowSlopes.of(task, screening.rows, screening.per_row, self.rng)
         fits = [RowSlopes.of(each, screening.control_rows, screening.per_row, self.rng).fit() for each in controls]
         if fits:
