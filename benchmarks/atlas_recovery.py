@@ -33,8 +33,8 @@ from sklearn.linear_model import MultiTaskLassoCV
 import cs_heads as cs
 from cs_heads.arguments import WEIGHT_BY_MASKS
 from cs_heads.methods.annealing import annealed, annealed_jointly
-from cs_heads.methods.annealing.regression import Fit, beyond_doubt, mean_fit, regress, standard_error
-from cs_heads.methods.annealing.universal import alone_intervals
+from cs_heads.methods.annealing.intervals import alone_intervals
+from cs_heads.methods.annealing.regression import Fit, mean_fit, regress
 from cs_heads.ranking import HeadRanking
 from cs_heads.simulate import PlantedExperiment, World, planted_world
 from cs_heads.units import Unit
@@ -138,7 +138,7 @@ def measured(skills: Skills, masks: np.ndarray, rng: np.random.Generator) -> np.
 def fitted(masks: np.ndarray, losses: np.ndarray, group: np.ndarray) -> list[Fit]:
     """What each head takes from each skill, by a regression with an intercept a group."""
     off = sparse.csr_array(masks.reshape(len(masks), -1).astype(float))
-    return [regress(off, -lost, group) for lost in losses]
+    return [regress(off, lost, group) for lost in losses]
 
 
 def by_contrast(fits: list[Fit]) -> np.ndarray:
@@ -146,7 +146,7 @@ def by_contrast(fits: list[Fit]) -> np.ndarray:
     merits = []
     for place, fit in enumerate(fits):
         others = mean_fit([other for number, other in enumerate(fits) if number != place])
-        merits.append((fit.effect - WEIGHT_BY_MASKS * beyond_doubt(others)) / standard_error(fit))
+        merits.append((fit.effect - WEIGHT_BY_MASKS * others.beyond_doubt) / fit.error)
     return np.stack(merits)
 
 
@@ -157,7 +157,7 @@ def estimate(scenario: str, shape: str, seed: int) -> list[dict[str, object]]:
     masks = cs.designs.stratified(grid, n_masks=N_MASKS, density=DENSITY, seed=seed)
     losses = measured(skills, masks, np.random.default_rng(seed))
     fits = fitted(masks, losses, np.zeros(N_MASKS, dtype=int))
-    each = np.stack([fit.effect / standard_error(fit) for fit in fits])
+    each = np.stack([fit.effect / fit.error for fit in fits])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         off = masks.reshape(N_MASKS, -1).astype(float)

@@ -14,7 +14,7 @@ from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer
 from cs_heads.drawable import Drawable
-from cs_heads.methods.annealing.universal import alone_intervals, universal_of
+from cs_heads.methods.annealing.intervals import alone_intervals, universal_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Saved
 from cs_heads.units import Grid, Unit

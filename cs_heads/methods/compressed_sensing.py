@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from cs_heads import designs
-from cs_heads.arguments import check_integer, check_seed
+from cs_heads.arguments import check_integer, check_one_of, check_seed
 from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.protocol import ExperimentLike
@@ -38,15 +38,13 @@ _FEW_TIMES_OFF = 5
 def bound(
     experiment: ExperimentLike,
     *,
-    controls: Sequence[ExperimentLike] = (),
-    budget: int | None = None,
-    n_masks: int | None = None,
-    density: float | None = None,
-    design: str = "stratified",
-    alpha: float = 0.01,
+    controls: Sequence[ExperimentLike],
+    budget: int | None,
+    n_masks: int | None,
+    **options: Any,
 ) -> int:
     """The most example-evaluations of ``compressed_sensing``; a wrong argument raises ``ValueError``."""
-    _check(experiment.grid, 5 if n_masks is None else n_masks, density, design, alpha)
+    _check(experiment.grid, 5 if n_masks is None else n_masks, **options)
     n, n_others = experiment.n_examples, Controls.most(controls, experiment.n_examples)
     before = Contrast.cost(experiment, controls)
     on = f"{n} examples{f' and {n_others} of controls' if controls else ''}, after intact runs of {before:,}"
@@ -108,14 +106,12 @@ def compressed_sensing(
     off = _DESIGNS[design](experiment.grid, n_masks, density, seed)
     # Each different mask once: not every experiment remembers what it was asked.
     once, place = designs.different(off)
-    response = measure.mean(measure(once))[place]
-    intact = float(measure.mean(measure.intact()[None])[0])
-    lost = intact - response
-    ablated = off.reshape(n_masks, -1).astype(float)
-    n_heads = ablated.shape[1]
+    response, intact = measure.mean(measure(once))[place], float(measure.mean(measure.intact()[None])[0])
+    lost, ablated = intact - response, off.reshape(n_masks, -1).astype(float)
+    n_heads = experiment.grid.size
     plenty = bool(n_masks >= PLENTY * n_heads and np.linalg.matrix_rank(ablated) == n_heads)
     importance, r2 = _regress(ablated, response, alpha, seed)
-    differing = int((importance > 0).sum())
+    said = _notes(importance, ablated, response, r2, contrast=bool(controls), plenty=plenty)
     if plenty:
         # Least squares: what each head costs, where nothing off costs nothing.
         importance = np.linalg.lstsq(ablated, lost, rcond=None)[0]
@@ -123,14 +119,12 @@ def compressed_sensing(
         # All by as much, so that nothing off costs nothing: masks of one size tell how heads differ, and no level.
         n_off = ablated.sum(axis=1)
         importance = importance + n_off @ (lost - ablated @ importance) / max(n_off @ n_off, 1.0)
-    said = _notes(differing, ablated.sum(axis=0), response, r2, contrast=bool(controls), plenty=plenty)
     return HeadRanking(
         method={"stratified": "css", "bernoulli": "csb"}[design],
         importance=importance.reshape(experiment.grid.shape),
         grid=experiment.grid,
         spent=before + len(once) * measure.a_mask,
         provenance={
-            **experiment.provenance(),
             "design": {"name": design, "n_masks": n_masks, "density": density, "seed": seed},
             "alpha": alpha,
             "intact": intact,
@@ -179,8 +173,7 @@ def tune(
     Raises:
         ValueError: A wrong argument, or densities of which none ablates a head, before anything is measured.
     """
-    seed = check_seed(seed)
-    size = experiment.grid.size
+    seed, size, before = check_seed(seed), experiment.grid.size, experiment.preparation
     lists: dict[str, Any] = {"n_masks": n_masks, "densities": densities}
     for name, value in lists.items():
         if not isinstance(value, Sequence | np.ndarray) or not len(value):
@@ -192,25 +185,23 @@ def tune(
     settings = [*product(sorted(n_masks), used)]
     for number, density in settings:
         _check(experiment.grid, number, density, design)
-    before = experiment.preparation
     expect(before + bound_of_tuning(experiment.n_examples, n_masks, used))
-    spent, tried, rankings = before, [], []
+    tried, rankings = [], []
     for number, density in settings:
         step(f"{number} masks at density {density:g}")
-        ranking = compressed_sensing(experiment, n_masks=number, density=density, design=design, seed=seed)
-        drop = ranking.provenance["intact"] - float(experiment(experiment.grid.mask(ranking.top(k))[None]).mean())
-        own = ranking.spent - before
-        spent += own + experiment.n_examples
-        tried.append({"n_masks": number, "density": density, "drop": drop, "spent": own})
-        rankings.append(ranking)
+        rankings.append(
+            found := compressed_sensing(experiment, n_masks=number, density=density, design=design, seed=seed)
+        )
+        drop = found.provenance["intact"] - float(experiment(experiment.grid.mask(found.top(k))[None]).mean())
+        tried.append({"n_masks": number, "density": density, "drop": drop, "spent": found.spent - before})
     best = rankings[max(range(len(tried)), key=lambda at: (tried[at]["drop"], np.prod(settings[at])))]
+    spent = before + sum(each["spent"] + experiment.n_examples for each in tried)
     provenance = {**best.provenance, "tuning": tried}
     return replace(best, k=k, spent=spent, notes=(*fitted, *best.notes), provenance=provenance)
 
 
 def _check(grid: Grid, n_masks: Any, density: float | None, design: str = "stratified", alpha: float = 0.01) -> None:
-    if design not in _DESIGNS:
-        raise ValueError(f"design must be one of {', '.join(_DESIGNS)}, got {design!r}")
+    check_one_of("design", design, _DESIGNS)
     check_integer("n_masks", n_masks, 5, why="one a fold of the regression")
     if alpha <= 0:
         raise ValueError(f"alpha must be positive, got {alpha}")
@@ -236,42 +227,37 @@ def _regress(
     spread = response.std()
     if spread < 1e-12:
         return np.zeros(ablated.shape[1]), None
-    standardized = (response - response.mean()) / spread
-    lasso = Lasso(alpha=alpha, max_iter=50_000)
+    standardized, lasso = (response - response.mean()) / spread, Lasso(alpha=alpha, max_iter=50_000)
     folds = KFold(n_splits=5, shuffle=True, random_state=seed)
-    predicted = cross_val_predict(lasso, ablated, standardized, cv=folds)
-    r2 = 1 - float(np.mean((standardized - predicted) ** 2))
+    r2 = 1 - float(np.mean((standardized - cross_val_predict(lasso, ablated, standardized, cv=folds)) ** 2))
     # 0.0 - x and not -x: a head that is not selected has importance 0.0, not -0.0.
     return 0.0 - lasso.fit(ablated, standardized).coef_ * spread, r2
 
 
 def _notes(
-    differing: int,
-    times_off: Float[np.ndarray, " flat"],
+    importance: Float[np.ndarray, " flat"],
+    ablated: Float[np.ndarray, "mask flat"],
     response: Float[np.ndarray, " mask"],
     r2: float | None,
     *,
     contrast: bool,
     plenty: bool,
 ) -> tuple[str, ...]:
-    notes = []
+    notes, times_off, (n_masks, n_heads) = [], ablated.sum(axis=0), ablated.shape
     if r2 is None and not plenty:
         same, value = ("has the same contrast", 0.0 - response[0]) if contrast else ("scored the same", response[0])
         notes.append(f"every mask {same} ({value:.3f}): nothing can be ranked; change the density")
-    elif r2 is not None and r2 <= 0:
-        notes.append(
-            f"the regression predicts no unseen mask (out-of-sample R² {r2:.2f}): use more masks or another density"
-        )
+    if r2 is not None and r2 <= 0:
+        why = f"out-of-sample R² {r2:.2f}"
+        notes.append(f"the regression predicts no unseen mask ({why}): use more masks or another density")
     if times_off.min() < _FEW_TIMES_OFF:
-        notes.append(
-            f"some heads were ablated only {int(times_off.min())} times (mean {times_off.mean():.1f}): "
-            "use more masks or a higher density"
-        )
-    if r2 is not None and differing < 5 and not plenty:
-        notes.append(f"only {differing} heads have an importance above the average head's; the order of others is void")
+        times = f"{int(times_off.min())} times (mean {times_off.mean():.1f})"
+        notes.append(f"some heads were ablated only {times}: use more masks or a higher density")
     if r2 is not None and not plenty:
+        if (n := int((importance > 0).sum())) < 5:
+            notes.append(f"only {n} heads have an importance above the average head's; the order of others is void")
         notes.append(
-            f"{len(response)} masks of {len(times_off)} heads say how heads differ, and what all take in the mean: a "
-            f"small importance may have the wrong sign ({PLENTY * len(times_off)} masks would tell)"
+            f"{n_masks} masks of {n_heads} heads say how heads differ, and what all take in the mean: a small "
+            f"importance may have the wrong sign ({PLENTY * n_heads} masks would tell)"
         )
     return tuple(notes)

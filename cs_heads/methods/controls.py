@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.protocol import ExperimentLike, measured, preparation_of
 from cs_heads.experiment.shared_forwards import Call, measure_together
-from cs_heads.methods.losses import TaskLoss
+from cs_heads.methods.losses import Masks, Places, TaskLoss, able
 from cs_heads.ranking import normal_interval
 from cs_heads.tasks.controls import NO_CONTROLS
 
@@ -29,7 +29,7 @@ LEAST_RIGHT = 8
 TOGETHER = 4
 """Examples of one control a row: under one mask, what they begin with alike is run once."""
 
-Places = Int[np.ndarray, "row k"]
+Examples = Int[np.ndarray, " k"]
 
 
 class Controls:
@@ -55,23 +55,10 @@ class Controls:
         """
         # Draws of their own: what controls draw changes no draw of the task.
         rng = np.random.default_rng([seed, 1])
-        chosen = [
-            np.sort(rng.permutation(experiment.n_examples)[:n])
-            for experiment, n in zip(experiments, _asked(experiments), strict=True)
-        ]
-        measure_together(
-            [
-                Call(experiment, np.zeros((1, *experiment.grid.shape), dtype=bool), asked[None])
-                for experiment, asked in zip(experiments, chosen, strict=True)
-            ]
-        )
-        tasks, left_out = [], {}
-        for experiment, asked in zip(experiments, chosen, strict=True):
-            try:
-                tasks.append(TaskLoss.of(experiment, response, asked=asked, least=LEAST_RIGHT))
-            except BaselineTooLowError as error:
-                left_out[experiment.name] = str(error)
-        return cls(tasks, rng, left_out)
+        sizes = zip(experiments, _asked(experiments), strict=True)
+        chosen = [np.sort(rng.permutation(experiment.n_examples)[:n]) for experiment, n in sizes]
+        tasks, reasons = able(experiments, chosen, response=response, least=LEAST_RIGHT)
+        return cls([*tasks.values()], rng, {experiments[place].name: why for place, why in reasons.items()})
 
     @staticmethod
     def cost(experiments: Sequence[ExperimentLike]) -> int:
@@ -97,61 +84,52 @@ class Controls:
         """Which control each of these examples belongs to, by its place in ``tasks``."""
         return np.searchsorted(self._starts, drawn, side="right") - 1
 
-    def draw(self, n_rows: int, per_row: int) -> Int[np.ndarray, "row k"]:
+    def draw(self, n_rows: int, per_row: int) -> Places:
         """Different examples for each row, four of one control, of the controls in turn, those drawn least first."""
         drawn = np.zeros((n_rows, per_row), dtype=int)
         for row in drawn if self.tasks and per_row else ():
-            turns = self._taking_turns(-(-per_row // TOGETHER))
+            # None twice before all have had one.
+            n, of_all = -(-per_row // TOGETHER), len(self.tasks)
+            turns = np.concatenate([self._turns.draw(min(n - done, of_all)) for done in range(0, n, of_all)])
             times = np.bincount(np.repeat(turns, TOGETHER)[:per_row], minlength=len(self.tasks))
             row[:] = self._drawn(times.tolist())
         return drawn
 
-    def _drawn(self, times: Sequence[int]) -> Int[np.ndarray, " k"]:
+    def _drawn(self, times: Sequence[int]) -> Examples:
         """So many examples of each control."""
         each = [start + draws.draw(n) for start, draws, n in zip(self._starts, self._draws, times, strict=False) if n]
         return np.concatenate([np.zeros(0, dtype=int), *each])
 
-    def _taking_turns(self, n: int) -> Int[np.ndarray, " n"]:
-        """Controls in turn, none twice before all have had one."""
-        drawn = [self._turns.draw(min(n - done, len(self.tasks))) for done in range(0, n, len(self.tasks))]
-        return np.concatenate(drawn)
-
-    def sample(self, n: int) -> Int[np.ndarray, " k"]:
+    def sample(self, n: int) -> Examples:
         """``n`` different examples, from the controls in turn while they have any, and one of each at least."""
-        sizes = [len(task.examples) for task in self.tasks]
-        times = [0] * len(sizes)
+        sizes = np.array([task.n_examples for task in self.tasks])
+        times = np.zeros_like(sizes)
         for _ in range(min(max(n, len(sizes)), self.n_examples)):
-            open_tasks = [task for task, size in enumerate(sizes) if times[task] < size]
-            times[min(open_tasks, key=lambda task: times[task])] += 1
-        return self._drawn(times)
+            times[np.argmin(np.where(times < sizes, times, self.n_examples))] += 1
+        return self._drawn(times.tolist())
 
-    def examples_of(self, drawn: Int[np.ndarray, " k"]) -> list[tuple[Any, Int[np.ndarray, " n"]]]:
+    def examples_of(self, drawn: Examples) -> list[tuple[Any, Int[np.ndarray, " n"]]]:
         """The experiment of every control, with those of these examples that are its own, as it numbers them."""
-        of = self.of(drawn)
-        return [
-            (task.experiment, np.sort(task.examples[drawn[of == place] - self._starts[place]]))
-            for place, task in enumerate(self.tasks)
-        ]
+        own = [drawn[self.of(drawn) == place] - self._starts[place] for place in range(len(self.tasks))]
+        return [(task.experiment, np.sort(task.examples[some])) for task, some in zip(self.tasks, own, strict=True)]
 
     @staticmethod
     def most(experiments: Sequence[ExperimentLike], n: int) -> int:
         """Examples in a ``sample(n)``, at most: that is known before the intact model runs."""
         return min(max(n, len(experiments)), sum(_asked(experiments)))
 
-    def __call__(
-        self, masks: Bool[np.ndarray, "row layer head"], drawn: Int[np.ndarray, "row k"]
-    ) -> Float[np.ndarray, "row k"]:
+    def __call__(self, masks: Masks, drawn: Places) -> Float[np.ndarray, "row k"]:
         """The loss of each row's examples with the row's heads off."""
         losses = np.full(drawn.shape, np.nan)
         for task, row, column, places in self._parts(drawn):
             losses[row, column] = task(masks[row[:, 0]], places)
         return losses
 
-    def asked(self, masks: Bool[np.ndarray, "row layer head"], drawn: Int[np.ndarray, "row k"]) -> list[Call]:
+    def asked(self, masks: Masks, drawn: Places) -> list[Call]:
         """What the losses of each row's examples are made of, for ``measure_together``."""
         return [task.asked(masks[row[:, 0]], places) for task, row, _, places in self._parts(drawn)]
 
-    def _parts(self, drawn: Int[np.ndarray, "row k"]) -> Iterator[tuple[TaskLoss, Places, Places, Places]]:
+    def _parts(self, drawn: Places) -> Iterator[tuple[TaskLoss, Places, Places, Places]]:
         """By control, and number of its examples in a row: the rows, and their places there and in its ``examples``."""
         of = self.of(drawn)
         for place, task in enumerate(self.tasks):
@@ -203,10 +181,10 @@ class Contrast:
     """
 
     def __init__(
-        self, experiment: ExperimentLike, controls: Sequence[ExperimentLike], examples: Int[np.ndarray, " n"], seed: int
+        self, experiment: ExperimentLike, controls: Sequence[ExperimentLike], examples: Examples, seed: int
     ) -> None:
         self.experiment, self.examples = experiment, examples
-        self.task = TaskLoss.of(experiment, every=True) if controls else None
+        self.task = TaskLoss.of(experiment, all_from=0.0) if controls else None
         self.controls = Controls.able(controls, seed)
         self.drawn = self.controls.sample(len(examples))
         self.a_mask = len(examples) + len(self.drawn)
@@ -221,7 +199,7 @@ class Contrast:
         """Example-evaluations of the intact runs, and of what the ablation runs before."""
         return preparation_of(experiment, *controls) + experiment.n_examples + Controls.cost(controls)
 
-    def __call__(self, masks: Bool[np.ndarray, "row layer head"]) -> Float[np.ndarray, "row example"]:
+    def __call__(self, masks: Masks) -> Float[np.ndarray, "row example"]:
         """What is left of every example with a row's heads off: those of the task, then those of the controls."""
         own = np.tile(self.examples, (len(masks), 1))
         if self.task is None:
@@ -242,19 +220,21 @@ class Contrast:
 
         With controls rounded so that what ties or cancels does so exactly, in whatever order it is summed.
         """
-        mean = self._contrasted(scores)[0]
+        mean = contrasted(*self._sides(scores))[0]
         return mean if self.task is None else np.round(mean, 12) + 0.0
 
     def interval(self, scores: Float[np.ndarray, "row example"]) -> Float[np.ndarray, "row 2"] | None:
         """Its 95 % normal interval; none where there is a single example of the task or of a control."""
-        return self._contrasted(scores)[1]
+        return contrasted(*self._sides(scores))[1]
 
-    def _contrasted(
-        self, scores: Float[np.ndarray, "row example"]
-    ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, "row 2"] | None]:
-        own, others = scores[:, : len(self.examples)].T, scores[:, len(self.examples) :]
-        of = self.controls.of(self.drawn)
-        return contrasted(own, [others[:, of == task].T for task in range(len(self.controls.tasks))])
+    def _sides(self, scores: Float[np.ndarray, "row example"]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The scores of the task, and those of each control, by example."""
+        own, others, of = (
+            scores[:, : len(self.examples)].T,
+            scores[:, len(self.examples) :],
+            self.controls.of(self.drawn),
+        )
+        return own, [others[:, of == task].T for task in range(len(self.controls.tasks))]
 
 
 def contrasted(

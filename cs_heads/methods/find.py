@@ -8,9 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
-import numpy as np
-from jaxtyping import Bool, Float, Int
-
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.baseline import check_baseline, check_size, fitting_k
@@ -27,7 +24,7 @@ from cs_heads.experiment.cost import BudgetTooSmallError, check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.heads_off import WithHeadsOff
 from cs_heads.methods.registry import Method, method_named
-from cs_heads.progress import name_call, one_bar
+from cs_heads.progress import expect, name_call, one_bar
 from cs_heads.ranking import HeadRanking, SearchCall
 from cs_heads.settings import Settings, check_method_options
 from cs_heads.tasks import Task, check_controls, finding_side, search_control, without_kin
@@ -97,6 +94,7 @@ def find_heads(
         model, task, k=k, method=method, controls=controls, budget=budget, seed=seed, off=off, **options
     ) as search:
         name_call(method)
+        expect(search.most)
         return search.run()
 
 
@@ -118,12 +116,8 @@ def prepared_search(
     A budget below the least of the method raises ``ValueError``.
     """
     given = {name: options.pop(name) for name in Settings.kinds() if name in options}
-    settings = Settings.of(given)
-    chosen = _chosen(method, options, settings)
-    ranked, off, seen = off, as_heads("off", off), found_on(off)
-    if off and chosen.uses == "model":
-        named = ", ".join(map(str, off))
-        raise ValueError(f"off must be left out for method {method!r}, which does not ablate by mask; got {named}")
+    settings, ranked, off, seen = Settings.of(given), off, as_heads("off", off), found_on(off)
+    chosen = _chosen(method, options, settings, off)
     asked, kin = without_kin(check_controls(controls, task), task)
     if (asked or kin) and not chosen.takes_controls:
         raise ValueError(f"method {method!r} takes no controls; give them to confirm")
@@ -135,32 +129,26 @@ def prepared_search(
     check_size(side, repeated)
     with Experiment(model, side, **given) as made:
         check_ranked("off", ranked, made)
-        [part], same = unseen_parts([made], ())
-        once = cast(Experiment, part)
-        side = once.task
+        [once], same = unseen_parts([made], ())
+        experiment, side = cast(Experiment, once), cast(Task, once.task)
         check_size(side, same)
-        experiment = once if chosen.uses == "model" else once.in_faster_dtype()
+        if chosen.uses == "masks":
+            experiment = experiment.in_faster_dtype()
         k, fitted = fitting_k(k, experiment.grid, n_off=int(experiment.grid.mask(off).sum()))
-        if side.held_out is not None:
-            # Read now, so that what cannot be confirmed is refused before the search and not after it.
-            check_size(side.held_out)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                _ = experiment.held_out
-        put = {**options, "seed": seed, **({"k": k} if chosen.takes_k else {})}
+        _check_unseen(experiment)
         automatic = controls == AUTO and chosen.default_controls
         others = defaults_of(experiment, side, seed) if automatic else [search_control(each, seed) for each in asked]
         kin = [*kin_of(experiment, side, seed)] if automatic else kin
-        left_out = (*experiment.notes, *left_out_note(experiment, kin, automatic))
         beside = experiments_on(experiment, others, chosen=not automatic)
-        if beside:
-            put["controls"] = beside
-
+        put = (
+            {**options, "seed": seed} | ({"k": k} if chosen.takes_k else {}) | ({"controls": beside} if beside else {})
+        )
+        used, notes = [other.task.name for other in beside], [*repeated, *same, *fitted]
+        left_out = (*experiment.notes, *left_out_note(experiment, kin, automatic))
         left, most = _allotted(experiment, chosen, budget, put)
 
         def search() -> HeadRanking:
             ranking = _found(experiment, chosen, left, put, off)
-            used = [other.task.name for other in beside]
             told = _controls_told(ranking, method, controls, [other.name for other in others], used)
             # A method that leaves a control out says itself which it used.
             provenance = {"controls": used, **ranking.provenance}
@@ -171,11 +159,20 @@ def prepared_search(
                 search=SearchCall(seed, budget, tuple(provenance["controls"]), origin, _kept(options)),
                 off=tuple(ranking.grid.resolve(head) for head in off),
                 provenance=provenance,
-                notes=(*repeated, *same, *fitted, *told, *left_out),
+                notes=(*notes, *told, *left_out),
                 examples=tuple(sorted({*ranking.examples, *seen})),
             )
 
         yield PreparedSearch(search, most, k, experiment)
+
+
+def _check_unseen(experiment: Experiment) -> None:
+    """Read the unseen side now, so that what cannot be confirmed is refused before the search and not after it."""
+    if experiment.task.held_out is not None:
+        check_size(experiment.task.held_out)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _ = experiment.held_out
 
 
 def _allotted(
@@ -230,15 +227,17 @@ def _controls_told(
     return notes
 
 
-def _chosen(name: str, options: dict[str, Any], settings: Settings) -> Method:
-    """The method of this name; options and settings that it does not have raise ``ValueError``."""
+def _chosen(name: str, options: dict[str, Any], settings: Settings, off: Sequence[HeadLike]) -> Method:
+    """The method of this name; options, settings and heads off that it does not have raise ``ValueError``."""
     method = method_named(name)
     check_method_options(name, method.options, options)
-    for each, value in (("ablation", "zero"), ("compute_dtype", None)) if method.uses == "model" else ():
-        if (got := getattr(settings, each)) != value:
-            raise ValueError(
-                f"{each} must be {value!r} for method {name!r}, which does not ablate by mask; got {got!r}"
-            )
+    if method.uses == "model":
+        by_mask = f"method {name!r}, which does not ablate by mask; got"
+        for each, value in (("ablation", "zero"), ("compute_dtype", None)):
+            if (got := getattr(settings, each)) != value:
+                raise ValueError(f"{each} must be {value!r} for {by_mask} {got!r}")
+        if off:
+            raise ValueError(f"off must be left out for {by_mask} {', '.join(map(str, off))}")
     return method
 
 
@@ -251,10 +250,11 @@ def _kept(options: dict[str, Any]) -> dict[str, Any]:
 def _found(
     experiment: Experiment, method: Method, left: int | None, given: dict[str, Any], off: Sequence[HeadLike]
 ) -> HeadRanking:
-    """Run a method within the budget ``left``; one that ablates by mask after an intact run that is counted once."""
+    """Run a method within the budget ``left``; one that ablates by mask after the intact run, which counts once."""
     if method.uses == "model":
         return method.run(experiment, budget=left, **given)
-    controls, without = given.get("controls", ()), _BaselineFirst(experiment, off)
+    controls, without = given.get("controls", ()), WithHeadsOff(experiment, off)
+    notes = check_baseline(without)
     if controls:
         given = {**given, "controls": [WithHeadsOff(control, off) for control in controls]}
     ranking = method.run(without, budget=left, **given)
@@ -265,22 +265,5 @@ def _found(
         spent=cost.spent,
         backwards=cost.backwards,
         provenance={**ranking.provenance, "baseline": float(without.baseline().mean())},
-        notes=tuple(dict.fromkeys((*without.notes, *ranking.notes))),
+        notes=tuple(dict.fromkeys((*notes, *ranking.notes))),
     )
-
-
-class _BaselineFirst(WithHeadsOff):
-    """An experiment whose intact run comes before its first mask, and in the bar of the method that asks for it."""
-
-    def __init__(self, experiment: Experiment, off: Sequence[HeadLike]) -> None:
-        super().__init__(experiment, off)
-        self.notes: tuple[str, ...] = ()
-        self._checked = False
-
-    def __call__(
-        self, masks: Bool[np.ndarray, "..."], examples: Int[np.ndarray, "row k"] | None = None
-    ) -> Float[np.ndarray, "row k"]:
-        if not self._checked:
-            self._checked = True
-            self.notes = check_baseline(self)
-        return super().__call__(masks, examples)

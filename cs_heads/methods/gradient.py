@@ -21,14 +21,11 @@ from cs_heads.settings import SettingsArguments
 from cs_heads.tasks.pairs import PromptPair
 
 
-def bound(
-    experiment: Experiment, *, controls: Sequence[Experiment] = (), budget: int | None = None, **_: object
-) -> int:
+def bound(experiment: Experiment, *, controls: Sequence[Experiment], budget: int | None, **_: object) -> int:
     """The most example-evaluations of ``gradient_importance``; a budget below the least raises ``ValueError``."""
     intact = experiment.n_examples + Controls.cost(controls)
-    least, need = 2, "one example"
-    if controls:
-        least, need = 4 * len(controls), "one example of each control, and as many of the task,"
+    need = "one example of each control, and as many of the task," if controls else "one example"
+    least = 4 * len(controls) or 2
     check_budget(budget, intact + least, f"the intact model: {intact}; {need} forward and back: {least}")
     most = intact + experiment.n_examples * (4 if controls else 2)
     return most if budget is None else min(most, budget)
@@ -73,22 +70,23 @@ def gradient_importance(
         BaselineTooLowError: The intact model cannot do the task, or none of the controls.
     """
     check_differentiable(experiment, controls)
-    others = list(controls)
-    intact = experiment.n_examples + Controls.cost(others)
-    notes = check_baseline(experiment)
-    n = experiment.n_examples
+    intact, n, notes = (
+        experiment.n_examples + Controls.cost(controls),
+        experiment.n_examples,
+        check_baseline(experiment),
+    )
     if budget is not None:
-        n = min(n, (budget - intact) // (4 if others else 2))
+        n = min(n, (budget - intact) // (4 if controls else 2))
     examples = np.sort(np.random.default_rng(seed).permutation(experiment.n_examples)[:n])
     chosen = [(experiment, examples)]
     used: dict[str, Any] = {}
-    if others:
-        drawn = Controls.able(others, seed)
+    if controls:
+        drawn = Controls.able(controls, seed)
         notes = (*notes, *controls_notes(drawn.left_out, drawn.names, required=True))
         chosen += drawn.examples_of(drawn.sample(n))
         used = {"controls": drawn.names, "control_examples": sum(len(some) for _, some in chosen[1:])}
     sides = [_gradients(side, some, signed) for side, some in chosen]
-    own, *rest = map(_in_deviations, sides) if others else sides
+    own, *rest = map(_in_deviations, sides) if controls else sides
     importance, interval = contrasted(own, rest)
     run = sum(len(side) for side in sides)
     unit = "nats" if signed else "nats, absolute"
@@ -100,14 +98,13 @@ def gradient_importance(
         backwards=run,
         interval=interval,
         provenance={
-            **experiment.provenance(),
             "baseline": float(experiment.baseline().mean()),
             "examples": n,
             "seed": seed,
             **used,
         },
         notes=notes,
-        unit="standard deviations over heads, less those of the controls" if others else unit,
+        unit="standard deviations over heads, less those of the controls" if controls else unit,
     )
 
 

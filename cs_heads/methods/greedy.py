@@ -6,6 +6,7 @@ The usual first attempt; both forms are baselines of Bair et al. (arXiv 2603.033
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -27,17 +28,9 @@ TIE = 1e-6
 _MAX_ENTRIES = 2**25
 
 
-def bound(
-    experiment: ExperimentLike,
-    *,
-    k: int | None = None,
-    controls: Sequence[ExperimentLike] = (),
-    budget: int | None = None,
-    one_shot: bool = False,
-) -> int:
+def bound(experiment: ExperimentLike, *, k: int | None, **given: Any) -> int:
     """The most example-evaluations of ``greedy``; a budget below the least raises ``ValueError``."""
-    k, _ = fitting_k(k, experiment.grid, beside=False)
-    return _size(experiment, k, controls, budget, one_shot)[2]
+    return _size(experiment, fitting_k(k, experiment.grid, beside=False)[0], **given)[2]
 
 
 @ranking_method("greedy", bound)
@@ -95,55 +88,44 @@ def greedy(
     measure = Contrast(experiment, controls, examples, seed)
 
     # Drops are means of paired differences, exact for scores of 0 and 1: what ties, ties exactly.
-    current = measure.intact()
-    step("every head alone" if one_shot else f"head 1/{k}")
-    swept = _sweep(measure, grid, [[head] for head in grid])
-    alone = current - swept
-    single = measure.mean(alone)
-    chosen: list[Unit] = []
-    others = list(grid)
-    levels = measure.mean(current[None]).tolist()
-    gains = single
-    n_measured = grid.size + (not controls)
-    while not one_shot:
+    current, chosen, n_measured = measure.intact(), list[Unit](), int(not controls)
+    levels, gains, single = measure.mean(current[None]).tolist(), np.zeros(grid.size), np.zeros(grid.size)
+    for number in range(1 if one_shot else k):
+        step("every head alone" if one_shot else f"head {number + 1}/{k}")
+        others = [head for head in grid if head not in chosen]
+        lost = current - _sweep(measure, grid, [[*chosen, head] for head in others])
+        gains = np.full(grid.size, -np.inf)
+        gains[[grid.index(head) for head in others]] = measure.mean(lost)
+        n_measured += len(others)
+        single = single if number else gains
         best = int(np.argmax(gains + TIE * single))
-        if gains[best] <= 0:
+        if one_shot or gains[best] <= 0:
             break
         chosen.append(grid.unit(best))
-        current = swept[others.index(chosen[-1])]
+        current = current - lost[others.index(chosen[-1])]
         levels.append(levels[-1] - float(gains[best]))
-        if len(chosen) == k:
-            break
-        others = [head for head in grid if head not in chosen]
-        step(f"head {len(chosen) + 1}/{k}")
-        swept = _sweep(measure, grid, [[*chosen, head] for head in others])
-        gains = np.full(grid.size, -np.inf)
-        gains[[grid.index(head) for head in others]] = measure.mean(current - swept)
-        n_measured += len(others)
-
     importance = single if one_shot else gains + TIE * single
-    for head, level in zip(chosen, levels, strict=False):
-        index = grid.index(head)
+    for index, level in zip(map(grid.index, chosen), levels, strict=False):
         importance[index] = level - levels[-1] + TIE * single[index]
-    interval = measure.interval(alone) if one_shot else None
-    wanted = 0 if one_shot else k
+    interval = measure.interval(lost) if one_shot else None
+    # With controls a level is less what is lost.
+    word, sign = ("contrast", -1.0) if controls else ("score", 1.0)
+    told = _notes(0 if one_shot else k, len(chosen), n, experiment.n_examples, bool(controls))
     return HeadRanking(
         method="one-shot" if one_shot else "greedy",
         importance=importance.reshape(grid.shape),
         grid=grid,
         spent=before + n_measured * measure.a_mask,
-        interval=None if interval is None else interval.reshape(*grid.shape, 2),
+        interval=interval if interval is None else interval.reshape(*grid.shape, 2),
         provenance={
-            **experiment.provenance(),
             "examples_a_mask": n,
             "chosen": [
-                {"head": str(head), **({"contrast": 0.0 - score} if controls else {"score": score})}
-                for head, score in zip(chosen, levels[1:], strict=True)
+                {"head": str(head), word: sign * score + 0.0} for head, score in zip(chosen, levels[1:], strict=True)
             ],
             "seed": seed,
             **measure.provenance,
         },
-        notes=(*fitted, *measure.notes, *_notes(wanted, len(chosen), n, experiment.n_examples, bool(controls))),
+        notes=(*fitted, *measure.notes, *told),
         unit=measure.unit,
     )
 
@@ -178,9 +160,7 @@ def _notes(wanted: int, n_chosen: int, n: int, n_examples: int, contrast: bool) 
     if n < n_examples:
         notes.append(f"the budget covers {n} of {n_examples} examples a mask: drops are coarser")
     if n_chosen < wanted:
-        notes.append(
-            f"greedy stopped after {n_chosen} of {wanted} heads: no further head lowers the score"
-            f"{', beyond what the controls lose' if contrast else ''}; "
-            "the others are ordered by their drop alone where they tie"
-        )
+        score = f"the score{', beyond what the controls lose' if contrast else ''}"
+        stopped = f"greedy stopped after {n_chosen} of {wanted} heads: no further head lowers {score}"
+        notes.append(f"{stopped}; the others are ordered by their drop alone where they tie")
     return tuple(notes)

@@ -10,7 +10,7 @@ head or one pair is left that explains all answers (noisy adaptive group testing
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from itertools import combinations
 from typing import Any, TypeAlias
@@ -29,6 +29,8 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid
 
 Losses: TypeAlias = Float[np.ndarray, "row k"]
+Heads: TypeAlias = Int[np.ndarray, " head"]
+Sets: TypeAlias = Bool[np.ndarray, "set head"]
 
 # A group is shared where its controls lose half as much as the task and more than this.
 _SHARED = 0.25
@@ -44,6 +46,7 @@ class Side:
     answer that is guessed keeps on average after the clip. Masks of ``n`` heads keep ``exp(-n / scale)``.
     """
 
+    grid: Grid
     losses: TaskLoss | Controls
     scale: float
     budget: Budget
@@ -55,19 +58,17 @@ class Side:
         """What a guessed answer keeps: all or nothing after the clip, whatever else it would have lost."""
         return self.losses.guess
 
-    def losses_of(self, grid: Grid, off: Sequence[np.ndarray], n: int, *, same: bool = False) -> Losses:
+    def losses_of(self, off: Sequence[Heads], n: int, *, same: bool = False) -> Losses:
         """The loss of ``n`` random examples with each row's heads off; ``same`` takes the same examples in all rows."""
         n = min(n, self.losses.n_examples)
         self.budget.pay(n * len(off))
-        masks = np.zeros((len(off), grid.size), dtype=bool)
-        for mask, heads in zip(masks, off, strict=True):
-            mask[heads] = True
+        masks = np.stack([np.isin(np.arange(self.grid.size), heads) for heads in off])
         places = self.rng.random((1 if same else len(off), self.losses.n_examples)).argsort(axis=1)[:, :n]
-        return self.losses(masks.reshape(-1, *grid.shape), np.broadcast_to(places, (len(off), n)).copy())
+        return self.losses(masks.reshape(-1, *self.grid.shape), np.broadcast_to(places, (len(off), n)).copy())
 
-    def keep(self, grid: Grid, off: Sequence[np.ndarray], n: int) -> Float[np.ndarray, "row k"]:
+    def keep(self, off: Sequence[Heads], n: int) -> Losses:
         """What each of ``n`` random examples keeps with each row's heads off, within 0..1."""
-        return np.clip(1 - self.losses_of(grid, off, n), 0, 1)
+        return np.clip(1 - self.losses_of(off, n), 0, 1)
 
     def error_of(self, losses: Float[np.ndarray, " k"]) -> float:
         """The standard error of a mean loss, with half an example added that went the other way.
@@ -107,6 +108,21 @@ class Group(BothEffects):
         """Whether the controls lose it as well."""
         return self.controls > max(_SHARED, self.task / 2)
 
+    def named(self, grid: Grid) -> str:
+        """Its heads by name."""
+        return " and ".join(str(grid.unit(head)) for head in self.heads)
+
+    def told(self, grid: Grid, *, with_controls: bool) -> dict[str, Any]:
+        """What is known of it, JSON-ready."""
+        known = {
+            **asdict(self),
+            "heads": [str(grid.unit(head)) for head in self.heads],
+            "alone": [*self.alone],
+            "z": self.z,
+        }
+        unknown = {"reach"} if with_controls else {"reach", "controls", "controls_error"}
+        return {name: known[name] for name in known if name not in unknown}
+
 
 # Masks screened at a time, of which some show what a mask does to the controls.
 WAVE, ON_CONTROLS = 48, 4
@@ -135,19 +151,21 @@ _KEPT = 1.0
 class Search:
     """Screens wave after wave of masks, and bisects those that break something."""
 
-    grid: Grid
-    allowed: Int[np.ndarray, " flat"]
     sides: list[Side]
-    budget: Budget
-    rng: np.random.Generator = field(repr=False)
+    pool: Heads
     groups: list[Group] = field(default_factory=list)
     shared: list[Group] = field(default_factory=list)
-    lost: list[tuple[Int[np.ndarray, " n"], float]] = field(default_factory=list, repr=False)
-    n_bisected: int = 0
+    lost: list[tuple[Heads, float]] = field(default_factory=list, repr=False)
     n_tried: int = 0
 
     def __post_init__(self) -> None:
-        self.pool = self.allowed
+        task = self.sides[0]
+        self.grid, self.budget, self.rng = task.grid, task.budget, task.rng
+
+    @property
+    def known(self) -> list[Group]:
+        """The groups found so far, shared ones too."""
+        return [*self.groups, *self.shared]
 
     @property
     def reserve(self) -> int:
@@ -159,8 +177,8 @@ class Search:
         """Spend the budget, then measure the groups found once more."""
         if len(self.pool) <= _FEW:
             # Any mask is a large part of so few: each head is tried, then each pair of those that are left.
-            for heads in [set_ for n in (1, 2) for set_ in combinations(self.allowed.tolist(), n)]:
-                known = {head for group in (*self.groups, *self.shared) for head in group.heads}
+            for heads in [set_ for n in (1, 2) for set_ in combinations(self.pool.tolist(), n)]:
+                known = {head for group in self.known for head in group.heads}
                 if not known & {*heads} and self.budget.left > self.reserve - BISECTION:
                     self._try(self.sides[0], heads)
         while self.budget.left > self.reserve + WAVE * sum(STEPS[:2]) and len(self.pool) > _FEW:
@@ -178,12 +196,12 @@ class Search:
         n = max(2, min(int(-np.log(_TARGET) * task.scale), _MOST_OFF, len(self.pool) // 2))
         masks = [self._draw(n) for _ in range(WAVE)]
         for side in self.sides[1:]:
-            side.learn(n, side.keep(self.grid, masks[:ON_CONTROLS], ON_CONTROLS))
+            side.learn(n, side.keep(masks[:ON_CONTROLS], ON_CONTROLS))
         suspects, evidence = np.arange(WAVE), np.zeros(WAVE)
         for turn, per_mask in enumerate(STEPS):
             if self.budget.left < self.reserve + per_mask * len(suspects):
                 return
-            kept = task.keep(self.grid, [masks[place] for place in suspects], per_mask)
+            kept = task.keep([masks[place] for place in suspects], per_mask)
             if not turn:
                 task.learn(n, kept)
                 lost = task.rule(n) - kept.mean(axis=1)
@@ -193,25 +211,24 @@ class Search:
             if not len(suspects):
                 return
         for place in suspects[evidence[suspects] > _SUSPECT]:
-            known = any(np.isin(group.heads, masks[place]).all() for group in (*self.groups, *self.shared))
+            known = any(np.isin(group.heads, masks[place]).all() for group in self.known)
             if self.budget.left > self.reserve and not known:
                 self._find(masks[place])
 
-    def _draw(self, n: int) -> Int[np.ndarray, " n"]:
+    def _draw(self, n: int) -> Heads:
         """Random heads, with at most one head of each known pair."""
         heads = self.rng.choice(self.pool, n, replace=False)
-        for group in (*self.groups, *self.shared):
+        for group in self.known:
             if np.isin(group.heads, heads).all():
                 heads = heads[heads != self.rng.choice(group.heads)]
         return heads
 
-    def _find(self, heads: Int[np.ndarray, " n"]) -> None:
+    def _find(self, heads: Heads) -> None:
         """Find what breaks a mask, and test it."""
         broken = self.sides[0]
         for side in self.sides[1:]:
-            if side.evidence(len(heads), side.keep(self.grid, [heads], _TRIED)[0]) > 1:
+            if side.evidence(len(heads), side.keep([heads], _TRIED)[0]) > 1:
                 broken = side
-        self.n_bisected += 1
         found = self._bisect(broken, heads)
         if found is not None:
             self._try(broken, found)
@@ -219,7 +236,9 @@ class Search:
     def _try(self, broken: Side, found: tuple[int, ...]) -> None:
         """Test a head or a pair (or the one head of it that suffices), and keep it or set it aside."""
         if len(found) == 2:
-            found = self._needed(broken, found)
+            *alone, both = broken.losses_of(_parts_of(found), _TRIED, same=True).mean(axis=1)
+            if max(alone) > 0.8 * both:
+                found = (found[int(np.argmax(alone))],)
         self.n_tried += 1
         group = self._group(found, [], _TRIED)
         if group.is_shared:
@@ -231,24 +250,19 @@ class Search:
         if len(found) == 1:
             self.pool = np.setdiff1d(self.pool, found)
 
-    def _needed(self, broken: Side, pair: tuple[int, ...]) -> tuple[int, ...]:
-        """The pair, or the one head of it that has the same effect alone."""
-        *alone, both = broken.losses_of(self.grid, _parts_of(pair), _TRIED, same=True).mean(axis=1)
-        return (pair[int(np.argmax(alone))],) if max(alone) > 0.8 * both else pair
-
     def _proved(self, heads: tuple[int, ...]) -> Group:
         """A group on more examples; of a pair only the stronger head, unless both together clearly take more."""
         if len(heads) == 1:
             return self._group(heads, [], _PROVED)
         task = self.sides[0]
-        *each, both = task.losses_of(self.grid, _parts_of(heads), _PROVED, same=True)
+        *each, both = task.losses_of(_parts_of(heads), _PROVED, same=True)
         alone = tuple(float(losses.mean()) for losses in each)
         larger = int(np.argmax(alone))
         if both.mean() - alone[larger] < 2 * task.error_of(both - each[larger]):
             return self._group(heads[larger : larger + 1], [each[larger]], _PROVED)
         return replace(self._group(heads, [both], _PROVED), alone=alone)
 
-    def _bisect(self, side: Side, heads: Int[np.ndarray, " n"]) -> tuple[int, ...] | None:
+    def _bisect(self, side: Side, heads: Heads) -> tuple[int, ...] | None:
         """The head or the pair of a mask that explains what is lost, or None.
 
         Parts of the mask are measured, chosen so that they hold what is sought with an even chance; the posterior is
@@ -267,7 +281,7 @@ class Search:
             if none > 0.9 or shares[best] > _SURE or self.budget.left - _PARTS * _PER_PART < until:
                 return tuple(sorted(heads[sets[best]].tolist())) if shares[best] > _LIKELY else None
             parts = [self._part(sets, size, shares / max(1 - none, 1e-9)) for _ in range(_PARTS)]
-            kept = side.keep(self.grid, [heads[part] for part in parts], _PER_PART)
+            kept = side.keep([heads[part] for part in parts], _PER_PART)
             for part, of_part in zip(parts, kept, strict=True):
                 held = (sets.astype(np.int32) @ part) == size
                 clean = side.rule(part.sum()) * _SPREAD
@@ -278,7 +292,7 @@ class Search:
                 nothing += float(nothing_here)
 
     def _part(
-        self, sets: Bool[np.ndarray, "set head"], size: Int[np.ndarray, " set"], shares: Float[np.ndarray, " set"]
+        self, sets: Sets, size: Int[np.ndarray, " set"], shares: Float[np.ndarray, " set"]
     ) -> Bool[np.ndarray, " head"]:
         """Of several random parts, the one whose probability of holding the culprit is nearest to one half."""
         densities = self.rng.choice([0.4, 0.6, 0.75], 24)
@@ -297,19 +311,19 @@ class Search:
     def _group(self, heads: tuple[int, ...], measured: list[Float[np.ndarray, " k"]], n: int) -> Group:
         """Measure a group on the sides that are not measured yet."""
         off = [np.array(heads)]
-        losses = [*measured, *(side.losses_of(self.grid, off, n)[0] for side in self.sides[len(measured) :])]
+        losses = [*measured, *(side.losses_of(off, n)[0] for side in self.sides[len(measured) :])]
         figures = [(float(each.mean()), side.error_of(each)) for side, each in zip(self.sides, losses, strict=True)]
         (task, error), (controls, controls_error) = (*figures, (0.0, 0.0))[:2]
         return Group(task, error, controls, controls_error, heads=heads)
 
 
-def _parts_of(pair: tuple[int, ...]) -> list[Int[np.ndarray, " n"]]:
+def _parts_of(pair: tuple[int, ...]) -> list[Heads]:
     """Each head of a pair alone, then both."""
     return [*(np.array([head]) for head in pair), np.array(pair)]
 
 
 @cache
-def singles_and_pairs(n: int) -> Bool[np.ndarray, "set head"]:
+def singles_and_pairs(n: int) -> Sets:
     """Every head of ``n``, then every pair."""
     pairs = np.array(list(combinations(range(n), 2)), dtype=int).reshape(-1, 2)
     sets = np.zeros((n + len(pairs), n), dtype=bool)
@@ -331,12 +345,7 @@ _MASKS, _A_PAIR = 32_000, 12
 _TIE = 1e-6
 
 
-def bound(
-    experiment: ExperimentLike,
-    *,
-    controls: Sequence[ExperimentLike] = (),
-    budget: int | None = None,
-) -> int:
+def bound(experiment: ExperimentLike, *, controls: Sequence[ExperimentLike], budget: int | None) -> int:
     """The budget of ``group_testing``, that by default where None is given; a wrong argument raises ``ValueError``."""
     before, size = Contrast.cost(experiment, controls), experiment.grid.size
     least = before + 2 * (WAVE * (STEPS[0] + ON_CONTROLS) + BISECTION)
@@ -382,82 +391,56 @@ def group_testing(
         ValueError: A wrong argument, before anything is measured.
         BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
     """
-    grid = experiment.grid
-    before = Contrast.cost(experiment, controls)
-    budget = bound(experiment, controls=controls, budget=budget)
-    spending = Budget(budget)
-    spending.pay(before)
-    rng = np.random.default_rng(seed)
-    task = TaskLoss.of(experiment)
-    known = Controls.able(controls, seed)
-    sides = [Side(each, grid.size / 8, spending, rng) for each in (task, known) if each.n_examples]
-    allowed = np.flatnonzero(~experiment.off.ravel())
-    search = Search(grid, allowed, sides, spending, rng)
+    grid, rng = experiment.grid, np.random.default_rng(seed)
+    spending = Budget(bound(experiment, controls=controls, budget=budget))
+    spending.pay(Contrast.cost(experiment, controls))
+    task, known = TaskLoss.of(experiment), Controls.able(controls, seed)
+    sides = [Side(grid, each, grid.size / 8, spending, rng) for each in (task, known) if each.n_examples]
+    search = Search(sides, np.flatnonzero(~experiment.off.ravel()))
     search.run()
-    design = {"budget": budget, "seed": seed}
-    return _ranking(search, task, known, design)
+    return _ranking(search, task, known, {"budget": spending.total, "seed": seed})
 
 
 def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, Any]) -> HeadRanking:
-    grid = search.grid
+    grid, groups = search.grid, search.groups
     importance, of_controls = _TIE * search.of_masks(), np.zeros(grid.size)
-    pairs = [group for group in search.shared if len(group.heads) == 2]
-    for group in [*(group for group in search.shared if group not in pairs), *reversed(search.groups)]:
-        importance[list(group.heads)] = group.task * task.above_guess
-        of_controls[list(group.heads)] = group.controls
-    chosen = list(dict.fromkeys(head for group in search.groups for head in group.heads))
+    singles, pairs = ([group for group in search.shared if len(group.heads) == n] for n in (1, 2))
+    for group in [*singles, *reversed(groups)]:
+        importance[[*group.heads]], of_controls[[*group.heads]] = group.task * task.above_guess, group.controls
+    chosen = list(dict.fromkeys(head for group in groups for head in group.heads))
     shared = sorted({head for group in search.shared for head in group.heads} - {*chosen})
-    found = f"group testing found {len(search.groups)} groups of heads, {len(chosen)} heads in all"
-    notes = [*task.notes, *controls_notes(known.left_out, known.names)]
-    notes.append(f"{found}; it says nothing of the others (importance 0, but for what orders them)")
-    notes += [
-        f"{_named(search, group)} are redundant: together they take {group.task:.2f} of the task, alone "
-        f"{' and '.join(f'{alone:.2f}' for alone in group.alone)}"
-        for group in search.groups
-        if len(group.heads) == 2
-    ]
-    notes += [
-        f"{_named(search, group)} are shared: together they take {group.task:.2f} of the task and "
-        f"{group.controls:.2f} of its controls"
-        for group in pairs
-    ]
+    found = f"group testing found {len(groups)} groups of heads, {len(chosen)} heads in all"
+    notes = [f"{found}; it says nothing of the others (importance 0, but for what orders them)"]
+    for group in groups:
+        if len(group.heads) == 2:
+            alone = " and ".join(f"{each:.2f}" for each in group.alone)
+            redundant = f"{group.named(grid)} are redundant: together they take {group.task:.2f} of the task"
+            notes.append(f"{redundant}, alone {alone}")
+    for group in pairs:
+        both = f"{group.task:.2f} of the task and {group.controls:.2f} of its controls"
+        notes.append(f"{group.named(grid)} are shared: together they take {both}")
+    with_controls = len(search.sides) > 1
+    units = [tuple(grid.unit(int(head)) for head in heads) for heads in (chosen, shared)]
     return HeadRanking(
         method="group-testing",
         importance=importance.reshape(grid.shape),
         grid=grid,
         spent=search.budget.spent,
-        claims=tuple(grid.unit(head) for head in chosen),
-        shared=tuple(grid.unit(head) for head in shared),
-        shared_effects=tuple(
-            {"head": _named(search, group), **group.to_dict()} for group in search.shared if group not in pairs
-        ),
-        chosen=tuple(grid.unit(head) for head in chosen),
-        control_importance=of_controls.reshape(grid.shape) if len(search.sides) > 1 else None,
-        off=tuple(grid.unit(int(head)) for head in np.setdiff1d(np.arange(grid.size), search.allowed)),
+        claims=units[0],
+        shared=units[1],
+        shared_effects=tuple({"head": group.named(grid), **group.to_dict()} for group in singles),
+        chosen=units[0],
+        control_importance=of_controls.reshape(grid.shape) if with_controls else None,
+        off=tuple(grid.units(task.experiment.off)),
         provenance={
-            **task.experiment.provenance(),
             "design": design,
             "controls": known.names,
             "controls_left_out": known.left_out,
-            "groups": [_told(search, group) for group in search.groups],
-            "shared_pairs": [_told(search, group) for group in pairs],
+            "groups": [group.told(grid, with_controls=with_controls) for group in groups],
+            "shared_pairs": [group.told(grid, with_controls=with_controls) for group in pairs],
             "n_right": task.n_right,
             "n_masks": len(search.lost),
-            "n_bisected": search.n_bisected,
             "n_tried": search.n_tried,
         },
-        notes=tuple(notes),
+        notes=(*task.notes, *controls_notes(known.left_out, known.names), *notes),
     )
-
-
-def _named(search: Search, group: Group) -> str:
-    return " and ".join(str(search.grid.unit(head)) for head in group.heads)
-
-
-def _told(search: Search, group: Group) -> dict[str, Any]:
-    """A group, JSON-ready."""
-    figures = {"task": group.task, "task_error": group.task_error, "z": group.z}
-    if len(search.sides) > 1:
-        figures |= {"controls": group.controls, "controls_error": group.controls_error}
-    alone = {"alone": [*group.alone]} if group.alone else {}
-    return {"heads": [str(search.grid.unit(head)) for head in group.heads], **figures, **alone}

@@ -5,6 +5,7 @@ A **loss** is the share of the score above chance that is lost.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,10 @@ from cs_heads.experiment.baseline import (
     is_continuous,
 )
 from cs_heads.experiment.protocol import ExperimentLike, measured, responding
-from cs_heads.experiment.shared_forwards import Call
+from cs_heads.experiment.shared_forwards import Call, measure_together
+
+Masks = Bool[np.ndarray, "row layer head"]
+Places = Int[np.ndarray, "row k"]
 
 CLEAR, SHARED, LARGE = 4.0, 0.5, 0.4
 """How clear an effect on both sides must be, and how large that on the controls beside the task's, for heads to be
@@ -56,7 +60,7 @@ class TaskLoss:
         *,
         asked: Int[np.ndarray, " example"] | None = None,
         least: int = MIN_CORRECT,
-        every: bool = False,
+        all_from: float = np.inf,
     ) -> TaskLoss:
         """The losses of the examples that the intact model answers right; it runs on those asked.
 
@@ -65,13 +69,12 @@ class TaskLoss:
             response: What is lost.
             asked: The examples on which the model runs, in order (None: all).
             least: Right answers at least.
-            every: Whether all examples asked are used, and not the right answers alone.
+            all_from: Chance from which on all examples asked are used, and not the right answers alone.
 
         Raises:
             BaselineTooLowError: The model answers too few of them right, or its response is too near to guessing.
         """
-        chance = experiment.chance
-        nothing_off, rows = np.zeros((1, *experiment.grid.shape), dtype=bool), None if asked is None else asked[None]
+        chance, nothing_off, rows = experiment.chance, *_intact(experiment, asked)
         scores = measured(experiment, nothing_off, rows)[0]
         continuous = is_continuous(scores, experiment)
         # A score above .5 is a right answer.
@@ -82,7 +85,7 @@ class TaskLoss:
         # Continuous responses come from the run that the scores came from.
         intact = scores if response == "score" else responding(experiment, response)(nothing_off, rows)[0]
         # Of continuous scores an example that has none has nothing to lose.
-        used = np.arange(len(scores)) if every else np.flatnonzero(right > 0)
+        used = np.arange(len(scores)) if chance >= all_from else np.flatnonzero(right > 0)
         examples = used if asked is None else asked[used]
         n_right = None if continuous else int(right.sum())
         task = cls(experiment, examples, intact[used], guess_of(chance, response), response, n_right)
@@ -116,16 +119,40 @@ class TaskLoss:
         """A note where few examples are answered right."""
         return () if self.n_right is None else few_correct(self.n_right, self.experiment)
 
-    def __call__(
-        self, masks: Bool[np.ndarray, "row layer head"], places: Int[np.ndarray, "row k"]
-    ) -> Float[np.ndarray, "row k"]:
+    def __call__(self, masks: Masks, places: Places) -> Float[np.ndarray, "row k"]:
         """The loss of each row's examples, by their places in ``examples``, with the row's heads off."""
         answers = responding(self.experiment, self.response)(masks, self.examples[places])
         return np.asarray((self.intact[places] - answers) / self.above_guess)
 
-    def asked(self, masks: Bool[np.ndarray, "row layer head"], places: Int[np.ndarray, "row k"]) -> Call:
+    def asked(self, masks: Masks, places: Places) -> Call:
         """What the losses are made of, for ``measure_together``."""
         return Call(self.experiment, masks, self.examples[places])
+
+
+def able(
+    experiments: Sequence[ExperimentLike], asked: Sequence[Int[np.ndarray, " example"]] | None = None, **more: Any
+) -> tuple[dict[int, TaskLoss], dict[int, str]]:
+    """The tasks that the intact model can do (``TaskLoss.of``), by their place, and why not the others.
+
+    Args:
+        experiments: The tasks.
+        asked: The examples of each on which the model runs (None: all).
+        more: Of ``TaskLoss.of``.
+    """
+    sides = [*zip(experiments, [None] * len(experiments) if asked is None else asked, strict=True)]
+    measure_together([Call(experiment, *_intact(experiment, some)) for experiment, some in sides])
+    tasks, left_out = {}, {}
+    for place, (experiment, some) in enumerate(sides):
+        try:
+            tasks[place] = TaskLoss.of(experiment, asked=some, **more)
+        except BaselineTooLowError as error:
+            left_out[place] = str(error)
+    return tasks, left_out
+
+
+def _intact(experiment: ExperimentLike, asked: Int[np.ndarray, " example"] | None) -> tuple[np.ndarray, Any]:
+    """The mask with nothing off, and the examples asked under it."""
+    return np.zeros((1, *experiment.grid.shape), dtype=bool), None if asked is None else asked[None]
 
 
 @dataclass(frozen=True)
@@ -165,11 +192,13 @@ class BothEffects:
 
     def to_dict(self) -> dict[str, Any]:
         """Both losses with their 95 % intervals, as ``HeadRanking.shared_effects`` has them."""
-        sides = (("task", self.task, self.task_error), ("controls", self.controls, self.controls_error))
-        intervals = {
-            f"{name}_interval": [loss - self.reach * error, loss + self.reach * error] for name, loss, error in sides
+        task, controls = self.reach * self.task_error, self.reach * self.controls_error
+        return {
+            "task": self.task,
+            "controls": self.controls,
+            "task_interval": [self.task - task, self.task + task],
+            "controls_interval": [self.controls - controls, self.controls + controls],
         }
-        return {"task": self.task, "controls": self.controls, **intervals}
 
 
 def guess_of(chance: float, response: str) -> float:

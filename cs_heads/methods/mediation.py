@@ -115,7 +115,7 @@ class Mediation:
         )
 
 
-def bound(experiment: Experiment, *, budget: int | None = None, n_pairs: int = 50) -> int:
+def bound(experiment: Experiment, *, budget: int | None, n_pairs: int) -> int:
     """The most example-evaluations of ``mediation``; a budget below two pairs raises ``ValueError``."""
     check_integer("n_pairs", n_pairs, 2)
     intact, each = experiment.n_examples, experiment.grid.size + 2
@@ -161,7 +161,7 @@ def mediation(
     notes = check_baseline(experiment)
     found = _mediation(patched)
     baseline = float(experiment.baseline().mean())
-    provenance = {**experiment.provenance(), "baseline": baseline, "pairs": len(found.effects), "seed": seed}
+    provenance = {"baseline": baseline, "pairs": len(found.effects), "seed": seed}
     cost, n_heads = found.cost + Cost(forwards=intact), int(found.significant().sum())
     few = () if n_heads >= 5 else (f"only {n_heads} heads have an effect above zero at a false discovery rate of .05",)
     return replace(found, cost=cost, provenance=provenance).ranking((*notes, *few))

@@ -25,32 +25,45 @@ def ranking_method(
 ) -> Callable[[Callable[P, HeadRanking]], Callable[P, HeadRanking]]:
     """What makes a method of a function, with a bar of this name.
 
-    Its ranking carries the examples of all that it was given: experiments, tasks and rankings.
+    Its ranking carries the provenance of the experiment, and the examples of all that it was given: experiments, tasks
+    and rankings.
 
     Args:
         bar: What runs, in a word or two.
-        bound: By the same arguments but ``seed``, which it checks, the most example-evaluations that the method takes.
+        bound: By the same arguments but ``seed``, with those left out as they are by default, the most
+            example-evaluations that the method takes; it checks them.
 
     Returns:
         The decorator.
     """
 
     def mark(method: Callable[P, HeadRanking]) -> Callable[P, HeadRanking]:
-        @wraps(method)
-        def run(*args: P.args, **kwargs: P.kwargs) -> HeadRanking:
+        def complete(*args: Any, **kwargs: Any) -> dict[str, Any]:
             try:
-                signature(method).bind(*args, **kwargs)
+                given = signature(method).bind(*args, **kwargs)
             except TypeError as error:
                 raise TypeError(f"{method.__name__}(): {error}") from None
-            given: Any = {**kwargs, "seed": check_seed(kwargs.get("seed", 0))}
-            experiment: Any = args[0] if args else kwargs.get("experiment")
-            check_is_experiment("experiment", experiment)
-            check_experiments(experiment, kwargs.get("controls", ()))
-            with calling(bar, outermost=True):
-                expect(bound(experiment, **{name: kwargs[name] for name in kwargs.keys() - {"experiment", "seed"}}))
-                return replace(method(*args, **given), examples=found_on(args, kwargs))
+            given.apply_defaults()
+            return given.arguments
 
-        BOUNDS[run] = bound
+        def most(*args: Any, **kwargs: Any) -> int:
+            given = complete(*args, **kwargs)
+            return bound(**{name: given[name] for name in given if name != "seed"})
+
+        @wraps(method)
+        def run(*args: P.args, **kwargs: P.kwargs) -> HeadRanking:
+            given = complete(*args, **kwargs)
+            given["seed"] = check_seed(given["seed"])
+            check_is_experiment("experiment", given["experiment"])
+            check_experiments(given["experiment"], given.get("controls", ()))
+            with calling(bar, outermost=True):
+                expect(most(**given))
+                ranked: Any = method
+                ranking = ranked(**given)
+            provenance = {**given["experiment"].provenance(), **ranking.provenance}
+            return replace(ranking, provenance=provenance, examples=found_on(given))
+
+        BOUNDS[run] = most
         return run
 
     return mark

@@ -26,7 +26,7 @@ from cs_heads.units import Grid, HeadGrid
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT = 3
+FORMAT = 4
 """Version of the file's layout: another one is refused."""
 
 # Marks a SQLite file as ours ("cshd").

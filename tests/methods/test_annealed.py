@@ -34,9 +34,7 @@ class Counting(ExperimentLike):
     def __call__(self, masks, examples=None):
         scores = self.experiment(masks, examples)
         self.asked += scores.size
-        self.rows += [
-            (mask, row) for mask, row in zip(masks, examples if examples is not None else scores, strict=True)
-        ]
+        self.rows += [*masks]
         return scores
 
 
@@ -139,7 +137,7 @@ def test_rows_with_a_shared_head_off_that_takes_much_are_left_out(monkeypatch):
     counted = Counting(made.task)
     found = annealed(counted, controls=[made.control], budget=6000, seed=1, n_bootstraps=0)
     assert len(found.shared) == 3
-    off = np.array([mask for mask, _ in counted.rows[1:]])
+    off = np.array(counted.rows[1:])
     kept = ~off[:, made.grid.mask(found.shared)].any(axis=1)
     assert found.provenance["n_rows"] == kept.sum() < len(kept)
 
@@ -152,7 +150,7 @@ def test_rows_with_a_shared_head_off_that_takes_little_are_kept(monkeypatch):
     found = annealed(task, controls=[Planted(GRID, {small: 0.2})], budget=6000, n_bootstraps=0)
     assert found.shared == (small,)
     assert found.top(1) == [Head(5, 5)]
-    alone = sum(int(mask.sum()) == 1 and bool(mask[small.layer, small.head]) for mask, _ in task.rows)
+    alone = sum(bool((mask == GRID.mask([small])).all()) for mask in task.rows)
     assert found.provenance["n_rows"] == len(task.rows) - 1 - alone
     assert alone >= 4
 
@@ -184,24 +182,6 @@ def test_of_a_shared_head_it_is_told_what_it_takes_from_both_sides_and_from_whic
         assert low < told[side] < high
     assert found.importance[3, 3] == pytest.approx(told["task"] * found.provenance["n_used"] / 100)
     assert found.control_importance[3, 3] == told["controls"]
-
-
-def grouped():
-    """A task and two controls that a trio of heads serves, harmless head by head, and five heads of the task's own."""
-    trio = (Head(1, 3), Head(1, 4), Head(1, 5))
-    own = [Head(2, 2), Head(6, 6), Head(9, 1), Head(12, 12), Head(14, 3)]
-    groups = {**dict.fromkeys([trio[:2], trio[1:], trio[::2]], 0.5), trio: 0.3}
-    task = Planted(GRID, dict.fromkeys(own, 0.09), groups=groups, noise=True)
-    return trio, own, task, [Planted(GRID, {}, groups=groups, noise=True) for _ in range(2)]
-
-
-def test_a_group_that_every_task_needs_tops_the_plain_ranking_and_no_set_that_is_chosen():
-    trio, own, task, controls = grouped()
-    assert set(trio) <= set(annealed(task, budget=12_000, n_bootstraps=0).top(5))
-    found = annealed(task, controls=controls, budget=12_000, n_bootstraps=0)
-    assert found.top(5) == list(found.chosen)
-    assert not set(found.chosen) & set(trio)
-    assert len(set(found.chosen) & set(own)) >= 4
 
 
 def test_of_many_controls_each_is_measured_in_turn():
@@ -244,26 +224,6 @@ def test_where_no_head_matters_nothing_is_ranked_or_selected():
 
 
 # What it costs
-
-
-@settings(max_examples=3)
-@given(
-    budget=st.integers(800, 3000),
-    seed=st.integers(0, 1000),
-    scenario=st.sampled_from(["main", "many_universal", "no_structure", "fragile", "noisy"]),
-    with_control=st.booleans(),
-    chance=st.sampled_from([0.0, 0.25, 0.5]),
-)
-def test_no_more_is_ever_spent_than_given(budget, seed, scenario, with_control, chance):
-    made = world(scenario, seed)
-    task, control = Counting(made.task, chance), Counting(made.control, chance)
-    controls = [control] if with_control else []
-    found = annealed(task, controls=controls, budget=budget, seed=seed, n_bootstraps=2)
-    assert found.spent == task.asked + control.asked
-    assert found.backwards == 0
-    # What shared heads alone would cost is left where it is too little for two rows of each.
-    least = 0.8 * budget if with_control else budget - 8
-    assert least < found.spent <= budget
 
 
 def test_every_setting_is_in_the_provenance():

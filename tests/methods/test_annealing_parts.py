@@ -8,11 +8,12 @@ from scipy.stats import t
 from sklearn.linear_model import LinearRegression
 
 from cs_heads.experiment.cost import Budget
-from cs_heads.methods.annealing.contrast_fit import fit_contrast, fit_controls
-from cs_heads.methods.annealing.intervals import Estimates, Taken, selection_frequency, taken_by
+from cs_heads.methods.annealing.intervals import Estimates, Taken, taken_by
 from cs_heads.methods.annealing.measurements import Rows, Sensor, measure, row_means, sparse_rows
-from cs_heads.methods.annealing.regression import Fit, beyond_doubt, regress, standard_error
-from cs_heads.methods.annealing.schedule import DensityControl, finalists_and_decoys, pool_size
+from cs_heads.methods.annealing.regression import ContrastFit, Fit, fit_contrast, fit_controls, regress
+from cs_heads.methods.annealing.schedule import DensityControl, pool_size
+from cs_heads.methods.annealing.search_result import selection_frequency
+from cs_heads.methods.annealing.task_search import TaskSearch
 from cs_heads.methods.controls import BalancedDraws, Controls
 from cs_heads.methods.losses import BothEffects, TaskLoss
 from cs_heads.units import Head, HeadGrid
@@ -20,18 +21,7 @@ from tests.methods.planted import Planted
 
 
 def some_rows(
-    seed,
-    effects,
-    *,
-    taken=None,
-    general=0.0,
-    n_rows=600,
-    n_off=5,
-    per_row=8,
-    n_examples=60,
-    noise=0.1,
-    spread=0.0,
-    level_spread=0.2,
+    seed, effects, *, taken=None, general=0.0, n_rows=600, n_off=5, n_examples=60, noise=0.1, spread=0.0, differ=0.2
 ):
     """Rows whose scores are a sum: example, heads off (an effect that may differ by example), noise.
 
@@ -40,9 +30,9 @@ def some_rows(
     """
     rng = np.random.default_rng(seed)
     off = sparse_rows([rng.choice(len(effects), n_off, replace=False) for _ in range(n_rows)], len(effects))
-    examples = np.argsort(rng.random((n_rows, n_examples)))[:, :per_row]
+    examples = np.argsort(rng.random((n_rows, n_examples)))[:, :8]
     of_example = np.asarray(effects)[:, None] * (1 + spread * rng.standard_normal((len(effects), n_examples)))
-    level = rng.normal(0.7, level_spread, n_examples)
+    level = rng.normal(0.7, differ, n_examples)
     harm = np.take_along_axis(off @ of_example, examples, axis=1)
     scores = level[examples] - harm + noise * rng.standard_normal(examples.shape)
     drawn, losses = np.zeros((n_rows, 0), dtype=int), np.zeros((n_rows, 0))
@@ -66,7 +56,12 @@ def effects_of(size, **heads):
 
 def contrast_of(rows, above_guess):
     """The contrast of rows with examples of controls."""
-    return fit_contrast(rows, *fit_controls(rows), above_guess)
+    return fit_contrast(rows, lost_by(rows) / above_guess, *fit_controls(rows))
+
+
+def lost_by(rows):
+    """What rows lost, but for a constant."""
+    return -row_means(rows.scores, rows.examples)
 
 
 # Draws
@@ -99,19 +94,15 @@ def test_the_response_is_that_of_a_regression_on_rows_and_examples():
 
 
 def test_a_group_has_an_intercept_of_its_own():
-    effects = np.zeros(20)
-    effects[3] = 0.2
-    rows = some_rows(3, effects)
+    rows = some_rows(3, effects_of(20, h3=0.2))
     group = np.repeat([0, 4], 300)
-    plain = regress(rows.off, rows.response(), group)
-    shifted = regress(rows.off, rows.response() - 0.4 * (group == 4), group)
+    plain = regress(rows.off, lost_by(rows), group)
+    shifted = regress(rows.off, lost_by(rows) + 0.4 * (group == 4), group)
     assert shifted.effect == pytest.approx(plain.effect, abs=0.01)
 
 
 def test_z_of_heads_without_effect_is_standard_normal():
-    z = np.concatenate(
-        [regress(r.off, r.response(), r.group).z for r in (some_rows(s, np.zeros(40)) for s in range(25))]
-    )
+    z = np.concatenate([regress(r.off, lost_by(r), r.group).z for r in (some_rows(s, np.zeros(40)) for s in range(25))])
     assert z.std() == pytest.approx(1, abs=0.12)
     assert abs(z.mean()) < 0.1
 
@@ -124,7 +115,7 @@ def test_what_a_head_takes_from_both_alike_is_no_contrast():
     rows = some_rows(8, effects_of(20, h3=0.4, h7=0.2), taken=effects_of(20, h3=0.5, h9=0.3))
     known = contrast_of(rows, 0.8)
     idle = np.delete(np.arange(20), [3, 7, 9])
-    assert known.task.effect[[3, 7]] - known.task.effect[idle].mean() == pytest.approx([0.4, 0.2], abs=0.02)
+    assert known.task.effect[[3, 7]] - known.task.effect[idle].mean() == pytest.approx([0.5, 0.25], abs=0.025)
     taken = known.controls.effect - known.controls.effect[idle].mean()
     assert taken[[3, 7, 9]] == pytest.approx([0.5, 0, 0.3], abs=0.04)
     contrast = known.contrast - known.contrast[idle].mean()
@@ -132,7 +123,7 @@ def test_what_a_head_takes_from_both_alike_is_no_contrast():
     assert known.z.argmax() == 7
     assert known.z[9] < -4
     both = known.both(3)
-    assert (both.task, both.controls) == (known.task.effect[3] / 0.8, known.controls.effect[3])
+    assert (both.task, both.controls) == (known.task.effect[3], known.controls.effect[3])
     assert both.task / both.task_error == pytest.approx(known.task.z[3])
     assert both.controls / both.controls_error == pytest.approx(known.controls.z[3])
 
@@ -141,17 +132,17 @@ def test_of_the_controls_effects_what_is_beyond_doubt_counts_alone():
     """Two standard errors are .1 for each of these heads."""
     effect = np.array([0.3, 0.11, 0.1, 0.05, -0.3, 0.0])
     fit = Fit(effect, effect / 0.05)
-    assert standard_error(fit) == pytest.approx([0.05] * 5 + [0.0])
-    assert beyond_doubt(fit) == pytest.approx([0.2, 0.01, 0, 0, 0, 0])
+    assert fit.error == pytest.approx([0.05] * 5 + [0.0])
+    assert fit.beyond_doubt == pytest.approx([0.2, 0.01, 0, 0, 0, 0])
 
 
 def test_what_rows_do_to_everything_is_taken_off_the_noise_of_the_task():
     """Rows take up to .8 from task and controls alike: that says nothing of their heads."""
     effects = effects_of(20, h3=0.1)
     rows = some_rows(10, effects, taken=np.zeros(20), general=0.8, noise=0.05)
-    alone, known = regress(rows.off, rows.response(), rows.group), contrast_of(rows, 1.0)
+    alone, known = regress(rows.off, lost_by(rows), rows.group), contrast_of(rows, 1.0)
     assert known.z[3] > 2.5 * alone.z[3]
-    assert standard_error(known.task)[0] < standard_error(alone)[0] / 2.5
+    assert known.task.error[0] < alone.error[0] / 2.5
     assert known.contrast[3] - np.delete(known.contrast, 3).mean() == pytest.approx(0.1, abs=0.02)
 
 
@@ -189,16 +180,8 @@ def test_a_small_weight_of_the_controls_leaves_to_the_task_what_takes_more_from_
 
 def sensor_on(task, controls, *, per_row=4, of_controls=6, budget=10_000):
     """A sensor that measures this task, and these controls where there are any."""
-    right = np.flatnonzero(task(np.zeros((1, *task.grid.shape), dtype=bool), None)[0] > 0.5)
-    return Sensor(
-        task=TaskLoss(task, right, np.ones(len(right)), guess=0.0),
-        controls=Controls.able(controls, seed=3),
-        per_row=per_row,
-        of_controls=of_controls if controls else 0,
-        of_controls_in_sets=of_controls if controls else 0,
-        budget=Budget(budget),
-        rng=np.random.default_rng(0),
-    )
+    n, beside = of_controls if controls else 0, Controls.able(controls, seed=3)
+    return Sensor(TaskLoss.of(task), beside, per_row, n, n, Budget(budget), np.random.default_rng(0))
 
 
 def test_rows_carry_what_the_controls_lose_and_are_paid_for_on_both_sides():
@@ -245,12 +228,14 @@ def test_the_pool_shrinks_geometrically_between_two_fifths_and_seven_tenths():
 
 
 def test_decoys_are_neither_finalists_nor_from_the_best_quarter():
-    merit = np.random.default_rng(0).normal(size=200)
-    best, decoys = finalists_and_decoys(merit, 20, 100, np.random.default_rng(1))
+    grid, merit = HeadGrid(10, 20), np.random.default_rng(0).normal(size=200)
+    search = TaskSearch(sensor_on(Planted(grid, {}), []), 20)
+    search.fit = ContrastFit.of(Fit(merit, merit), Fit.none(200), np.zeros(0))
+    search.set_pool(0.7)
     ranks = np.argsort(np.argsort(-merit))
-    assert sorted(ranks[best]) == list(range(20))
-    assert len(decoys) == 100
-    assert ranks[decoys].min() >= 50
+    assert sorted(ranks[search.finalists]) == list(range(20))
+    assert len(search.decoys) == 6
+    assert ranks[search.decoys].min() >= 50
 
 
 # Inference
@@ -263,12 +248,11 @@ def lost_in(rows, level=0.7):
 
 def additive(seed, effects, **more):
     """Rows of examples that the intact model answers alike."""
-    return lost_in(some_rows(seed, effects, level_spread=0.0, **more))
+    return lost_in(some_rows(seed, effects, differ=0.0, **more))
 
 
 def test_effects_are_those_of_least_squares_through_the_intact_run():
-    effects = np.zeros(12)
-    effects[[0, 1, 2]] = 0.3, 0.1, -0.2
+    effects = effects_of(12, h0=0.3, h1=0.1, h2=-0.2)
     off, lost, examples = additive(5, effects, n_rows=200)
     known = taken_by(off, lost, examples)
     line = LinearRegression(fit_intercept=False).fit(off.toarray()[np.repeat(np.arange(200), 8)], lost.ravel())
@@ -278,9 +262,7 @@ def test_effects_are_those_of_least_squares_through_the_intact_run():
 
 def test_errors_count_rows_and_examples():
     """With effects that differ by example, estimates over many draws spread as the errors say."""
-    effects = np.zeros(12)
-    effects[0] = 0.3
-    made = [taken_by(*additive(seed, effects, n_rows=150, spread=1.0)) for seed in range(60)]
+    made = [taken_by(*additive(seed, effects_of(12, h0=0.3), n_rows=150, spread=1.0)) for seed in range(60)]
     spread = np.std([one.estimate[0] for one in made])
     assert np.median([one.error[0] for one in made]) == pytest.approx(spread, rel=0.3)
     covered = [abs(one.estimate[0] - 0.3) < 1.96 * one.error[0] for one in made]
@@ -348,12 +330,12 @@ def test_right_and_wrong_answers_that_all_go_alike_leave_a_doubt():
 
 
 def test_resampled_rows_select_the_heads_that_matter():
-    effects = np.zeros(30)
-    effects[[2, 9]] = 0.3
-    rows = some_rows(7, effects)
-    merit = regress(rows.off, rows.response(), rows.group).z
-    merit[5] = -np.inf
-    known, rng = contrast_of(rows, 1.0), np.random.default_rng(0)
-    frequency = selection_frequency(rows, known, merit, k=2, n_bootstraps=20, rng=rng)
-    assert frequency[[2, 9]].tolist() == [1.0, 1.0]
-    assert frequency.sum() == pytest.approx(2)
+    """By a Lasso of few rows, and by least squares of many."""
+    search = TaskSearch(sensor_on(Planted(HeadGrid(5, 6), {}, baseline=1.0, n_examples=60), []), 20)
+    search.shared = {5: BothEffects(0.0, 0.0)}
+    for n_rows in (110, 600):
+        search.rows = rows = some_rows(7, effects_of(30, h2=0.3, h9=0.3), n_rows=n_rows)
+        search.fit = contrast_of(rows, 1.0)
+        frequency = selection_frequency(search, 2, n_bootstraps=20)
+        assert frequency[[2, 9]].tolist() == [1.0, 1.0]
+        assert frequency.sum() == pytest.approx(2)

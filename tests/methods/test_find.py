@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -48,22 +49,26 @@ def options_of(method: str, task: Task) -> dict:
     return OPTIONS.get(method, {}) | ({"forget": Task.from_records(by_lot)} if method == "contrastive" else {})
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [*((name, {}) for name in METHODS), *((name, {"ablation": "mean"}) for name in ("css", "greedy"))],
+)
 @pytest.mark.usefixtures("no_short_cuts")
-def test_every_method_keeps_to_its_budget_and_names_the_least(model, answered, method):
-    """The rows the model runs, forward, and as many again backward, are never more than the budget."""
+def test_every_method_keeps_to_its_budget_and_names_the_least(model, answered, method, more):
+    """The rows the model runs, forward, and as many again backward, are never more. So is what an ablation needs."""
     finding = answered.split(40)[0]
     options = options_of(method, finding) | ({"n_masks": None} if method in ("css", "csb") else {})
+    search = partial(find_heads, model, finding, k=2, method=method, controls=None, **options, **more)
     with rows_run(model) as rows, pytest.raises(ValueError, match=r"budget must be [\d,]+ or more") as refused:
-        find_heads(model, finding, k=2, method=method, budget=41, **options, controls=None)
+        search(budget=41)
     assert rows == []
     least = int(str(refused.value).split("be ")[1].split(" ")[0].replace(",", ""))
     with rows_run(model) as rows:
-        ranking = find_heads(model, finding, k=2, method=method, budget=least, **options, controls=None)
+        ranking = search(budget=least)
     # What masks have in common is measured once, and counted once.
     assert sum(rows) + ranking.backwards <= ranking.spent <= least
     with pytest.raises(ValueError, match=f"budget must be {least:,} or more"):
-        find_heads(model, finding, k=2, method=method, budget=least - 1, **options, controls=None)
+        search(budget=least - 1)
 
 
 @pytest.mark.parametrize(
@@ -219,20 +224,6 @@ def test_a_baseline_at_chance_is_refused_before_a_mask_is_spent(model):
     ):
         find_heads(model, task, k=2, **FEW)
     assert sum(rows) == 100 * 2
-
-
-@pytest.mark.parametrize("method", ["css", "greedy"])
-@pytest.mark.usefixtures("no_short_cuts")
-def test_a_budget_covers_what_an_ablation_runs_beforehand(model, answered, method):
-    finding = answered.split(40)[0]
-    settings = {"k": 2, "method": method, "ablation": "mean"} | ({"density": 0.17} if method == "css" else {})
-    with rows_run(model) as rows, pytest.raises(ValueError, match=r"budget must be [\d,]+ or more") as refused:
-        find_heads(model, finding, budget=81, **settings, controls=None)
-    assert rows == []
-    least = int(str(refused.value).split("be ")[1].split(" ")[0].replace(",", ""))
-    with rows_run(model) as rows:
-        ranking = find_heads(model, finding, budget=least, **settings, controls=None)
-    assert sum(rows) == ranking.spent <= least
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ import pytest
 from scipy.optimize import least_squares
 from scipy.stats import multivariate_normal
 
-from cs_heads.methods.annealing.contrast_fit import ContrastFit
 from cs_heads.methods.annealing.head_sets import HeadSets, Posterior, posterior_of_losses, posterior_of_shares
 from cs_heads.methods.annealing.measurements import measure
-from cs_heads.methods.annealing.regression import Fit
+from cs_heads.methods.annealing.regression import ContrastFit, Fit
 from cs_heads.methods.annealing.task_search import TaskSearch
 from cs_heads.methods.losses import TaskLoss
 from cs_heads.units import Head, HeadGrid
@@ -22,7 +21,7 @@ from tests.methods.test_annealing_parts import sensor_on
 def sets_of(task, controls, mean, error, k):
     """Sets of all heads of a grid, of which so much is known, and a budget of 4,000."""
     size = task.grid.size
-    known = ContrastFit(Fit(mean, mean / error), Fit.none(size), np.zeros(0), 1.0, mean, mean / error)
+    known = ContrastFit.of(Fit(mean, mean / error), Fit.none(size), np.zeros(0))
     sensor = sensor_on(task, controls, per_row=8, of_controls=8, budget=4000)
     search = TaskSearch(sensor, size)
     search.fit, search.finalists = known, np.arange(size)

@@ -8,14 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cs_heads.experiment.baseline import BaselineTooLowError
-from cs_heads.experiment.cost import Budget
 from cs_heads.methods.annealing import annealed_jointly
-from cs_heads.methods.annealing.measurements import Sensor, measure, sparse_rows
-from cs_heads.methods.annealing.search_loop import SearchLoop
 from cs_heads.methods.annealing.sensing import per_task
-from cs_heads.methods.annealing.task_search import TaskSearch
-from cs_heads.methods.controls import Controls
-from cs_heads.methods.losses import BothEffects, TaskLoss
 from cs_heads.simulate import planted_world
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
@@ -106,7 +100,20 @@ def test_losses_are_what_heads_take_as_shares_of_the_score_above_chance():
         assert found.losses[place, head.layer, head.head] == pytest.approx(0.5, abs=0.2)
         assert others == pytest.approx(0, abs=0.15)
         assert found.rankings[place].importance[head.layer, head.head] == pytest.approx(0.3, abs=0.1)
+        # What the controls lose is the mean over the others.
+        theirs = np.delete(found.losses, place, axis=0).mean(axis=0)
+        assert found.rankings[place].control_importance == pytest.approx(theirs)
     assert (found.errors > 0).all()
+
+
+def test_what_a_shared_head_takes_is_told_by_rows_with_nothing_else_off():
+    """Of kin it is not what the other loses."""
+    tasks = [Planted(GRID, {own: 0.2, B: drop}, baseline=1.0) for own, drop in ((A, 0.4), (C, 0.5), (Head(7, 2), 0.3))]
+    found = annealed_jointly(tasks, kin=[(0, 2)], n_bootstraps=0)
+    told = [next(each for each in ranking.shared_effects if each["head"] == "L5H8") for ranking in found.rankings]
+    assert [each["task"] for each in told] == pytest.approx([0.4, 0.5, 0.3], abs=0.2)
+    assert [each["controls"] for each in told] == pytest.approx([0.5, 0.35, 0.5], abs=0.2)
+    assert all(each["task_interval"][0] < each["task"] < each["task_interval"][1] for each in told)
 
 
 def test_what_losses_of_the_controls_count_decides_between_a_strong_head_and_a_specific_one():
@@ -215,77 +222,3 @@ def test_small_grids_and_tasks_of_twenty_examples_are_searched(shape, n_tasks):
 def test_wrong_arguments_are_refused_before_anything_is_measured(wrong, message):
     with pytest.raises(ValueError, match=message):
         annealed_jointly(**{"experiments": [Loud(GRID, {}), Loud(GRID, {})]} | wrong)
-
-
-# Its parts
-
-
-SMALL = HeadGrid(2, 3)
-
-
-def searches_of(tasks, others):
-    """Searches of tasks, each told which are controls of it; nothing is measured yet."""
-    rng, losses = np.random.default_rng(0), [TaskLoss.of(task) for task in tasks]
-    made = [
-        TaskSearch(
-            sensor=Sensor(loss, Controls([losses[each] for each in beside], rng), 8, 0, 2, Budget(100_000), rng),
-            n_finalists=3,
-            weight=3.0,
-        )
-        for loss, beside in zip(losses, others, strict=True)
-    ]
-    for search, beside in zip(made, others, strict=True):
-        search.others = [made[each] for each in beside]
-    return made
-
-
-def with_rows(made, n=240):
-    """The same masks measured on all of them, and fitted."""
-    rng = np.random.default_rng(1)
-    heads = [rng.permutation(SMALL.size)[: 1 + row % 2] for row in range(n)]
-    joint = SearchLoop(made, 14)
-    off, group = sparse_rows(heads, SMALL.size), np.arange(n) % 2
-    joint._add(made, measure([search.sensor.plan(off, group) for search in made]))
-    joint._refit()
-    return joint
-
-
-def three():
-    """One task needs the first head, one the second, both the last a little; the third is kin to the first."""
-    shared = {SMALL.unit(5): 0.4}
-    tasks = [
-        Planted(SMALL, {SMALL.unit(0): 0.3, **shared}, baseline=1.0, noise=True),
-        Planted(SMALL, {SMALL.unit(1): 0.3, **shared}, baseline=1.0, noise=True),
-        Planted(SMALL, {SMALL.unit(0): 0.1, **shared}, baseline=1.0, noise=True),
-    ]
-    return searches_of(tasks, [[1], [0, 2], [1]])
-
-
-def test_what_controls_lose_is_the_mean_of_the_others_alone():
-    made = three()
-    with_rows(made)
-    for search, others in ((made[0], [made[1]]), (made[1], [made[0], made[2]])):
-        effects, errors = search.control_effects()
-        theirs, their_errors = zip(*(other.taken() for other in others), strict=True)
-        assert effects == pytest.approx(np.mean(theirs, axis=0))
-        assert errors == pytest.approx(np.sqrt(np.sum(np.square(their_errors), axis=0)) / len(others))
-    # Kin lose the first head too, and are not asked.
-    assert made[0].control_effects()[0][0] == pytest.approx(0.0, abs=0.1)
-    assert made[1].control_effects()[0][0] == pytest.approx(0.2, abs=0.1)
-
-
-def test_what_shared_heads_take_alone_is_of_rows_with_nothing_else_off():
-    made = three()
-    joint = with_rows(made)
-    assert all(search.alone_effects() == {} for search in made)
-    joint._measure_alone()
-    assert {len(search.alone) for search in made} == {4}
-    for search in made:
-        (both,) = search.alone_effects().values()
-        assert isinstance(both, BothEffects)
-        assert (both.task, both.controls) == pytest.approx((0.4, 0.4), abs=0.25)
-        own = search.alone.scores
-        assert both.task == pytest.approx(1 - own.mean())
-    first = made[1].alone_effects()[5]
-    others = [1 - made[place].alone.scores.mean() for place in (0, 2)]
-    assert first.controls == pytest.approx(np.mean(others))

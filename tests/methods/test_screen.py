@@ -12,7 +12,7 @@ from cs_heads import Experiment, find_heads
 from cs_heads.experiment.protocol import GradientExperiment, check_examples
 from cs_heads.methods.annealing import annealed, annealed_jointly
 from cs_heads.methods.annealing.gradient_screen import RowSlopes, Screening
-from cs_heads.methods.annealing.universal import universal_of
+from cs_heads.methods.annealing.intervals import universal_of
 from cs_heads.methods.losses import TaskLoss
 from cs_heads.simulate import PlantedExperiment, planted_world
 from cs_heads.tasks import Task

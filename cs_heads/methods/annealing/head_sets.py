@@ -15,7 +15,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from cs_heads.methods.annealing.measurements import PerRow, Planned, Rows, measure, sparse_rows
-from cs_heads.methods.annealing.regression import beyond_doubt, standard_error
 from cs_heads.methods.annealing.task_search import TaskSearch
 from cs_heads.progress import step
 
@@ -39,6 +38,8 @@ _N_STEPS, _LARGEST = 25, 0.5
 # task and where it takes nothing yet.
 _RATES = np.geomspace(0.003, 1.0, 25)
 
+OfSets: TypeAlias = Float[np.ndarray, "*sets"]
+Members: TypeAlias = Float[np.ndarray, "row candidate"]
 Candidates: TypeAlias = Float[np.ndarray, " candidate"]
 """A number for each candidate."""
 
@@ -67,7 +68,8 @@ def best_sets(searches: Sequence[TaskSearch], k: int) -> list[Int[np.ndarray, " 
         step(f"sets of {k}, round {round_ + 1}/{_N_ROUNDS}")
         planned = {}
         for place, search in enumerate(searches):
-            n = (search.sensor.budget.left - kept[place]) // search.sensor.cost_of_set // (_N_ROUNDS - round_)
+            cost = search.sensor.per_row + search.sensor.of_controls_in_sets
+            n = (search.sensor.budget.left - kept[place]) // cost // (_N_ROUNDS - round_)
             if n > 0 and len(sets[place].candidates) > k:
                 planned[place] = sets[place].plan(n)
         for place, rows in zip(planned, measure([*planned.values()]), strict=True):
@@ -84,18 +86,17 @@ class HeadSets:
     def __init__(self, search: TaskSearch, k: int) -> None:
         self.sensor, self.k, self.weight = search.sensor, k, search.weight
         fit, order = search.fit, np.argsort(-search.merit, kind="stable")
-        known = np.isin(order, search.candidates) & np.isfinite(search.merit[order]) & (fit.error[order] > 0)
+        known = np.isin(order, search.candidates) & np.isfinite(search.merit[order])
+        known &= (fit.task.error + fit.controls.error)[order] > 0
         # In their order.
         self.candidates = candidates = order[known]
         self.rows = Rows.none(self.sensor.grid.size, self.sensor.per_row, self.sensor.of_controls_in_sets)
         self.most = self.sensor.task.most
-        task = fit.task.effect[candidates] / fit.above_guess, standard_error(fit.task)[candidates] / fit.above_guess
-        left = 1 - np.clip(task[0] / self.most, *_SHARES)
-        self._priors = (
-            (-np.log(left), np.maximum(task[1], _LEAST) / self.most / left),
-            (beyond_doubt(fit.controls)[candidates], np.maximum(standard_error(fit.controls)[candidates], _LEAST)),
-        )
-        self.shares, self.losses = (Posterior(mean, np.diag((_FIRST * error) ** 2)) for mean, error in self._priors)
+        errors = [np.maximum(side.error[candidates], _LEAST) for side in (fit.task, fit.controls)]
+        left = 1 - np.clip(fit.task.effect[candidates] / self.most, *_SHARES)
+        priors = (-np.log(left), errors[0] / self.most / left), (fit.controls.beyond_doubt[candidates], errors[1])
+        self._priors = priors
+        self.shares, self.losses = (Posterior(mean, np.diag((_FIRST * error) ** 2)) for mean, error in priors)
 
     def plan(self, n: int) -> Planned:
         """``n`` sets, each the best under a draw from the posterior (Thompson sampling)."""
@@ -107,10 +108,9 @@ class HeadSets:
     def add(self, rows: Rows) -> None:
         """Take rows that were planned and measured, and fit all."""
         self.rows += rows
-        members, task = self.rows.off[:, self.candidates].toarray(), self.sensor.task
+        members = self.rows.off[:, self.candidates].toarray()
         of_task, of_controls = self._priors
-        lost = (task.level - self.rows.response()) / task.above_guess
-        self.shares = posterior_of_shares(members, lost, *of_task, self.most)
+        self.shares = posterior_of_shares(members, self.sensor.lost(self.rows), *of_task, self.most)
         self.losses = posterior_of_losses(members, self.rows.control_response(), *of_controls)
 
     def best(self) -> Int[np.ndarray, " k"]:
@@ -121,10 +121,8 @@ class HeadSets:
         chosen, others = list(range(self.k)), list(range(self.k, len(self.candidates)))
         while others:
             now = [each[:, chosen].sum(axis=1)[:, None, None] for each in drawn]
-            then = [
-                total - each[:, chosen][:, :, None] + each[:, others][:, None]
-                for total, each in zip(now, drawn, strict=True)
-            ]
+            pairs = zip(now, drawn, strict=True)
+            then = [total - each[:, chosen][:, :, None] + each[:, others][:, None] for total, each in pairs]
             gain = self._contrast(*then) - self._contrast(*now)
             mean, error = gain.mean(axis=0), gain.std(axis=0)
             worse, better = np.unravel_index(np.argmax(mean - _CLEARLY * error), mean.shape)
@@ -140,16 +138,12 @@ class HeadSets:
         sets = np.argsort(-merits, axis=1, kind="stable")[:, : self.k]
         return sets[np.argmax(self._contrast(shares[sets].sum(axis=1), losses[sets].sum(axis=1)))]
 
-    def _contrast(
-        self, shares: Float[np.ndarray, "*sets"], losses: Float[np.ndarray, "*sets"]
-    ) -> Float[np.ndarray, "*sets"]:
+    def _contrast(self, shares: OfSets, losses: OfSets) -> OfSets:
         """The loss of the task minus that of the controls, of the sums over a set."""
         return -self.most * np.expm1(-shares) - self.weight * losses
 
 
-def posterior_of_losses(
-    members: Float[np.ndarray, "row candidate"], lost: PerRow, mean: Candidates, error: Candidates
-) -> Posterior:
+def posterior_of_losses(members: Members, lost: PerRow, mean: Candidates, error: Candidates) -> Posterior:
     """The posterior of losses with a prior mean and standard error each, given sets: Bayesian linear regression.
 
     Noise, and how much wider the priors are than the errors say, are those under which the sets are likeliest
@@ -172,9 +166,7 @@ def posterior_of_losses(
     return Posterior(covariance @ (members.T @ lost / noise + precision * mean), covariance)
 
 
-def posterior_of_shares(
-    members: Float[np.ndarray, "row candidate"], lost: PerRow, mean: Candidates, error: Candidates, most: float
-) -> Posterior:
+def posterior_of_shares(members: Members, lost: PerRow, mean: Candidates, error: Candidates, most: float) -> Posterior:
     """The posterior of what heads take of a task, -log of the share that each leaves, given what sets lose.
 
     A set loses ``most`` times what its heads do not leave together. The mode, and the curvature there (Laplace), with

@@ -1,27 +1,32 @@
-"""What heads take from the intact response: least squares, standard errors, intervals, claims and bootstraps."""
+"""What heads take from the intact model: least squares, standard errors, intervals, claims, and universal heads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 from scipy.special import stdtr, stdtrit
 
-from cs_heads.methods.annealing.contrast_fit import ContrastFit
 from cs_heads.methods.annealing.measurements import Flat, PerRow, Rows
-from cs_heads.methods.annealing.regression import Fit, membership, pooled, regress, standard_error
+from cs_heads.methods.annealing.regression import Fit, membership
 from cs_heads.methods.annealing.schedule import ROWS_A_HEAD
-from cs_heads.methods.losses import EXACT, PLENTY, BothEffects
+from cs_heads.methods.losses import CLEAR, EXACT, PLENTY, BothEffects
 
 # What z must exceed to say anything: rounding is no sign of harm.
 NO_HARM = 1e-6
 # Values that losses take whose answers are right or wrong: of the task, or of controls with chances of their own.
 _FEW_VALUES = 5
-# Heads a bootstrap may select: the best by merit; the others are beyond its reach.
-_CANDIDATES = 256
+
+
+Heads = Int[np.ndarray, " head"]
+OfTasks = Float[np.ndarray, "task flat"]
+Finalists = Int[np.ndarray, " finalist"]
+OfAnswers = Float[np.ndarray, "row k"]
+Places = Int[np.ndarray, "row k"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +36,7 @@ class Taken:
     ``covariance`` has the errors of every pair of heads; ``dof`` are the degrees of freedom of all.
     """
 
-    heads: Int[np.ndarray, " head"]
+    heads: Heads
     estimate: Float[np.ndarray, " head"]
     covariance: Float[np.ndarray, "head head"]
     dof: int
@@ -50,12 +55,7 @@ class Taken:
         return float(weights @ self.estimate), float(np.sqrt(max(weights @ self.covariance @ weights, 0.0)))
 
 
-def taken_by(
-    off: sparse.csr_array,
-    lost: Float[np.ndarray, "row k"],
-    examples: Int[np.ndarray, "row k"],
-    rows_a_head: int = ROWS_A_HEAD,
-) -> Taken | None:
+def taken_by(off: sparse.csr_array, lost: OfAnswers, examples: Places, rows_a_head: int = ROWS_A_HEAD) -> Taken | None:
     """Least squares of what single answers lost against the intact model on the heads off, with no intercept.
 
     With nothing off nothing is lost: that is the intact run's place in the regression, and it fixes the level of all
@@ -90,45 +90,6 @@ def taken_by(
     return Taken(heads, estimate, covariance, min(dof, int(example.max())))
 
 
-def selection_frequency(
-    rows: Rows,
-    known: ContrastFit,
-    merit: Flat,
-    *,
-    lost: PerRow | None = None,
-    resampled: Callable[[], Fit] | None = None,
-    k: int,
-    n_bootstraps: int,
-    rng: np.random.Generator,
-) -> Flat:
-    """Share of bootstraps over rows that find a head harmful and among the ``k`` best.
-
-    What the controls take off its z stays as it is for all rows. With what rows ``lost`` against
-    the intact model, of which there are enough for least squares, these select. ``resampled`` gives what was known
-    before the rows, by a bootstrap of its own.
-    """
-    candidates = np.sort(np.argsort(-merit, kind="stable")[:_CANDIDATES])
-    candidates = candidates[np.isfinite(merit[candidates])]
-    off, response = sparse.csr_array(rows.off[:, candidates]), known.response
-    beside = (known.z - known.task.z)[candidates]
-    error = standard_error(known.task)[candidates]
-    error[error == 0] = np.inf
-    frequency = np.zeros(len(merit))
-    for _ in range(n_bootstraps):
-        drawn = rng.integers(len(rows), size=len(rows))
-        if lost is None:
-            fit = regress(off[drawn], response[drawn], rows.group[drawn])
-            if resampled is not None:
-                before = resampled()
-                fit = pooled(Fit(before.effect[candidates], before.z[candidates]), fit, known.above_guess)
-            z = fit.z
-        else:
-            z = np.linalg.lstsq(off[drawn].toarray(), lost[drawn], rcond=None)[0] / error
-        best = np.argsort(-(z + beside), kind="stable")[:k]
-        frequency[candidates[best[z[best] > NO_HARM]]] += 1 / n_bootstraps
-    return np.minimum(frequency, 1.0)
-
-
 def _when_alike(n: Float[np.ndarray, " head"], lost: Float[np.ndarray, " answer"]) -> Float[np.ndarray, " head"]:
     """Standard error of the share of answers that are lost, where none of ``n`` is; 0 for answers on a fine scale."""
     values = np.unique(np.abs(lost))
@@ -145,8 +106,8 @@ def _meat(scores: Float[np.ndarray, "pair head"], cluster: Int[np.ndarray, " pai
 # What a head does among many others that are off may differ from what it does alone by this share of itself (one
 # standard deviation), and among the few of the last phase by this.
 MISFIT, LAST_MISFIT = 0.6, 0.15
-# Halvings of a bracket: beyond what floats tell apart.
-_N_HALVINGS = 60
+# Halvings of a bracket of ``_FAR`` standard errors: beyond what floats tell apart.
+_N_HALVINGS, _FAR = 80, 2.0**20
 # The family-wise error rate of claims.
 _LEVEL = 0.05
 
@@ -183,28 +144,16 @@ class Estimates:
     @property
     def interval(self) -> Float[np.ndarray, "flat bound"]:
         """The 95 % interval of each effect, by inverting the test; NaN without a last phase."""
-        bounds = np.full((len(self.effect), 2), np.nan)
         if self.last is None:
-            return bounds
+            return np.full((len(self.effect), 2), np.nan)
         # With one degree of freedom no value would be far enough away.
         middle, reach = self.estimate, float(stdtrit(max(2, self.last.dof), 0.975))
         before, now, _ = self._precisions(middle)
-        heads = np.flatnonzero(now > 0)
-        step = np.zeros_like(middle)
-        step[heads] = reach * (before + now)[heads] ** -0.5
-        for side, sign in enumerate((-1.0, 1.0)):
-            far = middle + sign * step
-            while (short := np.abs(self.sure_of_more_than(far)[heads]) < reach).any():
-                far[heads[short]] += sign * step[heads[short]]
-                step[heads[short]] *= 2
-            low, high = (far, middle) if sign < 0 else (middle, far)
-            bounds[heads, side] = self._where(-sign * reach, low, high)[heads]
-            step[heads] = reach * (before + now)[heads] ** -0.5
-        return bounds
+        far = np.divide(_FAR * reach, np.sqrt(before + now), out=np.zeros_like(middle), where=now > 0)
+        low, high = self._where(reach, middle - far, middle), self._where(-reach, middle, middle + far)
+        return np.where(now[:, None] > 0, np.stack([low, high], axis=-1), np.nan)
 
-    def claims(
-        self, finalists: Int[np.ndarray, " finalist"], decoys: Int[np.ndarray, " decoy"], beyond: float = 0.02
-    ) -> Bool[np.ndarray, " finalist"]:
+    def claims(self, finalists: Finalists, decoys: Heads, beyond: float = 0.02) -> Bool[np.ndarray, " finalist"]:
         """Finalists that take more than ``beyond`` more than the mean decoy; without decoys, more than ``beyond``.
 
         Any claim is wrong with a probability of 5 % (Holm 1979).
@@ -214,7 +163,7 @@ class Estimates:
         exceeds = self.sure_of_more_than(max(harmless, 0.0) + beyond, error)[finalists]
         return holm(stdtr(self.last.dof, -exceeds))
 
-    def interfering(self, heads: Int[np.ndarray, " head"], dof: int) -> Bool[np.ndarray, " head"]:
+    def interfering(self, heads: Heads, dof: int) -> Bool[np.ndarray, " head"]:
         """Heads from which the task gains when they are off, by the earlier rows, which chose none of them for that.
 
         Any is wrong with a probability of 5 % (Holm 1979).
@@ -232,9 +181,8 @@ class Estimates:
         if self.last is not None:
             heads = self.last.heads
             late[heads] = self.last.estimate
-            now[heads] = 1 / (
-                np.maximum(self.last.error, EXACT) ** 2 + (LAST_MISFIT * np.asarray(value)[heads]) ** 2 + error**2
-            )
+            differing = LAST_MISFIT * np.asarray(value)[heads]
+            now[heads] = 1 / (np.maximum(self.last.error, EXACT) ** 2 + differing**2 + error**2)
         return before, now, late
 
     def _where(self, exceeded: float, low: Flat, high: Flat) -> Flat:
@@ -252,28 +200,23 @@ def holm(p: Float[np.ndarray, " test"]) -> Bool[np.ndarray, " test"]:
     >>> holm(np.array([0.04, 0.001, 0.02])).tolist(), holm(np.array([0.04, 0.001, 0.03])).tolist()
     ([True, True, True], [False, True, False])
     """
-    order = np.argsort(p, kind="stable")
-    passed = p[order] <= _LEVEL / np.arange(len(p), 0, -1)
-    rejected = np.zeros(len(p), dtype=bool)
-    rejected[order[: int(np.argmin(passed)) if not passed.all() else len(p)]] = True
+    order, rejected = np.argsort(p, kind="stable"), np.zeros(len(p), dtype=bool)
+    rejected[order] = np.logical_and.accumulate(p[order] <= _LEVEL / np.arange(len(p), 0, -1))
     return rejected
 
 
-def both_effects(task: Taken | None, controls: Taken | None, above_guess: float) -> dict[int, BothEffects] | None:
-    """Effects on the task (response lost) and on the controls (losses), both as losses; None where either is None."""
+def both_effects(task: Taken | None, controls: Taken | None) -> dict[int, BothEffects] | None:
+    """What each head takes from the task and from the controls; None where either is not known."""
     if task is None or controls is None:
         return None
     reach = float(stdtrit(min(task.dof, controls.dof), 0.975))
-    own, others = (np.maximum(side.error, EXACT) for side in (task, controls))
-    effects = task.estimate / above_guess, own / above_guess, controls.estimate, others
-    return {
-        int(head): BothEffects(float(lost), float(error), float(theirs), float(their_error), reach)
-        for head, lost, error, theirs, their_error in zip(task.heads, *effects, strict=True)
-    }
+    sides = [(each.estimate.tolist(), np.maximum(each.error, EXACT).tolist()) for each in (task, controls)]
+    rows = zip(*sides[0], *sides[1], strict=True)
+    return {head: BothEffects(*row, reach) for head, row in zip(task.heads.tolist(), rows, strict=True)}
 
 
 def anchored(
-    rows: Rows, fit: Fit, lost: PerRow, singles: tuple[sparse.csr_array, np.ndarray, np.ndarray]
+    rows: Rows, fit: Fit, lost: PerRow, singles: tuple[sparse.csr_array, OfAnswers, Places]
 ) -> tuple[Flat, Flat, bool]:
     """Effects against the intact model, and their errors; 0 and infinite for heads that were never off.
 
@@ -281,8 +224,8 @@ def anchored(
     (what single answers lost) say what each takes; else all effects are raised by what a head off costs in the mean
     beyond them. The third says which.
     """
-    every = taken_by(*singles, rows_a_head=PLENTY) if singles[1].size else None
-    effect, error = fit.effect.copy(), standard_error(fit)
+    every = taken_by(*singles, rows_a_head=PLENTY)
+    effect, error = fit.effect.copy(), fit.error
     tried = np.asarray(rows.off.sum(axis=0)).ravel() > 0
     if every is not None:
         effect[every.heads], error[every.heads] = every.estimate, every.error
@@ -290,3 +233,49 @@ def anchored(
         times = np.asarray(rows.off.sum(axis=1)).ravel()
         effect[tried] += float(times @ (lost - rows.off @ effect) / max(times @ times, 1e-12))
     return effect, np.where(tried, np.maximum(error, EXACT), np.inf), every is not None
+
+
+# What a universal head takes from more than this share of the tasks, and in the mean.
+_SOME, _MOST, _MUCH = 0.05, 0.5, 0.1
+# Tasks below which nothing can be called universal.
+_FEWEST = 2
+
+
+def universal_of(losses: OfTasks, errors: OfTasks, kin: Collection[tuple[int, int]] = ()) -> Heads:
+    """The heads that most tasks need: more than half of them lose, a tenth and more in the mean, and not one alone.
+
+    The mean loss must be clear also without the task that loses most.
+    Tasks that are ``kin``, pairs of their places, count as one, which loses their mean.
+
+    >>> universal_of(np.array([[0.3, 0.4, 0.0], [0.2, 0.0, 0.0], [0.2, 0.0, 0.1]]), np.full((3, 3), 0.02))
+    array([0])
+    """
+    first, second = np.array([*kin], dtype=int).reshape(-1, 2).T
+    pairs = sparse.coo_array((np.ones(len(first)), (first, second)), shape=(len(losses), len(losses)))
+    n, family = connected_components(pairs, directed=False)
+    groups = [family == each for each in range(n)]
+    losses = np.stack([losses[group].mean(axis=0) for group in groups])
+    errors = np.stack([np.sqrt(np.square(errors[group]).sum(axis=0)) / group.sum() for group in groups])
+    if n < _FEWEST:
+        return np.zeros(0, dtype=int)
+    mean, most = losses.mean(axis=0), (losses > _SOME + errors).mean(axis=0) > _MOST
+    # Without the task that loses most, whose own head it may be.
+    without = np.argsort(losses, axis=0, kind="stable")[:-1]
+    rest, error = (np.take_along_axis(each, without, axis=0) for each in (losses, errors))
+    clear = rest.mean(axis=0) > CLEAR * np.sqrt(np.square(error).sum(axis=0)) / (n - 1)
+    found = np.flatnonzero(most & clear & (mean > _MUCH))
+    return found[np.argsort(-mean[found], kind="stable")]
+
+
+def alone_intervals(
+    losses: Float[np.ndarray, "*heads"], errors: Float[np.ndarray, "*heads"]
+) -> Float[np.ndarray, "*heads 2"]:
+    """The 95 % intervals of what heads take alone, from what they take among others that are off.
+
+    That may differ by more than half of itself (``MISFIT``), beside its standard error.
+
+    >>> alone_intervals(np.array([0.0, 0.5]), np.array([0.1, 0.0])).round(2).tolist()
+    [[-0.2, 0.2], [-0.09, 1.09]]
+    """
+    reach = 1.96 * np.hypot(errors, MISFIT * losses)
+    return np.stack([losses - reach, losses + reach], axis=-1)

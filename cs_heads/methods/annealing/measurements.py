@@ -27,6 +27,8 @@ Flat: TypeAlias = Float[np.ndarray, " flat"]
 PerRow: TypeAlias = Float[np.ndarray, " row"]
 """A number for each row."""
 Masks: TypeAlias = Bool[np.ndarray, "row layer head"]
+OfRows: TypeAlias = Int[np.ndarray, " row"]
+"""A whole number for each row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,15 +45,15 @@ class Rows:
     scores: Float[np.ndarray, "row k"]
     drawn: Int[np.ndarray, "row c"]
     losses: Float[np.ndarray, "row c"]
-    group: Int[np.ndarray, " row"]
+    group: OfRows
     last: Bool[np.ndarray, " row"]
 
     @classmethod
     def none(cls, n_heads: int, per_row: int, of_controls: int = 0) -> Rows:
         """No rows yet."""
-        examples, drawn, group = (np.zeros(shape, dtype=int) for shape in ((0, per_row), (0, of_controls), 0))
-        scores, losses, last = examples.astype(float), drawn.astype(float), group.astype(bool)
-        return cls(sparse_rows([], n_heads), examples, scores, drawn, losses, group, last)
+        shapes = (0, per_row), (0, per_row), (0, of_controls), (0, of_controls), (0,), (0,)
+        kinds = zip(shapes, (int, float, int, float, int, bool), strict=True)
+        return cls(sparse_rows([], n_heads), *(np.zeros(shape, dtype=kind) for shape, kind in kinds))
 
     def __len__(self) -> int:
         return len(self.group)
@@ -63,10 +65,6 @@ class Rows:
         arrays = [each.name for each in fields(self) if each.name != "off"]
         joined = [np.concatenate([getattr(self, name), getattr(other, name)]) for name in arrays]
         return Rows(sparse.vstack([self.off, other.off], format="csr"), *joined)
-
-    def response(self) -> PerRow:
-        """Mean score of each row's examples, hard examples not held against it."""
-        return row_means(self.scores, self.examples)
 
     def control_response(self) -> PerRow:
         """Mean loss of each row's control examples, hard examples not held against it."""
@@ -121,19 +119,17 @@ class Sensor:
         """Example-evaluations of a row."""
         return self.per_row + self.of_controls
 
-    @property
-    def cost_of_set(self) -> int:
-        """Example-evaluations of a row that measures a set of heads."""
-        return self.per_row + self.of_controls_in_sets
+    def lost(self, rows: Rows) -> PerRow:
+        """What rows lost of the task, hard examples not held against them: a loss each."""
+        left = row_means(rows.scores, rows.examples) if len(rows) else np.zeros(0)
+        return (self.task.level - left) / self.task.above_guess
 
-    def plan(
-        self,
-        off: sparse.csr_array,
-        group: Int[np.ndarray, " row"],
-        *,
-        last: bool = False,
-        in_sets: bool = False,
-    ) -> Planned:
+    def answers_lost(self, rows: Rows) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
+        """The heads off in each row, what each answer lost against the intact model, and the example of each answer."""
+        intact = self.task.intact[np.searchsorted(self.task.examples, rows.examples)]
+        return rows.off, (intact - rows.scores) / self.task.above_guess, rows.examples
+
+    def plan(self, off: sparse.csr_array, group: OfRows, *, last: bool = False, in_sets: bool = False) -> Planned:
         """Draw random examples for rows with these heads off, and pay for them.
 
         Args:
@@ -170,13 +166,13 @@ def measure(planned: Sequence[Planned]) -> list[Rows]:
     # The masks of a big grid, of all that is measured beside each other, do not fit into memory at once.
     at_once = max(1, _MAX_ENTRIES // max(sum(sensor.grid.size for sensor, _ in planned), 1))
     for start in range(0, max((len(rows) for _, rows in planned), default=0), at_once):
-        parts = [(place, sensor, rows[start : start + at_once]) for place, (sensor, rows) in enumerate(planned)]
-        run = [
-            (place, sensor, rows.off.astype(bool).toarray().reshape(-1, *sensor.grid.shape), rows)
-            for place, sensor, rows in parts
-            if len(rows)
-        ]
+        run = []
+        for place, (sensor, rows) in enumerate(planned):
+            some = rows[start : start + at_once]
+            if len(some):
+                masks = some.off.astype(bool).toarray().reshape(-1, *sensor.grid.shape)
+                run.append((measured[place], sensor, masks, some))
         measure_together([call for _, sensor, masks, rows in run for call in sensor.asked(masks, rows)])
-        for place, sensor, masks, rows in run:
-            measured[place].append(sensor.measured(masks, rows))
+        for parts, sensor, masks, rows in run:
+            parts.append(sensor.measured(masks, rows))
     return [reduce(add, parts, rows[:0]) for parts, (_, rows) in zip(measured, planned, strict=True)]

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from math import ceil
 
 import numpy as np
-from jaxtyping import Float, Int
 
 WHOLE = 0.4
 """Share of the budget that is spent on all heads."""
@@ -52,10 +51,6 @@ class DensityControl:
         slope = -np.log(np.clip(ratio, 0.02, 0.999)) / n_off
         wanted = -np.log(self.target) / slope
         self.n_off *= float(np.clip(wanted / self.n_off, 1 / _MAX_STEP, _MAX_STEP))
-
-    def resize(self, old: int, new: int) -> None:
-        """Adjust to a pool that shrinks from ``old`` heads to ``new``: those that remain do more harm."""
-        self.n_off *= float(np.sqrt(new / old))
 
     def begin_last(self, taken: float) -> None:
         """Begin the last phase, of heads each of which takes this share of the score above guessing on average."""
@@ -103,19 +98,6 @@ def rows_for_intervals(n_batches: int, n_heads: int) -> int:
     """
     last = sum(batch / n_batches >= LAST for batch in range(n_batches))
     return ceil(1.1 * ROWS_A_HEAD * n_heads * n_batches / last)
-
-
-def finalists_and_decoys(
-    merit: Float[np.ndarray, " head"], n_finalists: int, n_decoys: int, rng: np.random.Generator
-) -> tuple[Int[np.ndarray, " finalist"], Int[np.ndarray, " decoy"]]:
-    """The best heads by merit, and random others to compare them with, none from the best quarter.
-
-    Positions in ``merit``. In a small grid the best quarter may be smaller than the finalists, and there may
-    be fewer decoys than asked for.
-    """
-    order = np.argsort(-merit, kind="stable")
-    rest = order[max(n_finalists, len(order) // 4) :]
-    return order[:n_finalists], rng.permutation(rest)[:n_decoys]
 
 
 def _ratio(a: int, b: int) -> float:

@@ -15,16 +15,15 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from jaxtyping import Float, Int
-from scipy import sparse
+from jaxtyping import Int
 
 from cs_heads.experiment.cost import Budget
 from cs_heads.methods.annealing.head_sets import best_sets
+from cs_heads.methods.annealing.intervals import OfTasks, universal_of
 from cs_heads.methods.annealing.measurements import Planned, Rows, measure, sparse_rows
 from cs_heads.methods.annealing.regression import GRADIENT_MISFIT
 from cs_heads.methods.annealing.schedule import LAST, ROWS_A_HEAD, WHOLE, DensityControl, Groups
 from cs_heads.methods.annealing.task_search import ROWS_ALONE, TaskSearch
-from cs_heads.methods.annealing.universal import universal_of
 from cs_heads.methods.controls import BalancedDraws
 from cs_heads.progress import step
 
@@ -55,11 +54,8 @@ class SearchLoop:
         self._groups = Groups()
         self._draws = BalancedDraws(np.arange(self.size), self.rng)
         self._pairs: list[list[TaskSearch]] = []
-
-    @property
-    def of_several(self) -> bool:
-        """Whether several tasks are searched, each a control of others."""
-        return len(self.searches) > 1
+        # Whether each is a control of others.
+        self.of_several = len(self.searches) > 1
 
     def run(self, k: int) -> Chosen:
         """Search until the budget is spent: the set of ``k`` heads of each task that proved best, if sets were."""
@@ -73,15 +69,13 @@ class SearchLoop:
         self._measure_alone()
         return chosen
 
-    def taken(self) -> tuple[Float[np.ndarray, "task flat"], Float[np.ndarray, "task flat"]]:
-        """What each head takes from each task, and the errors: losses."""
-        losses, errors = zip(*(search.taken() for search in self.searches), strict=True)
-        return np.stack(losses), np.stack(errors)
+    def taken(self, *, alone: bool = False) -> tuple[OfTasks, OfTasks]:
+        """What each head takes from each task, and the errors: losses.
 
-    def taken_alone(self) -> tuple[Float[np.ndarray, "task flat"], Float[np.ndarray, "task flat"]]:
-        """The same at the end: errors have what gradients may miss of heads that were never off alone."""
-        losses, errors = self.taken()
-        if self.screened:
+        In the end errors have what gradients may miss of heads that were never off ``alone``.
+        """
+        losses, errors = map(np.stack, zip(*(search.taken() for search in self.searches), strict=True))
+        if alone and self.screened:
             missed = np.full(self.size, GRADIENT_MISFIT)
             missed[self.searches[0].alone.off.indices] = 0.0
             errors = np.hypot(errors, missed)
@@ -114,7 +108,8 @@ class SearchLoop:
             self._draws = BalancedDraws(pool, self.rng)
         (count,) = self.density.numbers(len(pool), levels=False)
         off = sparse_rows([self._draws.draw(count) for _ in range(n_rows)], self.size)
-        measured = measure(_planned(self.searches, off, np.full(n_rows, self._groups.of(count, len(pool)))))
+        group = np.full(n_rows, self._groups.of(count, len(pool)))
+        measured = measure([search.sensor.plan(off, group) for search in self.searches])
         self._add(self.searches, measured)
         self._refit()
         kept = [search.kept_by(rows) for search, rows in zip(self.searches, measured, strict=True)]
@@ -141,9 +136,11 @@ class SearchLoop:
                 needed = ROWS_A_HEAD * len(pools) - (0 if self.of_several else int(pair[0].rows.last.sum()))
                 n = max(n, min(needed, int(min(each * len(pair), self.budget.left - kept) / cost)))
             draws = [search.draw(n, mixed=len(pair) > 1) for search in pair]
-            heads = [np.unique(np.concatenate(parts)) for parts in zip(*(off for off, _ in draws), strict=True)]
-            group = np.full(n, self._groups.new()) if len(pair) > 1 else self._groups_of(draws[0][1], pair[0])
-            planned += _planned(pair, sparse_rows(heads, self.size), group, last=last)
+            heads = [np.unique(np.concatenate(parts)) for parts in zip(*(each for each, _ in draws), strict=True)]
+            sizes = [(count, len(pair[0].pool)) for count in draws[0][1]]
+            alike = [self._groups.of(*size) for size in sizes] if len(pair) == 1 else [self._groups.new()] * n
+            off, group = sparse_rows(heads, self.size), np.array(alike, dtype=int)
+            planned += [search.sensor.plan(off, group, last=last) for search in pair]
             drawn += [(search, counts) for search, (_, counts) in zip(pair, draws, strict=True)]
         measured = measure(planned)
         remaining = iter(measured)
@@ -153,20 +150,16 @@ class SearchLoop:
         for (search, counts), rows in zip(drawn, measured, strict=True):
             search.observe(rows, counts)
 
-    def _groups_of(self, counts: Sequence[int], search: TaskSearch) -> Int[np.ndarray, " row"]:
-        return np.array([self._groups.of(count, len(search.pool)) for count in counts], dtype=int)
-
     def _in_pairs(self, searching: Sequence[TaskSearch]) -> list[list[TaskSearch]]:
         """Other pairs each time, but once all have finalists: these go off with as few other heads as can be."""
         if len(searching) < 2:
             return [[search] for search in searching]
         if self._pairs and sum(map(len, self._pairs)) == len(searching):
             return self._pairs
-        order = self.rng.permutation(len(searching)).tolist()
-        pairs = [[searching[place] for place in order[start : start + 2]] for start in range(0, len(order), 2)]
-        if len(pairs[-1]) == 1:
-            odd = pairs.pop()
-            pairs[-1] += odd
+        order = [searching[place] for place in self.rng.permutation(len(searching))]
+        # An odd one makes a pair a group of three.
+        pairs = [order[start : start + 2] for start in range(0, len(order) - 1, 2)]
+        pairs[-1] += order[2 * len(pairs) :]
         if all(len(search.finalists) for search in searching):
             self._pairs = pairs
         return pairs
@@ -182,7 +175,7 @@ class SearchLoop:
         """Fit all tasks, and set aside what they share."""
         while True:
             for search in self.searches:
-                search.fit_own()
+                search.fit_own(self._n_masks)
             for search in self.searches:
                 search.fit_all()
             # Each is asked: what one sets aside, another may have to as well.
@@ -197,7 +190,9 @@ class SearchLoop:
         if not self.searches[0].sensor.controls.tasks:
             return [None]
         if self.of_several:
-            universal = universal_of(*self.taken(), kin=self._kin())
+            pairs = combinations(enumerate(self.searches), 2)
+            kin = [(i, j) for (i, one), (j, other) in pairs if all(each is not other for each in one.others)]
+            universal = universal_of(*self.taken(), kin=kin)
             for search in self.searches:
                 search.set_aside_universal(universal)
         for search in self.searches:
@@ -208,11 +203,6 @@ class SearchLoop:
             search.sensor.budget = self.budget
         return chosen
 
-    def _kin(self) -> list[tuple[int, int]]:
-        """The pairs of searches that are no controls of each other."""
-        pairs = combinations(range(len(self.searches)), 2)
-        return [(i, j) for i, j in pairs if all(other is not self.searches[j] for other in self.searches[i].others)]
-
     def _measure_alone(self) -> None:
         """Measure rows with each shared or universal head off alone, on all tasks, as far as the budget allows."""
         heads = sorted(set().union(*(search.set_apart for search in self.searches)))
@@ -221,13 +211,6 @@ class SearchLoop:
         if n < ROWS_A_HEAD:
             return
         off = sparse_rows([np.array([head]) for head in heads] * n, self.size)
-        measured = measure(_planned(self.searches, off, np.zeros(off.shape[0], dtype=int)))
-        for search, rows in zip(self.searches, measured, strict=True):
+        planned = [search.sensor.plan(off, np.zeros(off.shape[0], dtype=int)) for search in self.searches]
+        for search, rows in zip(self.searches, measure(planned), strict=True):
             search.alone = rows
-
-
-def _planned(
-    searches: Sequence[TaskSearch], off: sparse.csr_array, group: Int[np.ndarray, " row"], *, last: bool = False
-) -> list[Planned]:
-    """The same masks on several tasks, each on random examples of its own."""
-    return [search.sensor.plan(off, group, last=last) for search in searches]

@@ -19,8 +19,7 @@ from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
 from cs_heads.experiment.controls import found_on
 from cs_heads.experiment.cost import Budget, check_budget
 from cs_heads.experiment.protocol import ExperimentLike, preparation_of, responding
-from cs_heads.experiment.shared_forwards import Call, measure_together
-from cs_heads.methods.annealing.gradient_screen import SAVED, Screening, screening_of
+from cs_heads.methods.annealing.gradient_screen import SAVED, SMALL, Screening, screening_of
 from cs_heads.methods.annealing.measurements import Sensor
 from cs_heads.methods.annealing.schedule import (
     MIN_BATCHES,
@@ -34,10 +33,13 @@ from cs_heads.methods.annealing.search_loop import SearchLoop
 from cs_heads.methods.annealing.search_result import ranking_of
 from cs_heads.methods.annealing.task_search import TaskSearch
 from cs_heads.methods.controls import Contrast, Controls, controls_notes
-from cs_heads.methods.losses import TaskLoss
+from cs_heads.methods.losses import TaskLoss, able
 from cs_heads.methods.ranking_method import check_experiments, ranking_method
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
+
+PER_MASK, N_BATCHES = 8, 14
+"""Examples of a task under each mask, and batches of masks, by default."""
 
 # Control examples of a row: so many for each control, and no more than of the task.
 _OF_EACH_CONTROL = 2
@@ -50,16 +52,9 @@ _EVEN = 0.4
 _LEAST, _MOST = 8000, 60_000
 
 
-def bound(
-    experiment: ExperimentLike,
-    *,
-    k: int | None = None,
-    controls: Sequence[ExperimentLike] = (),
-    budget: int | None = None,
-    **options: Any,
-) -> int:
+def bound(experiment: ExperimentLike, *, k: int | None, **options: Any) -> int:
     """The budget of ``annealed``, that by default where None is given; a wrong argument raises ``ValueError``."""
-    return _allotted(experiment, controls, budget, fitting_k(k, experiment.grid)[0], Options(**options))[0]
+    return _allotted(experiment, k=fitting_k(k, experiment.grid)[0], **options)[0]
 
 
 @ranking_method("annealed", bound)
@@ -71,8 +66,8 @@ def annealed(
     budget: int | None = None,
     seed: int = 0,
     response: str = "score",
-    examples_per_mask: int = 8,
-    n_batches: int = 14,
+    examples_per_mask: int = PER_MASK,
+    n_batches: int = N_BATCHES,
     n_bootstraps: int = 40,
     screen: str = "auto",
 ) -> HeadRanking:
@@ -136,78 +131,65 @@ def annealed(
         ValueError: A wrong argument, before anything is measured.
         BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
     """
-    grid, size = experiment.grid, experiment.grid.size
-    k, fitted = fitting_k(k, grid)
-    options = Options(response, examples_per_mask, n_batches, n_bootstraps, screen)
-    budget, screening = _allotted(experiment, controls, budget, k, options)
-    before = Contrast.cost(experiment, controls)
-    rng, spending = np.random.default_rng(seed), Budget(budget)
+    k, fitted = fitting_k(k, experiment.grid)
+    options: dict[str, Any] = {"response": response, "examples_per_mask": examples_per_mask, "n_batches": n_batches}
+    options |= {"n_bootstraps": n_bootstraps, "screen": screen}
+    budget, screening = _allotted(experiment, k=k, controls=controls, budget=budget, **options)
+    rng, spending, before = np.random.default_rng(seed), Budget(budget), Contrast.cost(experiment, controls)
     spending.pay(before)
-    task = TaskLoss.of(experiment, response, every=experiment.chance >= _EVEN)
-    known, per_row = Controls.able(controls, seed, response), options.of_row(task.n_examples)
+    task = TaskLoss.of(experiment, response, all_from=_EVEN)
+    known, per_row = Controls.able(controls, seed, response), min(examples_per_mask, task.n_examples)
     of_controls = min(_controls_of_row(len(known.tasks), per_row), known.n_examples)
     sensor = Sensor(task, known, per_row, of_controls, of_controls, spending, rng)
-    search = TaskSearch(sensor, _finalists(k, size))
+    search = TaskSearch(sensor, _finalists(k, experiment.grid.size))
     if screening:
         search.screen(screening)
     (chosen,) = SearchLoop([search], n_batches).run(k)
-    ranking = ranking_of(search, chosen, k=k, n_bootstraps=n_bootstraps, before=before)
-    return replace(
-        ranking,
-        backwards=screening.cost(len(known.tasks)) // 2 if screening else 0,
-        provenance={
-            **ranking.provenance,
-            "design": options.design(budget, k, seed, screening),
-            "controls": known.names,
-            "control_tasks": [control.provenance().get("task") for control in controls],
-            "controls_left_out": known.left_out,
-        },
-        notes=(*fitted, *task.notes, *controls_notes(known.left_out, known.names), *ranking.notes),
-    )
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a search measures, as ``annealed`` describes it."""
-
-    response: str = "score"
-    examples_per_mask: int = 8
-    n_batches: int = 14
-    n_bootstraps: int = 40
-    screen: str = "auto"
-
-    def __post_init__(self) -> None:
-        check_integer("n_batches", self.n_batches, MIN_BATCHES)
-        check_integer("n_bootstraps", self.n_bootstraps, 0)
-        check_integer("examples_per_mask", self.examples_per_mask, 1)
-
-    def of_row(self, n_examples: int) -> int:
-        """Examples of a row of a task of so many."""
-        return min(self.examples_per_mask, n_examples)
-
-    def design(self, budget: int, k: int, seed: int, screening: Screening | None) -> dict[str, Any]:
-        """These and more arguments of a search, JSON-ready, with the gradients that screen where any do."""
-        more = {"budget": budget, "k": k, "seed": seed}
-        return {**more, **asdict(self), "screen": None if screening is None else asdict(screening)}
+    told = {
+        "design": _design(budget, k, seed, screening, **options),
+        "controls": known.names,
+        "control_tasks": [control.provenance().get("task") for control in controls],
+        "controls_left_out": known.left_out,
+    }
+    notes = (*fitted, *task.notes, *controls_notes(known.left_out, known.names))
+    return ranking_of(search, chosen, notes, told, k=k, n_bootstraps=n_bootstraps, before=before)
 
 
 def _allotted(
-    experiment: ExperimentLike, controls: Sequence[ExperimentLike], budget: int | None, k: int, options: Options
+    experiment: ExperimentLike,
+    *,
+    k: int,
+    controls: Sequence[ExperimentLike],
+    budget: int | None,
+    response: str,
+    examples_per_mask: int,
+    n_batches: int,
+    n_bootstraps: int,
+    screen: str,
 ) -> tuple[int, Screening | None]:
     """The budget, that by default where None is given, and the screening by gradients that it has room for."""
+    check_integer("n_batches", n_batches, MIN_BATCHES)
+    check_integer("n_bootstraps", n_bootstraps, 0)
+    per_row = min(check_integer("examples_per_mask", examples_per_mask, 1), experiment.n_examples)
     for each in (experiment, *controls):
-        responding(each, options.response)
-    per_row, n_batches = options.of_row(experiment.n_examples), options.n_batches
+        responding(each, response)
     before, cost = Contrast.cost(experiment, controls), per_row + _controls_of_row(len(controls), per_row)
     least, default = before + n_batches * MIN_ROWS * cost, default_budget(experiment.grid.size)
     check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact run")
     in_last = max(N_FINALISTS, k) + N_DECOYS
     usual = max(default, per_row * max(n_batches * MIN_ROWS, rows_for_intervals(n_batches, in_last)))
     left = None if budget is None else int(budget) - before
-    screening = screening_of(options.screen, [experiment, *controls], left, per_row, usual=usual)
+    small = left is not None and left < SMALL * usual
+    all_, n = [experiment, *controls], len(controls)
+    screening = screening_of(screen, all_, left, per_row, n_controls=n, is_small=small)
     if screening is not None:
-        usual = screening.cost(len(controls)) + max(default // SAVED, 2 * ROWS_A_HEAD * in_last * cost)
+        usual = screening.cost(n) + max(default // SAVED, 2 * ROWS_A_HEAD * in_last * cost)
     return max(least, before + usual) if budget is None else int(budget), screening
+
+
+def _design(budget: int, k: int, seed: int, screening: Screening | None, **options: Any) -> dict[str, Any]:
+    """The arguments of a search, JSON-ready, with the gradients that screen where any do."""
+    return {**options, "budget": budget, "k": k, "seed": seed, "screen": screening and asdict(screening)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,50 +266,45 @@ def annealed_jointly(
     check_experiments(experiments[0], experiments[1:])
     grid, size = experiments[0].grid, experiments[0].grid.size
     k, fitted = fitting_k(k, grid)
-    options = Options(n_bootstraps=n_bootstraps, screen=screen)
+    check_integer("n_bootstraps", n_bootstraps, 0)
     sizes = [experiment.n_examples for experiment in experiments]
     before = sum(sizes) + preparation_of(*experiments)
     least = check_joint_budget(budget, sizes, before)
-    apart = _pairs(kin, len(experiments))
+    if wrong := [pair for pair in kin if pair[0] == pair[1] or not {*pair} <= {*range(len(sizes))}]:
+        raise ValueError(f"kin must be pairs of two different places in 0..{len(sizes) - 1}, got {wrong[0]!r}")
     room = None if budget is None else (int(budget) - before) // len(experiments)
     # The controls of a task pay their own gradients.
-    screening = screening_of(screen, experiments, room, options.examples_per_mask, usual=None, with_controls=False)
+    screening = screening_of(screen, experiments, room, PER_MASK, n_controls=0, is_small=True)
     weight = WEIGHT_BY_MASKS if screening is None else WEIGHT_BY_GRADIENTS
     if control_weight is not None:
         weight = check_weight("control_weight", control_weight)
     expect(max(least, before + per_task(size) * len(experiments)) if budget is None else int(budget))
-    tasks, left_out = _able(experiments, apart)
+    tasks, beside, left_out = _able(experiments, kin)
     budget = max(least, before + per_task(size) * len(tasks)) if budget is None else int(budget)
     rng, spending = np.random.default_rng(seed), Budget(budget)
     spending.pay(before)
     searches = {}
     for place, task in tasks.items():
-        beside = [tasks[other] for other in _others(place, tasks, apart)]
-        controls = Controls(beside, np.random.default_rng([seed, 1, place]))
-        n = options.of_row(task.n_examples)
-        of_controls = _controls_of_row(len(beside), n if screening is None else _CONTROLS_OF_SETS * n)
+        controls = Controls([tasks[other] for other in beside[place]], np.random.default_rng([seed, 1, place]))
+        n = min(PER_MASK, task.n_examples)
+        of_controls = _controls_of_row(len(controls.tasks), n if screening is None else _CONTROLS_OF_SETS * n)
         sensor = Sensor(task, controls, n, 0, min(of_controls, controls.n_examples), spending, rng)
         searches[place] = TaskSearch(sensor, _finalists(k, size), weight)
     for place, search in searches.items():
-        search.others = [searches[other] for other in _others(place, searches, apart)]
+        search.others = [searches[other] for other in beside[place]]
         if screening:
             search.screen(screening)
-    loop = SearchLoop(list(searches.values()), options.n_batches)
-    chosen = loop.run(k)
-    backwards = len(searches) * screening.cost(0) // 2 if screening else 0
-    design = {**options.design(budget, k, seed, screening), "control_weight": weight}
+    loop = SearchLoop(list(searches.values()), N_BATCHES)
+    options = {"response": "score", "examples_per_mask": PER_MASK, "n_batches": N_BATCHES, "n_bootstraps": n_bootstraps}
+    design = _design(budget, k, seed, screening, **options, control_weight=weight)
+    given = {"k": k, "n_bootstraps": n_bootstraps, "before": before}
+    backwards, seen = sum(search.backwards for search in searches.values()), found_on(experiments)
     rankings: list[HeadRanking | None] = [None] * len(experiments)
-    for (place, search), best in zip(searches.items(), chosen, strict=True):
-        ranking = ranking_of(search, best, k=k, n_bootstraps=n_bootstraps, before=before)
-        rankings[place] = replace(
-            ranking,
-            method="annealed jointly",
-            backwards=backwards,
-            notes=(*fitted, *search.sensor.task.notes, *ranking.notes),
-            provenance={**ranking.provenance, "design": design, "controls": search.sensor.controls.names},
-            examples=found_on(experiments),
-        )
-    losses, errors = (each.reshape(-1, *grid.shape) for each in loop.taken_alone())
+    for (place, search), best in zip(searches.items(), loop.run(k), strict=True):
+        told = {"design": design, "controls": search.sensor.controls.names}
+        ranking = ranking_of(search, best, (*fitted, *search.sensor.task.notes), told, **given)
+        rankings[place] = replace(ranking, method="annealed jointly", backwards=backwards, examples=seen)
+    losses, errors = (each.reshape(-1, *grid.shape) for each in loop.taken(alone=True))
     return JointRankings(rankings, losses, errors, left_out, spending.spent, weight)
 
 
@@ -346,9 +323,8 @@ def per_task(size: int) -> int:
 
 def check_joint_budget(budget: int | None, sizes: Sequence[int], before: int) -> int:
     """The least that a search of tasks with so many examples takes, and ``before`` it; less raises ``ValueError``."""
-    options = Options()
-    least = before + options.n_batches * MIN_ROWS * sum(map(options.of_row, sizes))
-    check_budget(budget, least, f"{options.n_batches} batches of {MIN_ROWS} rows, after the intact runs")
+    least = before + N_BATCHES * MIN_ROWS * sum(min(PER_MASK, n) for n in sizes)
+    check_budget(budget, least, f"{N_BATCHES} batches of {MIN_ROWS} rows, after the intact runs")
     return least
 
 
@@ -362,36 +338,20 @@ def _controls_of_row(n: int, per_row: int) -> int:
     return min(_OF_EACH_CONTROL * n, per_row)
 
 
-def _pairs(kin: Collection[tuple[int, int]], n: int) -> set[frozenset[int]]:
-    """The pairs of places of ``n`` tasks; others raise ``ValueError``."""
-    wrong = [pair for pair in kin if pair[0] == pair[1] or not {*pair} <= {*range(n)}]
-    if wrong:
-        raise ValueError(f"kin must be pairs of two different places in 0..{n - 1}, got {wrong[0]!r}")
-    return {frozenset(pair) for pair in kin}
-
-
-def _others(place: int, tasks: Collection[int], apart: set[frozenset[int]]) -> list[int]:
-    """The tasks that are controls of the one at this place."""
-    return [other for other in tasks if other != place and frozenset((place, other)) not in apart]
-
-
 def _able(
-    experiments: Sequence[ExperimentLike], apart: set[frozenset[int]]
-) -> tuple[dict[int, TaskLoss], dict[int, str]]:
-    """The tasks that the intact model can do and that have a control, by their place, and why not the others."""
-    nothing_off = np.zeros((1, *experiments[0].grid.shape), dtype=bool)
-    measure_together([Call(experiment, nothing_off) for experiment in experiments])
-    tasks, left_out = {}, {}
-    for place, experiment in enumerate(experiments):
-        try:
-            tasks[place] = TaskLoss.of(experiment, every=experiment.chance >= _EVEN)
-        except BaselineTooLowError as error:
-            left_out[place] = str(error)
-    for place in list(tasks):
-        if not _others(place, tasks, apart):
-            left_out[place] = "no other task that the model can do is a control of it"
-    tasks = {place: task for place, task in tasks.items() if place not in left_out}
+    experiments: Sequence[ExperimentLike], kin: Collection[tuple[int, int]]
+) -> tuple[dict[int, TaskLoss], dict[int, list[int]], dict[int, str]]:
+    """The tasks that the intact model can do and that have a control, by their place, these, and why not the others."""
+    tasks, left_out = able(experiments, all_from=_EVEN)
+    apart = {frozenset(pair) for pair in kin}
+    beside = {
+        place: [other for other in tasks if other != place and frozenset((place, other)) not in apart]
+        for place in tasks
+    }
+    for place in [place for place, others in beside.items() if not others]:
+        left_out[place] = "no other task that the model can do is a control of it"
+        del tasks[place]
     if len(tasks) < 2:
         why = "; ".join(f"{experiments[place].name!r}: {reason}" for place, reason in left_out.items())
         raise BaselineTooLowError(f"experiments: the model can do fewer than two of the tasks ({why})")
-    return tasks, left_out
+    return tasks, beside, left_out

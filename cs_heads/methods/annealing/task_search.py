@@ -11,29 +11,22 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from jaxtyping import Int
-from scipy import sparse
 
-from cs_heads.methods.annealing.contrast_fit import ContrastFit, fit_contrast, fit_controls
-from cs_heads.methods.annealing.gradient_screen import RowSlopes, Screening, screened
+from cs_heads.methods.annealing.gradient_screen import ORDER, RowSlopes, Screening
 from cs_heads.methods.annealing.intervals import Taken, anchored, both_effects, taken_by
 from cs_heads.methods.annealing.measurements import Flat, PerRow, Rows, Sensor
 from cs_heads.methods.annealing.regression import (
     GRADIENT_MISFIT,
+    ContrastFit,
     Fit,
-    beyond_doubt,
+    fit_contrast,
+    fit_controls,
     mean_fit,
     pooled,
     regress,
     weighted,
-    with_errors,
 )
-from cs_heads.methods.annealing.schedule import (
-    LAST,
-    N_DECOYS,
-    DensityControl,
-    finalists_and_decoys,
-    pool_size,
-)
+from cs_heads.methods.annealing.schedule import LAST, N_DECOYS, DensityControl, pool_size
 from cs_heads.methods.controls import BalancedDraws
 from cs_heads.methods.losses import CLEAR, EXACT, PLENTY, BothEffects
 from cs_heads.progress import step
@@ -67,32 +60,33 @@ class TaskSearch:
     def __post_init__(self) -> None:
         size, none = self.sensor.grid.size, np.zeros(0, dtype=int)
         self.density = DensityControl.of(size)
-        self.fit, self.own = ContrastFit.none(size), Fit.none(size)
+        self.own = self._controls_before = Fit.none(size)
+        self.fit = ContrastFit.of(self.own, self.own, np.zeros(0))
         self.every_row = self.rows = self.alone = Rows.none(size, self.sensor.per_row, self.sensor.of_controls)
-        self.masks = self._used = none
-        self.finalists = self.decoys = none
+        self.masks = self._used = self.finalists = self.decoys = none
         self.shared: dict[int, BothEffects] = {}
         self.universal: set[int] = set()
         self.gradients: RowSlopes | None = None
-        self._controls_before = Fit.none(size)
         self.off = np.flatnonzero(self.sensor.task.experiment.off)
-        self.passed = 0.0
+        self.passed, self.backwards = 0.0, 0
         self.rng = self.sensor.rng
         self._draws = BalancedDraws(np.arange(size), self.rng)
 
     @property
     def before(self) -> ContrastFit | None:
-        """What gradients say of both sides; None without any."""
+        """What gradients say of both sides, in the order of the contrast; None without any."""
+        return self._screened(self._controls_before)
+
+    def _screened(self, controls: Fit) -> ContrastFit | None:
         if self.gradients is None:
             return None
-        return screened(self.gradients, self._controls_before, self.sensor.task, self.weight)
+        return ContrastFit.of(self.gradients.fit(), controls, np.zeros(0), self.weight, more=ORDER)
 
     @property
     def merit(self) -> Flat:
         """What heads are ranked by: z; -inf for heads set aside, or off throughout."""
         merit = self.fit.z.copy()
-        merit[list(self.shared)] = -np.inf
-        merit[self.off] = -np.inf
+        merit[[*self.shared, *self.off]] = -np.inf
         return merit
 
     @property
@@ -124,6 +118,7 @@ class TaskSearch:
         task, controls = self.sensor.task, [] if self.others else self.sensor.controls.tasks
         step(f"gradients of {task.experiment.name}")
         self.sensor.budget.pay(screening.cost(len(controls)))
+        self.backwards = screening.cost(len(controls)) // 2
         self.gradients = RowSlopes.of(task, screening.rows, screening.per_row, self.rng)
         fits = [RowSlopes.of(each, screening.control_rows, screening.per_row, self.rng).fit() for each in controls]
         if fits:
@@ -134,19 +129,19 @@ class TaskSearch:
 
     def set_pool(self, done: float) -> None:
         """Let the next rows draw on the heads that are left when so much of the budget is spent."""
-        old = self.pool
+        old, order = self.pool, np.argsort(-self.merit, kind="stable")
+        order = order[np.isfinite(self.merit[order])]
         if len(self.finalists):
             pool = old[~np.isin(old, list(self.shared))]
         elif done >= LAST:
-            self._begin_last()
+            self._begin_last(order)
             return
         else:
-            candidates = np.flatnonzero(np.isfinite(self.merit))
-            size = pool_size(done, len(candidates), min(self.n_finalists, len(candidates)))
-            pool = candidates[np.argsort(-self.merit[candidates], kind="stable")[:size]]
+            pool = order[: pool_size(done, len(order), min(self.n_finalists, len(order)))]
         if not np.array_equal(np.sort(pool), np.sort(old)):
             self._draws = BalancedDraws(pool, self.rng)
-            self.density.resize(len(old), len(pool))
+            # Those that remain do more harm.
+            self.density.n_off *= float(np.sqrt(len(pool) / len(old)))
 
     def draw(self, n_rows: int, *, mixed: bool) -> tuple[list[Int[np.ndarray, " head"]], list[int]]:
         """Heads of the pool for so many rows, and how many in each; ``mixed`` takes these in random order."""
@@ -165,15 +160,17 @@ class TaskSearch:
         """The share of the score above guessing that rows leave, on average."""
         return float((rows.scores.mean() - self.sensor.task.guess) / self.sensor.task.above_guess)
 
-    def _begin_last(self) -> None:
-        """Choose finalists and decoys, and the number of heads off by their estimated effects."""
-        candidates = np.flatnonzero(np.isfinite(self.merit))
-        best, others = finalists_and_decoys(self.merit[candidates], self.n_finalists, N_DECOYS, self.rng)
-        self.finalists, self.decoys = candidates[best], candidates[others]
-        self.passed = max([0.0, *self.fit.z[candidates[~np.isin(candidates, self.finalists)]]])
+    def _begin_last(self, order: Int[np.ndarray, " head"]) -> None:
+        """Choose finalists, and decoys not from the best quarter, and the number of heads off by their effects.
+
+        In a small grid the best quarter may be smaller than the finalists, and there may be few decoys.
+        """
+        self.finalists = order[: self.n_finalists]
+        self.decoys = self.rng.permutation(order[max(self.n_finalists, len(order) // 4) :])[:N_DECOYS]
+        self.passed = max([0.0, *self.fit.z[order[self.n_finalists :]]])
         pool = np.concatenate([self.finalists, self.decoys])
         self._draws = BalancedDraws(pool, self.rng)
-        self.density.begin_last(float(np.maximum(self.fit.task.effect[pool], 0).mean() / self.sensor.task.above_guess))
+        self.density.begin_last(float(np.maximum(self.fit.task.effect[pool], 0).mean()))
         if self.gradients is not None:
             # They are of probabilities, and may say too little: rows of few heads off find out.
             self.density.n_off = min(self.density.n_off, _FIRST_OFF)
@@ -185,17 +182,17 @@ class TaskSearch:
         self.every_row += rows
         self.masks = np.concatenate([self.masks, masks])
 
-    def fit_own(self) -> None:
+    def fit_own(self, n_masks: int) -> None:
         """Take the rows in which no head is off that takes much from both sides, and fit them by themselves.
 
-        Only the searches of other tasks ask for that fit.
+        Only the searches of other tasks ask for that fit, and for what of each of ``n_masks`` it leaves.
         """
         self._used = np.flatnonzero(self.every_row.off[:, list(self._large)].sum(axis=1) == 0)
         self.rows = self.every_row[self._used]
         if not self.others:
             return
-        lost = self._loss(self.rows)
-        fit = regress(self.rows.off, -lost, self.rows.group) if len(self.rows) else Fit.none(self.sensor.grid.size)
+        lost = self.sensor.lost(self.rows)
+        fit = regress(self.rows.off, lost, self.rows.group) if len(self.rows) else Fit.none(self.sensor.grid.size)
         if self.gradients is not None:
             fit = pooled(self.gradients.fit(), fit)
         # To the others a head that is set aside here still takes what it took: else they would find none but themselves
@@ -204,33 +201,27 @@ class TaskSearch:
         for head, both in self._large.items():
             effect[head], z[head] = both.task, both.task / both.task_error
         self.own = Fit(effect, z)
-        self._left = np.full(int(self.masks.max(initial=-1)) + 1, np.nan)
-        self._left[self.masks[self._used]] = lost - self.rows.off @ beyond_doubt(self.own)
+        self._left = np.full(n_masks, np.nan)
+        self._left[self.masks[self._used]] = lost - self.rows.off @ self.own.beyond_doubt
 
     def fit_all(self) -> None:
         """Fit the contrast, once every task has fitted its own rows."""
         if len(self.rows):
             self.fit = self.fit_of(np.arange(len(self.rows)))
-        elif self.gradients is not None and self.others:
-            self.fit = screened(self.gradients, self._others_fit, self.sensor.task, self.weight)
+        elif self.others:
+            self.fit = self._screened(self._others_fit) or self.fit
 
     def fit_of(self, some: Int[np.ndarray, " some"]) -> ContrastFit:
         """The fit of some of the rows alone."""
-        controls, left = self._controls_of(some)
-        above = self.sensor.task.above_guess
-        return fit_contrast(self.rows[some], controls, left, above, weight=self.weight, before=self.before)
+        rows, (controls, left) = self.rows[some], self._controls_of(some)
+        return fit_contrast(rows, self.sensor.lost(rows), controls, left, weight=self.weight, before=self.before)
 
     def _controls_of(self, some: Int[np.ndarray, " some"]) -> tuple[Fit, PerRow]:
         """What each head takes from the controls, and what some of the rows do to these beyond that."""
-        if self.others:
-            masks = self.masks[self._used][some]
-            left = np.full((len(self.others), len(masks)), np.nan)
-            for row, other in zip(left, self.others, strict=True):
-                known = masks < len(other._left)
-                row[known] = other._left[masks[known]]
-            n = np.isfinite(left).sum(axis=0)
-            return self._others_fit, np.nansum(left, axis=0) / np.maximum(n, 1)
-        return fit_controls(self.rows[some], None if self.gradients is None else self._controls_before)
+        if not self.others:
+            return fit_controls(self.rows[some], None if self.gradients is None else self._controls_before)
+        left = np.array([other._left[self.masks[self._used][some]] for other in self.others])
+        return self._others_fit, np.nansum(left, axis=0) / np.maximum(np.isfinite(left).sum(axis=0), 1)
 
     @property
     def _others_fit(self) -> Fit:
@@ -244,8 +235,8 @@ class TaskSearch:
         if not self.sensor.controls.tasks or not len(self.rows):
             return False
         rows = self.rows
-        own, controls = taken_by(*self.lost(rows), PLENTY), taken_by(rows.off, rows.losses, rows.drawn, PLENTY)
-        found = both_effects(own, controls, self.sensor.task.above_guess)
+        own = taken_by(*self.sensor.answers_lost(rows), PLENTY)
+        found = both_effects(own, taken_by(rows.off, rows.losses, rows.drawn, PLENTY))
         if found is None:
             found = {int(head): self.fit.both(int(head)) for head in np.flatnonzero(self.fit.controls.z > CLEAR)}
         found = {head: both for head, both in found.items() if both.are_shared(self.weight) and head not in self.shared}
@@ -265,31 +256,26 @@ class TaskSearch:
 
     # What heads take
 
-    def lost(self, rows: Rows) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
-        """The heads off in each row, what each answer lost against the intact model, and the example of each answer."""
-        task = self.sensor.task
-        intact = task.intact[np.searchsorted(task.examples, rows.examples)]
-        return rows.off, intact - rows.scores, rows.examples
-
     def taken(self) -> tuple[Flat, Flat]:
         """What each head takes from the task against the intact model, a loss, and its error, by its own rows."""
-        above = self.sensor.task.above_guess
-        if self.gradients is not None:
-            effect, error = (each.copy() for each in with_errors(self.own))
-            alone = taken_by(*self.lost(self.alone)) if len(self.alone) else None
-            if alone is not None:
-                # Gradients may miss what a head takes; so do rows with others off, of a head that all tasks need.
-                errors = np.hypot(error[alone.heads], GRADIENT_MISFIT), np.maximum(alone.error / above, EXACT)
-                estimates = effect[alone.heads], alone.estimate / above
-                effect[alone.heads], precision = weighted(estimates, errors)
-                error[alone.heads] = precision**-0.5
+        if self.gradients is None:
+            lost = self.sensor.lost(self.rows)
+            effect, error, _ = anchored(self.rows, self.own, lost, self.sensor.answers_lost(self.rows))
+            for head, both in self._large.items():
+                effect[head], error[head] = both.task, both.task_error
             return effect, error
-        response = Fit(self.own.effect * above, self.own.z)
-        effect, error, _ = anchored(self.rows, response, self._loss(self.rows) * above, self.lost(self.rows))
-        effect, error = effect / above, error / above
-        for head, both in self._large.items():
-            effect[head], error[head] = both.task, both.task_error
+        effect, error = (each.copy() for each in self.own.estimates)
+        alone = self.taken_alone()
+        if alone is not None:
+            # Gradients may miss what a head takes; so do rows with others off, of a head that all tasks need.
+            errors = np.hypot(error[alone.heads], GRADIENT_MISFIT), np.maximum(alone.error, EXACT)
+            effect[alone.heads], precision = weighted((effect[alone.heads], alone.estimate), errors)
+            error[alone.heads] = precision**-0.5
         return effect, error
+
+    def taken_alone(self) -> Taken | None:
+        """What shared heads take from the task with nothing else off, by rows of each alone, where there are any."""
+        return taken_by(*self.sensor.answers_lost(self.alone))
 
     def control_effects(self) -> tuple[Flat, Flat]:
         """What each head takes from the controls, against the intact model, and its error: a loss each."""
@@ -300,28 +286,18 @@ class TaskSearch:
         if not self.sensor.controls.tasks or not len(rows):
             return np.zeros(self.sensor.grid.size), np.full(self.sensor.grid.size, np.inf)
         if self.gradients is not None:
-            return with_errors(controls)
+            return controls.estimates
         return anchored(rows, controls, rows.control_response(), (rows.off, rows.losses, rows.drawn))[:2]
 
     def alone_effects(self) -> dict[int, BothEffects]:
         """What shared heads take with nothing else off, as far as that was measured."""
-        own = taken_by(*self.lost(self.alone))
-        known = both_effects(own, self._taken_alone_from_controls(own), self.sensor.task.above_guess) or {}
+        own, controls = self.taken_alone(), taken_by(self.alone.off, self.alone.losses, self.alone.drawn)
+        theirs = [each for each in (other.taken_alone() for other in self.others) if each is not None]
+        if self.others and own is not None and len(theirs) == len(self.others):
+            covariance = np.sum([each.covariance for each in theirs], axis=0) / len(theirs) ** 2
+            controls = replace(own, estimate=np.mean([each.estimate for each in theirs], axis=0), covariance=covariance)
+        known = both_effects(own, controls) or {}
         return {head: both for head, both in known.items() if head in self.shared}
-
-    def _taken_alone_from_controls(self, own: Taken | None) -> Taken | None:
-        if not self.others:
-            return taken_by(self.alone.off, self.alone.losses, self.alone.drawn)
-        estimates, covariances = [], []
-        for other in self.others:
-            theirs, above = taken_by(*other.lost(other.alone)), other.sensor.task.above_guess
-            if theirs is None or own is None:
-                return None
-            estimates.append(theirs.estimate / above)
-            covariances.append(theirs.covariance / above**2)
-        n = len(estimates)
-        assert own is not None
-        return replace(own, estimate=np.mean(estimates, axis=0), covariance=np.sum(covariances, axis=0) / n**2)
 
     def losing_most(self, head: int) -> str:
         """The control that loses most where this head is off, beside others."""
@@ -332,6 +308,3 @@ class TaskSearch:
         # By place: experiments of one's own may have the same name.
         lost = [rows.losses[of == place] for place in range(len(controls.tasks))]
         return controls.names[int(np.argmax([losses.mean() if losses.size else -np.inf for losses in lost]))]
-
-    def _loss(self, rows: Rows) -> PerRow:
-        return (self.sensor.task.level - rows.response()) / self.sensor.task.above_guess if len(rows) else np.zeros(0)
