@@ -13,7 +13,6 @@ from typing_extensions import Unpack
 from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.result import Result
-from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.designs import explicit
 from cs_heads.experiment.baseline import MIN_CORRECT
@@ -104,7 +103,6 @@ def direct_effects(
     heads: Found | Sequence[HeadLike],
     *,
     n: int = 100,
-    seed: int = 0,
     **settings: Unpack[SettingsArguments],
 ) -> DirectEffects:
     """Tell apart what heads write straight into the answer, and what they do through later heads and layers.
@@ -122,7 +120,6 @@ def direct_effects(
         task: Choices or completions; their first tokens are compared.
         heads: A ranking, or a list of heads.
         n: Unseen examples at most.
-        seed: Not used: nothing is drawn.
         settings: ``prepend_bos``, ``dtype``, ``batch_tokens``, ``progress``, ``store``: see ``SettingsArguments``.
 
     Returns:
@@ -132,7 +129,6 @@ def direct_effects(
         ValueError: A task without answers, too few examples whose answers begin with different tokens, heads that the
             model has not, or a model whose layers do not add up.
     """
-    check_seed(seed)
     asked = Settings.of(settings, _SETTINGS)
     unseen, notes = unseen_side(task, n, found_on(heads))
     how: SettingsArguments = {**settings, "dtype": None}

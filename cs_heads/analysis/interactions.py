@@ -17,7 +17,7 @@ from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.least_set import MOST_OF
 from cs_heads.analysis.result import Result
-from cs_heads.arguments import check_integer, check_seed
+from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.experiment.protocol import measured
@@ -149,7 +149,8 @@ def interactions(
     with unseen_columns(model, in_role("own", [task]), heads, n=n, seed=seed, settings=settings) as [column]:
         [experiment] = column.parts
         chosen = heads_of(experiment.grid, heads, model=model_of(experiment))
-        check_integer("number of heads", len(chosen), 1, MOST_HEADS)
+        if len(chosen) > MOST_HEADS:
+            raise ValueError(f"heads must be {MOST_HEADS} or fewer, got {len(chosen)}: {', '.join(map(str, chosen))}")
         subsets = (np.arange(2 ** len(chosen))[:, None] >> np.arange(len(chosen))) % 2 == 1
         off = [[head for head, is_off in zip(chosen, row, strict=True) if is_off] for row in subsets]
         spent = len(subsets) * experiment.n_examples

@@ -19,15 +19,17 @@ from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from cs_heads.lens.abilities import difference, tolerance
 from cs_heads.lens.batches import TokenBudget, run_in_batches
 from cs_heads.lens.forward import Tokens, last_logits, logits_at, pad, residual_of
 from cs_heads.lens.gates import reading
 from cs_heads.lens.logprobs import check_numbers, row_of
-from cs_heads.lens.model import HookedModel, backend_of, check_units, evaluating, hook_name
+from cs_heads.lens.model import HookedModel, backend_of, check_units, dtype_of, evaluating, hook_name
 from cs_heads.lens.transfer import to_device
 from cs_heads.units import Grid, Units
 
-# Norms that may stand between what the heads write and the residual stream, and how far sums may be off, as a share.
+# Norms that may stand between what the heads write and the residual stream, and how far sums of many parts may be off,
+# as a share of the largest number, or what rounding makes in a narrow dtype.
 _NORMS_AFTER, _OFF = ("ln1_post", "ln1"), 1e-3
 
 
@@ -160,24 +162,24 @@ def _parts(model: HookedModel, seen: _Seen, answers: Int[Tensor, "row 2"]) -> Wr
         added = added + each.to(last.device)
     _check_close(model, added, last, "its layers do not add up to what its final norm is given")
     final = _Norm(model, model.ln_final, last)
-    reads = _readout(model, final.of(last), answers)
-    # What the final norm adds by itself, and the unembedding: what is left without any part.
-    total = einsum(reads.direction, final.of(last), "row d, row d -> row") + reads.bias
-    direction = final.back(reads.direction)
+    read, bias = _readout(model, final.of(last), answers)
+    total = einsum(read, final.of(last), "row d, row d -> row") + bias
+    direction = final.back(read)
     heads, attention, mlps, without = [], [], [], []
     for layer in range(model.cfg.n_layers):
         written, taken = _written(model, layer, seen.z[layer], seen.attention[layer])
-        whole = einsum(direction, seen.attention[layer].to(direction.device), "row d, row d -> row")
+        both = einsum(direction, seen.attention[layer].to(direction.device), "row d, row d -> row")
         heads.append(einsum(direction, written.to(direction.device), "row d, row head d -> row head"))
-        attention.append(whole - heads[-1].sum(dim=1))
+        attention.append(both - heads[-1].sum(dim=1))
         mlps.append(einsum(direction, seen.mlp[layer].to(direction.device), "row d, row d -> row"))
         left = final.again(last[:, None] - taken.to(last.device))
-        without.append(einsum(reads.direction, left, "row d, row head d -> row head") + reads.bias[:, None])
-    stacked = [torch.stack(each, dim=1) for each in (heads, attention, mlps, without)]
-    sums = stacked[0].sum(dim=(1, 2)) + stacked[1].sum(dim=1) + stacked[2].sum(dim=1)
-    heads_, attention_, mlps_, without_ = (each.double().cpu().numpy() for each in stacked)
-    difference, rest = (each.double().cpu().numpy() for each in (total, total - sums))
-    return Writes(difference, heads_, attention_, mlps_, rest, without_)
+        without.append(einsum(read, left, "row d, row head d -> row head") + bias[:, None])
+    by_head, biases, by_mlp, left_out = (
+        torch.stack(each, dim=1).double().cpu().numpy() for each in (heads, attention, mlps, without)
+    )
+    whole = total.double().cpu().numpy()
+    rest = whole - by_head.sum(axis=(1, 2)) - biases.sum(axis=1) - by_mlp.sum(axis=1)
+    return Writes(whole, by_head, biases, by_mlp, rest, left_out)
 
 
 class _Norm:
@@ -224,22 +226,17 @@ class _Norm:
         return read - read.mean(dim=-1, keepdim=True) if self.centers else read
 
 
-@dataclass(frozen=True)
-class _Reads:
-    direction: Float[Tensor, "row d"]
-    bias: Float[Tensor, " row"]
-
-
-def _readout(model: HookedModel, x: Float[Tensor, "row d"], answers: Int[Tensor, "row 2"]) -> _Reads:
+def _readout(
+    model: HookedModel, x: Float[Tensor, "row d"], answers: Int[Tensor, "row 2"]
+) -> tuple[Float[Tensor, "row d"], Float[Tensor, " row"]]:
     """The direction that the difference of two logits is read in, and what the unembedding adds."""
-    dtype = next(p.dtype for p in model.parameters())
     at = to_device(answers, x.device)
     with torch.enable_grad():
-        given = x.detach().to(dtype).requires_grad_()
+        given = x.detach().to(dtype_of(model)).requires_grad_()
         logits = model.unembed(given[None])[0].float()
-        difference = (logits.gather(1, at) * torch.tensor([1.0, -1.0], device=x.device)).sum(dim=1)
-        direction = torch.autograd.grad(difference.sum(), given)[0].float()
-    return _Reads(direction, difference.detach() - (direction * given.detach().float()).sum(dim=1))
+        right, wrong = logits.gather(1, at).unbind(dim=1)
+        direction = torch.autograd.grad((right - wrong).sum(), given)[0].float()
+    return direction, (right - wrong).detach() - (direction * given.detach().float()).sum(dim=1)
 
 
 def _written(
@@ -264,15 +261,14 @@ def _written(
             made = attn.o(inputs.to(dtype)).float()
             each, bias = made[:, :-1] - made[:, -1:], made[0, -1]
     whole = each.sum(dim=1) + bias
-    if _close(whole, added):
+    if _close(model, whole, added):
         return each, each
     factor = (whole * added).sum() / (whole * whole).sum()
-    if _close(whole * factor, added):
+    if _close(model, whole * factor, added):
         return each * factor, each * factor
-    for name in _NORMS_AFTER:
-        norm = getattr(model.blocks[layer], name, None)
-        if norm is not None and _close(norm(whole[None].to(added.dtype))[0].float(), added):
-            held = _Norm(model, norm, whole)
+    for norm in (getattr(model.blocks[layer], name, None) for name in _NORMS_AFTER):
+        held = None if norm is None else _Norm(model, norm, whole)
+        if held is not None and _close(model, held.of(whole), added):
             return held.part(each), added[:, None] - held.again(whole[:, None] - each)
     raise ValueError(
         f"model {model.cfg.model_name} is not supported: what its attention adds in layer {layer} is not the sum of "
@@ -280,10 +276,10 @@ def _written(
     )
 
 
-def _close(found: Tensor, wanted: Tensor) -> bool:
-    return bool((found - wanted).abs().max() <= _OFF * wanted.abs().max())
+def _close(model: HookedModel, found: Tensor, wanted: Tensor) -> bool:
+    return difference(found, wanted) <= max(_OFF, tolerance(dtype_of(model)))
 
 
 def _check_close(model: HookedModel, found: Tensor, wanted: Tensor, what: str) -> None:
-    if not _close(found, wanted):
+    if not _close(model, found, wanted):
         raise ValueError(f"model {model.cfg.model_name} is not supported: {what}")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import hypergeom
 
 from cs_heads import plot
 from cs_heads.analysis.columns import Column
@@ -260,12 +259,12 @@ def _published(repro: Reproduction) -> list[Output]:
     for heads, known in published.heads_of(repro.name).items():
         if heads not in repro.rankings:
             continue
-        k, n = repro.settings.k, repro.grid.size
-        common = [head for head in repro.top(heads) if str(head) in known]
-        row: dict[str, Any] = {"heads": heads, "found": k, "published": len(known), "in common": len(common)}
-        chance = hypergeom(n, len(known), k)
-        row |= {"expected by chance": float(chance.mean()), "p": float(chance.sf(len(common) - 1))}
-        rows.append(row | {"which": " ".join(map(str, common)), "published heads": " ".join(known)})
+        top = repro.top(heads)
+        [pair] = head_overlap({"found": top, "published": known}, grid=repro.grid, seed=repro.seed).pairs
+        row = {"heads": heads, "found": len(top), "published": len(known), "in common": pair.heads}
+        row |= {"expected by chance": pair.expected_heads, "p": pair.p_heads}
+        common = [str(head) for head in top if str(head) in known]
+        rows.append(row | {"which": " ".join(common), "published heads": " ".join(known)})
     about = f"heads found that are published, and how many chance would give; {published.HEADS_SOURCE}"
     return [Output("published", about, pd.DataFrame(rows))] if rows else []
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from cs_heads.lens import load_model
 from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.direct import direct_writes, likeliest_of
 from tests.plain import output_projections, parts_of
@@ -141,3 +142,12 @@ def test_the_likeliest_token_is_one_of_those_allowed(load, backend):
     some = [each[5:9] for each in order]
     assert likeliest_of(model, ROWS, some, [each[5] for each in order], room).tolist() == [each[6] for each in order]
     assert all(not point.fwd_hooks for point in model.hook_dict.values())
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma2"], indirect=True)
+def test_in_bfloat16_parts_add_up_to_rounding(architecture, folders):
+    exact = direct_writes(load_model(folders(architecture), "cpu"), ROWS, ANSWERS, TokenBudget(100))
+    rough = direct_writes(load_model(folders(architecture), "cpu", "bfloat16"), ROWS, ANSWERS, TokenBudget(100))
+    largest = np.abs(exact.difference).max()
+    assert np.abs(rough.difference - exact.difference).max() < 0.1 * largest
+    assert np.abs(rough.heads - exact.heads).max() < 0.1 * largest
