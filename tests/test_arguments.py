@@ -1,6 +1,5 @@
 import inspect
 from collections.abc import Callable
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -8,7 +7,6 @@ import pytest
 import cs_heads as cs
 from cs_heads.arguments import MAX_SEED, check_integer
 from cs_heads.tasks import pairs
-from cs_heads.tasks.load import FAMILIES
 from cs_heads.tasks.suites import Suite
 
 
@@ -28,7 +26,7 @@ def test_an_integer_of_numpy_counts_and_becomes_a_plain_one():
 
 
 def seeded() -> dict[str, Callable]:
-    """Every public function that draws with a seed, without checks of types."""
+    """Every public function that draws with a seed, without checks of types; families are loaded by ``load_task``."""
     modules = {
         "cs": cs,
         "designs": cs.designs,
@@ -37,7 +35,6 @@ def seeded() -> dict[str, Callable]:
         "tasks": cs.tasks,
         "pairs": pairs,
     }
-    modules |= {name: import_module(module) for name, module in FAMILIES.items()}
     # Methods check their seed before their types.
     checked = {id(method.function) for method in cs.methods.METHODS.values()}
     public = [

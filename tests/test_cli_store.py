@@ -10,6 +10,7 @@ import pytest
 
 from cs_heads.cli import main
 from cs_heads.engine import Engine
+from cs_heads.store.store import FORMAT
 from tests.known_heads import own_answers
 from tests.test_cli import write
 from tests.waiting import run_program
@@ -115,7 +116,7 @@ def test_store_says_what_is_in_a_file_and_what_is_kept_beside_results(find, caps
     capsys.readouterr()
     assert main(["store", store]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"store {store}, format 3"
+    assert lines[0] == f"store {store}, format {FORMAT}"
     assert lines[1].endswith("TransformerBridge, float32, 3 × 4 heads")
     assert lines[2].endswith("ablation zero")
     counts = {line.split()[0]: int(line.split()[1].replace(",", "")) for line in lines[5:7]}

@@ -168,6 +168,9 @@ class Task:
 
         Returns:
             The whole task, not split yet, with the examples in the order of the rows.
+
+        Raises:
+            ValueError: What is no DataFrame, or columns of one name.
         """
         columns = list(map(str, getattr(frame, "columns", ())))
         if not columns:
