@@ -190,9 +190,8 @@ def fits(value: Any, hint: Any) -> bool:
         listed = isinstance(value, Sequence) and not isinstance(value, str | bytes)
         return listed and all(fits(item, inside[0]) for item in value)
     if kind is Mapping:
-        return isinstance(value, Mapping) and all(
-            fits(key, inside[0]) and fits(item, inside[1]) for key, item in value.items()
-        )
+        named = isinstance(value, Mapping)
+        return named and all(fits(key, inside[0]) and fits(item, inside[1]) for key, item in value.items())
     if kind is Literal:
         return value in inside
     # Any, and what has no class to ask for, is not looked at.
@@ -204,8 +203,7 @@ def _said(hint: Any, many: bool = False) -> str:
     kind, inside = get_origin(hint), get_args(hint)
     if kind in (Union, UnionType):
         # A path may be given as a text.
-        kinds = [one for one in inside if not (one is str and Path in inside)]
-        return " or ".join(_said(one, many) for one in kinds)
+        return " or ".join(_said(one, many) for one in inside if not (one is str and Path in inside))
     if kind is Literal:
         return f"one of {', '.join(map(str, inside))}"
     if kind is Sequence:

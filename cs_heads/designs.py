@@ -136,10 +136,8 @@ def check_masks(grid: Grid, masks: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarr
     if masks.ndim == 2:
         masks = masks[None]
     if masks.ndim != 3 or masks.shape[1:] != grid.shape:
-        raise ValueError(
-            f"masks must be [row, layer, head] with layer, head = {grid.shape}, got shape {masks.shape}: "
-            "the masks are of another grid"
-        )
+        wanted = f"[row, layer, head] with layer, head = {grid.shape}"
+        raise ValueError(f"masks must be {wanted}, got shape {masks.shape}: the masks are of another grid")
     return masks
 
 
@@ -150,10 +148,8 @@ def _check(grid: Grid, n_masks: int, density: float) -> int:
     # Rounded first: 0.05 * 160 must be 8, not 7.999....
     n_off = int(np.floor(round(density * grid.size, 9)))
     if n_off < 1:
-        raise ValueError(
-            f"density {density} ablates no head: a mask of this grid has {grid.size} heads, "
-            f"so density must be at least {1 / grid.size:.3g}"
-        )
+        least = f"a mask of this grid has {grid.size} heads, so density must be at least {1 / grid.size:.3g}"
+        raise ValueError(f"density {density} ablates no head: {least}")
     return n_off
 
 
@@ -212,32 +208,6 @@ def mask_key(row: Shaped[np.ndarray, "layer head"]) -> bytes:
     return np.packbits(row if row.dtype == np.bool_ else row == 0).tobytes()
 
 
-def masks_of_keys(grid: Grid, keys: Sequence[bytes]) -> Shaped[np.ndarray, "row layer head"]:
-    """The masks that ``mask_key`` gave these keys; gates, where one of them is of gates.
-
-    Args:
-        grid: Layers × heads that the masks are of.
-        keys: One or more.
-
-    Returns:
-        Bool masks, True = ablated, or float32 gates in [0, 1], in the order of ``keys``.
-
-    >>> from cs_heads.units import HeadGrid
-    >>> grid = HeadGrid(1, 2)
-    >>> masks_of_keys(grid, [mask_key(grid.mask(["L0H1"]))])
-    array([[[False,  True]]])
-    """
-    rows: list[np.ndarray] = []
-    for key in keys:
-        if len(key) == 4 * grid.size:
-            rows.append(np.frombuffer(key, dtype="<f4").reshape(grid.shape))
-        else:
-            bits = np.unpackbits(np.frombuffer(key, dtype=np.uint8), count=grid.size)
-            rows.append(bits.astype(bool).reshape(grid.shape))
-    gated = any(row.dtype != np.bool_ for row in rows)
-    return np.stack([as_gates(row).astype(np.float32) for row in rows] if gated else rows)
-
-
 def key_in_words(grid: Grid, key: bytes) -> tuple[str, int]:
     """The heads off under a key in words, those gated with their gate, and the number of those off.
 
@@ -253,16 +223,9 @@ def key_in_words(grid: Grid, key: bytes) -> tuple[str, int]:
     >>> key_in_words(grid, mask_key(np.array([[0.0, 0.5]])))
     ('L0H0 L0H1×0.5', 1)
     """
-    gates = as_gates(masks_of_keys(grid, [key])[0]).ravel()
+    if len(key) == 4 * grid.size:
+        gates = np.frombuffer(key, dtype="<f4")
+    else:
+        gates = 1.0 - np.unpackbits(np.frombuffer(key, dtype=np.uint8), count=grid.size)
     touched = [(grid.unit(int(index)), gates[index]) for index in np.flatnonzero(gates != 1)]
     return " ".join(f"{head}×{gate:.3g}" if gate else str(head) for head, gate in touched), int((gates == 0).sum())
-
-
-def first_layer(mask: Shaped[np.ndarray, "layer head"]) -> int:
-    """The first layer that a mask, or gates, touch; the last layer where they touch none.
-
-    Args:
-        mask: A mask (bool, True is off), or gates (float).
-    """
-    touched = np.flatnonzero((mask if mask.dtype == np.bool_ else mask != 1).any(axis=1))
-    return int(touched[0]) if len(touched) else len(mask) - 1

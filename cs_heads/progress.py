@@ -168,23 +168,20 @@ def one_bar(name: str, *, outermost: bool = False) -> Callable[[Callable[P, R]],
 @contextmanager
 def calling(name: str, *, outermost: bool = False) -> Iterator[_Bar]:
     """What ``one_bar`` does, for a block."""
-    bar = _OPEN.get()
-    if bar is not None:
-        bar.calls.append(_Call("" if outermost else name, start=bar.n))
-        bar.draw()
-        try:
-            yield bar
-        finally:
-            bar.leave()
-        return
-    bar = _Bar([_Call(name)])
-    before, finished = _OPEN.set(bar), False
+    outer, finished = _OPEN.get(), False
+    bar = outer or _Bar()
+    bar.calls.append(_Call("" if outermost and outer else name, start=bar.n))
+    before = _OPEN.set(bar)
+    bar.draw()
     try:
         yield bar
         finished = True
     finally:
         _OPEN.reset(before)
-        bar.close(finished)
+        if outer is None:
+            bar.close(finished)
+        else:
+            bar.leave()
 
 
 def name_call(name: str) -> None:

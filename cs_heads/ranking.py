@@ -326,13 +326,8 @@ class HeadRanking(Saved, Drawable, picture="heads"):
 
         order, claims, shared = self.order, set(self.claims), set(self.shared)
         layers, heads = [h.layer for h in order], [h.index for h in order]
-        columns: dict[str, Any] = {
-            "rank": range(1, len(order) + 1),
-            "head": [str(h) for h in order],
-            "layer": layers,
-            "index": [self.grid.index(h) for h in order],
-            "importance": self.importance[layers, heads],
-        }
+        columns: dict[str, Any] = {"rank": range(1, len(order) + 1), "head": [*map(str, order)], "layer": layers}
+        columns |= {"index": [*map(self.grid.index, order)], "importance": self.importance[layers, heads]}
         if self.interval is not None:
             columns["low"], columns["high"] = self.interval[layers, heads].T
         if self.frequency is not None:
@@ -349,12 +344,9 @@ class HeadRanking(Saved, Drawable, picture="heads"):
         return pd.DataFrame(columns)
 
     def _title(self) -> str:
-        task = self.provenance.get("task", {}).get("name")
-        model = self.provenance.get("model", {}).get("name")
-        about = "".join(f", {name}" for name in (task, model) if name)
-        return (
-            f"HeadRanking({self.method}{about}: {self.grid.size} {self.grid.word}s, {self.spent:,} example-evaluations)"
-        )
+        names = [self.provenance.get(of, {}).get("name") for of in ("task", "model")]
+        about, n = ", ".join([self.method, *filter(None, names)]), f"{self.grid.size} {self.grid.word}s"
+        return f"HeadRanking({about}: {n}, {self.spent:,} example-evaluations)"
 
     def __repr__(self) -> str:
         n = min(self.k, _SHOWN)

@@ -84,9 +84,8 @@ class Record:
         # What is written beside the fields follows from them.
         for key in (key for key in written if key in record and key not in values):
             if not _agree(record[key], written[key]):
-                raise ValueError(
-                    f"{key} must be {in_line(written[key])}, by its other fields, got {in_line(record[key])}"
-                )
+                wanted = f"{in_line(written[key])}, by its other fields"
+                raise ValueError(f"{key} must be {wanted}, got {in_line(record[key])}")
         return made
 
 
@@ -130,11 +129,9 @@ class Saved(Record):
             raise ValueError(f"path {str(path)!r} is no saved {cls._format}")
         version = record.get("version")
         if type(version) is not int or version != cls._version:
-            newer = type(version) is int and version > cls._version
-            raise ValueError(
-                f"path {str(path)!r} has {cls._format} format {in_line(version)}; this version of cs-heads reads "
-                f"{cls._version}: {'update cs-heads' if newer else 'make it again'}"
-            )
+            what = "update cs-heads" if type(version) is int and version > cls._version else "make it again"
+            here = f"this version of cs-heads reads {cls._version}: {what}"
+            raise ValueError(f"path {str(path)!r} has {cls._format} format {in_line(version)}; {here}")
         try:
             return cls.from_dict(record)
         except ValueError as error:

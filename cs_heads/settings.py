@@ -181,10 +181,8 @@ def check_method_options(method: str, has: Mapping[str, Option], given: Collecti
     unknown = [option for option in given if option not in has]
     if unknown:
         near = did_you_mean(unknown[0], [*has, *Settings.kinds()])
-        raise ValueError(
-            f"method {method!r} has no option {', '.join(unknown)}; it has {', '.join(has) or 'none'}; settings of "
-            f"every call: {', '.join(Settings.kinds())}{near}"
-        )
+        known = f"it has {', '.join(has) or 'none'}; settings of every call: {', '.join(Settings.kinds())}{near}"
+        raise ValueError(f"method {method!r} has no option {', '.join(unknown)}; {known}")
     missing = [option.name for option in has.values() if option.required and option.name not in given]
     if missing:
         raise ValueError(f"method {method!r} needs the option {', '.join(missing)}")

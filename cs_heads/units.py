@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Bool
 
-from cs_heads.arguments import MAX_HEADS, check_integer, check_list, check_within, in_line
+from cs_heads.arguments import MAX_HEADS, check_integer, check_list, check_one_of, check_within, in_line
 
 Units = Literal["heads", "kv", "attn", "mlp", "neurons", "experts"]
 """A kind of unit: what can be off in a layer."""
@@ -69,9 +69,8 @@ class Unit:
         if match is None or kind is None or not issubclass(kind, cls) or bool(match[3]) == issubclass(kind, _Layer):
             word, example = (Head.word, "L16H21") if cls in (Unit, Head) else (cls.word, str(cls(3, 0)))
             others = f", other units like {', '.join(str(each(3, 0)) for each in _KINDS.values() if each is not Head)}"
-            raise ValueError(
-                f"text {text!r:.80} is no {word}; {word}s are written like {example!r}{others if cls is Unit else ''}"
-            )
+            like = f"{example!r}{others if cls is Unit else ''}"
+            raise ValueError(f"text {text!r:.80} is no {word}; {word}s are written like {like}")
         return kind(int(match[1]), int(match[3] or 0))
 
 
@@ -219,8 +218,7 @@ class Grid:
     kind: Units
 
     def __post_init__(self) -> None:
-        if self.kind not in _KINDS:
-            raise ValueError(f"kind must be one of {', '.join(_KINDS)}, got {in_line(self.kind)}")
+        check_one_of("kind", self.kind, _KINDS)
         for name, said in (("n_layers", "n_layers"), ("n_units", f"n_{self.kind}")):
             most = 1 if name == "n_units" and issubclass(_KINDS[self.kind], _Layer) else MAX_HEADS
             object.__setattr__(self, name, check_within(said, getattr(self, name), 1, most))
@@ -244,9 +242,8 @@ class Grid:
         """
         cfg: Any = getattr(model, "cfg", None)
         if not hasattr(cfg, "n_layers") or not hasattr(cfg, "n_heads"):
-            raise ValueError(
-                f"model must be a TransformerLens HookedTransformer or TransformerBridge, got {type(model).__name__}"
-            )
+            wanted = "a TransformerLens HookedTransformer or TransformerBridge"
+            raise ValueError(f"model must be {wanted}, got {type(model).__name__}")
         if kind == "heads":
             return HeadGrid(cfg.n_layers, cfg.n_heads)
         said = {
@@ -317,10 +314,9 @@ class Grid:
         """
         unit = as_head(unit)
         if unit not in self:
-            what = f"layers 0..{self.n_layers - 1}, {self.word}s 0..{self.n_units - 1}"
-            here = (
-                f": {what}" if isinstance(unit, _KINDS[self.kind]) else f", which is of {self.word}s, as {self.unit(0)}"
-            )
+            here = f": layers 0..{self.n_layers - 1}, {self.word}s 0..{self.n_units - 1}"
+            if not isinstance(unit, _KINDS[self.kind]):
+                here = f", which is of {self.word}s, as {self.unit(0)}"
             raise ValueError(f"{unit.word} {unit} is not in the grid{here}")
         return unit
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from cs_heads.cluster.pool import WorkerPool
 from cs_heads.cluster.worker import Job, Sent
-from cs_heads.designs import first_layer
 from cs_heads.engine.generation import rows_together
-from cs_heads.engine.layout import lay_out
+from cs_heads.engine.layout import first_layer, lay_out
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.model import HookedModel, ModelInfo

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.tokens import common_prefix
@@ -242,3 +242,9 @@ def _marked(sequence: TokenIds, end: int, positions: Positions) -> TokenIds:
         return sequence
     off = range(end - 1, end) if positions == "last" else range(end)
     return tuple(2 * token + (place in off) for place, token in enumerate(sequence))
+
+
+def first_layer(mask: Shaped[np.ndarray, "layer head"]) -> int:
+    """The first layer that a mask, or gates, touch; the last layer where they touch none."""
+    touched = np.flatnonzero((mask if mask.dtype == np.bool_ else mask != 1).any(axis=1))
+    return int(touched[0]) if len(touched) else len(mask) - 1

@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from cs_heads.designs import first_layer
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.forwards import Forwards, Mask, Residuals, Row, common_roots, layers_to_store, roots
 from cs_heads.engine.generation import Generation
-from cs_heads.engine.layout import Layout, Piece, lay_out
+from cs_heads.engine.layout import Layout, Piece, first_layer, lay_out
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities, abilities

@@ -49,10 +49,8 @@ def check_size(task: Task, left_out: Sequence[str] = ()) -> None:
     side, repeated = distinct(task)
     if len(side) < MIN_CORRECT:
         why = "".join(f" ({note})" for note in (*left_out, *repeated))
-        raise ValueError(
-            f"task {task.name!r} has {len(side)} {task.role} examples{why}; {MIN_CORRECT} or more are needed on each "
-            "side: add examples"
-        )
+        hint = f"{MIN_CORRECT} or more are needed on each side: add examples"
+        raise ValueError(f"task {task.name!r} has {len(side)} {task.role} examples{why}; {hint}")
 
 
 def check_k(k: Any, grid: Grid, name: str = "k", n_off: int = 0) -> int:

@@ -65,8 +65,10 @@ class BudgetTooSmallError(ValueError):
         return BudgetTooSmallError(self.budget + spent, self.least + spent, f"{self.why}; the intact model: {spent:,}")
 
 
-def check_budget(budget: Any, least: int, why: str) -> None:
-    """Raise ``BudgetTooSmallError`` where a budget is below ``least``, ``ValueError`` for a fraction; None is no limit.
+def check_budget(budget: Any, least: int, why: str) -> int:
+    """The budget, ``MAX_BUDGET`` for None.
+
+    Raises ``BudgetTooSmallError`` where it is below ``least``, ``ValueError`` for a fraction.
 
     >>> check_budget(100, least=128, why="128 heads, one example each")
     Traceback (most recent call last):
@@ -74,10 +76,11 @@ def check_budget(budget: Any, least: int, why: str) -> None:
     cs_heads.experiment.cost.BudgetTooSmallError: budget must be 128 or more example-evaluations (128 ...), got 100
     """
     if budget is None:
-        return
+        return MAX_BUDGET
     if not isinstance(budget, int | np.integer):
         raise ValueError(f"budget must be a whole number of example-evaluations, got {budget!r}")
     if budget > MAX_BUDGET:
         raise ValueError(f"budget must be {MAX_BUDGET:,} example-evaluations or fewer, got {in_line(budget)}")
     if budget < least:
         raise BudgetTooSmallError(int(budget), least, why)
+    return int(budget)

@@ -81,8 +81,7 @@ class Experiment(Gradients):
     def __init__(self, model: ModelLike | Setup, task: Task, **settings: Unpack[SettingsArguments]) -> None:
         check_is_task(task)
         how = model.settings if isinstance(model, Setup) else Settings.of(settings)
-        answers = [example.answer for example in task.examples]
-        ablation = Ablation(how.ablation, answers, units=how.units, positions=how.positions)
+        ablation = Ablation(how.ablation, task.answers.tolist(), units=how.units, positions=how.positions)
         setup = model if isinstance(model, Setup) else Setup.of(model, how)
         super().__init__(setup, task)
         self._owns = setup is not model
@@ -244,11 +243,9 @@ class Experiment(Gradients):
         new = {key: place for place, key in enumerate(keys) if key not in self._scores}
         if new:
             places = [*new.values()]
-            some = Observations(
-                said.examples.reshape(1, -1)[:, places],
-                texts=said.texts.reshape(1, -1)[:, places],
-                intact=None if said.intact is None else said.intact.reshape(1, -1)[:, places],
-            )
+            examples, texts = (each.reshape(1, -1)[:, places] for each in (said.examples, said.texts))
+            intact = None if said.intact is None else said.intact.reshape(1, -1)[:, places]
+            some = Observations(examples, texts=texts, intact=intact)
             self._scores |= dict(zip(new, RESPONSES[response](self.task, some)[0].tolist(), strict=True))
         return np.array([self._scores[key] for key in keys]).reshape(said.examples.shape)
 
@@ -380,24 +377,12 @@ class Experiment(Gradients):
         template = template_identity(tokenizer, self.task)
         if template is not None and prepend_bos is None:
             prepend_bos = False  # the template writes the tokens it wants
-        return {
-            "model": self.setup.description.copy(),
-            "task": {
-                "name": self.task.name,
-                **self.task.scoring,
-                "role": self.task.role,
-                "n_examples": self.n_examples,
-                "identity": self.task.identity,
-                "chat_template": template,
-                "merged": sum(tokens.merged for tokens in self.encoded),
-            },
-            "ablation": self.settings.ablation,
-            "units": self.settings.units,
-            "positions": self.settings.positions,
-            "compute_dtype": self.compute_dtype,
-            "prepend_bos": prepended(tokenizer, prepend_bos),
-            "cs_heads": version("cs-heads"),
-        }
+        task = {"name": self.task.name, **self.task.scoring, "role": self.task.role, "n_examples": self.n_examples}
+        task |= {"identity": self.task.identity, "chat_template": template}
+        task |= {"merged": sum(tokens.merged for tokens in self.encoded)}
+        how = {name: getattr(self.settings, name) for name in ("ablation", "units", "positions")}
+        how |= {"compute_dtype": self.compute_dtype, "prepend_bos": prepended(tokenizer, prepend_bos)}
+        return {"model": self.setup.description.copy(), "task": task, **how, "cs_heads": version("cs-heads")}
 
     @property
     def _own_texts(self) -> Observed:
@@ -424,8 +409,8 @@ class Experiment(Gradients):
     def _stored(self, examples: Sequence[str], **settings: Any) -> StoredObservations | None:
         if self.store is None:
             return None
-        answers = [example.answer for example in self.task.examples]
-        put = {**settings, **replacement_of(self.settings.ablation, self._identities, answers)}
+        replaced = replacement_of(self.settings.ablation, self._identities, self.task.answers.tolist())
+        put = {**settings, **replaced}
         if self.compute_dtype != self.setup.description["dtype"]:
             put["compute_dtype"] = self.compute_dtype
         prompts = [shown(example.prompt) for example in self.task.examples]

@@ -10,16 +10,7 @@ from jaxtyping import Bool, Int
 
 from cs_heads.designs import check_masks, with_off
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.experiment.protocol import (
-    Examples,
-    ExperimentLike,
-    Gates,
-    GradientExperiment,
-    Masks,
-    Rows,
-    Scores,
-    responding,
-)
+from cs_heads.experiment.protocol import Examples, ExperimentLike, Gates, GradientExperiment, Masks, Rows, Scores
 from cs_heads.tasks import Task
 from cs_heads.units import HeadLike
 
@@ -55,8 +46,8 @@ class WithHeadsOff(GradientExperiment):
         return with_off(check_masks(self.grid, masks), self.off)
 
     def respond(self, masks: Masks, examples: Examples = None, response: str = "probability") -> Scores:
-        """Continuous responses (``responding``) with the row's heads off, and these."""
-        return responding(self.experiment, response)(self.all_off(masks), examples)
+        """One of the responses other than the score, with the row's heads off, and these."""
+        return self.experiment.respond(self.all_off(masks), examples, response)
 
     def on(self, task: Task) -> WithHeadsOff:
         """The same on another task."""

@@ -69,10 +69,8 @@ def encode_task(model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | 
     if unread:
         named = ", ".join(f"{word!r} (example {index})" for word, index in [*unread.items()][:_TOLD])
         more = f" and {len(unread) - _TOLD} more" if len(unread) > _TOLD else ""
-        notes.append(
-            f"the tokenizer does not know {named}{more}, and puts another token, or none, in their place: the model is "
-            "asked something else"
-        )
+        why = "or none, in their place: the model is asked something else"
+        notes.append(f"the tokenizer does not know {named}{more}, and puts another token, {why}")
     for note in notes:
         warnings.warn(f"task {task.name!r}: {note}", stacklevel=4)
     return encoded

@@ -156,9 +156,8 @@ def check_examples(n_examples: int, n_rows: int, examples: Examples) -> Int[np.n
         return repeat(np.arange(n_examples), "example -> row example", row=n_rows)
     examples = np.asarray(examples)
     if examples.ndim != 2 or len(examples) != n_rows or not np.issubdtype(examples.dtype, np.integer):
-        raise ValueError(
-            f"examples must be integers [row, k] with {n_rows} rows, got {examples.dtype} {examples.shape}"
-        )
+        why = f"got {examples.dtype} {examples.shape}"
+        raise ValueError(f"examples must be integers [row, k] with {n_rows} rows, {why}")
     if examples.size and not (examples.min() >= 0 and examples.max() < n_examples):
         raise ValueError(f"examples must be in 0..{n_examples - 1}, got {examples.min()}..{examples.max()}")
     return examples

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -21,7 +20,7 @@ from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.methods.controls import Contrast, Controls
 from cs_heads.methods.losses import PLENTY
-from cs_heads.methods.ranking_method import ranking_method
+from cs_heads.methods.ranking_method import BOUNDS, RankingSteps, ranking_method
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid
@@ -35,24 +34,7 @@ _DESIGNS = {"stratified": designs.stratified, "bernoulli": designs.bernoulli}
 _FEW_TIMES_OFF = 5
 
 
-def bound(
-    experiment: ExperimentLike,
-    *,
-    controls: Sequence[ExperimentLike],
-    budget: int | None,
-    n_masks: int | None,
-    **options: Any,
-) -> int:
-    """The most example-evaluations of ``compressed_sensing``; a wrong argument raises ``ValueError``."""
-    _check(experiment.grid, 5 if n_masks is None else n_masks, **options)
-    n, n_others = experiment.n_examples, Controls.most(controls, experiment.n_examples)
-    before = Contrast.cost(experiment, controls)
-    on = f"{n} examples{f' and {n_others} of controls' if controls else ''}, after intact runs of {before:,}"
-    check_budget(budget, before + (n_masks or 5) * (n + n_others), f"{n_masks or 5} masks on {on}")
-    return before + (n_masks or N_MASKS) * (n + n_others) if budget is None or n_masks else budget
-
-
-@ranking_method("compressed sensing", bound)
+@ranking_method("compressed sensing")
 def compressed_sensing(
     experiment: ExperimentLike,
     *,
@@ -63,7 +45,7 @@ def compressed_sensing(
     density: float | None = None,
     design: str = "stratified",
     alpha: float = 0.01,
-) -> HeadRanking:
+) -> RankingSteps:
     """Rank heads by a Lasso of the mean score of each mask on which heads it ablates.
 
     Every mask runs on all examples, and the response is standardized. The coefficients, converted back into score
@@ -97,19 +79,28 @@ def compressed_sensing(
         ValueError: A wrong argument, or a budget below five masks or the masks asked for, before anything is measured.
         BaselineTooLowError: With controls, a task that the intact model cannot do, or no control that it can.
     """
-    density, fitted = _fitting(density, experiment.grid)
-    n, before = experiment.n_examples, Contrast.cost(experiment, controls)
+    grid, n, before = experiment.grid, experiment.n_examples, Contrast.cost(experiment, controls)
+    check_one_of("design", design, _DESIGNS)
+    check_integer("n_masks", 5 if n_masks is None else n_masks, 5, why="one a fold of the regression")
+    if alpha <= 0:
+        raise ValueError(f"alpha must be positive, got {alpha}")
+    density, fitted = _fitting(density, grid)
+    # Cheap to draw, and it names what is wrong with a density.
+    _DESIGNS[design](grid, 1, density, 0)
+    n_others, beside = Controls.most(controls, n), f" and {Controls.most(controls, n)} of controls" if controls else ""
+    why = f"{n_masks or 5} masks on {n} examples{beside}, after intact runs of {before:,}"
+    check_budget(budget, before + (n_masks or 5) * (n + n_others), why)
+    yield before + (n_masks or N_MASKS) * (n + n_others) if budget is None or n_masks else budget
     measure = Contrast(experiment, controls, np.arange(n), seed)
     if n_masks is None:
         n_masks = N_MASKS if budget is None else (budget - before) // measure.a_mask
     step(f"{n_masks} masks")
-    off = _DESIGNS[design](experiment.grid, n_masks, density, seed)
+    off = _DESIGNS[design](grid, n_masks, density, seed)
     # Each different mask once: not every experiment remembers what it was asked.
     once, place = designs.different(off)
     response, intact = measure.mean(measure(once))[place], float(measure.mean(measure.intact()[None])[0])
     lost, ablated = intact - response, off.reshape(n_masks, -1).astype(float)
-    n_heads = experiment.grid.size
-    plenty = bool(n_masks >= PLENTY * n_heads and np.linalg.matrix_rank(ablated) == n_heads)
+    plenty = bool(n_masks >= PLENTY * grid.size and np.linalg.matrix_rank(ablated) == grid.size)
     importance, r2 = _regress(ablated, response, alpha, seed)
     said = _notes(importance, ablated, response, r2, contrast=bool(controls), plenty=plenty)
     if plenty:
@@ -119,10 +110,10 @@ def compressed_sensing(
         # All by as much, so that nothing off costs nothing: masks of one size tell how heads differ, and no level.
         n_off = ablated.sum(axis=1)
         importance = importance + n_off @ (lost - ablated @ importance) / max(n_off @ n_off, 1.0)
-    return HeadRanking(
+    yield HeadRanking(
         method={"stratified": "css", "bernoulli": "csb"}[design],
-        importance=importance.reshape(experiment.grid.shape),
-        grid=experiment.grid,
+        importance=importance.reshape(grid.shape),
+        grid=grid,
         spent=before + len(once) * measure.a_mask,
         provenance={
             "design": {"name": design, "n_masks": n_masks, "density": density, "seed": seed},
@@ -174,8 +165,7 @@ def tune(
         ValueError: A wrong argument, or densities of which none ablates a head, before anything is measured.
     """
     seed, size, before = check_seed(seed), experiment.grid.size, experiment.preparation
-    lists: dict[str, Any] = {"n_masks": n_masks, "densities": densities}
-    for name, value in lists.items():
+    for name, value in (("n_masks", n_masks), ("densities", densities)):
         if not isinstance(value, Sequence | np.ndarray) or not len(value):
             raise ValueError(f"{name} must be a list of values to try, got {value!r}")
     k, fitted = fitting_k(k, experiment.grid, beside=False)
@@ -184,29 +174,19 @@ def tune(
         raise ValueError(f"densities must hold one of {1 / size:.3g} or more: others ablate no head of {size}")
     settings = [*product(sorted(n_masks), used)]
     for number, density in settings:
-        _check(experiment.grid, number, density, design)
+        BOUNDS[compressed_sensing](experiment, n_masks=number, density=density, design=design)
     expect(before + bound_of_tuning(experiment.n_examples, n_masks, used))
     tried, rankings = [], []
     for number, density in settings:
         step(f"{number} masks at density {density:g}")
-        rankings.append(
-            found := compressed_sensing(experiment, n_masks=number, density=density, design=design, seed=seed)
-        )
+        found = compressed_sensing(experiment, n_masks=number, density=density, design=design, seed=seed)
+        rankings.append(found)
         drop = found.provenance["intact"] - float(experiment(experiment.grid.mask(found.top(k))[None]).mean())
         tried.append({"n_masks": number, "density": density, "drop": drop, "spent": found.spent - before})
     best = rankings[max(range(len(tried)), key=lambda at: (tried[at]["drop"], np.prod(settings[at])))]
     spent = before + sum(each["spent"] + experiment.n_examples for each in tried)
     provenance = {**best.provenance, "tuning": tried}
     return replace(best, k=k, spent=spent, notes=(*fitted, *best.notes), provenance=provenance)
-
-
-def _check(grid: Grid, n_masks: Any, density: float | None, design: str = "stratified", alpha: float = 0.01) -> None:
-    check_one_of("design", design, _DESIGNS)
-    check_integer("n_masks", n_masks, 5, why="one a fold of the regression")
-    if alpha <= 0:
-        raise ValueError(f"alpha must be positive, got {alpha}")
-    # Cheap to draw, and it names what is wrong with a density.
-    _DESIGNS[design](grid, 1, _fitting(density, grid)[0], 0)
 
 
 def _fitting(density: float | None, grid: Grid) -> tuple[float, tuple[str, ...]]:
@@ -256,8 +236,6 @@ def _notes(
     if r2 is not None and not plenty:
         if (n := int((importance > 0).sum())) < 5:
             notes.append(f"only {n} heads have an importance above the average head's; the order of others is void")
-        notes.append(
-            f"{n_masks} masks of {n_heads} heads say how heads differ, and what all take in the mean: a small "
-            f"importance may have the wrong sign ({PLENTY * n_heads} masks would tell)"
-        )
+        few = f"{n_masks} masks of {n_heads} heads say how heads differ, and what all take in the mean: a small"
+        notes.append(f"{few} importance may have the wrong sign ({PLENTY * n_heads} masks would tell)")
     return tuple(notes)

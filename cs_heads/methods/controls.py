@@ -48,7 +48,7 @@ class Controls:
         self._draws = [BalancedDraws(np.arange(task.n_examples), rng) for task in tasks]
 
     @classmethod
-    def able(cls, experiments: Sequence[ExperimentLike], seed: int, response: str = "score") -> Controls:
+    def able(cls, experiments: Sequence[ExperimentLike], seed: int) -> Controls:
         """Those that the intact model can do; it runs on some examples of each (``cost`` says how many in all).
 
         Examples that it answers right are used.
@@ -57,7 +57,7 @@ class Controls:
         rng = np.random.default_rng([seed, 1])
         sizes = zip(experiments, _asked(experiments), strict=True)
         chosen = [np.sort(rng.permutation(experiment.n_examples)[:n]) for experiment, n in sizes]
-        tasks, reasons = able(experiments, chosen, response=response, least=LEAST_RIGHT)
+        tasks, reasons = able(experiments, chosen, least=LEAST_RIGHT)
         return cls([*tasks.values()], rng, {experiments[place].name: why for place, why in reasons.items()})
 
     @staticmethod
@@ -229,12 +229,9 @@ class Contrast:
 
     def _sides(self, scores: Float[np.ndarray, "row example"]) -> tuple[np.ndarray, list[np.ndarray]]:
         """The scores of the task, and those of each control, by example."""
-        own, others, of = (
-            scores[:, : len(self.examples)].T,
-            scores[:, len(self.examples) :],
-            self.controls.of(self.drawn),
-        )
-        return own, [others[:, of == task].T for task in range(len(self.controls.tasks))]
+        own, others = np.split(scores, [len(self.examples)], axis=1)
+        of = self.controls.of(self.drawn)
+        return own.T, [others[:, of == task].T for task in range(len(self.controls.tasks))]
 
 
 def contrasted(

@@ -140,9 +140,8 @@ def prepared_search(
         others = defaults_of(experiment, side, seed) if automatic else [search_control(each, seed) for each in asked]
         kin = [*kin_of(experiment, side, seed)] if automatic else kin
         beside = experiments_on(experiment, others, chosen=not automatic)
-        put = (
-            {**options, "seed": seed} | ({"k": k} if chosen.takes_k else {}) | ({"controls": beside} if beside else {})
-        )
+        put = {**options, "seed": seed} | ({"k": k} if chosen.takes_k else {})
+        put |= {"controls": beside} if beside else {}
         used, notes = [other.task.name for other in beside], [*repeated, *same, *fitted]
         left_out = (*experiment.notes, *left_out_note(experiment, kin, automatic))
         left, most = _allotted(experiment, chosen, budget, put)
@@ -183,7 +182,7 @@ def _allotted(
     check_budget(budget, intact + 1, f"the intact model: {intact}")
     left = None if budget is None else budget - intact
     try:
-        most = method.bound(experiment, budget=left, **{name: given[name] for name in given if name != "seed"})
+        most = method.bound(experiment, budget=left, **given)
     except BudgetTooSmallError as error:
         raise error.beside(intact) from None
     return left, intact + most

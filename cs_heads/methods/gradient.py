@@ -15,23 +15,13 @@ from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.controls import Controls, contrasted, controls_notes
 from cs_heads.methods.patching import patching
-from cs_heads.methods.ranking_method import check_differentiable, ranking_method
+from cs_heads.methods.ranking_method import RankingSteps, check_differentiable, ranking_method
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks.pairs import PromptPair
 
 
-def bound(experiment: Experiment, *, controls: Sequence[Experiment], budget: int | None, **_: object) -> int:
-    """The most example-evaluations of ``gradient_importance``; a budget below the least raises ``ValueError``."""
-    intact = experiment.n_examples + Controls.cost(controls)
-    need = "one example of each control, and as many of the task," if controls else "one example"
-    least = 4 * len(controls) or 2
-    check_budget(budget, intact + least, f"the intact model: {intact}; {need} forward and back: {least}")
-    most = intact + experiment.n_examples * (4 if controls else 2)
-    return most if budget is None else min(most, budget)
-
-
-@ranking_method("gradient", bound)
+@ranking_method("gradient")
 def gradient_importance(
     experiment: Experiment,
     *,
@@ -39,7 +29,7 @@ def gradient_importance(
     budget: int | None = None,
     seed: int = 0,
     signed: bool = False,
-) -> HeadRanking:
+) -> RankingSteps:
     """Rank heads by the gradient of the target's loss in their gates, all gates at 1: one backward pass.
 
     The loss is the mean negative log-probability of the target (nats per token). The interval is the 95 % normal one
@@ -70,13 +60,13 @@ def gradient_importance(
         BaselineTooLowError: The intact model cannot do the task, or none of the controls.
     """
     check_differentiable(experiment, controls)
-    intact, n, notes = (
-        experiment.n_examples + Controls.cost(controls),
-        experiment.n_examples,
-        check_baseline(experiment),
-    )
-    if budget is not None:
-        n = min(n, (budget - intact) // (4 if controls else 2))
+    intact, sides = experiment.n_examples + Controls.cost(controls), 4 if controls else 2
+    need = "one example of each control, and as many of the task," if controls else "one example"
+    least = 4 * len(controls) or 2
+    why = f"the intact model: {intact}; {need} forward and back: {least}"
+    n = min(experiment.n_examples, (check_budget(budget, intact + least, why) - intact) // sides)
+    yield intact + n * sides
+    notes = check_baseline(experiment)
     examples = np.sort(np.random.default_rng(seed).permutation(experiment.n_examples)[:n])
     chosen = [(experiment, examples)]
     used: dict[str, Any] = {}
@@ -90,7 +80,7 @@ def gradient_importance(
     importance, interval = contrasted(own, rest)
     run = sum(len(side) for side in sides)
     unit = "nats" if signed else "nats, absolute"
-    return HeadRanking(
+    yield HeadRanking(
         method="attribution" if signed else "gradient",
         importance=importance,
         grid=experiment.grid,

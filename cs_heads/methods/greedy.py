@@ -6,7 +6,6 @@ The usual first attempt; both forms are baselines of Bair et al. (arXiv 2603.033
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -16,7 +15,7 @@ from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.cost import check_budget
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.methods.controls import Contrast
-from cs_heads.methods.ranking_method import ranking_method
+from cs_heads.methods.ranking_method import RankingSteps, ranking_method
 from cs_heads.progress import step
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid, Unit
@@ -28,12 +27,7 @@ TIE = 1e-6
 _MAX_ENTRIES = 2**25
 
 
-def bound(experiment: ExperimentLike, *, k: int | None, **given: Any) -> int:
-    """The most example-evaluations of ``greedy``; a budget below the least raises ``ValueError``."""
-    return _size(experiment, fitting_k(k, experiment.grid, beside=False)[0], **given)[2]
-
-
-@ranking_method("greedy", bound)
+@ranking_method("greedy")
 def greedy(
     experiment: ExperimentLike,
     *,
@@ -42,7 +36,7 @@ def greedy(
     budget: int | None = None,
     seed: int = 0,
     one_shot: bool = False,
-) -> HeadRanking:
+) -> RankingSteps:
     """Rank heads by sweeps over all of them; each round adds the head whose ablation lowers the mean score most.
 
     ``one_shot=True`` is a single round: importance is the drop of each head alone, with a 95 % normal
@@ -83,7 +77,15 @@ def greedy(
     """
     grid = experiment.grid
     k, fitted = fitting_k(k, grid, beside=False)
-    before, n, _ = _size(experiment, k, controls, budget, one_shot)
+    # Without controls the intact model is one of the masks.
+    n_masks = sum(grid.size - done for done in range(1 if one_shot else k)) + (not controls)
+    before, sides, least, need = experiment.preparation, 1, 1, "one example"
+    if controls:
+        before, sides, least = Contrast.cost(experiment, controls), 2, 2 * len(controls)
+        need = f"intact runs of {before:,}, then one example of each control and as many of the task"
+    limit = check_budget(budget, before + least * n_masks, f"{need} under each of {n_masks:,} masks")
+    n = min(experiment.n_examples, (limit - before) // (n_masks * sides))
+    yield before + n_masks * n * sides
     examples = np.sort(np.random.default_rng(seed).permutation(experiment.n_examples)[:n])
     measure = Contrast(experiment, controls, examples, seed)
 
@@ -111,7 +113,7 @@ def greedy(
     # With controls a level is less what is lost.
     word, sign = ("contrast", -1.0) if controls else ("score", 1.0)
     told = _notes(0 if one_shot else k, len(chosen), n, experiment.n_examples, bool(controls))
-    return HeadRanking(
+    yield HeadRanking(
         method="one-shot" if one_shot else "greedy",
         importance=importance.reshape(grid.shape),
         grid=grid,
@@ -128,24 +130,6 @@ def greedy(
         notes=(*fitted, *measure.notes, *told),
         unit=measure.unit,
     )
-
-
-def _size(
-    experiment: ExperimentLike, k: int, controls: Sequence[ExperimentLike], budget: int | None, one_shot: bool
-) -> tuple[int, int, int]:
-    """Example-evaluations before the first mask, examples of the task under each mask, and the most that all take."""
-    # Without controls the intact model is one of the masks.
-    n_masks = sum(experiment.grid.size - done for done in range(1 if one_shot else k)) + (not controls)
-    if controls:
-        before, sides, least = Contrast.cost(experiment, controls), 2, 2 * len(controls)
-        need = f"intact runs of {before:,}, then one example of each control and as many of the task"
-    else:
-        before, sides, least, need = experiment.preparation, 1, 1, "one example"
-    check_budget(budget, before + least * n_masks, f"{need} under each of {n_masks:,} masks")
-    n = experiment.n_examples
-    if budget is not None:
-        n = min(n, (budget - before) // (n_masks * sides))
-    return before, n, before + n_masks * n * sides
 
 
 def _sweep(measure: Contrast, grid: Grid, groups: list[list[Unit]]) -> Float[np.ndarray, "group example"]:

@@ -23,7 +23,7 @@ from cs_heads.experiment.cost import Budget, check_budget
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.methods.controls import Contrast, Controls, controls_notes
 from cs_heads.methods.losses import BothEffects, TaskLoss
-from cs_heads.methods.ranking_method import ranking_method
+from cs_heads.methods.ranking_method import RankingSteps, ranking_method
 from cs_heads.progress import step
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid
@@ -53,10 +53,9 @@ class Side:
     rng: np.random.Generator = field(repr=False)
     seen: list[tuple[int, float, int]] = field(default_factory=list, repr=False)
 
-    @property
-    def floor(self) -> float:
-        """What a guessed answer keeps: all or nothing after the clip, whatever else it would have lost."""
-        return self.losses.guess
+    def __post_init__(self) -> None:
+        # A guessed answer keeps all or nothing after the clip, whatever else it would have lost.
+        self.floor = self.losses.guess
 
     def losses_of(self, off: Sequence[Heads], n: int, *, same: bool = False) -> Losses:
         """The loss of ``n`` random examples with each row's heads off; ``same`` takes the same examples in all rows."""
@@ -114,14 +113,9 @@ class Group(BothEffects):
 
     def told(self, grid: Grid, *, with_controls: bool) -> dict[str, Any]:
         """What is known of it, JSON-ready."""
-        known = {
-            **asdict(self),
-            "heads": [str(grid.unit(head)) for head in self.heads],
-            "alone": [*self.alone],
-            "z": self.z,
-        }
         unknown = {"reach"} if with_controls else {"reach", "controls", "controls_error"}
-        return {name: known[name] for name in known if name not in unknown}
+        known = {name: value for name, value in asdict(self).items() if name not in unknown}
+        return known | {"heads": [str(grid.unit(head)) for head in self.heads], "alone": [*self.alone], "z": self.z}
 
 
 # Masks screened at a time, of which some show what a mask does to the controls.
@@ -224,11 +218,10 @@ class Search:
         return heads
 
     def _find(self, heads: Heads) -> None:
-        """Find what breaks a mask, and test it."""
-        broken = self.sides[0]
-        for side in self.sides[1:]:
-            if side.evidence(len(heads), side.keep([heads], _TRIED)[0]) > 1:
-                broken = side
+        """Find what breaks a mask, of the controls where these break too, and test it."""
+        task, *controls = self.sides
+        breaks = (side for side in controls if side.evidence(len(heads), side.keep([heads], _TRIED)[0]) > 1)
+        broken = next(breaks, task)
         found = self._bisect(broken, heads)
         if found is not None:
             self._try(broken, found)
@@ -302,11 +295,11 @@ class Search:
 
     def of_masks(self) -> Float[np.ndarray, " flat"]:
         """The mean excess loss of masks with each head off: too imprecise for an importance, but it orders heads."""
-        times, total = np.zeros(self.grid.size), np.zeros(self.grid.size)
+        times, total = np.zeros((2, self.grid.size))
         for heads, lost in self.lost:
             times[heads] += 1
             total[heads] += lost
-        return np.where(times > 0, total / np.maximum(times, 1), 0)
+        return total / np.maximum(times, 1)
 
     def _group(self, heads: tuple[int, ...], measured: list[Float[np.ndarray, " k"]], n: int) -> Group:
         """Measure a group on the sides that are not measured yet."""
@@ -345,18 +338,10 @@ _MASKS, _A_PAIR = 32_000, 12
 _TIE = 1e-6
 
 
-def bound(experiment: ExperimentLike, *, controls: Sequence[ExperimentLike], budget: int | None) -> int:
-    """The budget of ``group_testing``, that by default where None is given; a wrong argument raises ``ValueError``."""
-    before, size = Contrast.cost(experiment, controls), experiment.grid.size
-    least = before + 2 * (WAVE * (STEPS[0] + ON_CONTROLS) + BISECTION)
-    check_budget(budget, least, "two waves of masks and two bisections, after the intact run")
-    return max(least, before + min(_MASKS, _A_PAIR * (size * (size - 1) // 2))) if budget is None else int(budget)
-
-
-@ranking_method("group testing", bound)
+@ranking_method("group testing")
 def group_testing(
     experiment: ExperimentLike, *, controls: Sequence[ExperimentLike] = (), budget: int | None = None, seed: int = 0
-) -> HeadRanking:
+) -> RankingSteps:
     """Find heads, and pairs of heads that are redundant, by what breaks a task and not its controls.
 
     Random masks, so dense that the task keeps about half of its score above chance, run on three examples of those
@@ -388,13 +373,18 @@ def group_testing(
         BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
     """
     grid, rng = experiment.grid, np.random.default_rng(seed)
-    spending = Budget(bound(experiment, controls=controls, budget=budget))
-    spending.pay(Contrast.cost(experiment, controls))
+    before = Contrast.cost(experiment, controls)
+    least = before + 2 * (WAVE * (STEPS[0] + ON_CONTROLS) + BISECTION)
+    check_budget(budget, least, "two waves of masks and two bisections, after the intact run")
+    usual = max(least, before + min(_MASKS, _A_PAIR * (grid.size * (grid.size - 1) // 2)))
+    spending = Budget(usual if budget is None else int(budget))
+    yield spending.total
+    spending.pay(before)
     task, known = TaskLoss.of(experiment), Controls.able(controls, seed)
     sides = [Side(grid, each, grid.size / 8, spending, rng) for each in (task, known) if each.n_examples]
     search = Search(sides, np.flatnonzero(~experiment.off.ravel()))
     search.run()
-    return _ranking(search, task, known, {"budget": spending.total, "seed": seed})
+    yield _ranking(search, task, known, {"budget": spending.total, "seed": seed})
 
 
 def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, Any]) -> HeadRanking:

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import logit
 
 from cs_heads.experiment.baseline import MIN_CORRECT, BaselineTooLowError, baseline_too_low, few_correct, is_continuous
-from cs_heads.experiment.protocol import ExperimentLike, measured, responding
+from cs_heads.experiment.protocol import ExperimentLike, measured
 from cs_heads.experiment.shared_forwards import Call, measure_together
 
 Masks = Bool[np.ndarray, "row layer head"]
@@ -23,7 +22,6 @@ Places = Int[np.ndarray, "row k"]
 CLEAR, SHARED, LARGE = 4.0, 0.5, 0.4
 """How clear an effect on both sides must be, and how large that on the controls beside the task's, for heads to be
 shared; and from where on rows with them off say nothing of other heads."""
-_ENDLESS = 100.0
 EXACT = 1e-6
 """Standard error of what does not vary at all, which keeps z finite."""
 PLENTY = 4
@@ -34,23 +32,19 @@ PLENTY = 4
 class TaskLoss:
     """The losses of one task, on some of its examples.
 
-    ``examples`` are these, in order, ``intact`` their response on the intact model, ``guess`` is that of guessing. The
-    response is the score, or a continuous one (``responding``). ``n_right`` is the number of right answers among all
-    examples asked, None where scores are on a scale of their own.
+    ``examples`` are these, in order, ``intact`` their scores on the intact model. ``n_right`` is the number of right
+    answers among all examples asked, None where scores are on a scale of their own.
     """
 
     experiment: ExperimentLike
     examples: Int[np.ndarray, " example"]
     intact: Float[np.ndarray, " example"]
-    guess: float
-    response: str = "score"
     n_right: int | None = None
 
     @classmethod
     def of(
         cls,
         experiment: ExperimentLike,
-        response: str = "score",
         *,
         asked: Int[np.ndarray, " example"] | None = None,
         least: int = MIN_CORRECT,
@@ -60,13 +54,12 @@ class TaskLoss:
 
         Args:
             experiment: The task.
-            response: What is lost.
             asked: The examples on which the model runs, in order (None: all).
             least: Right answers at least.
             all_from: Chance from which on all examples asked are used, and not the right answers alone.
 
         Raises:
-            BaselineTooLowError: The model answers too few of them right, or its response is too near to guessing.
+            BaselineTooLowError: The model answers too few of them right, or its score is too near to guessing.
         """
         chance, nothing_off, rows = experiment.chance, *_intact(experiment, asked)
         scores = measured(experiment, nothing_off, rows)[0]
@@ -76,16 +69,12 @@ class TaskLoss:
         reason = baseline_too_low(experiment, right, chance, least)
         if reason:
             raise BaselineTooLowError(reason)
-        # Continuous responses come from the run that the scores came from.
-        intact = scores if response == "score" else responding(experiment, response)(nothing_off, rows)[0]
         # Of continuous scores an example that has none has nothing to lose.
         used = np.arange(len(scores)) if chance >= all_from else np.flatnonzero(right > 0)
         examples = used if asked is None else asked[used]
-        n_right = None if continuous else int(right.sum())
-        task = cls(experiment, examples, intact[used], guess_of(chance, response), response, n_right)
-        if task.above_guess <= (0.1 if response == "margin" else 0.01):
-            mean = f"the intact model's mean {response} is {task.above_guess:+.3f} above guessing"
-            raise BaselineTooLowError(f"{mean}: use another response")
+        task = cls(experiment, examples, scores[used], None if continuous else int(right.sum()))
+        if task.above_guess <= 0.01:
+            raise BaselineTooLowError(f"the intact model's mean score is {task.above_guess:+.3f} above guessing")
         return task
 
     @property
@@ -94,19 +83,24 @@ class TaskLoss:
         return len(self.examples)
 
     @property
+    def guess(self) -> float:
+        """The score of guessing."""
+        return self.experiment.chance
+
+    @property
     def level(self) -> float:
-        """The mean intact response."""
+        """The mean intact score."""
         return float(self.intact.mean())
 
     @property
     def above_guess(self) -> float:
-        """The mean intact response above guessing, which is a loss of 1."""
+        """The mean intact score above guessing, which is a loss of 1."""
         return self.level - self.guess
 
     @property
     def most(self) -> float:
-        """The loss where the response falls to 0; a margin, which may fall on, has more to lose than heads take."""
-        return _ENDLESS if self.response == "margin" else self.level / self.above_guess
+        """The loss where the score falls to 0."""
+        return self.level / self.above_guess
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -115,7 +109,7 @@ class TaskLoss:
 
     def __call__(self, masks: Masks, places: Places) -> Float[np.ndarray, "row k"]:
         """The loss of each row's examples, by their places in ``examples``, with the row's heads off."""
-        answers = responding(self.experiment, self.response)(masks, self.examples[places])
+        answers = measured(self.experiment, masks, self.examples[places])
         return np.asarray((self.intact[places] - answers) / self.above_guess)
 
     def asked(self, masks: Masks, places: Places) -> Call:
@@ -193,14 +187,3 @@ class BothEffects:
             "task_interval": [self.task - task, self.task + task],
             "controls_interval": [self.controls - controls, self.controls + controls],
         }
-
-
-def guess_of(chance: float, response: str) -> float:
-    """The response of guessing: the score of it, that as a probability, or its log-odds.
-
-    Where nothing is guessed right, one token of 50,000 is.
-
-    >>> guess_of(0.5, "margin"), guess_of(0.25, "score")
-    (0.0, 0.25)
-    """
-    return float(logit(chance or 1 / 50_000)) if response == "margin" else chance

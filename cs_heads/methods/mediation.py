@@ -24,7 +24,7 @@ from cs_heads.experiment.inputs import as_shown
 from cs_heads.lens import encode_example
 from cs_heads.lens.model import HookedModel, tokenizer_of
 from cs_heads.methods.patching import PatchingExperiment, patching
-from cs_heads.methods.ranking_method import check_differentiable, ranking_method
+from cs_heads.methods.ranking_method import RankingSteps, check_differentiable, ranking_method
 from cs_heads.progress import one_bar
 from cs_heads.ranking import HeadRanking, normal_interval
 from cs_heads.settings import SettingsArguments
@@ -115,16 +115,8 @@ class Mediation:
         )
 
 
-def bound(experiment: Experiment, *, budget: int | None, n_pairs: int) -> int:
-    """The most example-evaluations of ``mediation``; a budget below two pairs raises ``ValueError``."""
-    check_integer("n_pairs", n_pairs, 2)
-    intact, each = experiment.n_examples, experiment.grid.size + 2
-    check_budget(budget, intact + 2 * each, f"the intact model: {intact}; two pairs: {2 * each:,}")
-    return intact + each * (n_pairs if budget is None else min(n_pairs, (budget - intact) // each))
-
-
-@ranking_method("mediation", bound)
-def mediation(experiment: Experiment, *, budget: int | None = None, seed: int = 0, n_pairs: int = 50) -> HeadRanking:
+@ranking_method("mediation")
+def mediation(experiment: Experiment, *, budget: int | None = None, seed: int = 0, n_pairs: int = 50) -> RankingSteps:
     """Rank heads by how much their z at the last token brings an example's answer into another example's prompt.
 
     Pairs are ``task_pairs``, drawn with ``seed``; importance is the average rise of the first answer over the second,
@@ -148,8 +140,11 @@ def mediation(experiment: Experiment, *, budget: int | None = None, seed: int = 
         BaselineTooLowError: The intact model cannot do the task.
     """
     check_differentiable(experiment)
+    check_integer("n_pairs", n_pairs, 2)
     intact, each = experiment.n_examples, experiment.grid.size + 2
-    n_pairs = (bound(experiment, budget=budget, n_pairs=n_pairs) - intact) // each
+    limit = check_budget(budget, intact + 2 * each, f"the intact model: {intact}; two pairs: {2 * each:,}")
+    n_pairs = min(n_pairs, (limit - intact) // each)
+    yield intact + each * n_pairs
     pairs = task_pairs(local_model(experiment.source), experiment.task, n_pairs, seed)
     patched = PatchingExperiment(experiment.setup, pairs)
     notes = check_baseline(experiment)
@@ -158,7 +153,7 @@ def mediation(experiment: Experiment, *, budget: int | None = None, seed: int = 
     provenance = {"baseline": baseline, "pairs": len(found.effects), "seed": seed}
     cost, n_heads = found.cost + Cost(forwards=intact), int(found.significant().sum())
     few = () if n_heads >= 5 else (f"only {n_heads} heads have an effect above zero at a false discovery rate of .05",)
-    return replace(found, cost=cost, provenance=provenance).ranking((*notes, *few))
+    yield replace(found, cost=cost, provenance=provenance).ranking((*notes, *few))
 
 
 def task_pairs(model: HookedModel, task: Task, n: int, seed: int = 0) -> tuple[PromptPair, ...]:

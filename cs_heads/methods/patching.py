@@ -97,11 +97,9 @@ class PatchingExperiment:
         One clean and one corrupted run a pair, and one run a head, many in one forward; kept in the store every few
         seconds. ``average_source`` carries over the mean z of all clean prompts in place of each pair's own.
         """
-        sides = {"clean": [astuple(point) for point in self.clean]}
-        sides["corrupted"] = [astuple(point) for point in self.corrupted]
-        store, kept = self.setup.store, None
-        if store is not None:
-            kept = KeptWork(store, "mediation", {**sides, "average_source": average_source})
+        clean, corrupted = ([*map(astuple, side)] for side in (self.clean, self.corrupted))
+        work = {"clean": clean, "corrupted": corrupted, "average_source": average_source}
+        kept = None if self.setup.store is None else KeptWork(self.setup.store, "mediation", work)
         grid, n = self.grid, len(self.clean)
 
         def measure(
@@ -114,8 +112,8 @@ class PatchingExperiment:
                         bar.add(n)
                     z = self._source
                     source = z.mean(dim=0, keepdim=True).expand_as(z) if average_source else z
-                    options: dict[str, Any] = {"room": self._tokens, "done": done, "measured": found}
-                    patched_effects(self.model, self.corrupted, source, pair, strength, **options)
+                    runs = self.model, self.corrupted, source, pair, strength
+                    patched_effects(*runs, room=self._tokens, done=done, measured=found)
             return found
 
         effects = np.empty((n, *grid.shape))
@@ -164,13 +162,12 @@ def _points_of(
         raise ValueError(f"pairs must hold {least} or more, got {len(pairs)}")
     if len({(pair.instead is None, len(pair.clean_ends)) for pair in pairs}) > 1:
         raise ValueError("pairs must all name what is said instead or none, and have the same number of places")
-    sides: tuple[list[PatchPoint], list[PatchPoint]] = ([], [])
+    clean, corrupted, tokenizer = list[PatchPoint](), list[PatchPoint](), tokenizer_of(model)
     for number, pair in enumerate(pairs):
         answers = [pair.target] if pair.instead is None else [pair.target, pair.instead]
-        texts = ((pair.clean, pair.clean_ends), (pair.corrupted, pair.corrupted_ends))
-        for side, (text, ends) in zip(sides, texts, strict=True):
-            try:
-                side.append(encode_point(tokenizer_of(model), text, answers, ends, prepend_bos))
-            except ValueError as error:
-                raise ValueError(f"pair {number}: {error}") from error
-    return sides
+        try:
+            clean.append(encode_point(tokenizer, pair.clean, answers, pair.clean_ends, prepend_bos))
+            corrupted.append(encode_point(tokenizer, pair.corrupted, answers, pair.corrupted_ends, prepend_bos))
+        except ValueError as error:
+            raise ValueError(f"pair {number}: {error}") from error
+    return clean, corrupted

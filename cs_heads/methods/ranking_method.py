@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import wraps
 from inspect import signature
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeAlias
 
 from cs_heads.arguments import check_seed, in_line
 from cs_heads.experiment.controls import found_on
@@ -15,55 +15,49 @@ from cs_heads.progress import calling, expect
 from cs_heads.ranking import HeadRanking
 
 P = ParamSpec("P")
+RankingSteps: TypeAlias = Iterator[int | HeadRanking]
+"""A search in two steps. First it checks its arguments and says how many example-evaluations it takes at most, before
+anything is run; then it gives its ranking."""
 
 BOUNDS: dict[Callable[..., HeadRanking], Callable[..., int]] = {}
-"""The most example-evaluations that a method takes, by its own arguments but ``seed``, which it checks."""
+"""The most example-evaluations that a method takes, by its own arguments, which it checks."""
 
 
-def ranking_method(
-    bar: str, bound: Callable[..., int]
-) -> Callable[[Callable[P, HeadRanking]], Callable[P, HeadRanking]]:
-    """What makes a method of a function, with a bar of this name.
+def ranking_method(bar: str) -> Callable[[Callable[P, RankingSteps]], Callable[P, HeadRanking]]:
+    """What makes a method of a search, with a bar of this name.
 
     Its ranking carries the provenance of the experiment, and the examples of all that it was given: experiments, tasks
     and rankings.
 
     Args:
         bar: What runs, in a word or two.
-        bound: By the same arguments but ``seed``, with those left out as they are by default, the most
-            example-evaluations that the method takes; it checks them.
 
     Returns:
         The decorator.
     """
 
-    def mark(method: Callable[P, HeadRanking]) -> Callable[P, HeadRanking]:
-        def complete(*args: Any, **kwargs: Any) -> dict[str, Any]:
-            try:
-                given = signature(method).bind(*args, **kwargs)
-            except TypeError as error:
-                raise TypeError(f"{method.__name__}(): {error}") from None
+    def mark(method: Callable[P, RankingSteps]) -> Callable[P, HeadRanking]:
+        def begun(*args: P.args, **kwargs: P.kwargs) -> tuple[dict[str, Any], int, Any]:
+            """The arguments, the most that the search takes with them, and the search to go on with."""
+            method(*args, **kwargs)  # what it does not take is refused in its name; nothing runs yet
+            given = signature(method).bind(*args, **kwargs)
             given.apply_defaults()
-            return given.arguments
-
-        def most(*args: Any, **kwargs: Any) -> int:
-            given = complete(*args, **kwargs)
-            return bound(**{name: given[name] for name in given if name != "seed"})
+            given.arguments["seed"] = check_seed(given.arguments["seed"])
+            check_is_experiment("experiment", given.arguments["experiment"])
+            check_experiments(given.arguments["experiment"], given.arguments.get("controls", ()))
+            search: Any = method(*given.args, **given.kwargs)
+            return given.arguments, next(search), search
 
         @wraps(method)
         def run(*args: P.args, **kwargs: P.kwargs) -> HeadRanking:
-            given = complete(*args, **kwargs)
-            given["seed"] = check_seed(given["seed"])
-            check_is_experiment("experiment", given["experiment"])
-            check_experiments(given["experiment"], given.get("controls", ()))
             with calling(bar, outermost=True):
-                expect(most(**given))
-                ranked: Any = method
-                ranking = ranked(**given)
+                given, most, search = begun(*args, **kwargs)
+                expect(most)
+                ranking: HeadRanking = next(search)
             provenance = {**given["experiment"].provenance(), **ranking.provenance}
             return replace(ranking, provenance=provenance, examples=found_on(given))
 
-        BOUNDS[run] = most
+        BOUNDS[run] = lambda *args, **kwargs: begun(*args, **kwargs)[1]
         return run
 
     return mark

@@ -56,8 +56,8 @@ class Method:
 
         Of a function that says nothing of it the budget.
         """
-        bound = BOUNDS.get(self.function)
-        return (given.get("budget") or 0) if bound is None else bound(experiment, **self.fixed, **given)
+        bound = BOUNDS.get(self.function, lambda *_, budget=None, **__: budget or 0)
+        return bound(experiment, **self.fixed, **given)
 
     @property
     def about(self) -> str:

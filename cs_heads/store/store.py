@@ -9,7 +9,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 
 from cs_heads.arguments import check_path
 from cs_heads.designs import key_in_words
+from cs_heads.record import Record
 from cs_heads.units import Grid, HeadGrid
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class StoreError(OSError):
 
 
 @dataclass(frozen=True)
-class Contents:
+class Contents(Record):
     """What a store holds: the study it is of, observations and different masks, bytes on disk, the last time.
 
     ``tasks`` is the number of observations by task, those that tasks share counted for each; ``kept`` the number of
@@ -78,10 +79,6 @@ class Contents:
     kept: dict[str, int]
     bytes: int
     written: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
 
 
 class Store:
@@ -130,10 +127,9 @@ class Store:
         log = path.with_name(path.name + "-wal")
         may_write = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
         if not may_write and log.exists() and log.stat().st_size:
-            raise StoreError(
-                f"store {str(path)!r} cannot be read: its process was killed or still runs, and nothing can be written "
-                f"here: copy it, with the file {log.name!r} beside it, to a folder that can be written"
-            )
+            why = "its process was killed or still runs, and nothing can be written here: copy it, with the file"
+            where = f"{log.name!r} beside it, to a folder that can be written"
+            raise StoreError(f"store {str(path)!r} cannot be read: {why} {where}")
         # The last to close a file that it may write takes the log away, of which reading makes one beside it.
         store = cls(path, _connect(path, "mode=rw" if may_write else "immutable=1"))
         store._check_format()
@@ -210,17 +206,10 @@ class Store:
         keys = [key.split("/") for (key,) in self.query("SELECT identity FROM progress")]
         kept = {(key[0], key[1]) for key in keys if len(key) == 3}
         log = self.path.with_name(self.path.name + "-wal")
-        return Contents(
-            path=str(self.path),
-            format=FORMAT,
-            study=self.study,
-            tasks=dict(tasks),
-            masks=masks,
-            observations=observations,
-            kept=dict(Counter(method for method, _ in sorted(kept))),
-            bytes=sum(path.stat().st_size for path in (self.path, log) if path.exists()),
-            written=json.loads(written[0][0]) if written else None,
-        )
+        methods = dict(Counter(method for method, _ in sorted(kept)))
+        size = sum(path.stat().st_size for path in (self.path, log) if path.exists())
+        last = json.loads(written[0][0]) if written else None
+        return Contents(str(self.path), FORMAT, self.study, dict(tasks), masks, observations, methods, size, last)
 
     def to_frame(self) -> pd.DataFrame:
         """Every observation: task, settings, example, prompt, the heads ablated, and what the model said.
@@ -374,10 +363,8 @@ class Store:
         if application != _APPLICATION:
             raise ValueError(f"{self} is no store of cs-heads: it is another SQLite database")
         if version != FORMAT:
-            raise ValueError(
-                f"{self} has format {version}, and this version of cs-heads reads format {FORMAT}: give this study "
-                "another file"
-            )
+            here = f"this version of cs-heads reads format {FORMAT}: give this study another file"
+            raise ValueError(f"{self} has format {version}, and {here}")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -89,10 +89,8 @@ class StoredObservations:
 
     def broken(self, place: int, said: Any, error: Exception) -> BrokenStoreError:
         """That what was read of an example is no observation."""
-        return BrokenStoreError(
-            f"{self.store} is broken: what it says of example {place} of task {self.task!r} is {said!r:.80} ({error}); "
-            "what else it holds is kept"
-        )
+        what = f"what it says of example {place} of task {self.task!r} is {said!r:.80} ({error})"
+        return BrokenStoreError(f"{self.store} is broken: {what}; what else it holds is kept")
 
     def write(self, batch: Sequence[tuple[bytes, int, Said]], call: PlannedCall | None = None) -> None:
         """Commit observations: mask, place of the example, what was said. What another process wrote first is kept.
@@ -137,9 +135,8 @@ class StoredObservations:
     def _measured_by(self, masks: Sequence[bytes], places: np.ndarray) -> Int[np.ndarray, " pair"]:
         """The number of the call that measured each pair; 0 for none."""
         calls = {(mask, example): call for mask in {*masks} for example, call in self._of("call", mask)}
-        return np.array(
-            [calls.get(pair, 0) for pair in zip(masks, self._examples[places].tolist(), strict=True)], dtype=np.int64
-        )
+        pairs = zip(masks, self._examples[places].tolist(), strict=True)
+        return np.array([calls.get(pair, 0) for pair in pairs], dtype=np.int64)
 
 
 # Sizes differ from task to task: jaxtyping has one for each name in a call.
@@ -174,7 +171,5 @@ def begin_together(parts: Sequence[Pairs]) -> list[PlannedCall]:
         with store.transaction() as connection:
             row = first._settings, plan(missing)
             number = connection.execute("INSERT INTO calls (settings, plan) VALUES (?, ?)", row).lastrowid
-    return [
-        PlannedCall(number, np.flatnonzero(which), ~absent[which])
-        for which, absent in zip(planned, missing, strict=True)
-    ]
+    each = zip(planned, missing, strict=True)
+    return [PlannedCall(number, np.flatnonzero(which), ~absent[which]) for which, absent in each]

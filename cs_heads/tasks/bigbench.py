@@ -62,10 +62,8 @@ def load(
         ValueError: The data are malformed, or the set is in ``NOT_ON_HUB`` and has no ``data_files``.
     """
     if data_files is None and name in NOT_ON_HUB:
-        raise ValueError(
-            f"task 'bigbench/{name}' is not on the hub: get the folder bigbench/benchmark_tasks/{name} of "
-            "github.com/google/BIG-bench and name its files with data_files="
-        )
+        folder = f"the folder bigbench/benchmark_tasks/{name} of github.com/google/BIG-bench"
+        raise ValueError(f"task 'bigbench/{name}' is not on the hub: get {folder} and name its files with data_files=")
     folders = (name, f"{name}_english", f"{name}_zero_shot")
     wanted = Wanted(name, "default", None, "hails/bigbench", f"{name}_zero_shot", (name, "task"), folders)
     rows = read_splits(wanted, data_files)["default"]

@@ -69,17 +69,13 @@ def csv_lines(text: str, place: str, columns: Sequence[str] | None = None) -> It
         for fields in filter(None, reader):
             line = reader.line_num
             if len(fields) != len(names):
-                raise ValueError(
-                    f"{place}, line {line}: {len(fields)} fields, expected {len(names)} ({', '.join(names)}); "
-                    "a text with a comma in it stands in double quotes"
-                )
+                why = f"({', '.join(names)}); a text with a comma in it stands in double quotes"
+                raise ValueError(f"{place}, line {line}: {len(fields)} fields, expected {len(names)} {why}")
             yield f"line {line}", dict(zip(names, fields, strict=True))
     except csv.Error as error:
         # The line behind the last row that was read.
-        raise ValueError(
-            f"{place}, line {line + 1}: not CSV ({error}): a double quote that opens a text must close "
-            "it, and one inside it stands twice"
-        ) from error
+        why = "a double quote that opens a text must close it, and one inside it stands twice"
+        raise ValueError(f"{place}, line {line + 1}: not CSV ({error}): {why}") from error
 
 
 def check_different(said: str, names: Sequence[str]) -> None:
@@ -268,6 +264,5 @@ def hub_rows(dataset: str, part: str | None, split: str, most: int | None = None
 def not_downloaded(dataset: str, error: Exception) -> ValueError:
     """The error of a data set that the hub does not give, in one line that says what to do."""
     reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:300]
-    return ValueError(
-        f"data set {dataset!r} could not be downloaded from the hub ({reason}); name files of your own with data_files="
-    )
+    why = "name files of your own with data_files="
+    return ValueError(f"data set {dataset!r} could not be downloaded from the hub ({reason}); {why}")

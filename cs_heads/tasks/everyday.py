@@ -63,9 +63,8 @@ def _agreement(rng: random.Random, noun: tuple[str, str], side: Sequence[tuple[s
     many = rng.randrange(2)
     other = rng.choice([pair for pair in side if pair != noun])[1 - many]
     verbs = rng.choice(VERBS)
-    return choice_record(
-        rng, f"The {noun[many]} {rng.choice(LINKS)} the {other}", [verbs[many], verbs[1 - many]], verbs[many]
-    )
+    prompt = f"The {noun[many]} {rng.choice(LINKS)} the {other}"
+    return choice_record(rng, prompt, [verbs[many], verbs[1 - many]], verbs[many])
 
 
 def _pronoun(rng: random.Random, name: str, _: Sequence[str]) -> Record:
@@ -100,8 +99,8 @@ def _next(rng: random.Random, asked: tuple[str, int], _: Sequence[tuple[str, int
     members = rng.choice((ROUND | STRAIGHT)[series])
     shown = rng.choice([length for length in LENGTHS if series in ROUND or length <= at])
     # Of a series that goes round, Sunday comes before Monday: an index below 0 is one from the end.
-    before = [members[place] for place in range(at - shown, at)]
-    return {"prompt": f"{', '.join(before)},", "target": f" {members[at]}"}
+    before = ", ".join(members[place] for place in range(at - shown, at))
+    return {"prompt": f"{before},", "target": f" {members[at]}"}
 
 
 # Each member of a series that may be asked for.

@@ -61,15 +61,12 @@ class Example:
         if not 0 <= self.answer < max(1, n):
             raise ValueError(f"answer must be the index of one of {n} continuations, got {self.answer}")
         if self.prompts and (len(self.prompts) != n or self.prompts[self.answer] != self.prompt):
-            raise ValueError(
-                f"prompts must be one for each of {n} continuations, the answer's prompt; got {self.prompts!r:.99}"
-            )
+            why = f"got {self.prompts!r:.99}"
+            raise ValueError(f"prompts must be one for each of {n} continuations, the answer's prompt; {why}")
         texts = (self.prompt, *self.continuations, *self.prompts)
         if not all(isinstance(text, str) for text in texts) and not all(map(is_token_ids, texts)):
-            raise ValueError(
-                "prompt and continuations must all be texts, or all tuples of token ids (integers of 0 or more, none "
-                f"empty), got {texts!r:.200}"
-            )
+            why = f"(integers of 0 or more, none empty), got {texts!r:.200}"
+            raise ValueError(f"prompt and continuations must all be texts, or all tuples of token ids {why}")
         places = [place for place in range(len(self.prompt)) if place in self.positions]
         if self.positions and (
             isinstance(self.prompt, str)
@@ -77,10 +74,8 @@ class Example:
             or list(self.positions) != places
             or len(places) != len(self.target)
         ):
-            raise ValueError(
-                "positions must be places in a prompt of token ids, from 0 on, in order and each once: one for each "
-                f"token of the one target; got {self.positions!r:.80}"
-            )
+            why = f"in order and each once: one for each token of the one target; got {self.positions!r:.80}"
+            raise ValueError(f"positions must be places in a prompt of token ids, from 0 on, {why}")
 
     @property
     def over_token_ids(self) -> bool:

@@ -92,9 +92,8 @@ def drawn(name: str, draw: Callable[[random.Random], Record], n: int | None, see
     n, rng = N_FINDING if n is None else n, random.Random(f"{name}/{seed}")
     made = _different(rng, [None], lambda rng, *_: draw(rng), n + N_CONFIRMING, _MAX_MISSES)
     if len(made) < n + N_CONFIRMING:
-        raise ValueError(
-            f"n={n} and {N_CONFIRMING} held out are more than task {name!r} has: about {len(made)} examples"
-        )
+        why = f"about {len(made)} examples"
+        raise ValueError(f"n={n} and {N_CONFIRMING} held out are more than task {name!r} has: {why}")
     return _two_sides(name, made[:n], made[n:])
 
 
@@ -178,9 +177,8 @@ def asked_once(
     drawing = random.Random(f"{name}/{seed}/shots")
     # The same before every question: their tokens run once for all examples of a mask.
     worked = [" ".join(line(drawing, other)) for other in drawing.sample(shown, shots)]
-    records: list[Record] = []
-    for question, answer in (line(rng, word) for word in asked):
-        records.append({"prompt": "\n".join([*worked, question]), "target": f" {answer}", "asked": question})
+    lines = [line(rng, word) for word in asked]
+    records = [{"prompt": "\n".join([*worked, each]), "target": f" {right}", "asked": each} for each, right in lines]
     return _two_sides(name, records[:n], records[n:])
 
 

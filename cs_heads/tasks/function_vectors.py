@@ -136,7 +136,5 @@ def _items(name: str, data_files: str | Path | None) -> tuple[tuple[str, str], .
 
 def catalogue() -> dict[str, Entry]:
     """The tasks, by name."""
-    return {
-        name: Entry(f"word to word by ten examples: {about[0].lower()}{about[1:-1]}", partial(load, name))
-        for name, about in INSTRUCTIONS.items()
-    }
+    said = {name: f"word to word by ten examples: {told[0].lower()}{told[1:-1]}" for name, told in INSTRUCTIONS.items()}
+    return {name: Entry(about, partial(load, name)) for name, about in said.items()}

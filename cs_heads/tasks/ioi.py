@@ -47,9 +47,8 @@ def _read(path: str | Path) -> dict[str, Sequence[str]]:
             raise ValueError(f"{what}: {name!r} must be a list of {least} or more different texts, none empty")
     for template in lists["BABA_TEMPLATES"]:
         if re.findall(r"\[[AB]\]", template) != ["[B]", "[A]", "[B]", "[A]"] or not template.endswith(" [A]"):
-            raise ValueError(
-                f"{what}: a template names [B], [A], [B] in this order and ends in ' [A]', got {template!r}"
-            )
+            why = f"a template names [B], [A], [B] in this order and ends in ' [A]', got {template!r}"
+            raise ValueError(f"{what}: {why}")
     return lists
 
 

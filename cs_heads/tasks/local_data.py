@@ -52,10 +52,8 @@ def read_splits(wanted: Wanted, data_files: DataFiles | None) -> dict[str, list[
         return {split: hub_rows(str(wanted.dataset), wanted.part, split) for split in wanted.splits}
     by_split = data_files if isinstance(data_files, Mapping) else dict.fromkeys(wanted.splits, data_files)
     if any(split not in by_split for split in wanted.splits):
-        raise ValueError(
-            f"data_files for task {wanted.task!r} must name the splits {', '.join(wanted.splits)}; "
-            f"got {', '.join(map(str, by_split)) or 'none'}"
-        )
+        why = f"got {', '.join(map(str, by_split)) or 'none'}"
+        raise ValueError(f"data_files for task {wanted.task!r} must name the splits {', '.join(wanted.splits)}; {why}")
     chosen = {split: _files(wanted, split, by_split[split]) for split in wanted.splits}
     return {split: [row for file in files for row in _rows(wanted, file)] for split, files in chosen.items()}
 
@@ -121,6 +119,5 @@ def _plain(name: str) -> str:
 def _rows(wanted: Wanted, file: File) -> list[Row]:
     convert, place = form_of(wanted.dataset, wanted.part), f"data file {file.name!r} of task {wanted.task!r}"
     rows = rows_of(file, MMLU_COLUMNS if convert is mmlu else None)
-    return converted(
-        six_lines_each(rows, place) if convert is hellaswag and "line" in rows[0] else rows, convert, place
-    )
+    rows = six_lines_each(rows, place) if convert is hellaswag and "line" in rows[0] else rows
+    return converted(rows, convert, place)

@@ -113,10 +113,8 @@ def shuffled_labels(
     check_seed(seed)
     labels = {label for _, label in items}
     if n_shots < 2 or len(items) <= n_shots or len(labels) < len(items):
-        raise ValueError(
-            f"items must be more than n_shots={n_shots}, which is 2 or more, with different labels; "
-            f"got {len(items)} items with {len(labels)} labels"
-        )
+        why = f"got {len(items)} items with {len(labels)} labels"
+        raise ValueError(f"items must be more than n_shots={n_shots}, which is 2 or more, with different labels; {why}")
     rng = np.random.default_rng(seed)
     pairs = []
     for _ in range(n):
@@ -125,12 +123,9 @@ def shuffled_labels(
         cycle = rng.permutation(n_shots)
         moved = dict(zip(cycle, np.roll(cycle, 1), strict=True))
         asked = form.format(item=query, label="\0").partition(" \0")[0]
-        labels_of = ([y for _, y in shots], [shots[moved[i]][1] for i in range(n_shots)])
-        clean, corrupted = (
-            "".join(form.format(item=x, label=y) for (x, _), y in zip(shots, shown, strict=True)) + asked
-            for shown in labels_of
-        )
-        pairs.append(PromptPair(clean, corrupted, target=f" {answer}"))
+        clean = "".join(form.format(item=x, label=y) for x, y in shots) + asked
+        other = "".join(form.format(item=x, label=shots[moved[i]][1]) for i, (x, _) in enumerate(shots)) + asked
+        pairs.append(PromptPair(clean, other, target=f" {answer}"))
     return tuple(pairs)
 
 
@@ -167,9 +162,8 @@ def identity_rules(
     needed = 2 * n_shots + 2
     vocabulary = sorted(set(words))
     if n_shots < 1 or len(vocabulary) < needed:
-        raise ValueError(
-            f"words must hold {needed} different ones or more for {n_shots=} (at least 1), got {len(vocabulary)}"
-        )
+        why = f"(at least 1), got {len(vocabulary)}"
+        raise ValueError(f"words must hold {needed} different ones or more for {n_shots=} {why}")
     rng = np.random.default_rng(seed)
     pairs = []
     for number in range(n):

@@ -51,10 +51,8 @@ def hellaswag(row: Row) -> Row:
     head, label, *endings = row["lines"]
     activity, colon, context = head.partition(": ")
     if not colon or label.strip() not in {"0", "1", "2", "3"}:
-        raise ValueError(
-            "a HellaSwag record begins with 'activity: context' and the number of an ending, 0 to 3; "
-            f"got {head!r:.60} and {label!r:.20}"
-        )
+        wanted = "'activity: context' and the number of an ending, 0 to 3"
+        raise ValueError(f"a HellaSwag record begins with {wanted}; got {head!r:.60} and {label!r:.20}")
     whole, begun = _unfinished(context)
     return {"activity_label": activity, "ctx_a": whole, "ctx_b": begun, "endings": endings, "label": label.strip()}
 

@@ -100,8 +100,7 @@ class RhymeScorer:
 
     def score_texts(self, examples: Sequence[Example], texts: Sequence[str]) -> list[float]:
         """1 or 0 for each text."""
-        pairs = zip(examples, texts, strict=True)
-        return [float(rhymes(example.reference, answer_word(text))) for example, text in pairs]
+        return [float(rhymes(e.reference, answer_word(text))) for e, text in zip(examples, texts, strict=True)]
 
 
 def load(

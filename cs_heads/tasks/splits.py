@@ -143,10 +143,8 @@ def search_control(task: Task, seed: int) -> Task:
 def _halves(task: Task, seed: int) -> tuple[Task, Task]:
     """A whole task's halves, to search and to judge with."""
     if len(groups_of(task.examples)) < 2:
-        raise ValueError(
-            f"control {task.name!r} must ask two questions or more, some to search and some to judge with; all of its "
-            f"{len(task)} examples are of one question or sequence"
-        )
+        why = f"some to search and some to judge with; all of its {len(task)} examples are of one question or sequence"
+        raise ValueError(f"control {task.name!r} must ask two questions or more, {why}")
     searched, judged = (replace(half, role="whole", held_out=None) for half in task.split(len(task) // 2, seed))
     return searched, judged
 

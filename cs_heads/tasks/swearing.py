@@ -70,8 +70,9 @@ class Profanity:
         words = [word for word in _BETWEEN.split(text.lower()) if word]
         bare = [word.strip(_AROUND) for word in words]
         n = at = 0
+        longest = max(len(entry.split()) for entry in self._forms)
         while at < len(words):
-            lengths = range(min(self._longest, len(words) - at), 0, -1)
+            lengths = range(min(longest, len(words) - at), 0, -1)
             phrases = ((length, " ".join(side[at : at + length])) for length in lengths for side in (bare, words))
             found = next((length for length, phrase in phrases if phrase in self._forms), 0)
             n += found > 0
@@ -84,19 +85,12 @@ class Profanity:
         bare = (entry.strip(_AROUND) for entry in self.entries)
         return frozenset(self.entries).union(form for form in bare if len(form) >= _SHORTEST)
 
-    @cached_property
-    def _longest(self) -> int:
-        """Words of the longest entry."""
-        return max(len(entry.split()) for entry in self._forms)
-
 
 def _package_list() -> Path:
     package = find_spec("better_profanity")
     if package is None or package.origin is None:
-        raise ValueError(
-            "swearing needs a profanity list: a file by data_files=..., or the package better-profanity "
-            "(pip install 'cs-heads[tasks]')"
-        )
+        why = "a file by data_files=..., or the package better-profanity (pip install 'cs-heads[tasks]')"
+        raise ValueError(f"swearing needs a profanity list: {why}")
     return Path(package.origin).with_name("profanity_wordlist.txt")
 
 

@@ -442,9 +442,8 @@ def _check_unseen(task: Task, unseen: Task) -> None:
     for each, keys in (("question", questions_of(examples)), ("sequence", sequences)):
         own = {key for known in keys[:n] for key in known}
         if shared := sum(not own.isdisjoint(known) for known in keys[n:]):
-            raise ValueError(
-                f"unseen examples (held_out) must share no {each} with task {task.name!r}; {shared} of {len(unseen)} do"
-            )
+            why = f"{shared} of {len(unseen)} do"
+            raise ValueError(f"unseen examples (held_out) must share no {each} with task {task.name!r}; {why}")
 
 
 def _check_stop(stop: Sequence[str]) -> tuple[str, ...]:

@@ -165,17 +165,6 @@ def test_a_control_that_is_some_of_the_task_is_refused_before_the_model_runs(mod
     assert rows == []
 
 
-@pytest.mark.parametrize("judged", ["task", "control"])
-def test_a_response_that_a_scorer_cannot_give_is_refused_before_the_model_runs(model, answered, judged):
-    """The intact run of the task came first once."""
-    written = Task.from_records(own_answers(model, 60, seed=8), "written").split(30)[0].generated(1)
-    task, control = (written, None) if judged == "task" else (answered.split()[0], [written])
-    message = "response must be 'score' for 'written', which has no other, got 'margin'"
-    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        find_heads(model, task, k=2, response="margin", controls=control)
-    assert rows == []
-
-
 def test_a_default_control_that_is_the_task_under_another_name_is_left_out_with_a_note(model, answered, monkeypatch):
     others = Task.from_records(own_answers(model, 40, seed=8), "others")
     skills = [replace(answered, name="everyday/copy"), others]

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.arguments import check_one_of
-from cs_heads.experiment.protocol import ExperimentLike, GradientExperiment, responding
+from cs_heads.experiment.protocol import ExperimentLike, GradientExperiment, measured
 from cs_heads.methods.annealing.regression import Fit
 from cs_heads.methods.controls import BalancedDraws
 from cs_heads.methods.losses import TaskLoss
@@ -156,7 +156,7 @@ class RowSlopes:
         drawn = np.stack([examples.draw(min(per_row, task.n_examples)) for _ in range(n_rows)])
         slopes = experiment.probability_gradients(gates.reshape(-1, *grid.shape), drawn, keep="screen")
         nothing_off = np.zeros((1, *grid.shape), dtype=bool)
-        level = responding(experiment, "probability")(nothing_off, task.examples[None]).mean()
+        level = measured(experiment, nothing_off, task.examples[None], "probability").mean()
         return cls(slopes.reshape(n_rows, -1).astype(float) / float(level), inside)
 
     def fit(self, rows: Int[np.ndarray, " n"] | slice = slice(None)) -> Fit:

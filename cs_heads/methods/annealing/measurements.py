@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
 from cs_heads.experiment.cost import Budget
-from cs_heads.experiment.protocol import responding
+from cs_heads.experiment.protocol import measured
 from cs_heads.experiment.shared_forwards import Call, measure_together
 from cs_heads.methods.controls import Controls
 from cs_heads.methods.losses import TaskLoss
@@ -96,7 +96,7 @@ def sparse_rows(heads_off: list[np.ndarray], n_heads: int) -> sparse.csr_array:
 
 @dataclass
 class Sensor:
-    """Measures rows: the response of ``per_row`` examples of the task, and the losses of examples of its controls.
+    """Measures rows: the scores of ``per_row`` examples of the task, and the losses of examples of its controls.
 
     Of these a row has ``of_controls``, and one of a set ``of_controls_in_sets``.
     """
@@ -152,8 +152,8 @@ class Sensor:
 
     def measured(self, masks: Masks, rows: Rows) -> Rows:
         """Rows with their scores and losses."""
-        respond = responding(self.task.experiment, self.task.response)
-        return replace(rows, scores=respond(masks, rows.examples), losses=self.controls(masks, rows.drawn))
+        scores = measured(self.task.experiment, masks, rows.examples)
+        return replace(rows, scores=scores, losses=self.controls(masks, rows.drawn))
 
 
 Planned: TypeAlias = tuple[Sensor, Rows]

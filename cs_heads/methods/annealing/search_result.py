@@ -19,7 +19,6 @@ from cs_heads.methods.losses import CLEAR, PLENTY, SHARED, BothEffects
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Grid, Unit
 
-_UNITS = {"score": "score lost", "probability": "probability lost", "margin": "nats"}
 # A head that takes this share of the score above chance by itself may be universal, where no control can tell.
 _COLLAPSE = 0.5
 # Score, over all examples, that a claimed head takes beyond the decoys: two points.
@@ -65,7 +64,6 @@ def ranking_of(
         backwards=search.backwards,
         notes=(*notes, *search_notes(search, known, before)),
         provenance={**task.experiment.provenance(), **used, **told},
-        unit=_UNITS.get(task.response, f"{task.response} lost"),
         chosen=_units(grid, () if chosen is None else chosen),
         off=_units(grid, search.off),
         k=k,
@@ -126,8 +124,7 @@ def ranking_fields(search: TaskSearch, known: Effects, k: int, n_bootstraps: int
     if known.task.last is not None:
         measured = np.setdiff1d(known.task.last.heads, shared)
         finalists, decoys = (heads[np.isin(heads, measured)] for heads in (search.finalists, search.decoys))
-        # Nats have no points: two hundredths of what the intact model has above guessing.
-        claimed = known.task.claims(finalists, decoys, _BEYOND if task.response == "margin" else _BEYOND / scale)
+        claimed = known.task.claims(finalists, decoys, _BEYOND / scale)
         # What the controls lose half as much is claimed for no task of them.
         claims = finalists[claimed & (taken[finalists] <= SHARED * effect[finalists])]
     # Of a head that was never off nothing is known, and shared ones were left out of the rows.

@@ -18,7 +18,7 @@ from cs_heads.arguments import WEIGHT_BY_GRADIENTS, WEIGHT_BY_MASKS, check_integ
 from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
 from cs_heads.experiment.controls import found_on
 from cs_heads.experiment.cost import Budget, check_budget
-from cs_heads.experiment.protocol import ExperimentLike, preparation_of, responding
+from cs_heads.experiment.protocol import ExperimentLike, preparation_of
 from cs_heads.methods.annealing.gradient_screen import SAVED, SMALL, Screening, screening_of
 from cs_heads.methods.annealing.measurements import Sensor
 from cs_heads.methods.annealing.schedule import (
@@ -34,7 +34,7 @@ from cs_heads.methods.annealing.search_result import ranking_of
 from cs_heads.methods.annealing.task_search import TaskSearch
 from cs_heads.methods.controls import Contrast, Controls, controls_notes
 from cs_heads.methods.losses import TaskLoss, able
-from cs_heads.methods.ranking_method import check_experiments, ranking_method
+from cs_heads.methods.ranking_method import RankingSteps, check_experiments, ranking_method
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 
@@ -52,12 +52,7 @@ _EVEN = 0.4
 _LEAST, _MOST = 8000, 60_000
 
 
-def bound(experiment: ExperimentLike, *, k: int | None, **options: Any) -> int:
-    """The budget of ``annealed``, that by default where None is given; a wrong argument raises ``ValueError``."""
-    return _allotted(experiment, k=fitting_k(k, experiment.grid)[0], **options)[0]
-
-
-@ranking_method("annealed", bound)
+@ranking_method("annealed")
 def annealed(
     experiment: ExperimentLike,
     *,
@@ -65,12 +60,11 @@ def annealed(
     controls: Sequence[ExperimentLike] = (),
     budget: int | None = None,
     seed: int = 0,
-    response: str = "score",
     examples_per_mask: int = PER_MASK,
     n_batches: int = N_BATCHES,
     n_bootstraps: int = 40,
     screen: str = "auto",
-) -> HeadRanking:
+) -> RankingSteps:
     """Rank heads by what they take from a task beyond its controls, within a budget of example-evaluations.
 
     *Search.* The intact model runs on all examples. Those it answers right (a score above .5; of continuous scores
@@ -115,8 +109,6 @@ def annealed(
             exceeded. By default 10 × heads, from 8,000 to 60,000, for masks (or as many as intervals need), a
             quarter of it where gradients screen, and gradients and what runs before on top.
         seed: Seeds all draws.
-        response: What is fitted: score, probability (of the right answer) or margin (its log-odds, in nats). Which
-            answers are right always depends on the score.
         examples_per_mask: Random examples of the task under each mask, or all where it has fewer.
         n_batches: Batches of masks, each followed by a regression; 4 or more.
         n_bootstraps: Resamples of the rows that give each head's frequency; 0 for none.
@@ -132,59 +124,39 @@ def annealed(
         BaselineTooLowError: The intact model has fewer than 20 right answers, or is no better than chance.
     """
     k, fitted = fitting_k(k, experiment.grid)
-    options: dict[str, Any] = {"response": response, "examples_per_mask": examples_per_mask, "n_batches": n_batches}
-    options |= {"n_bootstraps": n_bootstraps, "screen": screen}
-    budget, screening = _allotted(experiment, k=k, controls=controls, budget=budget, **options)
-    rng, spending, before = np.random.default_rng(seed), Budget(budget), Contrast.cost(experiment, controls)
+    for name, value, least in (("n_batches", n_batches, MIN_BATCHES), ("n_bootstraps", n_bootstraps, 0)):
+        check_integer(name, value, least)
+    per_row = min(check_integer("examples_per_mask", examples_per_mask, 1), experiment.n_examples)
+    n, before, size = len(controls), Contrast.cost(experiment, controls), experiment.grid.size
+    cost, in_last = per_row + _controls_of_row(n, per_row), max(N_FINALISTS, k) + N_DECOYS
+    least = before + n_batches * MIN_ROWS * cost
+    left = check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact run") - before
+    usual = max(default_budget(size), per_row * max(n_batches * MIN_ROWS, rows_for_intervals(n_batches, in_last)))
+    screening = screening_of(
+        screen, [experiment, *controls], left, per_row, n_controls=n, is_small=left < SMALL * usual
+    )
+    if screening is not None:
+        usual = screening.cost(n) + max(default_budget(size) // SAVED, 2 * ROWS_A_HEAD * in_last * cost)
+    rng, spending = np.random.default_rng(seed), Budget(max(least, before + usual) if budget is None else int(budget))
+    yield spending.total
     spending.pay(before)
-    task = TaskLoss.of(experiment, response, all_from=_EVEN)
-    known, per_row = Controls.able(controls, seed, response), min(examples_per_mask, task.n_examples)
+    task = TaskLoss.of(experiment, all_from=_EVEN)
+    known, per_row = Controls.able(controls, seed), min(examples_per_mask, task.n_examples)
     of_controls = min(_controls_of_row(len(known.tasks), per_row), known.n_examples)
     sensor = Sensor(task, known, per_row, of_controls, of_controls, spending, rng)
-    search = TaskSearch(sensor, _finalists(k, experiment.grid.size))
+    search = TaskSearch(sensor, _finalists(k, size))
     if screening:
         search.screen(screening)
     (chosen,) = SearchLoop([search], n_batches).run(k)
+    options = {"examples_per_mask": examples_per_mask, "n_batches": n_batches, "n_bootstraps": n_bootstraps}
     told = {
-        "design": _design(budget, k, seed, screening, **options),
+        "design": _design(spending.total, k, seed, screening, **options),
         "controls": known.names,
         "control_tasks": [control.provenance().get("task") for control in controls],
         "controls_left_out": known.left_out,
     }
     notes = (*fitted, *task.notes, *controls_notes(known.left_out, known.names))
-    return ranking_of(search, chosen, notes, told, k=k, n_bootstraps=n_bootstraps, before=before)
-
-
-def _allotted(
-    experiment: ExperimentLike,
-    *,
-    k: int,
-    controls: Sequence[ExperimentLike],
-    budget: int | None,
-    response: str,
-    examples_per_mask: int,
-    n_batches: int,
-    n_bootstraps: int,
-    screen: str,
-) -> tuple[int, Screening | None]:
-    """The budget, that by default where None is given, and the screening by gradients that it has room for."""
-    check_integer("n_batches", n_batches, MIN_BATCHES)
-    check_integer("n_bootstraps", n_bootstraps, 0)
-    per_row = min(check_integer("examples_per_mask", examples_per_mask, 1), experiment.n_examples)
-    for each in (experiment, *controls):
-        responding(each, response)
-    before, cost = Contrast.cost(experiment, controls), per_row + _controls_of_row(len(controls), per_row)
-    least, default = before + n_batches * MIN_ROWS * cost, default_budget(experiment.grid.size)
-    check_budget(budget, least, f"{n_batches} batches of {MIN_ROWS} rows, after the intact run")
-    in_last = max(N_FINALISTS, k) + N_DECOYS
-    usual = max(default, per_row * max(n_batches * MIN_ROWS, rows_for_intervals(n_batches, in_last)))
-    left = None if budget is None else int(budget) - before
-    small = left is not None and left < SMALL * usual
-    all_, n = [experiment, *controls], len(controls)
-    screening = screening_of(screen, all_, left, per_row, n_controls=n, is_small=small)
-    if screening is not None:
-        usual = screening.cost(n) + max(default // SAVED, 2 * ROWS_A_HEAD * in_last * cost)
-    return max(least, before + usual) if budget is None else int(budget), screening
+    yield ranking_of(search, chosen, notes, told, k=k, n_bootstraps=n_bootstraps, before=before)
 
 
 def _design(budget: int, k: int, seed: int, screening: Screening | None, **options: Any) -> dict[str, Any]:
@@ -295,7 +267,7 @@ def annealed_jointly(
         if screening:
             search.screen(screening)
     loop = SearchLoop(list(searches.values()), N_BATCHES)
-    options = {"response": "score", "examples_per_mask": PER_MASK, "n_batches": N_BATCHES, "n_bootstraps": n_bootstraps}
+    options = {"examples_per_mask": PER_MASK, "n_batches": N_BATCHES, "n_bootstraps": n_bootstraps}
     design = _design(budget, k, seed, screening, **options, control_weight=weight)
     given = {"k": k, "n_bootstraps": n_bootstraps, "before": before}
     backwards, seen = sum(search.backwards for search in searches.values()), found_on(experiments)
@@ -343,11 +315,8 @@ def _able(
 ) -> tuple[dict[int, TaskLoss], dict[int, list[int]], dict[int, str]]:
     """The tasks that the intact model can do and that have a control, by their place, these, and why not the others."""
     tasks, left_out = able(experiments, all_from=_EVEN)
-    apart = {frozenset(pair) for pair in kin}
-    beside = {
-        place: [other for other in tasks if other != place and frozenset((place, other)) not in apart]
-        for place in tasks
-    }
+    apart = [*({*pair} for pair in kin), *({place} for place in tasks)]
+    beside = {place: [other for other in tasks if {place, other} not in apart] for place in tasks}
     for place in [place for place, others in beside.items() if not others]:
         left_out[place] = "no other task that the model can do is a control of it"
         del tasks[place]

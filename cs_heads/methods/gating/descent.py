@@ -68,18 +68,12 @@ class Plan:
         intact = sum(sizes)
         a_step = 2 * self.phases * self.sides * self.n_seeds * sum(self.on(n).batch_size for n in sizes)
         fits = f" of {len(sizes)} fits" if len(sizes) > 1 else ""
-        check_budget(
-            budget,
-            intact + MIN_STEPS * a_step,
-            f"the intact model: {intact}; {MIN_STEPS} steps in each of {self.phases} phases{fits}: "
-            f"{MIN_STEPS * a_step:,}",
-        )
-        most = intact + self.steps * a_step
-        if budget is None or most <= budget:
-            return self, (), most
-        steps = (budget - intact) // a_step
+        least, each = intact + MIN_STEPS * a_step, f"each of {self.phases} phases{fits}: {MIN_STEPS * a_step:,}"
+        limit = check_budget(budget, least, f"the intact model: {intact}; {MIN_STEPS} steps in {each}")
+        steps = min(self.steps, (limit - intact) // a_step)
         note = f"the budget covers {steps} of {self.steps} steps in each phase: gates may not have settled"
-        return replace(self, steps=steps), (note,), intact + steps * a_step
+        notes = (note,) if steps < self.steps else ()
+        return replace(self, steps=steps), notes, intact + steps * a_step
 
     def on(self, n_examples: int) -> Plan:
         """The plan with batches no larger than the task."""
@@ -214,27 +208,21 @@ class Descent:
         return step
 
 
-def target_loss(experiment: Experiment) -> Objective:
-    """The mean over a fit's examples of the target's negative log-probability, nats per token."""
+def objective_of(experiment: Experiment, forgotten: Experiment | None = None) -> Objective:
+    """The mean over a fit's examples of the target's negative log-probability, nats per token.
+
+    With a task to be forgotten it is less that of its target, pair by pair: log P(forgotten) - log P(retained), from -5
+    nats up; flat below.
+    """
 
     def objective(gates: Gates, examples: Int[np.ndarray, "fit row"]) -> tuple[Float[Tensor, " fit"], Gates]:
         nll, gradient = _losses(experiment, gates, examples)
+        if forgotten is not None:
+            lost, lost_gradient = _losses(forgotten, gates, examples)
+            nll = nll - lost
+            gradient = (gradient - lost_gradient) * rearrange(nll > -MAX_GAIN, "fit row -> fit row 1 1")
+            nll = nll.clamp(min=-MAX_GAIN)
         return nll.mean(dim=1), gradient.mean(dim=1)
-
-    return objective
-
-
-def contrast(retained: Experiment, forgotten: Experiment) -> Objective:
-    """The mean over pairs of log P(forgotten) - log P(retained), from -5 nats up; flat below."""
-
-    def objective(gates: Gates, examples: Int[np.ndarray, "fit row"]) -> tuple[Float[Tensor, " fit"], Gates]:
-        (kept, kept_gradient), (lost, lost_gradient) = (
-            _losses(side, gates, examples) for side in (retained, forgotten)
-        )
-        difference = kept - lost
-        open_pairs = rearrange(difference > -MAX_GAIN, "fit row -> fit row 1 1")
-        gradient = (kept_gradient - lost_gradient) * open_pairs
-        return difference.clamp(min=-MAX_GAIN).mean(dim=1), gradient.mean(dim=1)
 
     return objective
 

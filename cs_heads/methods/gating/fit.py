@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -15,9 +15,9 @@ from cs_heads.experiment.controls import found_on
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.controls import controls_notes
-from cs_heads.methods.gating.descent import FREE_RATES, MAX_NORM, SIGNED_RATES, Descent, Plan, contrast, target_loss
+from cs_heads.methods.gating.descent import FREE_RATES, MAX_NORM, SIGNED_RATES, Descent, Plan, objective_of
 from cs_heads.methods.gating.result import HeadGates, range_over_seeds
-from cs_heads.methods.ranking_method import check_differentiable, ranking_method
+from cs_heads.methods.ranking_method import RankingSteps, check_differentiable, ranking_method
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
@@ -69,15 +69,16 @@ def fit_gates(
         ValueError: A wrong number, or a budget that does not cover 20 steps.
         BaselineTooLowError: The intact model cannot do the task.
     """
-    check_seed(seed)
     plan = Plan(n_seeds, steps, batch_size, strength, max_norm, start_inside)
-    return _fitted_beside(experiment, (), plan, budget=budget, seed=seed)[0]
+    fit = _fitted_beside(experiment, (), plan, budget=budget, seed=check_seed(seed))
+    expect(next(fit))
+    return next(fit)[0]
 
 
 def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
     """The gates of one task, whose intact run is done."""
     kept = experiment.kept_work("chg", {"plan": asdict(plan), "seed": seed})
-    descend = Descent(experiment, target_loss(experiment), plan, seed, kept)
+    descend = Descent(experiment, objective_of(experiment), plan, seed, kept)
     step(f"of {experiment.task.name}, no penalty")
     free = descend(descend.start(), FREE_RATES, [0.0])
     step(f"of {experiment.task.name}, both signs")
@@ -103,14 +104,7 @@ def _fitted(experiment: Experiment, plan: Plan, seed: int) -> HeadGates:
     )
 
 
-def bound(
-    experiment: Experiment, *, controls: Sequence[Experiment] = (), budget: int | None = None, **sizes: Any
-) -> int:
-    """The most example-evaluations of ``causal_head_gating``; a budget below the least raises ``ValueError``."""
-    return Plan(**sizes).within(budget, [side.n_examples for side in (experiment, *controls)])[2]
-
-
-@ranking_method("gates", bound)
+@ranking_method("gates")
 def causal_head_gating(
     experiment: Experiment,
     *,
@@ -123,7 +117,7 @@ def causal_head_gating(
     strength: float = 0.1,
     max_norm: float | None = MAX_NORM,
     start_inside: bool = False,
-) -> HeadRanking:
+) -> RankingSteps:
     """The ranking of ``fit_gates``: facilitation less interference.
 
     With ``controls`` gates are fitted to each of them as to the task, from the same starts, and the ranking is
@@ -152,17 +146,22 @@ def causal_head_gating(
         BaselineTooLowError: The intact model cannot do the task, or none of the controls.
     """
     plan = Plan(n_seeds, steps, batch_size, strength, max_norm, start_inside)
-    gates, rest = _fitted_beside(experiment, controls, plan, budget=budget, seed=seed)
-    return gates.ranking(rest)
+    fit = _fitted_beside(experiment, controls, plan, budget=budget, seed=seed)
+    yield next(fit)
+    gates, rest = next(fit)
+    yield gates.ranking(rest)
 
 
 def _fitted_beside(
     experiment: Experiment, controls: Sequence[Experiment], plan: Plan, *, budget: int | None, seed: int
-) -> tuple[HeadGates, list[HeadGates]]:
-    """The gates of a task, with the notes and the cost of all, and those of each control that the model can do."""
+) -> Iterator[Any]:
+    """What fits cost at most; then the gates of a task, with the notes and the cost of all, and those of its controls.
+
+    A control that the model cannot do has none.
+    """
     check_differentiable(experiment, controls)
     plan, notes, most = plan.within(budget, [side.n_examples for side in (experiment, *controls)])
-    expect(most)
+    yield most
     notes = (*check_baseline(experiment), *notes)
     used, left_out, ran = [], {}, 0
     for other in controls:
@@ -175,16 +174,10 @@ def _fitted_beside(
     if controls:
         notes = (*notes, *controls_notes(left_out, [other.task.name for other in used], required=True))
     gates, *rest = (_fitted(side, plan.on(side.n_examples), seed) for side in (experiment, *used))
-    return replace(gates, notes=notes, cost=gates.cost + Cost(forwards=ran)), rest
+    yield replace(gates, notes=notes, cost=gates.cost + Cost(forwards=ran)), rest
 
 
-def bound_of_contrast(experiment: Experiment, *, budget: int | None = None, **options: Any) -> int:
-    """The most example-evaluations of ``contrastive_gating``; a budget below the least raises ``ValueError``."""
-    sizes = {name: value for name, value in options.items() if name != "forget"}
-    return Plan(**sizes, **_PAIRED).within(budget, [experiment.n_examples])[2]
-
-
-@ranking_method("contrastive gates", bound_of_contrast)
+@ranking_method("contrastive gates")
 def contrastive_gating(
     experiment: Experiment,
     *,
@@ -197,7 +190,7 @@ def contrastive_gating(
     strength: float = 0.1,
     max_norm: float | None = MAX_NORM,
     start_inside: bool = False,
-) -> HeadRanking:
+) -> RankingSteps:
     """Rank heads that the task needs and ``forget`` does not: gates that retain one variant and forget the other.
 
     One fit of ``steps`` steps from gates uniform in (0, 1). It minimizes the mean over pairs of ``max(log P(forget) -
@@ -233,13 +226,14 @@ def contrastive_gating(
         raise ValueError(f"forget must be a task of {len(task)} examples, the pairs of those of {task.name!r}")
     other = experiment.on(forget)
     check_differentiable(experiment, [other], "forget")
-    plan, notes, _ = plan.on(experiment.n_examples).within(budget, [experiment.n_examples])
+    plan, notes, most = plan.on(experiment.n_examples).within(budget, [experiment.n_examples])
+    yield most
     notes = (*check_baseline(experiment), *notes)
     kept = experiment.kept_work("contrastive", {"plan": asdict(plan), "seed": seed}, other)
-    descend = Descent(experiment, contrast(experiment, other), plan, seed, kept)
+    descend = Descent(experiment, objective_of(experiment, other), plan, seed, kept)
     shut = descend(descend.start(), FREE_RATES, [-strength])
     cost = plan.cost(experiment.n_examples)
-    return HeadRanking(
+    yield HeadRanking(
         method="contrastive",
         importance=shut.gates.mean(axis=0),
         grid=experiment.grid,

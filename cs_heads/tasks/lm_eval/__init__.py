@@ -106,7 +106,5 @@ def _check_alike(name: str, what: str, values: dict[str, object]) -> None:
     first, *others = values
     for other in others:
         if values[other] != values[first]:
-            raise ValueError(
-                f"tasks of lm-eval group {name!r} are not measured alike: {first!r} has {what} {values[first]!r}, "
-                f"{other!r} {values[other]!r}; load them one by one"
-            )
+            why = f"{first!r} has {what} {values[first]!r}, {other!r} {values[other]!r}; load them one by one"
+            raise ValueError(f"tasks of lm-eval group {name!r} are not measured alike: {why}")

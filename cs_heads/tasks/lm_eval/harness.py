@@ -92,9 +92,8 @@ def members(name: str) -> list[Member]:
     try:
         return list(_expand(manager.task_index, name, {}))
     except KeyError as error:
-        raise ValueError(
-            f"lm-eval group {name!r} defines tasks of its own, which are not read here ({error})"
-        ) from error
+        why = f"which are not read here ({error})"
+        raise ValueError(f"lm-eval group {name!r} defines tasks of its own, {why}") from error
 
 
 Rows = Mapping[str, list[Row]]
@@ -123,10 +122,8 @@ def build(name: str, overrides: Config, rows: Rows | None) -> Any:
             if isinstance(column, str) and column.isidentifier() and column not in task.features:
                 raise KeyError(column)
     except ModuleNotFoundError as error:
-        raise ValueError(
-            f"lm-eval task {name!r} needs a Python package or module that is missing ({' '.join(str(error).split())}): "
-            "install the package, or an older one that has the module"
-        ) from error
+        why = f"({' '.join(str(error).split())}): install the package, or an older one that has the module"
+        raise ValueError(f"lm-eval task {name!r} needs a Python package or module that is missing {why}") from error
     except Exception as error:
         raise why_not_read(name, rows, error) from error
     finally:
