@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from cs_heads import Experiment, Head, Task, designs
 from cs_heads.experiment.heads_off import WithHeadsOff
-from cs_heads.experiment.protocol import ExperimentLike, responding
+from cs_heads.experiment.protocol import responding
 from cs_heads.lens import encode_example
-from cs_heads.tasks.responses import MAX_MARGIN, RESPONSES
+from cs_heads.tasks.responses import MAX_MARGIN
 from tests.known_heads import rows_run
 from tests.plain import plain_score
 from tests.scores import response_of
@@ -240,38 +240,6 @@ def test_what_a_scorer_judges_has_scores_alone(load, make_task):
         experiment.respond(some_masks(1), response="logprob")
     assert experiment.spent == 0
     np.testing.assert_array_equal(experiment.respond(some_masks(1), response="score"), experiment(some_masks(1)))
-
-
-class Answers(ExperimentLike):
-    """An experiment that has one answer to every question."""
-
-    def __init__(self, *answers):
-        self.grid, self.n_examples, self.answers = None, 2, np.array([answers])
-        self.responses = tuple(RESPONSES)
-
-    def __call__(self, masks, examples=None):
-        return self.answers
-
-    def respond(self, masks, examples, response):
-        return self.answers
-
-
-@pytest.mark.parametrize(
-    ("response", "answers", "said"),
-    [
-        ("score", (0.5, 1.5), r"scores in 0\.\.1, got 1\.5 for example 1"),
-        ("probability", (0.5, -0.5), r"probabilities in 0\.\.1, got -0\.5 for example 1"),
-        ("probability", (0.5, np.nan), r"probabilities in 0\.\.1, got nan"),
-        ("margin", (-5.0, np.inf), "margins that are finite, got inf for example 1"),
-        ("margin", (-5.0, np.nan), "margins that are finite, got nan"),
-        ("margin", (-5.0,), r"margins \[row, k\] = \(1, 2\), got shape \(1, 1\)"),
-    ],
-)
-def test_an_answer_that_is_no_such_response_is_refused(response, answers, said):
-    with pytest.raises(ValueError, match=said):
-        responding(Answers(*answers), response)(some_masks(1), None)
-    good = Answers(0.25, 1.0)
-    np.testing.assert_array_equal(responding(good, response)(some_masks(1), None), [[0.25, 1.0]])
 
 
 def test_the_margin_of_a_completion_ends_where_float32_does():

@@ -6,7 +6,26 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.experiment.protocol import ExperimentLike
+from cs_heads.tasks import Task
 from cs_heads.units import Head, HeadGrid
+from tests.tiny import WORDS
+
+OPTIONS = {
+    "annealed": {"n_bootstraps": 0},
+    "css": {"n_masks": 24, "density": 0.17},
+    "csb": {"n_masks": 24, "density": 0.17},
+    "chg": {"steps": 20, "batch_size": 3},
+    "contrastive": {"steps": 20, "batch_size": 2},
+    "mediation": {"n_pairs": 10},
+}
+"""Less than the default of each method on a tiny grid, where that takes long."""
+
+
+def options_of(method: str, task: Task) -> dict[str, object]:
+    """What a method is given on a task of the known model; what is to be forgotten is answers by lot."""
+    words = [f" {word}" for word in WORDS if word.isalpha()]
+    by_lot = [{"prompt": e.prompt, "target": words[i % len(words)]} for i, e in enumerate(task.examples)]
+    return OPTIONS.get(method, {}) | ({"forget": Task.from_records(by_lot)} if method == "contrastive" else {})
 
 
 class Planted(ExperimentLike):

@@ -17,21 +17,13 @@ from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import METHODS
 from cs_heads.ranking import HeadRanking
+from cs_heads.store.kept_work import KeptWork
 from cs_heads.tasks import Task
 from cs_heads.units import Head, HeadGrid
 from tests.known_heads import own_answers, rows_run
-from tests.methods.planted import Planted
-from tests.tiny import WORDS
+from tests.methods.planted import OPTIONS, Planted, options_of
 
 ON_EXPERIMENTS = [name for name, method in METHODS.items() if method.uses == "masks"]
-# Masks that ablate a head of a tiny grid, fits of few steps, and nothing that costs time and no budget.
-OPTIONS = {
-    "annealed": {"n_bootstraps": 0},
-    "css": {"density": 0.17},
-    "csb": {"density": 0.17},
-    "chg": {"steps": 20, "batch_size": 2},
-    "contrastive": {"steps": 20, "batch_size": 1},
-}
 
 
 class Prepared(Planted):
@@ -51,14 +43,6 @@ class Prepared(Planted):
 def tasks(load_known):
     records = own_answers(load_known(), 100)
     return Task.from_records(records[:50], "one").split(25)[0], Task.from_records(records[50:], "other").split(25)[0]
-
-
-def options_of(name, task):
-    if name != "contrastive":
-        return OPTIONS.get(name, {})
-    words = [f" {word}" for word in WORDS if word.isalpha()]
-    by_lot = [{"prompt": e.prompt, "target": words[i % len(words)]} for i, e in enumerate(task.examples)]
-    return OPTIONS[name] | {"forget": Task.from_records(by_lot)}
 
 
 def found_or_least(search):
@@ -130,6 +114,42 @@ def test_whatever_splits_proves_or_compares_refuses_a_seed_that_is_none(load_kno
                 inspect.unwrap(call)(*arguments, seed=seed)
     assert rows == []
     assert experiment.spent == 0
+
+
+# A store
+
+
+@pytest.mark.parametrize(
+    "name", ["chg", "gradient", "attribution", "mediation", pytest.param("contrastive", marks=pytest.mark.slow)]
+)
+def test_a_search_that_was_cut_short_goes_on_bit_for_bit(load_known, tasks, tmp_path, monkeypatch, name):
+    """Cut short twice: the result is that of a search that was not, and nothing is made twice."""
+    monkeypatch.setattr("cs_heads.store.kept_work._EVERY", 0.0)
+    given = {"method": name, "k": 2, "controls": None, "batch_tokens": 60, **options_of(name, tasks[0])}
+    search, saved, cut = partial(find_heads, load_known(), tasks[0], **given), [], []
+    save = KeptWork.save
+
+    def counted(self, phase, state):
+        save(self, phase, state)
+        saved.append(phase)
+        if len(saved) in cut:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(KeptWork, "save", counted)
+    whole, unstored = search(seed=3, store=tmp_path / "whole.sqlite"), search(seed=3)
+    n, store = len(saved), tmp_path / "run.sqlite"
+    cut += [n + 2, n + 4]
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            search(seed=3, store=store)
+    found = search(seed=3, store=store)
+    assert len(saved) <= 2 * n + 1  # the last of a phase may be kept once more
+    assert found.to_dict() == whole.to_dict() == unstored.to_dict()
+    before = len(saved)
+    assert search(seed=3, store=store).to_dict() == whole.to_dict()
+    assert len(saved) == before
+    search(seed=4, store=store)
+    assert len(saved) > before
 
 
 @pytest.mark.parametrize("name", ["annealed", "css", "greedy", "chg", "gradient", "mediation"])

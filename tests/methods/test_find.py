@@ -11,20 +11,11 @@ from cs_heads.methods.registry import METHODS, Method
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, controls, search_control
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
+from tests.methods.planted import OPTIONS, options_of
 from tests.tiny import WORDS
 
-MASKS = {"n_masks": 24, "density": 0.17}
-FEW = {"method": "css", **MASKS}
+FEW = {"method": "css", **OPTIONS["css"]}
 OTHER = Task.from_records([{"prompt": f"{word} is", "target": " one"} for word in WORDS], "other")
-# Less than the default of each method, where that takes long.
-OPTIONS = {
-    "annealed": {"n_bootstraps": 2},
-    "css": MASKS,
-    "csb": MASKS,
-    "chg": {"steps": 20, "batch_size": 3},
-    "contrastive": {"steps": 20, "batch_size": 2},
-    "mediation": {"n_pairs": 10},
-}
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +31,6 @@ def answered(load_known):
 
 # Each goes the way of another method here: css, chg, gradient.
 LIKE_ANOTHER = ("csb", "contrastive", "attribution")
-
-
-def options_of(method: str, task: Task) -> dict:
-    """What a method is given in these tests; what is to be forgotten is answers by lot."""
-    words = [f" {word}" for word in WORDS if word.isalpha()]
-    by_lot = [{"prompt": e.prompt, "target": words[i % len(words)]} for i, e in enumerate(task.examples)]
-    return OPTIONS.get(method, {}) | ({"forget": Task.from_records(by_lot)} if method == "contrastive" else {})
 
 
 @pytest.mark.parametrize(

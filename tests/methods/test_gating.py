@@ -236,44 +236,6 @@ def test_a_wrong_argument_is_refused_before_the_model_runs(model, task, other, w
     assert rows == more == []
 
 
-@pytest.mark.parametrize("rank", [causal_head_gating, pytest.param(contrastive_gating, marks=pytest.mark.slow)])
-def test_a_fit_that_was_cut_short_goes_on_bit_for_bit(model, task, other, tmp_path, monkeypatch, rank):
-    """Cut short in every phase: gates, losses and draws are those of a fit that was not, and no step runs twice."""
-    from cs_heads.methods.gating import descent
-
-    options = {"steps": STEPS, "batch_size": BATCH, "n_seeds": 2, "seed": 3}
-    options |= {"forget": other} if rank is contrastive_gating else {}
-    whole = rank(model, task, **options)
-    steps, cut = [], [13, 33]
-    losses = descent._losses
-
-    def counted(experiment, gates, examples):
-        steps.append(1)
-        if len(steps) in cut:
-            raise KeyboardInterrupt
-        return losses(experiment, gates, examples)
-
-    monkeypatch.setattr(descent, "_losses", counted)
-    # A machine that takes seconds for a step.
-    monkeypatch.setattr("cs_heads.store.kept_work._EVERY", 0.0)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            rank(model, task, store=tmp_path / "run.sqlite", **options)
-    found = rank(model, task, store=tmp_path / "run.sqlite", **options)
-    np.testing.assert_array_equal(found.importance, whole.importance)
-    np.testing.assert_array_equal(found.interval, whole.interval)
-    assert (found.spent, found.provenance) == (whole.spent, whole.provenance)
-    sides = 2 if rank is contrastive_gating else 1
-    assert sides * 2 * STEPS <= len(steps) <= sides * 2 * STEPS + 4
-    # What is finished is not fitted again, and another fit is another.
-    done = len(steps)
-    rank(model, task, store=tmp_path / "run.sqlite", **options)
-    assert len(steps) == done
-    cut.append(done + 1)
-    with pytest.raises(KeyboardInterrupt):
-        rank(model, task, store=tmp_path / "run.sqlite", **{**options, "seed": 4})
-
-
 # The contrast with controls
 
 

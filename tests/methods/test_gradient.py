@@ -4,7 +4,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cs_heads.demo import planted_heads, planted_universal_heads
-from cs_heads.lens import differentiate, encode_example, load_model
+from cs_heads.lens import encode_example, load_model
 from cs_heads.methods import gradient
 from cs_heads.methods.gradient import attribution_patching
 from cs_heads.tasks import Task, load_task
@@ -60,36 +60,6 @@ def test_the_working_heads_of_a_model_have_the_largest_gradients(model, task):
     assert set(ranking.top(2)) == set(WORKING)
     assert ranking.importance[1, 1] == 0
     assert (ranking.method, ranking.unit) == ("gradient", "nats, absolute")
-
-
-def test_gradients_that_were_cut_short_go_on_bit_for_bit(model, task, tmp_path, monkeypatch):
-    """No example runs twice; both rankings rest on the same gradients, and other examples have others."""
-    monkeypatch.setattr("cs_heads.store.kept_work._EVERY", 0.0)
-    summed_logprobs, ran, stop = differentiate._summed_logprobs, [], [3, 5, 0]
-
-    def counted(model, batch, *more, **how):
-        if len(ran) + 1 == stop[0]:
-            stop.pop(0)
-            raise KeyboardInterrupt
-        ran.append(len(batch))
-        return summed_logprobs(model, batch, *more, **how)
-
-    options = {"batch_tokens": 60, "seed": 1}
-    rankings = {signed: gradient_importance(model, task, signed=signed, **options) for signed in (False, True)}
-    monkeypatch.setattr(differentiate, "_summed_logprobs", counted)
-    options["store"] = tmp_path / "run.sqlite"
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            gradient_importance(model, task, **options)
-    assert 0 < sum(ran) < 40
-    for signed, whole in rankings.items():
-        found = gradient_importance(model, task, signed=signed, **options)
-        np.testing.assert_array_equal(found.importance, whole.importance)
-        np.testing.assert_array_equal(found.interval, whole.interval)
-        assert (found.spent, found.provenance) == (whole.spent, whole.provenance)
-    assert sum(ran) == 40
-    gradient_importance(model, task, budget=61, **options)
-    assert sum(ran) == 40 + 10
 
 
 # The contrast with controls

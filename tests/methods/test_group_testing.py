@@ -130,13 +130,6 @@ def test_a_task_with_two_choices_keeps_half_when_it_is_broken():
     assert group["task"] == pytest.approx(0.33 / 0.35, abs=0.25)
 
 
-def test_a_budget_too_small_is_refused_before_anything_is_measured():
-    task = Planted(GRID, {})
-    with pytest.raises(ValueError, match=r"budget must be [\d,]+ or more example-evaluations \(two waves of masks"):
-        group_testing(task, budget=500)
-    assert task.spent == 0
-
-
 def named_on_a_small_grid(hidden: float, seeds) -> int:
     """In how many worlds of 8 × 8 heads the hidden pair is named, and among the first five."""
     named, scenario = 0, replace(SCENARIOS["hidden_pair"], hidden=(hidden,))

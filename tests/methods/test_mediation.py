@@ -5,7 +5,7 @@ from transformers import AutoModelForCausalLM
 
 from cs_heads import methods
 from cs_heads.experiment.cost import Cost
-from cs_heads.lens import encode_example, patch
+from cs_heads.lens import encode_example
 from cs_heads.methods.mediation import Mediation, indirect_effects
 from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import PromptPair, shuffled_labels
@@ -127,58 +127,6 @@ def test_heads_that_carry_the_answer_of_an_example_are_found(load_known):
     assert ranking.importance[1, 1] == 0
     assert ranking.spent == 60 + 15 * 14
     assert ranking.provenance["pairs"] == 15
-
-
-# A store
-
-
-@pytest.fixture
-def stop_at(monkeypatch):
-    """Ctrl-C at some forward without or with a patch, none for 0; the rows of those that ran, each kept at once."""
-    monkeypatch.setattr("cs_heads.store.kept_work._EVERY", 0.0)
-    measure = patch._logprobs
-
-    def stops(number):
-        ran = []
-
-        def counted(model, points):
-            if len(ran) + 1 == number:
-                raise KeyboardInterrupt
-            ran.append(len(points))
-            return measure(model, points)
-
-        monkeypatch.setattr(patch, "_logprobs", counted)
-        return ran
-
-    return stops
-
-
-def test_a_search_that_was_cut_short_goes_on_bit_for_bit(load_known, stop_at, tmp_path):
-    """In the first layer and in a later one: no patched run is made twice, and at the end none is left to make."""
-    task = Task.from_records(own_answers(load_known(), 60), "own answers")
-    options = {"n_pairs": 5, "seed": 2, "batch_tokens": 20}
-    whole = mediation(load_known(), task, **options)
-    ran = []
-    for number in (4, 9, 0):
-        some = stop_at(number)
-        if number:
-            with pytest.raises(KeyboardInterrupt):
-                mediation(load_known(), task, store=tmp_path / "run.sqlite", **options)
-        else:
-            found = mediation(load_known(), task, store=tmp_path / "run.sqlite", **options)
-        ran += some
-    assert sum(ran) == 5 * (12 + 1)
-    np.testing.assert_array_equal(found.importance, whole.importance)
-    np.testing.assert_array_equal(found.interval, whole.interval)
-    assert (found.spent, found.provenance, found.notes) == (whole.spent, whole.provenance, whole.notes)
-    ran = stop_at(0)
-    with rows_run(load_known()) as rows:
-        again = mediation(load_known(), task, store=tmp_path / "run.sqlite", **options)
-    assert ran == rows == []
-    np.testing.assert_array_equal(again.importance, whole.importance)
-    # Other pairs are not answered by what is kept.
-    mediation(load_known(), task, store=tmp_path / "run.sqlite", **options | {"seed": 3})
-    assert sum(ran) == 5 * (12 + 1)
 
 
 # What is refused, before the model runs

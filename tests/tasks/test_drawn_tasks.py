@@ -133,13 +133,6 @@ def test_malformed_lists_are_named(tmp_path, lists, fault):
         load_task("ioi", data_files=path)
 
 
-def test_options_out_of_range_are_named():
-    with pytest.raises(ValueError, match="order must be one of both, BABA, ABBA, got 'AABB'"):
-        load_task("ioi", order="AABB")
-    with pytest.raises(ValueError, match="length must be an integer of 2 or more, got 1"):
-        load_task("induction", length=1)
-
-
 @pytest.mark.parametrize(
     ("name", "before", "after"),
     [("function_vectors/antonym", "Q: ", "\nA:"), ("everyday/plural", "\n", ""), ("rhyming", "\n", "")],

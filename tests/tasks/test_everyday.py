@@ -173,20 +173,3 @@ def test_the_word_asked_for_followed_the_last_word_before():
 
 
 # What is refused
-
-
-@pytest.mark.parametrize(
-    ("skill", "options", "fault"),
-    [
-        ("plural", {"shots": 11}, r"shots must be an integer in 0\.\.10, got 11"),
-        ("plural", {"shots": "few"}, "task 'everyday/plural': shots must be an integer, got 'few'"),
-        ("agreement", {"shots": 2}, "task 'everyday/agreement' has no option shots; it has none"),
-        ("copying", {"length": 1}, r"length must be an integer in 2\.\.\d+, got 1"),
-        ("plural", {"n": 358}, "n must leave examples to confirm with: got n=358, and task 'everyday/plural' has 358"),
-        ("succession", {"n": 5000}, "n=5000 is more than task 'everyday/succession' has: about"),
-        ("spelling", {}, "task 'everyday/spelling' is unknown; did you mean 'everyday/"),
-    ],
-)
-def test_what_a_skill_does_not_have_is_named(skill, options, fault):
-    with pytest.raises(ValueError, match=fault):
-        load(skill, **options)

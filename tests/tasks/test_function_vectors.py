@@ -85,30 +85,3 @@ def test_pairs_show_the_form_and_hide_the_function():
         assert pair.clean.startswith("Q: ")
         assert pair.clean.rsplit("\n\n", 1)[1] == pair.corrupted.rsplit("\n\n", 1)[1]
     assert pairs == function_vectors.pairs_of(task, 5)
-
-
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
-        ("{", r"antonym\.json': not JSON"),
-        ("[" * 100_000, r"antonym\.json': not JSON"),
-        ("{}", 'record 0: "input" must be a text, got None'),
-        ("[]", "is empty"),
-        ('[{"input": "a", "output": "b"}, {"input": "a"}]', 'record 1: "output" must be a text, got None'),
-        ('[{"input": "a", "output": " "}]', 'record 0: "output" must not be empty'),
-        ('[{"input": "a", "output": "b"}, {"input": "b", "output": "a"}]', "few_shot=10 needs 22 pairs or more, .* 2"),
-    ],
-)
-def test_a_malformed_file_is_named(tmp_path, content, fault):
-    (tmp_path / "antonym.json").write_text(content, encoding="utf-8")
-    with pytest.raises(ValueError, match=fault):
-        load_task("function_vectors/antonym", data_files=tmp_path)
-
-
-def test_an_unknown_task_or_option_is_named():
-    with pytest.raises(ValueError, match="unknown; did you mean 'function_vectors/antonym'"):
-        load_task("function_vectors/antonyms")
-    with pytest.raises(ValueError, match="shared must be False where no worked examples are shown"):
-        load_task("function_vectors/antonym", few_shot=0, shared=True)
-    with pytest.raises(ValueError, match="few_shot must be an integer of 0 or more, got -1"):
-        load_task("function_vectors/antonym", few_shot=-1)

@@ -108,3 +108,47 @@ def test_a_malformed_bigbench_record_is_named(tmp_path, record, fault):
     (tmp_path / "task.json").write_text(f'{{"examples": [{{"input": "a", {record}}}]}}', encoding="utf-8")
     with pytest.raises(ValueError, match=re.escape(fault)):
         load_task("bigbench/tense", data_files=tmp_path / "task.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "fault"),
+    [
+        ("everyday/plural", {"shots": 11}, r"shots must be an integer in 0\.\.10, got 11"),
+        ("everyday/agreement", {"shots": 2}, "task 'everyday/agreement' has no option shots; it has none"),
+        ("everyday/plural", {"n": 358}, "n must leave examples to confirm with: got n=358, and task .* has 358"),
+        ("everyday/succession", {"n": 5000}, "n=5000 is more than task 'everyday/succession' has: about"),
+        ("everyday/spelling", {}, "task 'everyday/spelling' is unknown; did you mean 'everyday/"),
+        ("function_vectors/antonym", {"few_shot": 0, "shared": True}, "shared must be False where no worked examples"),
+        ("function_vectors/antonym", {"few_shot": -1}, "few_shot must be an integer of 0 or more, got -1"),
+        ("rhyming", {"few_shot": 13}, r"few_shot must be an integer in 0\.\.12, got 13"),
+        ("rhyming", {"n": 113}, "n must leave examples on both sides: got n=113 with 113 in task 'rhyming'"),
+        ("ioi", {"order": "AABB"}, "order must be one of both, BABA, ABBA, got 'AABB'"),
+    ],
+)
+def test_an_option_out_of_range_is_named(name, options, fault):
+    with pytest.raises(ValueError, match=fault):
+        load_task(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("task", "file", "content", "fault"),
+    [
+        ("rhyming", "a.json", "{", "a.json': not JSON"),
+        ("rhyming", "a.json", '"cat"', "must hold a JSON list of objects, got str"),
+        ("rhyming", "a.txt", "\n", "task 'rhyming' is empty"),
+        ("function_vectors/antonym", "a.json", "[]", "is empty"),
+        (
+            "function_vectors/antonym",
+            "a.json",
+            '[{"input": "a", "output": " "}]',
+            'record 0: "output" must not be empty',
+        ),
+        ("function_vectors/antonym", "a.json", '[{"input": "a", "output": "b"}]', "few_shot=10 needs 22 pairs or more"),
+        ("swearing", "a.csv", "word\nflark\n", '"text" must be a text, got None'),
+        ("swearing", "a.txt", "\n\n", "must hold one word or more, got none"),
+    ],
+)
+def test_a_malformed_list_is_named(tmp_path, task, file, content, fault):
+    (tmp_path / file).write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=fault):
+        load_task(task, data_files=tmp_path / file)

