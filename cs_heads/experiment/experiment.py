@@ -377,10 +377,10 @@ class Experiment(Gradients):
         template = template_identity(tokenizer, self.task)
         if template is not None and prepend_bos is None:
             prepend_bos = False  # the template writes the tokens it wants
-        task = {"name": self.task.name, **self.task.scoring, "role": self.task.role, "n_examples": self.n_examples}
-        task |= {"identity": self.task.identity, "chat_template": template}
+        task: dict[str, Any] = {"name": self.task.name, **self.task.scoring, "role": self.task.role}
+        task |= {"n_examples": self.n_examples, "identity": self.task.identity, "chat_template": template}
         task |= {"merged": sum(tokens.merged for tokens in self.encoded)}
-        how = {name: getattr(self.settings, name) for name in ("ablation", "units", "positions")}
+        how: dict[str, Any] = {name: getattr(self.settings, name) for name in ("ablation", "units", "positions")}
         how |= {"compute_dtype": self.compute_dtype, "prepend_bos": prepended(tokenizer, prepend_bos)}
         return {"model": self.setup.description.copy(), "task": task, **how, "cs_heads": version("cs-heads")}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -165,7 +166,8 @@ def tune(
         ValueError: A wrong argument, or densities of which none ablates a head, before anything is measured.
     """
     seed, size, before = check_seed(seed), experiment.grid.size, experiment.preparation
-    for name, value in (("n_masks", n_masks), ("densities", densities)):
+    lists: dict[str, Any] = {"n_masks": n_masks, "densities": densities}
+    for name, value in lists.items():
         if not isinstance(value, Sequence | np.ndarray) or not len(value):
             raise ValueError(f"{name} must be a list of values to try, got {value!r}")
     k, fitted = fitting_k(k, experiment.grid, beside=False)

@@ -60,12 +60,12 @@ def gradient_importance(
         BaselineTooLowError: The intact model cannot do the task, or none of the controls.
     """
     check_differentiable(experiment, controls)
-    intact, sides = experiment.n_examples + Controls.cost(controls), 4 if controls else 2
+    intact, each = experiment.n_examples + Controls.cost(controls), 4 if controls else 2
     need = "one example of each control, and as many of the task," if controls else "one example"
     least = 4 * len(controls) or 2
     why = f"the intact model: {intact}; {need} forward and back: {least}"
-    n = min(experiment.n_examples, (check_budget(budget, intact + least, why) - intact) // sides)
-    yield intact + n * sides
+    n = min(experiment.n_examples, (check_budget(budget, intact + least, why) - intact) // each)
+    yield intact + n * each
     notes = check_baseline(experiment)
     examples = np.sort(np.random.default_rng(seed).permutation(experiment.n_examples)[:n])
     chosen = [(experiment, examples)]

@@ -37,15 +37,17 @@ def ranking_method(bar: str) -> Callable[[Callable[P, RankingSteps]], Callable[P
     """
 
     def mark(method: Callable[P, RankingSteps]) -> Callable[P, HeadRanking]:
-        def begun(*args: P.args, **kwargs: P.kwargs) -> tuple[dict[str, Any], int, Any]:
+        steps: Any = method
+
+        def begun(*args: Any, **kwargs: Any) -> tuple[dict[str, Any], int, Any]:
             """The arguments, the most that the search takes with them, and the search to go on with."""
-            method(*args, **kwargs)  # what it does not take is refused in its name; nothing runs yet
+            steps(*args, **kwargs)  # what it does not take is refused in its name; nothing runs yet
             given = signature(method).bind(*args, **kwargs)
             given.apply_defaults()
             given.arguments["seed"] = check_seed(given.arguments["seed"])
             check_is_experiment("experiment", given.arguments["experiment"])
             check_experiments(given.arguments["experiment"], given.arguments.get("controls", ()))
-            search: Any = method(*given.args, **given.kwargs)
+            search = steps(*given.args, **given.kwargs)
             return given.arguments, next(search), search
 
         @wraps(method)
