@@ -16,10 +16,10 @@ from cs_heads.analysis.least_set import most_of_least_set
 from cs_heads.analysis.random_comparison import N_RANDOM, most_of_random_sets
 from cs_heads.arguments import check_integer, check_one_of, check_seed, check_weight
 from cs_heads.cluster import Cluster, ModelLike, model_or_cluster
+from cs_heads.engine.encoding import encode_task
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import unseen_side, unseen_tokens
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.experiment.inputs import encode_task
 from cs_heads.experiment.protocol import preparation_of
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.methods.annealing.sensing import annealed_jointly, check_joint_budget, per_task

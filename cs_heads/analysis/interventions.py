@@ -10,8 +10,8 @@ from typing import Any
 from cs_heads.analysis.found_heads import Found, heads_of
 from cs_heads.arguments import check_mapping, check_one_of, check_path, fits, in_line
 from cs_heads.engine.ablation import Ablation
+from cs_heads.engine.encoding import encode_task
 from cs_heads.engine.forwards import Forwards
-from cs_heads.experiment.inputs import encode_task
 from cs_heads.lens import describe
 from cs_heads.lens.bake import check_can_save, save_plain, without_units
 from cs_heads.lens.gates import hooked, hooks_of

@@ -282,7 +282,7 @@ def _attend(folder: Path, at: Loaded, heads: Sequence[Unit]) -> list[Path]:
     """Attention of the heads on a few short unseen prompts; a model that does not show it goes without."""
     from cs_heads.analysis.attention import attention
     from cs_heads.cluster import local_model
-    from cs_heads.experiment.inputs import as_shown
+    from cs_heads.engine.encoding import as_shown
     from cs_heads.plot.attention_patterns import MAX_TOKENS
     from cs_heads.tasks import confirming_side
 

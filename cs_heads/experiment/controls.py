@@ -7,10 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from cs_heads.arguments import check_integer
+from cs_heads.engine.encoding import encode_task
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.heads_off import on_model
-from cs_heads.experiment.inputs import encode_task, tokens_of
+from cs_heads.experiment.inputs import tokens_of
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.lens import check_weights
 from cs_heads.lens.model import tokenizer_of

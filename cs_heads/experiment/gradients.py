@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 
 from cs_heads.cluster import Cluster, local_model
 from cs_heads.engine import Engine
+from cs_heads.engine.encoding import encode_task
 from cs_heads.engine.protocol import EngineLike
-from cs_heads.experiment.inputs import encode_task
 from cs_heads.experiment.protocol import Gates, GradientExperiment, check_examples
 from cs_heads.experiment.setup import Setup
 from cs_heads.lens import EncodedExample

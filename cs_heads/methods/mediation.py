@@ -17,10 +17,10 @@ from typing_extensions import Unpack
 
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.cluster import ModelLike, local_model
+from cs_heads.engine.encoding import as_shown
 from cs_heads.experiment.baseline import check_baseline
 from cs_heads.experiment.cost import Cost, check_budget
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.experiment.inputs import as_shown
 from cs_heads.lens import encode_example
 from cs_heads.lens.model import HookedModel, tokenizer_of
 from cs_heads.methods.patching import PatchingExperiment, patching

@@ -15,8 +15,9 @@ from cs_heads.cluster.session import workers_for
 from cs_heads.cluster.worker import Job, Sent, Worker
 from cs_heads.engine import Engine, plan
 from cs_heads.engine.ablation import Ablation
+from cs_heads.engine.encoding import encode_task
 from cs_heads.engine.protocol import PairMasks, StoppingCriteria, TextRequest
-from cs_heads.experiment.inputs import encode_prompts, encode_task
+from cs_heads.experiment.inputs import encode_prompts
 from cs_heads.lens import describe, fingerprint, load_model
 from cs_heads.lens.model import ModelInfo
 from cs_heads.lens.serialization import model_info, packed_model, unpacked_model

@@ -7,7 +7,7 @@ import pytest
 from transformers.utils import chat_template_utils
 
 from cs_heads import Experiment, Task, load_task
-from cs_heads.experiment.inputs import as_shown
+from cs_heads.engine.encoding import as_shown
 from cs_heads.lens.tokens import encode_example, encode_prompt
 from cs_heads.tasks.chat import chat_prompt, template_identity
 from tests.tiny import WORDS, make_tokenizer

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cs_heads import Experiment, Task
-from cs_heads.experiment.inputs import as_shown
+from cs_heads.engine.encoding import as_shown
 from cs_heads.lens import encode_example
 from cs_heads.tasks import Example, full_form, letter_form
 from cs_heads.tasks.chat import chat_prompt

@@ -7,8 +7,8 @@ import torch
 from cs_heads import Experiment, Task
 from cs_heads.engine import Engine
 from cs_heads.engine.ablation import Ablation
+from cs_heads.engine.encoding import encode_task
 from cs_heads.engine.protocol import PairMasks
-from cs_heads.experiment.inputs import encode_task
 from cs_heads.lens import load_model
 from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.differentiate import gate_gradients

@@ -10,8 +10,8 @@ from cs_heads import Experiment, Task
 from cs_heads.engine import Engine
 from cs_heads.engine import forwards as engine_forwards
 from cs_heads.engine.ablation import Ablation
+from cs_heads.engine.encoding import encode_task
 from cs_heads.engine.protocol import PairMasks
-from cs_heads.experiment.inputs import encode_task
 from cs_heads.lens import load_model
 from cs_heads.lens.decode import Decoding
 from tests.fake_devices import GPU, WatchedDevices, lay
