@@ -148,7 +148,8 @@ def test_a_search_that_was_cut_short_goes_on_bit_for_bit(load_known, tasks, tmp_
     before = len(saved)
     assert search(seed=3, store=store).to_dict() == whole.to_dict()
     assert len(saved) == before
-    search(seed=4, store=store)
+    # Of all examples gradients are the same for any seed.
+    search(seed=4, store=store, budget=50 if name in ("gradient", "attribution") else None)
     assert len(saved) > before
 
 
