@@ -37,20 +37,15 @@ def attention_patterns(
     grid = Grid.from_model(model)
     wanted = [grid.resolve(head) for head in heads]
     names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in sorted({head.layer for head in wanted})}
-    missing = [name for name in names.values() if name not in model.hook_dict]
-    if missing:
-        raise ValueError(f"model has no hook point {', '.join(missing)}: its attention patterns cannot be read")
     seen: dict[int, Float[np.ndarray, "head query key"]] = {}
 
     def keep(layer: int, pattern: Float[Tensor, "batch head query key"]) -> None:
         seen[layer] = pattern[0].float().cpu().numpy()
 
-    device = device_of(model)
     gates = None if mask is None else 1 - torch.from_numpy(mask).float()[None]
     with evaluating(model), reading(model, keep, names), gated(model, gates):
-        model(torch.tensor([list(tokens)], device=device))
-    silent = [names[layer] for layer in names if layer not in seen]
-    if silent:
+        model(torch.tensor([list(tokens)], device=device_of(model)))
+    if silent := [names[layer] for layer in names if layer not in seen]:
         raise ValueError(f"model does not run {', '.join(silent)}: its attention patterns cannot be read")
     patterns = np.stack([seen[head.layer][head.index] for head in wanted])
     off = None if gates is None else gates[0]

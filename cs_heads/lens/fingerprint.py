@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings
+from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings, config_inside
 from cs_heads.lens.quantized import scales_of
 
 # Words of 8 bytes that are summed up at once; a new length would change every fingerprint.
@@ -124,7 +124,7 @@ def settings_of(model: HookedModel | ModelInfo) -> ModelSettings:
 
 def configurations_of(model: HookedModel) -> ModelSettings:
     """The configurations of TransformerLens and Hugging Face: ``settings_of`` without the hash."""
-    config = getattr(getattr(model, "original_model", None), "config", None)
+    config = config_inside(model)
     own = ModelSettings(cfg=_plain(vars(model.cfg)))
     return own if config is None else {**own, "config": _plain(config.to_dict())}
 

@@ -109,7 +109,7 @@ def load_model(
         # TransformerLens names all that it knows.
         reason = first_line(error).partition(" Available architectures")[0]
         if not isinstance(error, ValueError | OSError):
-            reason = f"{type(error).__name__}: {reason}"
+            reason = f"{_architecture(name, revision)}{type(error).__name__}: {reason}"
         raise ValueError(
             f"model {name!r} could not be loaded: it is no folder here, and as a Hugging Face name: {reason[:600]}"
             if not folder.exists()
@@ -120,6 +120,19 @@ def load_model(
     check_runs(model)
     _RUN.add(model)
     return model
+
+
+def _architecture(name: str, revision: str | None) -> str:
+    """What begins an error that does not say itself of which architecture a model is."""
+    from transformers import PretrainedConfig
+
+    try:
+        said, _ = PretrainedConfig.get_config_dict(
+            folder_of(name) if folder_of(name).exists() else name, revision=revision
+        )
+    except (OSError, ValueError):  # no configuration beside a GGUF file
+        return ""
+    return "".join(f"{architecture}: " for architecture in said.get("architectures") or [])
 
 
 def folder_of(name: str) -> Path:
