@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from cs_heads.designs import explicit, single
 from cs_heads.lens.abilities import Abilities, abilities, beside_others, difference, tolerance, why_no_gradients
 from cs_heads.lens.casts import InDtype
 from cs_heads.lens.forward import check_runs, logits_at
@@ -67,10 +68,6 @@ class Check:
     status: Status
     found: str
     remedy: str = ""
-
-    def __post_init__(self) -> None:
-        if (self.status == "ok") != (not self.remedy):
-            raise ValueError(f"remedy must be given where a check is not ok, and only there, got {self.remedy!r}")
 
     def __str__(self) -> str:
         return f"{self.status:<5} {self.name:<16} {self.found}" + (f"; {self.remedy}" if self.remedy else "")
@@ -175,10 +172,8 @@ def _dtype(model: HookedModel, plain: PlainModel | None) -> Check:
         return Check("dtype", "warn", f"weights of {', '.join(kinds)}", "load the model with one dtype=")
     if dtype_of(model) == torch.float16:
         grid, tokens = Grid.from_model(model), _tokens(model, 1)
-        for layer in range(grid.n_layers):
-            # Each head of the layer off, in a row of its own.
-            gates = torch.ones(grid.n_units, *grid.shape)
-            gates[:, layer] -= torch.eye(grid.n_units)
+        # Each head off, in a row of its own, a layer at a time.
+        for gates in (1 - torch.from_numpy(single(grid)).float()).split(grid.n_units):
             _logprobs(model, tokens.expand(grid.n_units, -1), gates)
     stored = plain.stored if plain is not None else None
     if own in ("bfloat16", "float16") and stored not in (None, own):
@@ -248,26 +243,19 @@ def _context(model: HookedModel, plain: PlainModel | None) -> Check:
 
 def _hook_z(model: HookedModel, plain: PlainModel | None) -> Check:
     """There in every layer, before W_O: a head's gate is its slice of W_O's input zeroed; in float32."""
-    with _both_in_float32(model, plain):
-        return _hook_z_in_float32(model, plain)
-
-
-def _hook_z_in_float32(model: HookedModel, plain: PlainModel | None) -> Check:
     grid = Grid.from_model(model)
-    tokens = _tokens(model, grid.n_layers + 1)
-    intact = _logprobs(model, tokens[:1])
     heads = [Head(layer, layer % grid.n_units) for layer in range(grid.n_layers)]
-    gates = torch.ones(len(heads), *grid.shape)
-    for row, head in enumerate(heads):
-        gates[row, head.layer, head.index] = 0
+    gates = 1 - torch.from_numpy(explicit(grid, [[head] for head in heads])).float()
     # One text in every row, with another head off in each.
-    rows = tokens[:1].expand(len(heads), -1)
-    ours = _logprobs(model, rows, gates)[:, -1] - intact[:, -1]
-    if plain is None:
-        own, without = intact[:, -1], _without(model, rows, heads)[:, -1]
-    else:
-        own, without = (each[:, -1] for each in (plain.logprobs(rows[:1]), plain.logprobs_without(rows, heads)))
-    theirs, noise = without - own, 4 * _rms(intact[:, -1] - own)
+    rows = _tokens(model, 1).expand(len(heads), -1)
+    with _both_in_float32(model, plain):
+        intact = _logprobs(model, rows[:1])[:, -1]
+        ours = _logprobs(model, rows, gates)[:, -1] - intact
+        if plain is None:
+            own, without = intact, _without(model, rows, heads)[:, -1]
+        else:
+            own, without = (each[:, -1] for each in (plain.logprobs(rows[:1]), plain.logprobs_without(rows, heads)))
+    theirs, noise = without - own, 4 * _rms(intact - own)
     wrong = torch.clamp(_rms(ours - theirs) - noise, min=0) / _rms(theirs)
     untold = [str(head) for head, share in zip(heads, (noise / _rms(theirs)).tolist(), strict=True) if share > 0.5]
     against = f"its slice of W_O's input zeroed in {'itself' if plain is None else _PLAIN}"
@@ -366,17 +354,17 @@ def _tokens(model: HookedModel, n_rows: int) -> Int[Tensor, "row pos"]:
 def _logprobs(
     model: HookedModel, tokens: Int[Tensor, "row pos"], gates: Float[Tensor, "row layer head"] | None = None
 ) -> Float[Tensor, "row pos vocab"]:
-    mask = torch.ones(tokens.shape, dtype=torch.long)
-    row, position = mask.nonzero(as_tuple=True)
-    flat = logits_at(model, tokens, mask, row=row, position=position, gates=gates).float()
-    texts = tokens[row].tolist()
-    check_numbers(model, flat.amax(dim=1), lambda i: row_of(model, None if gates is None else gates[row[i]], texts[i]))
-    return flat.log_softmax(dim=-1).reshape(*tokens.shape, -1)
+    logits = logits_at(model, tokens, torch.ones(tokens.shape, dtype=torch.long), gates=gates).float()
+    logits, texts = logits.reshape(*tokens.shape, -1), tokens.tolist()
+    check_numbers(
+        model, logits.amax(dim=2), lambda row: row_of(model, None if gates is None else gates[row], texts[row])
+    )
+    return logits.log_softmax(dim=-1)
 
 
 def _nats(ours: Tensor, theirs: Tensor) -> str:
-    difference = ours - theirs
-    return f"{float(difference.abs().max()):.2g} nats (root mean square {float(difference.pow(2).mean().sqrt()):.2g})"
+    off = (ours - theirs).flatten()
+    return f"{float(off.abs().max()):.2g} nats (root mean square {float(_rms(off)):.2g})"
 
 
 def _rms(values: Float[Tensor, "*row vocab"]) -> Float[Tensor, "*row"]:

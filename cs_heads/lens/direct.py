@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cs_heads.lens.abilities import difference, tolerance
 from cs_heads.lens.batches import TokenBudget, run_in_batches
-from cs_heads.lens.forward import Tokens, last_logits, logits_at, pad, residual_of
+from cs_heads.lens.forward import Tokens, last_logits, residual_of
 from cs_heads.lens.gates import reading
 from cs_heads.lens.logprobs import check_numbers, row_of
 from cs_heads.lens.model import HookedModel, backend_of, check_units, dtype_of, evaluating, hook_name
@@ -150,8 +150,7 @@ def _seen_at_the_end(model: HookedModel, rows: Sequence[Tokens]) -> _Seen:
             stack.enter_context(reading(model, partial(keep, into), names))
         stack.callback(model.blocks[0].register_forward_pre_hook(first, with_kwargs=True).remove)
         stack.callback(model.ln_final.register_forward_pre_hook(last).remove)
-        tokens, attention_mask = pad(rows)
-        logits_at(model, tokens, attention_mask, row=torch.arange(len(rows)), position=place)
+        last_logits(model, rows)
     return seen
 
 
