@@ -146,8 +146,7 @@ def test_a_wrong_argument_gets_one_line(atlas, arguments, said):
 
 
 @pytest.mark.parametrize(
-    ("flag", "value", "said"),
-    [("--k", "7", "k must be an integer in 1..6"), ("--budget", "100", "budget must be ")],
+    ("flag", "value", "said"), [("--k", "7", "k must be an integer in 1..6"), ("--budget", "100", "budget must be ")]
 )
 def test_what_does_not_fit_the_model_is_refused_before_it_runs(atlas, tiny, flag, value, said, monkeypatch):
     monkeypatch.setattr(Engine, "run", lambda *_, **__: pytest.fail("the model is run"))

@@ -9,10 +9,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-NAMES = [
-    *("01_quickstart", "02_compare_methods", "03_circuits", "04_paper", "05_gating", "06_your_model"),
-    "07_atlas",
-]
+NAMES = [*("01_quickstart", "02_compare_methods", "03_circuits", "04_paper", "05_gating", "06_your_model"), "07_atlas"]
 
 LIGHT = 600_000
 """Bytes of a notebook with its outputs, at most."""

@@ -107,10 +107,7 @@ def test_prompts_are_shown_in_the_chat_template_where_asked():
         (["--task", "ioi", "--generate", "0"], "--generate needs a number of tokens for task 'ioi', as --generate 8"),
         (["--task", "ioi", "--generate", "4"], "only completion tasks of texts are written out"),
         (["--task", "demo/code", "--stop", "x"], "--stop goes with --generate TOKENS"),
-        (
-            ["--task", "demo/code", "--generate", "-2"],
-            'Invalid value "-2" for --generate. Must be >= 0',
-        ),
+        (["--task", "demo/code", "--generate", "-2"], 'Invalid value "-2" for --generate. Must be >= 0'),
         (["--task", "demo/code", "--chat", "maybe"], "chat must be one of off, auto, on, got 'maybe'"),
         (["--task", "demo/code", "--chat", "on"], "the tokenizer has no chat template"),
         (["--task", "rhymin"], "task 'rhymin' is unknown; did you mean 'rhyming'?"),
@@ -221,35 +218,19 @@ def test_what_a_control_has_not_is_refused_in_one_line(capsys, option, fault):
             {"question": "?", "choices": ["a", "b"], "answer": "B"},
             "record 1: the right choice must be",
         ),
-        (
-            "boolq",
-            {"question": "?", "passage": "It is.", "answer": "yes"},
-            "'boolq' have not the columns",
-        ),
+        ("boolq", {"question": "?", "passage": "It is.", "answer": "yes"}, "'boolq' have not the columns"),
         ("gsm8k", {"question": "?"}, "column 'answer' is left out: record 1 of test holds null there"),
         (
             "lm-eval/arithmetic_2da",
             {"context": "?", "completion": None},
             "column 'completion' is left out: record 1 of validation holds null there",
         ),
-        (
-            "gsm8k",
-            {"question": "?", "answer": "It is 3."},
-            'record 1: "answer" must be a worked solution',
-        ),
-        (
-            "lm-eval/arithmetic_2da",
-            {"context": "?", "completion": ""},
-            "example 1: has an answer that is empty",
-        ),
+        ("gsm8k", {"question": "?", "answer": "It is 3."}, 'record 1: "answer" must be a worked solution'),
+        ("lm-eval/arithmetic_2da", {"context": "?", "completion": ""}, "example 1: has an answer that is empty"),
         ("blimp_adjunct_island", "no JSON", "line 2: not JSON"),
         ("hellaswag", {"line": "a"}, "a HellaSwag record has 6 lines, and 2 lines are no multiple of it"),
         ("bigbench/tense", {"input": "I see."}, "record 1: must have a text and its answer, a text or a list of texts"),
-        (
-            "openmathinstruct2",
-            {"problem": "?"},
-            'record 1: "generated_solution" must be a text, got None',
-        ),
+        ("openmathinstruct2", {"problem": "?"}, 'record 1: "generated_solution" must be a text, got None'),
     ],
 )
 def test_malformed_data_are_refused_in_one_line(capsys, tmp_path, task, content, fault):

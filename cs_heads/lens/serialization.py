@@ -12,14 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 from cs_heads.lens.fingerprint import fingerprint, settings_of
-from cs_heads.lens.model import (
-    HookedModel,
-    ModelInfo,
-    device_of,
-    devices_of,
-    end_tokens,
-    vocabularies,
-)
+from cs_heads.lens.model import HookedModel, ModelInfo, device_of, devices_of, end_tokens, vocabularies
 from cs_heads.lens.state import describe
 from cs_heads.lens.tokens import leading_tokens
 
