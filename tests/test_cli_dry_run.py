@@ -87,7 +87,6 @@ def test_no_method_takes_more_than_its_bound(load_known, method):
         assert 0 < search.run().spent <= search.most
 
 
-def test_what_a_command_refuses_its_dry_run_refuses(known_folder, files, capsys):
-    given = ["--model", str(known_folder), "--task", str(files["own"]), "--no-control", "--device", "cpu"]
-    assert main(["find", *given, "--budget", "40", "--dry-run"]) == 2
-    assert "budget must be " in capsys.readouterr().err
+def test_what_a_command_refuses_its_dry_run_refuses(known_folder, files, said):
+    given = ["--model", known_folder, "--task", files["own"], "--no-control", "--device", "cpu"]
+    assert "budget must be " in said("find", *given, "--budget", 40, "--dry-run")

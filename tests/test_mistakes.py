@@ -8,26 +8,10 @@ from pathlib import Path
 import pytest
 
 import cs_heads as cs
-from cs_heads.cli import main
 from tests.plot.studies import made_ranking
 from tests.waiting import run_program
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def said(capsys):
-    """Runs ``cs-heads``, which has to refuse in one line, and gives that."""
-
-    def run(*arguments: object) -> str:
-        assert main([str(argument) for argument in arguments]) == 2
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.startswith("cs-heads: error: ")
-        assert err.count("\n") == 1
-        return err
-
-    return run
 
 
 @pytest.fixture

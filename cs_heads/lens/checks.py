@@ -175,8 +175,8 @@ def _dtype(model: HookedModel, plain: PlainModel | None) -> Check:
         # Each head off, in a row of its own, a layer at a time.
         for gates in (1 - torch.from_numpy(single(grid)).float()).split(grid.n_units):
             _logprobs(model, tokens.expand(grid.n_units, -1), gates)
-    stored = plain.stored if plain is not None else None
-    if own in ("bfloat16", "float16") and stored not in (None, own):
+    stored = plain and plain.stored
+    if dtype_of(model) in HALF and stored not in (None, own):
         found = f"{own}, coarser than the files, {stored}: scores near a tie may turn"
         return Check("dtype", "warn", found, "prove what you find with dtype='float32' (--dtype float32)")
     if dtype_of(model) in HALF and sum(p.numel() for p in model.parameters()) >= LARGE:
@@ -205,10 +205,9 @@ def _fused_attention(model: HookedModel, plain: PlainModel | None) -> Check:
 
 def _shortcuts(model: HookedModel, plain: PlainModel | None) -> Check:
     """What forwards share, in every way in which they do: numbers are right either way."""
-    able = abilities(model, Abilities())
+    able = abilities(model)
     lost = [f"{name} not used: {why}" for name, why in able.why_not.items() if name != "fused attention"]
-    reason = why_no_gradients(model) if able.extend else None
-    if reason is not None:
+    if able.extend and (reason := why_no_gradients(model)):
         lost.append(f"gradients through stored keys and values not used: {reason}")
     if not lost:
         return Check("shortcuts", "ok", "stored keys and values, later layers and gradients: the same logits")
@@ -236,9 +235,10 @@ def _context(model: HookedModel, plain: PlainModel | None) -> Check:
     found = f"{ours:,} tokens" + (f", in config.json {theirs:,}" if theirs not in (None, ours) else "")
     if theirs is None or ours == theirs:
         return Check("context length", "ok", found)
-    if ours < theirs:
-        return Check("context length", "warn", found, f"longer prompts are refused: set model.cfg.n_ctx = {theirs}")
-    return Check("context length", "fail", found, f"the model has no more: set model.cfg.n_ctx = {theirs}")
+    remedy = (
+        f"{'longer prompts are refused' if ours < theirs else 'the model has no more'}: set model.cfg.n_ctx = {theirs}"
+    )
+    return Check("context length", "warn" if ours < theirs else "fail", found, remedy)
 
 
 def _hook_z(model: HookedModel, plain: PlainModel | None) -> Check:

@@ -223,11 +223,9 @@ def _why_no_experts(model: HookedModel) -> str | None:
 def _width(component: Any, out: int) -> int | None:
     """What a linear map of a bridge takes or (``out``) gives: numbers a token; None where it is no such map."""
     linear = getattr(component, "original_component", None)
-    if isinstance(linear, torch.nn.Linear):
-        return linear.out_features if out else linear.in_features
-    weight = getattr(linear, "weight", None)
-    # GPT-2's linear maps have their weights the other way round.
-    return int(weight.shape[out]) if type(linear).__name__ == "Conv1D" and weight is not None else None
+    # GPT-2's have other names.
+    names = ("out_features", "nf") if out else ("in_features", "nx")
+    return next((getattr(linear, name) for name in names if hasattr(linear, name)), None)
 
 
 def device_of(model: HookedModel | torch.nn.Module) -> torch.device:
@@ -272,9 +270,7 @@ def tokenizer_of(model: Any) -> Any:
     """
     tokenizer = getattr(model, "tokenizer", None)
     special = getattr(tokenizer, "all_special_ids", None)
-    if tokenizer is None or special is None or len(tokenizer) > len(set(special)):
-        return tokenizer
-    return None
+    return tokenizer if special is None or len(tokenizer) > len(set(special)) else None
 
 
 def end_tokens(model: HookedModel | ModelInfo) -> frozenset[int]:
