@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from cs_heads.designs import explicit, single
 from cs_heads.lens.abilities import Abilities, abilities, beside_others, difference, tolerance, why_no_gradients
 from cs_heads.lens.casts import InDtype
 from cs_heads.lens.forward import check_runs, logits_at
@@ -173,7 +172,7 @@ def _dtype(model: HookedModel, plain: PlainModel | None) -> Check:
     if dtype_of(model) == torch.float16:
         grid, tokens = Grid.from_model(model), _tokens(model, 1)
         # Each head off, in a row of its own, a layer at a time.
-        for gates in (1 - torch.from_numpy(single(grid)).float()).split(grid.n_units):
+        for gates in _each_off(grid, list(grid)).split(grid.n_units):
             _logprobs(model, tokens.expand(grid.n_units, -1), gates)
     stored = plain and plain.stored
     if dtype_of(model) in HALF and stored not in (None, own):
@@ -245,7 +244,7 @@ def _hook_z(model: HookedModel, plain: PlainModel | None) -> Check:
     """There in every layer, before W_O: a head's gate is its slice of W_O's input zeroed; in float32."""
     grid = Grid.from_model(model)
     heads = [Head(layer, layer % grid.n_units) for layer in range(grid.n_layers)]
-    gates = 1 - torch.from_numpy(explicit(grid, [[head] for head in heads])).float()
+    gates = _each_off(grid, heads)
     # One text in every row, with another head off in each.
     rows = _tokens(model, 1).expand(len(heads), -1)
     with _both_in_float32(model, plain):
@@ -343,6 +342,11 @@ def _without(model: HookedModel, rows: Int[Tensor, "row pos"], heads: Sequence[U
         finally:
             weights.copy_(kept)
     return torch.cat(found)
+
+
+def _each_off(grid: Grid, heads: Sequence[Unit]) -> Float[Tensor, "row layer head"]:
+    """Gates of as many rows as there are heads, each with one off."""
+    return torch.stack([1 - torch.from_numpy(grid.mask([head])).float() for head in heads])
 
 
 def _tokens(model: HookedModel, n_rows: int) -> Int[Tensor, "row pos"]:
