@@ -51,7 +51,7 @@ class InDtype:
                     stack.callback(setattr, value, "data", value.data)
                     value.data = cast
                 # HookedTransformer casts to what its configuration says, whatever its weights are.
-                cfg = getattr(self.model, "cfg", None)
+                cfg: Any = getattr(self.model, "cfg", None)
                 if values and getattr(cfg, "dtype", None) in self._others:
                     stack.callback(setattr, cfg, "dtype", cfg.dtype)
                     cfg.dtype = self.dtype

@@ -71,7 +71,7 @@ def direct_writes(
         check_units(model, units)
     n, grid = len(rows), Grid.from_model(model)
     by_layer, by_head = (n, grid.n_layers), (n, *grid.shape)
-    found = Writes(*map(np.zeros, (n, by_head, by_layer, by_layer, n, by_head)))
+    found = Writes(*(np.zeros(shape) for shape in ((n,), by_head, by_layer, by_layer, (n,), by_head)))
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         tokens = [rows[i] for i in batch]
@@ -164,9 +164,11 @@ def _parts(model: HookedModel, seen: Seen, answers: Int[Tensor, "row 2"]) -> Wri
     by_head, left_out = torch.stack(heads, dim=1), torch.stack(without, dim=1)
     whole = einsum(read, final.of(last), "row d, row d -> row") + bias
     layers, mlps = (einsum(direction, each, "row d, row layer d -> row layer") for each in (attention, mlp))
-    found = [each.double().cpu().numpy() for each in (whole, by_head, layers - by_head.sum(dim=2), mlps)]
-    rest = found[0] - sum(part.reshape(len(part), -1).sum(axis=1) for part in found[1:])
-    return Writes(*found, rest, left_out.double().cpu().numpy())
+    total, written_by, biases, by_mlp, left = (
+        each.double().cpu().numpy() for each in (whole, by_head, layers - by_head.sum(dim=2), mlps, left_out)
+    )
+    rest = total - written_by.sum(axis=(1, 2)) - biases.sum(axis=1) - by_mlp.sum(axis=1)
+    return Writes(total, written_by, biases, by_mlp, rest, left)
 
 
 class HeldNorm:

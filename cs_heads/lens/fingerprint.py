@@ -66,7 +66,7 @@ def _hash(named: Mapping[str, Tensor]) -> str:
     def of_bytes(values: Tensor) -> str:
         # Packed weights have a class and a ``cpu`` of their own.
         octets = values.detach().as_subclass(Tensor).cpu().reshape(-1).contiguous().view(torch.uint8)
-        return hashlib.sha256(octets.numpy()).hexdigest()
+        return hashlib.sha256(octets.numpy().data).hexdigest()
 
     with ThreadPoolExecutor(_THREADS) as pool:
         hashed = zip(named.items(), pool.map(of_bytes, named.values()), strict=True)

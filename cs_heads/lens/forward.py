@@ -86,11 +86,11 @@ def logits_at(
         ValueError: The model does not unembed what is gathered.
     """
     device = device_of(model)
-    tokens, at = to_device(tokens, device), at or attention_mask.nonzero(as_tuple=True)
+    tokens = to_device(tokens, device)
+    row, position = attention_mask.nonzero(as_tuple=True) if at is None else at
 
     def gather(unembed: Any, residual: tuple[Float[Tensor, "batch pos d_model"]]) -> Float[Tensor, "1 n d_model"]:
-        row, position = (to_device(side, residual[0].device) for side in at)
-        return residual[0][row, position][None]
+        return residual[0][to_device(row, residual[0].device), to_device(position, residual[0].device)][None]
 
     placed = Extension(attention_mask) if extension is None else extension
     if backend_of(model) == "bridge":
@@ -115,7 +115,7 @@ def logits_at(
         stack.enter_context(gated(model, gates, replacement, units, where))
         stack.callback(model.unembed.register_forward_pre_hook(gather).remove)
         logits = model(tokens, **arguments)
-    if logits.shape[:2] != (1, len(at[0])):
+    if logits.shape[:2] != (1, len(row)):
         what = f"it does not unembed what it is given (logits of shape {list(logits.shape)})"
         raise ValueError(f"model {model.cfg.model_name} is not supported: {what}")
     return logits[0]

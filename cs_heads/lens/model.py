@@ -268,7 +268,7 @@ def tokenizer_of(model: Any) -> Any:
 
     transformers makes up such a one for a folder without any.
     """
-    tokenizer = getattr(model, "tokenizer", None)
+    tokenizer: Any = getattr(model, "tokenizer", None)
     special = getattr(tokenizer, "all_special_ids", None)
     return tokenizer if special is None or len(tokenizer) > len(set(special)) else None
 
