@@ -164,11 +164,11 @@ def _parts(model: HookedModel, seen: Seen, answers: Int[Tensor, "row 2"]) -> Wri
     by_head, left_out = torch.stack(heads, dim=1), torch.stack(without, dim=1)
     whole = einsum(read, final.of(last), "row d, row d -> row") + bias
     layers, mlps = (einsum(direction, each, "row d, row layer d -> row layer") for each in (attention, mlp))
-    total, written_by, biases, by_mlp, left = (
+    total, written_by, biases, by_mlp, kept = (
         each.double().cpu().numpy() for each in (whole, by_head, layers - by_head.sum(dim=2), mlps, left_out)
     )
     rest = total - written_by.sum(axis=(1, 2)) - biases.sum(axis=1) - by_mlp.sum(axis=1)
-    return Writes(total, written_by, biases, by_mlp, rest, left)
+    return Writes(total, written_by, biases, by_mlp, rest, kept)
 
 
 class HeldNorm:
