@@ -214,7 +214,7 @@ class ToggleCurve(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per number of heads: the difference, its mean, least and largest value over seeds."""
-        over = {"difference": np.mean, "low": np.min, "high": np.max}
+        over: dict[str, Any] = {"difference": np.mean, "low": np.min, "high": np.max}
         seeds = {name: each(self.difference, axis=0) for name, each in over.items()}
         return pd.DataFrame({"by": self.by, "n_heads": self.n_heads, **seeds})
 
