@@ -185,8 +185,8 @@ def proved(made: World, size: int, seed: int) -> dict[str, Any]:
         "found": " ".join(map(str, found.top(K))),
         "proved": " ".join(map(str, said.heads)),
         "shared": " ".join(map(str, found.shared)),
-        "p_sets": said.p_sets,
-        "p_examples": said.p_examples,
+        "p_sets": said.random.p_sets,
+        "p_examples": said.random.p_examples,
         "verdict": said.verdict,
         "close": said.close,
     }

@@ -272,7 +272,7 @@ def test_all_controls_are_shown_beside_the_verdict_and_count_in_it(find, others,
     ]
     shares = [control["loss"] for control in proof["controls"][:2]]
     assert proof["specificity"]["mean"]["loss"] == pytest.approx(np.mean(shares))
-    assert proof["specificity"]["own"]["loss"] == proof["loss"]
+    assert proof["specificity"]["own"]["loss"] == proof["result"]["loss"]
 
 
 def test_without_a_word_on_controls_the_default_ones_are_measured_and_told_in_a_line(find, few_skills):
@@ -373,7 +373,7 @@ def test_compare_takes_options_of_each_method(compare, task):
     chosen = ("--option", "css.n_masks=12", "--option", "css.density=0.17")
     status, out, _ = compare("--json", *chosen, methods="css,one-shot")
     assert status == 0
-    assert json.loads(out)["methods"]["css"]["spent"] <= 30 * 13
+    assert json.loads(out)["methods"]["css"]["cost"]["spent"] <= 30 * 13
     for option, said in (
         ("css.steps=4", "method 'css' has no option steps; it has n_masks, density, alpha"),
         ("css.n_masks=x", "n_masks must be an integer or None, got 'x'"),

@@ -49,8 +49,8 @@ def test_compare_costs_about_what_was_said(run):
     given = ("--methods", "one-shot,gradient", "--max-heads", 3, "--no-control", "--json")
     said = json.loads(run("compare", *given, "--dry-run"))["evaluations"]
     found = json.loads(run("compare", *given))
-    assert said["gradient"] == found["methods"]["gradient"]["spent"]
-    assert found["methods"]["one-shot"]["spent"] <= said["one-shot"]
+    assert said["gradient"] == found["methods"]["gradient"]["cost"]["spent"]
+    assert found["methods"]["one-shot"]["cost"]["spent"] <= said["one-shot"]
     assert found["spent"] <= said["judging"] <= 2 * found["spent"]
 
 

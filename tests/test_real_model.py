@@ -88,5 +88,5 @@ def test_he_or_she_by_margin_claims_one_head_that_takes_a_tenth_alone(model):
     assert found.top(1) == [Head(4, 2)]
     assert Head(4, 2) in found.claims
     proof = cs.confirm(model, task, [Head(4, 2)], n=400, n_random=4, controls=None, progress=False)
-    assert (proof.n_as_harmful, proof.close) == (0, True)
-    assert proof.p_examples < 0.05
+    assert (proof.random.n_as_harmful, proof.close) == (0, True)
+    assert proof.random.p_examples < 0.05

@@ -85,12 +85,9 @@ class DirectEffects(Result):
         heads, attention, mlps = (
             part.mean(axis=0) for part in (self.writes.heads.sum(axis=2), self.writes.attention, self.writes.mlps)
         )
-        first = {"layer": "embedding and last biases", "heads": 0.0, "attention biases": 0.0, "mlp": 0.0}
-        rows = [{**first, "rest": self.writes.rest.mean()}]
-        for layer in range(len(heads)):
-            parts = {"heads": heads[layer], "attention biases": attention[layer], "mlp": mlps[layer]}
-            rows.append({"layer": str(layer), **parts, "rest": 0.0})
-        return pd.DataFrame(rows)
+        rows = [(str(layer), *parts, 0.0) for layer, parts in enumerate(zip(heads, attention, mlps, strict=True))]
+        first = ("embedding and last biases", 0.0, 0.0, 0.0, self.writes.rest.mean())
+        return pd.DataFrame([first, *rows], columns=["layer", "heads", "attention biases", "mlp", "rest"])
 
     def _of_heads(self, values: Float[np.ndarray, "example layer head"]) -> Float[np.ndarray, "example chosen"]:
         return values[:, [head.layer for head in self.heads], [head.index for head in self.heads]]
@@ -140,7 +137,10 @@ def direct_effects(
         step("what is written")
         writes = direct_writes(experiment.model, prompts, answers, room)
         step("one head off")
-        pairs = experiment.on(_as_choices(task.name, prompts, answers))
+        # The same questions with two answers of one token each.
+        rows = zip(map(list, prompts), answers[:, :, None].tolist(), strict=True)
+        records = [{"prompt": prompt, "choices": choices, "answer": 0} for prompt, choices in rows]
+        pairs = experiment.on(Task.from_records(records, name=task.name))
         masks = explicit(pairs.grid, [[], *([head] for head in chosen)])
         said = pairs.observe(masks).logprobs
         assert said is not None
@@ -157,9 +157,7 @@ def direct_effects(
 
 def _answers(experiment: Experiment, room: TokenBudget) -> tuple[list[TokenIds], Int[np.ndarray, "row 2"], list[str]]:
     """Prompts, the first tokens of the right and of the best wrong answer, and notes on what was left out."""
-    rows: list[TokenIds] = []
-    right, wrong = [], []
-    alike = 0
+    rows, right, wrong, alike = list[TokenIds](), list[int](), list[list[int]](), 0
     for tokens, example in zip(experiment.encoded, experiment.task.examples, strict=True):
         if tokens.positions or tokens.prompts or not example.continuations:
             raise ValueError(
@@ -181,14 +179,3 @@ def _answers(experiment: Experiment, room: TokenBudget) -> tuple[list[TokenIds],
     notes = [f"{alike} examples whose answers begin with the same token are left out"] if alike else []
     best = likeliest_of(experiment.model, rows, wrong, right, room)
     return rows, np.stack([np.array(right), best], axis=1), notes
-
-
-def _as_choices(name: str, prompts: Sequence[TokenIds], answers: Int[np.ndarray, "row 2"]) -> Task:
-    """The same questions with two answers of one token each."""
-    return Task.from_records(
-        (
-            {"prompt": list(prompt), "choices": [[int(right)], [int(wrong)]], "answer": 0}
-            for prompt, (right, wrong) in zip(prompts, answers, strict=True)
-        ),
-        name=name,
-    )

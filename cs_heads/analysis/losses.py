@@ -96,16 +96,10 @@ def task_drop(
     check_seed(seed)
     chances = [chance] * len(parts) if isinstance(chance, int | float) else list(chance)
     baseline, score = (float(np.mean([pair[side].mean() for pair in parts])) for side in (0, 1))
-    reasons = (
-        [baseline_too_low(None, intact, guess) for (intact, _), guess in zip(parts, chances, strict=True)]
-        if low is None
-        else low
-    )
-    named = [
-        reason if len(parts) == 1 else f"part {number} of {len(parts)}: {reason}"
-        for number, reason in enumerate(reasons, start=1)
-        if reason
-    ]
+    if low is None:
+        low = [baseline_too_low(None, intact, guess) for (intact, _), guess in zip(parts, chances, strict=True)]
+    of = ("part {} of {}: " if len(parts) > 1 else "").format
+    named = [f"{of(number, len(parts))}{reason}" for number, reason in enumerate(low, start=1) if reason]
     mean = float(np.mean(chances))
     interval, relative, share = paired_intervals(parts, mean, seed)
     return TaskDrop(

@@ -16,6 +16,7 @@ from scipy.special import logsumexp
 
 from cs_heads.analysis.random_heads import Mask
 from cs_heads.experiment.protocol import ExperimentLike, measured
+from cs_heads.record import Proportion, Record
 
 Scores = Float[np.ndarray, " example"]
 
@@ -36,7 +37,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class RandomComparison:
+class RandomComparison(Record):
     """Heads beside random sets of heads.
 
     Attributes:
@@ -53,8 +54,8 @@ class RandomComparison:
     drops: tuple[float, ...]
     drop: float
     n_as_harmful: int
-    p_sets: float
-    p_examples: float
+    p_sets: Proportion
+    p_examples: Proportion
     like: str = " of the same layers"
     spent: int = 0
 

@@ -6,7 +6,7 @@ The verdicts, from measurements on unseen examples; a *loss* is the share of the
   be seen to be lost. Scores on a scorer's own scale are not counted: their mean must beat that with the answers
   exchanged between examples, or chance.
 - **not localized**: the heads do not do clearly more harm than random heads of the same layers. Localized in the wide
-  sense (``is_localized``) are heads with p < .01 over sets of heads and over examples
+  sense (``Confirmation.localized``) are heads with p < .01 over sets of heads and over examples
   (``cs_heads.analysis.random_comparison``) and whose relative drop is larger by .10 or more. Where a grid has too few
   other sets for p < .01, or fewer are asked for, none of them may do as much harm. The three verdicts that are left
   are the kinds of this:
@@ -66,7 +66,7 @@ _OWN_UNKNOWN = (
 
 @dataclass(frozen=True)
 class Judgment:
-    """A verdict with its ``reasons``; ``close`` says why another one is compatible with the intervals, or is None.
+    """A verdict with its ``reasons``; ``close_because`` says why another one fits the intervals, or is None.
 
     ``specificity`` has the losses that it was compared with, where there are any; ``notes`` say what weakens it.
     Where it is *specific* but for controls of the task's form, these are ``but_for``.
@@ -74,19 +74,10 @@ class Judgment:
 
     verdict: Verdict
     reasons: tuple[str, ...]
-    close: str | None = None
+    close_because: str | None = None
     specificity: Specificity | None = None
     notes: tuple[str, ...] = ()
     but_for: tuple[str, ...] = ()
-
-
-def is_localized(verdict: str | None) -> bool:
-    """Whether a verdict says that the heads do more harm than random ones.
-
-    >>> [is_localized(verdict) for verdict in ("specific", "not localized")]
-    [True, False]
-    """
-    return verdict in ("specific", "template-bound", "shared", "localized")
 
 
 def judge(
@@ -226,13 +217,10 @@ def _kind(found: Specificity, few: bool, alike: Collection[str]) -> tuple[Verdic
         open_.append(_MEAN_OPEN)
     if not few and little and spare.high >= 0 and difference.low <= MIN_DIFFERENCE < difference.high:
         open_.append(f"own loss minus mean control loss may be above or below {MIN_DIFFERENCE:.2f}")
-    if little and (seem := [name for name in _seeming(found) if name not in much]):
+    more = [name for name, one in found.controls.items() if one.loss > SHARED * found.own.loss > 0]
+    if little and (seem := [name for name in more if name not in much]):
         open_.append(f"{', '.join(seem)} may lose more than half of the own loss")
     return "specific" if specific else "localized" if little else "shared", much if specific else (), open_
-
-
-def _seeming(found: Specificity) -> list[str]:
-    return [name for name, one in found.controls.items() if one.loss > SHARED * found.own.loss > 0]
 
 
 def _is_little(found: Specificity) -> bool:

@@ -51,7 +51,7 @@ def atlas(found: Atlas, ax: Axes | None = None) -> Axes:
         ValueError: for no atlas.
     """
     _check(found)
-    grid = grid_of(found)
+    grid = found.grid
     looks = skill_looks(found.skills, found.linkage())
     # Each is worked out anew when it is asked for.
     universal, shared = found.universal, found.shared
@@ -184,11 +184,6 @@ def skill_matrix(found: Atlas, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def grid_of(found: Atlas) -> Grid:
-    """The grid of all rankings of an atlas."""
-    return next(iter(found.rankings.values())).grid
-
-
 def _check(found: Any) -> None:
     if not isinstance(found, Atlas):
         raise ValueError(f"found must be an Atlas, as cs.atlas gives, got {found!r:.80}")
@@ -209,7 +204,7 @@ def _limit(found: Atlas, excess: Float[np.ndarray, "skill layer head"]) -> float
 
     Where one skill falls much more steeply than others, these stay seen.
     """
-    own = excess[:, ~grid_of(found).mask(found.universal)]
+    own = excess[:, ~found.grid.mask(found.universal)]
     return float(np.median(own.max(axis=1, initial=0))) or 1.0
 
 

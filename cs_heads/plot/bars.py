@@ -90,7 +90,7 @@ def confirmation(proof: Confirmation, ax: Axes | None = None) -> Axes:
     draw_bars(ax, [Bars(None, shares, [drop.relative_interval for drop in drops])], width=0.72, horizontal=True)
     for place in (place for place, can in enumerate(able) if not can):
         ax.text(0.01, place, "baseline too low", va="center", color="0.35")
-    at = proof.random_drop / (proof.result.baseline or 1)
+    at = proof.random.drop / (proof.result.baseline or 1)
     ax.plot([at, at], [-0.48, 0.48], label="random heads", **style.random_look() | {"linewidth": 2.2, "zorder": 4})
     ax.set_title(f"{proof.headline}{' (close)' if proof.close else ''}")
     ax.axvline(0, color="0.7", linewidth=0.6, zorder=0)

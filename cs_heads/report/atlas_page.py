@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from cs_heads import plot
 from cs_heads.analysis.atlas_result import Atlas
-from cs_heads.plot.atlas import SPLITS, grid_of
+from cs_heads.plot.atlas import SPLITS
 from cs_heads.plot.skills import UNIVERSAL, SkillLook, skill_looks
 from cs_heads.plot.style import letter_on
 from cs_heads.report import html
@@ -33,7 +33,7 @@ def atlas_page(found: Atlas) -> str:
     Args:
         found: the atlas.
     """
-    word, model = grid_of(found).word, found.provenance.get("model", {}).get("name", "a model")
+    word, model = found.grid.word, found.provenance.get("model", {}).get("name", "a model")
     left_out = list(found.left_out.items())
     sections = [
         ("Before you trust it", html.note_list(notes_of(found))),
@@ -147,7 +147,7 @@ def _told(found: Atlas) -> dict[str, str]:
         for rank, head in enumerate(heads, start=1):
             first.setdefault(head, []).append(f"number {rank} of {name}")
     universal, told = set(found.universal), {}
-    for head in grid_of(found):
+    for head in found.grid:
         losses = found.losses[:, head.layer, head.index]
         largest = [place for place in np.argsort(-losses, kind="stable")[:_LARGEST] if losses[place] > 0]
         lines = [*first.get(head, []), *(["universal"] if head in universal else [])]
@@ -164,7 +164,7 @@ def _map(found: Atlas, word: str) -> Markup:
         f"{'; some are among these' if _kept(found) else ''}."
     )
     alt = f"The {word}s of each skill: {told}."
-    return html.pictures(html.picture(plot.atlas(found), alt, caption, grid_of(found), _told(found)))
+    return html.pictures(html.picture(plot.atlas(found), alt, caption, found.grid, _told(found)))
 
 
 def _matrix(found: Atlas, word: str) -> Markup:

@@ -118,8 +118,8 @@ def _proof_tables(proof: Confirmation) -> Markup:
         for role, group in (("", [proof.result]), (" (kin)", proof.kin), (" (control)", proof.controls))
         for one in group
     ]
-    baseline, drop = proof.result.baseline, proof.random_drop
-    name = f"{task}, random heads of the same layers ({len(proof.random_drops)} sets)"
+    baseline, drop = proof.result.baseline, proof.random.drop
+    name = f"{task}, random heads of the same layers ({len(proof.random.drops)} sets)"
     rows.append([name, f"{baseline:.3f}", f"{baseline - drop:.3f}", f"{drop:+.3f}", "–"])
     caption = f"Score on unseen examples, intact and with {', '.join(map(str, proof.heads))} off."
     tables = [html.table(caption, ["task", "intact", "heads off", "drop", "95 % interval"], rows, 1, _SCORES)]

@@ -142,8 +142,8 @@ def _proof(repro: Reproduction) -> list[Output]:
     for heads in repro.rankings:
         proof = _proven(repro, heads)
         row: dict[str, Any] = {"heads": heads, "task": repro.finding[heads], "ablated": " ".join(map(str, proof.heads))}
-        row |= {"baseline": proof.result.baseline, "score": proof.result.score}
-        rows.append(row | {name: getattr(proof, name) for name in ("drop", "random_drop", "p", "verdict")})
+        row |= {"baseline": proof.result.baseline, "score": proof.result.score, "drop": proof.drop}
+        rows.append(row | {"random_drop": proof.random.drop, "p": proof.p, "verdict": proof.verdict})
     about = "the heads on unseen examples, beside random heads of the same layers"
     return [Output("proof", about, repro.table(pd.DataFrame(rows)))]
 

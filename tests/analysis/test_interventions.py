@@ -120,15 +120,7 @@ def test_hooks_of_a_ranking_are_for_run_with_hooks(load, backend):
 
 @pytest.mark.parametrize(
     "heads",
-    [
-        [Head(1, 2)],
-        ["L1H2"],
-        [(1, 2)],
-        "L1H2",
-        Head(1, 2),
-        (1, 2),
-        HeadRanking("css", np.eye(12)[6].reshape(3, 4), spent=8, k=1),
-    ],
+    [["L1H2"], [(1, 2)], "L1H2", Head(1, 2), (1, 2), HeadRanking("css", np.eye(12)[6].reshape(3, 4), 8, k=1)],
     ids=lambda heads: type(heads).__name__,
 )
 def test_heads_may_be_written_in_every_way(load, heads):

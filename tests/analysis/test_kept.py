@@ -11,11 +11,6 @@ from tests.known_heads import IDLE, WORKING, choice_of_own_answers, own_answers,
 
 
 @pytest.fixture(scope="module")
-def model(load_known):
-    return load_known()
-
-
-@pytest.fixture(scope="module")
 def tasks(model):
     """Two split tasks and a third without a side of its own, of different examples."""
     records = own_answers(model, 130)

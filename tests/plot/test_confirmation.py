@@ -5,6 +5,7 @@ from matplotlib.figure import Figure
 
 from cs_heads import plot
 from cs_heads.analysis.losses import TaskDrop
+from cs_heads.analysis.random_comparison import RandomComparison
 from tests.plot.studies import made_proof
 
 OWN = TaskDrop("capitals", 100, 0.0, 0.8, 0.4, (0.3, 0.45), relative_interval=(0.35, 0.6))
@@ -15,7 +16,13 @@ LOW = TaskDrop("sums", 100, 0.0, 0.1, 0.1, (0.0, 0.0), too_low="the intact model
 
 @pytest.fixture
 def ax():
-    proof = replace(made_proof(), result=OWN, kin=(KIN,), controls=(UNKNOWN, LOW), random_drop=0.04)
+    proof = replace(
+        made_proof(),
+        result=OWN,
+        kin=(KIN,),
+        controls=(UNKNOWN, LOW),
+        random=RandomComparison((0.04,), 0.04, 0, 0.001, 0.001),
+    )
     return plot.confirmation(proof, Figure().subplots())
 
 
