@@ -127,8 +127,6 @@ def reproduce(options: Annotated[ReproduceFlags, Parameter(name="*")]) -> None:
     steps_of(options.paper, _parts(options.steps))
     folders = options.folders
     make_folder(options.out, dry=options.dry_run)
-    if not options.dry_run:
-        write_config(options)
     for name, folder in folders.items():
         _of_model(options, name, folder)
     if len(folders) > 1 and not options.dry_run:
@@ -151,6 +149,7 @@ def _of_model(options: ReproduceFlags, name: str, out: Path) -> None:
     _print_estimate(repro, found)
     if options.dry_run:
         return
+    write_config(options)
     with calling("reproduce"):
         expect(int(found["example-evaluations"].sum()))
         # A line does not break the bar.

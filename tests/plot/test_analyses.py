@@ -182,7 +182,7 @@ def test_ten_tasks_can_be_read_at_the_width_of_a_column_or_a_page(request, draw,
 def test_maps_of_gates_have_a_channel_for_each_score_and_are_dark_where_both_are_high():
     # The first head facilitates in both seeds, the second interferes in one, the third does each in one.
     plus, minus = [[[1, 0, 1]], [[1, 1, 0]]], [[[1, 0, 1]], [[1, 0, 0]]]
-    always, anywhere = (ax.images[0].get_array()[0] for ax in plot.gate_maps(gates_of(plus, minus)))
+    always, anywhere = (np.asarray(ax.images[0].get_array()[0]) for ax in plot.gate_maps(gates_of(plus, minus)))
     blue, orange = (np.array(to_rgb(ROLES[name][0])) for name in ("facilitation", "interference"))
     assert always == pytest.approx(np.array([blue, np.ones(3), np.ones(3)]))
     assert anywhere == pytest.approx(np.array([blue, orange, np.clip(blue + orange - 1, 0, 1)]))
