@@ -128,13 +128,11 @@ def estimate(repro: Reproduction, steps: Iterable[Step], *, timed: bool = True) 
         lacking = step.lacking(repro)
         bill = {} if lacking else {key: each for key, each in step.cost(repro).items() if key not in paid}
         paid |= bill.keys()
-        for name in {name for name, _ in bill.values()} - seconds.keys():
-            if not timed:
-                seconds[name] = float("nan")
-                continue
+        for name in {name for name, _ in bill.values()} - seconds.keys() if timed else ():
             with Experiment(repro.model, repro.unseen(name).take(N_EXAMPLES), **calls) as experiment:
                 seconds[name] = seconds_each(experiment, repro.seed)
-        n, lasting = sum(n for _, n in bill.values()), sum(n * seconds[name] for name, n in bill.values())
+        n = sum(n for _, n in bill.values())
+        lasting = sum(n * seconds[name] for name, n in bill.values()) if timed else float("nan")
         rows.append((step.name, n, lasting, f"it needs {lacking}" if lacking else ""))
     return pd.DataFrame(rows, columns=["step", "example-evaluations", "seconds", "missing"])
 

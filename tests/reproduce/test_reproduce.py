@@ -111,6 +111,39 @@ def test_every_step_of_the_first_protocol_runs(study):
     assert set(map(str, WORKING)) <= set(table(one, "universal").query("universal")["head"])
 
 
+def test_whole_sets_are_measured_where_all_that_is_unseen_is(study):
+    one = study(names=["gsm8k", "boolq"], n_unseen=None)
+    reproduce(one, ["find", "drops"])
+    drops = table(one, "drops").set_index(["heads", "task"])
+    masks = np.stack([one.grid.mask([]), one.grid.mask(one.top("math"))])
+    sides = [one.experiment("gsm8k", finding=finding)(masks) for finding in (True, False)]
+    whole = np.concatenate(sides, axis=1).mean(axis=1)
+    assert drops.loc[("math", "gsm8k"), ["whole baseline", "whole score"]].tolist() == pytest.approx(whole.tolist())
+    assert drops.loc[("math", "General"), "whole score"] == drops.loc[("math", "boolq"), "whole score"]
+
+
+def test_six_prompts_find_heads_and_prove_none(study):
+    one = study(names=["gsm8k"])
+    few = replace(one.tasks["gsm8k"].take(6), held_out=one.tasks["gsm8k"].held_out.take(6))
+    one = replace(one, tasks={"gsm8k": few})
+    assert reproduce(one, ["find", "proof"]) == {"proof of math": "fewer than 20 unseen examples"}
+    assert len(table(one, "heads"))
+
+
+def test_a_quick_run_has_two_word_tasks_and_short_texts(study, monkeypatch):
+    monkeypatch.setattr(sources, "load_task", lambda *_, **__: load_task("demo/capitals"))
+    tasks, left_out = load_tasks(PAPERS["chg"], "tiny", quick=True)
+    assert [name for name in tasks if name.startswith("function_vectors/")] == [
+        "function_vectors/antonym",
+        "function_vectors/country-capital",
+    ]
+    assert "a quick run has two word tasks" in left_out.values()
+    one = study(names=["gsm8k"])
+    written = {"gsm8k": one.tasks["gsm8k"].generated(12)}
+    short = replace(one, tasks=written, settings=replace(one.settings, max_new_tokens=5)).tasks["gsm8k"]
+    assert short.max_new_tokens == short.held_out.max_new_tokens == 5
+
+
 # What pictures and tables call a task
 
 
