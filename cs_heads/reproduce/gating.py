@@ -107,8 +107,17 @@ def _paths(gates: HeadGates) -> tuple[pd.DataFrame, Callable[[], Any]]:
 def _shares(repro: Reproduction) -> list[Output]:
     """How many heads are of each kind."""
     frame = _with_suites(repro, taxonomy(_capabilities(repro)))
+    own = {heads: repro.paper.task(repro.finding[heads]) for heads in _capabilities(repro)}
+    members = {
+        fit: [task.name for heads, task in own.items() if fit in (heads, task.suite)] for fit in frame["fit"].unique()
+    }
+    sources = {fit: ", ".join(repro.tasks[name].name for name in some) for fit, some in members.items()}
+    frame.insert(1, "measured with", frame["fit"].map(sources))
+    # The mean of some parts of a suite has no published one like it.
+    parts = {fit: max(1, sum(task.suite == fit for task in repro.paper.tasks)) for fit in members}
     for column, model in enumerate(published.GATED_MODELS):
-        known = [published.GATED.get(key) for key in zip(frame["fit"], frame["heads"], strict=True)]
+        keys = zip(frame["fit"], frame["heads"], strict=True)
+        known = [published.GATED.get(key) if len(members[key[0]]) == parts[key[0]] else None for key in keys]
         frame[f"facilitation, published {model}"] = [None if row is None else row[column] for row in known]
     about = f"share of heads of each kind, in every seed and in any; published: {published.CHG_SOURCE}"
     return [Output("table-2", about, frame, partial(plot.taxonomy, frame))]
