@@ -81,7 +81,7 @@ def test_every_flag_of_every_command_is_on_the_page_of_the_command_line():
     assert [name for name, meaning in rows if not meaning or "[" in meaning] == []
     known = {flag for name, _ in rows for flag in name.split(", ")}
     assert not {flag for flag in known if "--empty" in flag}
-    assert {"--task", "--store", "--beside", "-o", "--repeats"} <= known
+    assert {"--task", "--store", "-o", "--repeats"} <= known
     assert {flag for flag in known if re.match("--?[a-z]", flag)} - shown == set()
     options = {f"--{option.replace('_', '-')}" for method in METHODS.values() for option in method.options}
     assert options - shown == set()
