@@ -81,7 +81,7 @@ def direct_writes(
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         tokens = [rows[i] for i in batch]
-        seen = _seen_at_the_end(model, tokens)
+        seen = at_the_end(model, tokens)
         for name, part in vars(_parts(model, seen, torch.from_numpy(answers[batch]))).items():
             getattr(found, name)[batch] = part
         check_numbers(model, found.heads[batch], lambda i: row_of(model, None, tokens[i], int(batch[i])))
@@ -119,7 +119,7 @@ def likeliest_of(
 
 
 @dataclass
-class _Seen:
+class Seen:
     """At the last token of each row: z by layer, what attention and MLP add, the residual stream first and last."""
 
     z: dict[int, Float[Tensor, "row head d_head"]]
@@ -128,8 +128,9 @@ class _Seen:
     ends: dict[str, Float[Tensor, "row d_model"]]
 
 
-def _seen_at_the_end(model: HookedModel, rows: Sequence[Tokens]) -> _Seen:
-    seen, place = _Seen({}, {}, {}, {}), torch.tensor([len(row) - 1 for row in rows])
+def at_the_end(model: HookedModel, rows: Sequence[Tokens]) -> Seen:
+    """What one forward has at the last token of each row."""
+    seen, place = Seen({}, {}, {}, {}), torch.tensor([len(row) - 1 for row in rows])
 
     def keep(into: dict[Any, Tensor], at: Any, value: Tensor) -> None:
         here = to_device(place, value.device)
@@ -155,19 +156,19 @@ def _seen_at_the_end(model: HookedModel, rows: Sequence[Tokens]) -> _Seen:
     return seen
 
 
-def _parts(model: HookedModel, seen: _Seen, answers: Int[Tensor, "row 2"]) -> Writes:
+def _parts(model: HookedModel, seen: Seen, answers: Int[Tensor, "row 2"]) -> Writes:
     last = seen.ends["last"]
     added = seen.ends["first"].to(last.device)
     for each in (*seen.attention.values(), *seen.mlp.values()):
         added = added + each.to(last.device)
     _check_close(model, added, last, "its layers do not add up to what its final norm is given")
-    final = _Norm(model, model.ln_final, last)
-    read, bias = _readout(model, final.of(last), answers)
+    final = HeldNorm(model, model.ln_final, last)
+    read, bias = readout(model, final.of(last), answers)
     total = einsum(read, final.of(last), "row d, row d -> row") + bias
     direction = final.back(read)
     heads, attention, mlps, without = [], [], [], []
     for layer in range(model.cfg.n_layers):
-        written, taken = _written(model, layer, seen.z[layer], seen.attention[layer])
+        written, taken = head_outputs(model, layer, seen.z[layer], seen.attention[layer])
         both = einsum(direction, seen.attention[layer].to(direction.device), "row d, row d -> row")
         heads.append(einsum(direction, written.to(direction.device), "row d, row head d -> row head"))
         attention.append(both - heads[-1].sum(dim=1))
@@ -182,7 +183,7 @@ def _parts(model: HookedModel, seen: _Seen, answers: Int[Tensor, "row 2"]) -> Wr
     return Writes(whole, by_head, biases, by_mlp, rest, left_out)
 
 
-class _Norm:
+class HeldNorm:
     """A norm ``w * (x - mean) / scale + bias``, or the same without the mean, at some ``x``: a linear map once held.
 
     What ``w`` and the bias are, and whether the mean is taken off, is seen from what the norm makes of two inputs.
@@ -226,7 +227,7 @@ class _Norm:
         return read - read.mean(dim=-1, keepdim=True) if self.centers else read
 
 
-def _readout(
+def readout(
     model: HookedModel, x: Float[Tensor, "row d"], answers: Int[Tensor, "row 2"]
 ) -> tuple[Float[Tensor, "row d"], Float[Tensor, " row"]]:
     """The direction that the difference of two logits is read in, and what the unembedding adds."""
@@ -239,7 +240,7 @@ def _readout(
     return direction, (right - wrong).detach() - (direction * given.detach().float()).sum(dim=1)
 
 
-def _written(
+def head_outputs(
     model: HookedModel, layer: int, z: Float[Tensor, "row head d_head"], added: Float[Tensor, "row d_model"]
 ) -> tuple[Float[Tensor, "row head d_model"], Float[Tensor, "row head d_model"]]:
     """What each head of a layer adds to the residual stream; and how much less the layer adds without it.
@@ -267,7 +268,7 @@ def _written(
     if _close(model, whole * factor, added):
         return each * factor, each * factor
     for norm in (getattr(model.blocks[layer], name, None) for name in _NORMS_AFTER):
-        held = None if norm is None else _Norm(model, norm, whole)
+        held = None if norm is None else HeldNorm(model, norm, whole)
         if held is not None and _close(model, held.of(whole), added):
             return held.part(each), added[:, None] - held.again(whole[:, None] - each)
     raise ValueError(
