@@ -80,8 +80,8 @@ class HeadCards(Saved, Result, Drawable, picture="head_cards"):
     share of right answers.
 
     Chance is what 95 of 100 other heads of the model do not exceed, and for shares of attention .25, for copying .5 at
-    least. For ablations it is twice the largest total effect among random heads of the same layers. Nothing is clear of
-    a head whose total effect is not.
+    least. For ablations it is what no more than 5 of 100 sets of as many random heads of the same layers reach, by
+    Student's t. Nothing is clear of a head whose total effect is not.
 
     Attributes:
         cards: Of each head.
