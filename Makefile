@@ -31,6 +31,14 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs
 
 KILLS ?= 50
 
+# Runs the first block of Python in the README, outside of the checkout.
+define README_LINES
+import matplotlib, pathlib, re
+matplotlib.use("agg")
+exec(re.search(r"```python\n(.*?)```", pathlib.Path("../README.md").read_text(), re.DOTALL)[1])
+endef
+export README_LINES
+
 # Programs beside Python that some tests need: a browser for the report, bubblewrap for generated code.
 SYSTEM    := chromium bubblewrap,libseccomp2:bwrap
 NO_SYSTEM := cannot be installed here, so the tests that need it are skipped: apt-get install
@@ -112,11 +120,15 @@ $(HOOKED)/.stamp: pyproject.toml constraints-hooked.txt
 	$(HOOKED)/bin/python $(PIP) -c constraints-hooked.txt --no-deps $(REAL)
 	@touch $@
 
-package: venv ## the wheel and the source package in dist, with their checks
+package: venv ## the wheel and the source package in dist, with their checks; the wheel runs the lines of the README in an environment of its own
 	rm -rf dist
 	$(VENV)/bin/python $(PIP) -c constraints.txt build twine
 	$(VENV)/bin/python -m build --outdir dist .
 	$(VENV)/bin/python -m twine check --strict dist/*
+	rm -rf build/bare
+	$(PYTHON) -m venv build/bare
+	build/bare/bin/python $(PIP) -c constraints.txt dist/*.whl
+	cd build && bare/bin/python -c "$$README_LINES"
 
 clean: ## remove caches, builds and the demo report; the environments stay
 	rm -rf build dist site mutants $(DEMO_OUT) atlas-report .pytest_cache .mypy_cache .ruff_cache .hypothesis

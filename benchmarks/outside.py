@@ -472,51 +472,80 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-NAMES = {
-    SCREENED: "`annealed` with controls (ours)",
-    SCALE: "the same by masks",
-    "css": "`css` (Bair et al.), not tuned",
-    "csb": "`csb` (Bair et al.), not tuned",
-    "one-shot": "`one-shot`",
-    "greedy": "`greedy`",
-    "gradient": "`gradient` (Michel et al.)",
-    "attribution": "`attribution`",
-    "attribution+": "`attribution` with controls",
-    "chg-reference": "causal head gating (Nam et al.), cut",
-    "eap-ig": "EAP-IG (Hanna et al.)",
-    "proxyspex": "ProxySPEX (spectralexplain)",
-}
-"""Methods as the README calls them, in its order; the pages have more."""
-
-
 LOSSES = ("own", "others", "difference")
 COSTS = ("example_evaluations", "cpu_seconds")
-"""What the README says of a method."""
+README = {
+    SCREENED: "this library, the other skills as controls",
+    "attribution+": "attribution patching, with the same controls",
+    "css": "compressed sensing (Bair et al.)",
+    "attribution": "attribution patching",
+}
+"""Methods of the README's table, in its words."""
+PICTURED = README | {
+    SCALE: "this library, without gradients",
+    "csb": "compressed sensing, Bernoulli masks",
+    "one-shot": "one head at a time",
+    "gradient": "gradients (Michel et al.)",
+    "gradient+": "gradients, with controls",
+    "proxyspex": "ProxySPEX",
+}
+"""Methods of its picture."""
+
+
+def complete(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """By method its rows of the seeds that each skill was measured with; of methods that have all skills."""
+    skills = {row["skill"] for row in rows}
+    seeds = set.intersection(*({row["seed"] for row in rows if row["skill"] == skill} for skill in skills))
+    by_method = {
+        method: [row for row in rows if row["method"] == method and row["seed"] in seeds]
+        for method in dict.fromkeys(row["method"] for row in rows)
+    }
+    whole = set(product(skills, seeds))
+    return {name: mine for name, mine in by_method.items() if {(row["skill"], row["seed"]) for row in mine} == whole}
+
+
+def rounded(losses: Iterable[float]) -> str:
+    """The mean; what rounds to minus zero is written as zero."""
+    return share(float(np.mean([*losses]).round(2) + 0.0))
 
 
 def short_table(rows: list[dict[str, Any]]) -> str:
-    """The README's: losses by method and skill, bold where another's difference is no less than ours, and the cost."""
-    skills, mean = list(dict.fromkeys(row["skill"] for row in rows)), {}
-    for skill, method in dict.fromkeys((row["skill"], row["method"]) for row in rows):
-        mine = [row for row in rows if (row["skill"], row["method"]) == (skill, method)]
-        mean[skill, method] = {name: np.mean([row[name] for row in mine]) for name in (*LOSSES, *COSTS)}
-    heads = ["method", *(f"{skill}: {', '.join(LOSSES)}" for skill in skills), "cost", "CPU s"]
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    for method, name in NAMES.items():
-        cells, costs = [], []
-        for skill in skills:
-            if (skill, method) not in mean:
-                cells.append("not measured")
-                continue
-            known = mean[skill, method]
-            losses = ", ".join(share(float(known[side])) for side in LOSSES)
-            beaten = known["difference"].round(2) >= mean[skill, SCREENED]["difference"].round(2)
-            cells.append(f"**{losses}**" if beaten and method not in (SCREENED, SCALE) else losses)
-            costs.append([known[name] for name in COSTS])
-        if costs:
-            told = [f"{cost:,.0f}" for cost in np.mean(costs, axis=0)]
-            lines.append(f"| {' | '.join([name, *cells, *told])} |")
+    """The README's: mean losses over all skills and seeds, and the cost."""
+    lines = [f"| method | {' | '.join(LOSSES)} | cost |", "|---|---|---|---|---|"]
+    known = complete(rows)
+    for method, name in README.items():
+        losses = [rounded(row[loss] for row in known[method]) for loss in LOSSES]
+        cost = f"{np.mean([row['example_evaluations'] for row in known[method]]):,.0f}"
+        lines.append(f"| {' | '.join([name, *losses, cost])} |")
     return "\n".join(lines)
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """The README's picture: what five heads take of their own skill and of others, by method."""
+    from matplotlib.figure import Figure
+
+    known = complete(rows)
+    means = {name: {loss: np.mean([row[loss] for row in known[name]]) for loss in LOSSES} for name in PICTURED}
+    order = sorted(means, key=lambda name: means[name]["difference"])
+    figure = Figure(figsize=(7.2, 3.1), layout="constrained")
+    axes = figure.subplots()
+    for place, name in enumerate(order):
+        own, others = means[name]["own"], means[name]["others"]
+        axes.plot([others, own], [place, place], color="0.75", linewidth=5, solid_capstyle="butt", zorder=1)
+        axes.annotate(
+            share(float(others)), (others, place), (-7, 0), textcoords="offset points", ha="right", va="center"
+        )
+        axes.annotate(share(float(own)), (own, place), (7, 0), textcoords="offset points", ha="left", va="center")
+    places = range(len(order))
+    for loss, color, marker in (("others", "#c44e52", "s"), ("own", "#2a6f97", "o")):
+        label = {"own": "the skill they were found for", "others": "other skills, on average"}[loss]
+        axes.scatter([means[name][loss] for name in order], places, 42, color, marker=marker, label=label, zorder=2)
+    axes.set_yticks(places, [PICTURED[name] for name in order])
+    axes.get_yticklabels()[-1].set_fontweight("bold")
+    axes.set(xlim=(-0.08, 1.08), xticks=np.linspace(0, 1, 6), xlabel="share lost with the five heads off")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper right", ncols=2, frameon=False)
+    figure.savefig(path, dpi=200)
 
 
 def across_table(rows: list[dict[str, Any]]) -> str:
@@ -524,22 +553,14 @@ def across_table(rows: list[dict[str, Any]]) -> str:
 
     Only seeds that each skill was measured with count, and methods that have all skills.
     """
-
-    def rounded(losses: Iterable[float]) -> str:
-        # What rounds to minus zero is written as zero.
-        return share(float(np.mean([*losses]).round(2) + 0.0))
-
-    skills = sorted({row["skill"] for row in rows})
-    seeds = set.intersection(*({row["seed"] for row in rows if row["skill"] == skill} for skill in skills))
+    skills, known = sorted({row["skill"] for row in rows}), complete(rows)
     heads = ["method", *skills, *(f"mean {name}" for name in LOSSES), "of each seed", "cost", "CPU s"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    for method in dict.fromkeys(row["method"] for row in rows):
-        mine = [row for row in rows if row["method"] == method and row["seed"] in seeds]
-        if {(row["skill"], row["seed"]) for row in mine} != set(product(skills, seeds)):
-            continue
+    for method, mine in known.items():
         each = [rounded(row["difference"] for row in mine if row["skill"] == skill) for skill in skills]
         losses = [rounded(row[name] for row in mine) for name in LOSSES]
-        by_seed = ", ".join(rounded(row["difference"] for row in mine if row["seed"] == seed) for seed in sorted(seeds))
+        seeds = sorted({row["seed"] for row in mine})
+        by_seed = ", ".join(rounded(row["difference"] for row in mine if row["seed"] == seed) for seed in seeds)
         costs = [f"{np.mean([row[name] for row in mine]):,.0f}" for name in COSTS]
         lines.append(f"| {' | '.join([f'`{method}`', *each, *losses, by_seed, *costs])} |")
     return "\n".join(lines)
@@ -553,7 +574,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="results, one JSON object a line")
     parser.add_argument("--table", type=Path, nargs="+", help="print the table of these results, and run nothing")
     parser.add_argument("--csv", type=Path, help="with --table: write its rows here, too")
-    parser.add_argument("--short", type=Path, help="print the README's table of such rows, and run nothing")
+    parser.add_argument("--short", action="store_true", help="with --across: print the README's table instead")
+    parser.add_argument("--picture", type=Path, help="with --across: draw the README's picture here")
     parser.add_argument("--across", type=Path, nargs="+", help="print one table of all skills of such rows")
     parser.add_argument("--skills", nargs="+", default=list(SKILLS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
@@ -567,11 +589,11 @@ def main() -> None:
         "--cost-of", type=Path, nargs="+", help="records: methods get as many examples as the budget pays, by these"
     )
     options = parser.parse_args()
-    if options.short:
-        print(short_table(rows_of(options.short)))
-        return
     if options.across:
-        print(across_table([row for path in options.across for row in rows_of(path)]))
+        rows = [row for path in options.across for row in rows_of(path)]
+        print(short_table(rows) if options.short else across_table(rows))
+        if options.picture:
+            draw(rows, options.picture)
         return
     if options.table:
         judged = [record for path in options.table for record in records(path) if "losses" in record]

@@ -82,7 +82,7 @@ def _stopped(signals: Sequence[int], kept: str = "") -> int:
 
 with _stopped_by() as _signals:
     try:
-        from cyclopts import App, CycloptsError, Parameter
+        from cyclopts import App, CycloptsError, Group, Parameter
         from cyclopts.config import Dict
 
         from cs_heads.cli import housekeeping
@@ -179,6 +179,7 @@ def app(*, wide: bool = False) -> App:
         help_format="plaintext",
         help_formatter="plain",
         default_parameter=Parameter(negative_iterable=(), negative_none=()),
+        group_parameters=Group("Parameters", sort_key=1),
     )
     for command in COMMANDS:
         made.command(command, help=help_of(command))

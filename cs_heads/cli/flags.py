@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, get_type_hints
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from cs_heads.arguments import MAX_BUDGET, MAX_HEADS, MAX_SEED, described
@@ -41,6 +41,7 @@ Seed = Annotated[int, Parameter(validator=Number(gte=0, lte=MAX_SEED))]
 Switch = Annotated[bool, Parameter(negative=(), show_default=False)]
 Several = Annotated[list[str], Parameter(show_default=False)]
 TaskName = Annotated[str, Parameter(completer=names_of_tasks)]
+USUAL = Parameter(group=Group("Usual", sort_key=0))  # what most runs are given, first in the help
 MethodOption = Annotated[str, Parameter(help="an option of the method")]
 
 
@@ -110,20 +111,22 @@ class Run(Command):
         out: folder for report.html, results and pictures
     """
 
-    model: str
-    n: Examples = None
+    model: Annotated[str, USUAL]
+    n: Annotated[Examples, USUAL] = None
     allow_code: Switch = False
     unsafe_code: Switch = False
     chat: str | None = None
     too_long: str | None = None
     task_option: Several = field(default_factory=list)
-    budget: Evaluations = None
-    k: Heads = None
-    seed: Seed = 0
-    json: Switch = False
-    dry_run: Switch = False
-    out: Path | None = None
-    settings: Annotated[SettingsFlags, Parameter(name="*", group="Settings")] = field(default_factory=SettingsFlags)
+    budget: Annotated[Evaluations, USUAL] = None
+    k: Annotated[Heads, USUAL] = None
+    seed: Annotated[Seed, USUAL] = 0
+    json: Annotated[Switch, USUAL] = False
+    dry_run: Annotated[Switch, USUAL] = False
+    out: Annotated[Path | None, USUAL] = None
+    settings: Annotated[SettingsFlags, Parameter(name="*", group=Group("Settings", sort_key=2))] = field(
+        default_factory=SettingsFlags
+    )
 
     @property
     def kept_in(self) -> Path | None:
@@ -155,9 +158,9 @@ class OneTask(Run):
         stop: ends what --generate TOKENS writes; may be repeated
     """
 
-    task: TaskName
-    control: Annotated[list[TaskName], Parameter(show_default=False)] = field(default_factory=list)
-    no_control: Switch = False
+    task: Annotated[TaskName, USUAL]
+    control: Annotated[list[TaskName], USUAL, Parameter(show_default=False)] = field(default_factory=list)
+    no_control: Annotated[Switch, USUAL] = False
     control_option: Several = field(default_factory=list)
     length_normalized: Switch = False
     generate: Annotated[int | None, Parameter(validator=Number(gte=0, lte=100_000))] = None
