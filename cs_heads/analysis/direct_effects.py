@@ -40,6 +40,9 @@ class DirectEffects(Result):
         heads: The heads whose effects are told apart.
         writes: By example what every head and layer of the intact model writes, with the scale of the final norm held.
         total: How much the difference falls with one of ``heads`` ablated.
+        prompts: The tokens of each example's prompt.
+        answers: The first tokens of its right and its best wrong answer.
+        places: Its place among the unseen examples.
         spent: Example-evaluations.
         provenance: Model and task.
         notes: Examples that were left out.
@@ -48,6 +51,9 @@ class DirectEffects(Result):
     heads: tuple[Unit, ...]
     writes: Writes
     total: Float[np.ndarray, "example chosen"]
+    prompts: tuple[TokenIds, ...]
+    answers: Int[np.ndarray, "example 2"]
+    places: tuple[int, ...]
 
     @property
     def direct(self) -> Float[np.ndarray, "example chosen"]:
@@ -132,7 +138,7 @@ def direct_effects(
     with Experiment(local_model(model, asked), unseen, **how) as experiment:
         chosen = heads_of(experiment.grid, heads, model=model_of(experiment))
         room = TokenBudget(asked.batch_tokens or default_tokens(experiment.model, "patching"))
-        prompts, answers, more = _answers(experiment, room)
+        prompts, answers, places, more = _answers(experiment, room)
         expect(len(prompts) * (len(chosen) + 2))
         step("what is written")
         writes = direct_writes(experiment.model, prompts, answers, room)
@@ -149,26 +155,32 @@ def direct_effects(
             heads=chosen,
             writes=writes,
             total=(margins[:1] - margins[1:]).T,
+            prompts=tuple(prompts),
+            answers=answers,
+            places=tuple(places),
             spent=len(prompts) * (len(chosen) + 2),
             provenance=experiment.provenance(),
             notes=(*notes, *more),
         )
 
 
-def _answers(experiment: Experiment, room: TokenBudget) -> tuple[list[TokenIds], Int[np.ndarray, "row 2"], list[str]]:
-    """Prompts, the first tokens of the right and of the best wrong answer, and notes on what was left out."""
-    rows, right, wrong, alike = list[TokenIds](), list[int](), list[list[int]](), 0
-    for tokens, example in zip(experiment.encoded, experiment.task.examples, strict=True):
+def _answers(
+    experiment: Experiment, room: TokenBudget
+) -> tuple[list[TokenIds], Int[np.ndarray, "row 2"], list[int], list[str]]:
+    """Prompts, the first tokens of right and best wrong answers, which examples' they are, and notes on the others."""
+    rows, places, right, wrong, alike = list[TokenIds](), list[int](), list[int](), list[list[int]](), 0
+    for place, (tokens, example) in enumerate(zip(experiment.encoded, experiment.task.examples, strict=True)):
         if tokens.positions or tokens.prompts or not example.continuations:
             raise ValueError(
                 f"task {experiment.name!r} must have one prompt an example, and answers that follow it: {_WHY}"
             )
         first = [continuation[0] for continuation in tokens.continuations]
-        others = [token for place, token in enumerate(first) if place != example.answer]
+        others = [token for index, token in enumerate(first) if index != example.answer]
         if first[example.answer] in others:
             alike += 1
             continue
         rows.append(tokens.prompt)
+        places.append(place)
         right.append(first[example.answer])
         wrong.append(others)
     if len(rows) < MIN_CORRECT:
@@ -178,4 +190,15 @@ def _answers(experiment: Experiment, room: TokenBudget) -> tuple[list[TokenIds],
         )
     notes = [f"{alike} examples whose answers begin with the same token are left out"] if alike else []
     best = likeliest_of(experiment.model, rows, wrong, right, room)
-    return rows, np.stack([np.array(right), best], axis=1), notes
+    return rows, np.stack([np.array(right), best], axis=1), places, notes
+
+
+def _as_choices(name: str, prompts: Sequence[TokenIds], answers: Int[np.ndarray, "row 2"]) -> Task:
+    """The same questions with two answers of one token each."""
+    return Task.from_records(
+        (
+            {"prompt": list(prompt), "choices": [[int(right)], [int(wrong)]], "answer": 0}
+            for prompt, (right, wrong) in zip(prompts, answers, strict=True)
+        ),
+        name=name,
+    )

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from cs_heads.lens.batches import TokenBudget, run_in_batches
+from cs_heads.lens.forward import Tokens, last_logits
 from cs_heads.lens.gates import gated, reading
 from cs_heads.lens.logprobs import check_numbers, row_of
 from cs_heads.lens.model import HookedModel, device_of, evaluating
@@ -51,6 +53,36 @@ def attention_patterns(
     off = None if gates is None else gates[0]
     check_numbers(model, patterns, lambda i: f"in attention of {wanted[i]} {row_of(model, off, tokens)}")
     return patterns
+
+
+def last_patterns(model: HookedModel, rows: Sequence[Tokens], room: TokenBudget) -> list[Float[np.ndarray, "head key"]]:
+    """Of each row the attention of its last token, by all heads of the model, layer after layer.
+
+    Args:
+        model: The model.
+        rows: Tokens of each row.
+        room: Tokens of one forward.
+
+    Raises:
+        ValueError: A model that has no such hook.
+    """
+    names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)}
+    found: dict[int, list[np.ndarray]] = {row: [] for row in range(len(rows))}
+
+    def run(batch: Int[np.ndarray, " n"]) -> None:
+        def keep(layer: int, pattern: Float[Tensor, "batch head query key"]) -> None:
+            for row, i in enumerate(batch):
+                n = len(rows[i])
+                found[int(i)].append(pattern[row, :, n - 1, :n].float().cpu().numpy())
+
+        for i in batch:
+            found[int(i)].clear()
+        with reading(model, keep, names):
+            last_logits(model, [rows[i] for i in batch])
+
+    with evaluating(model):
+        run_in_batches([len(row) for row in rows], room, run)
+    return [np.concatenate(found[row]) for row in range(len(rows))]
 
 
 def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:

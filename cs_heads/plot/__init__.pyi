@@ -27,6 +27,7 @@ from .gates import score_ecdf as score_ecdf
 from .gates import taxonomy as taxonomy
 from .gates import toggle_curves as toggle_curves
 from .gates import trajectories as trajectories
+from .head_cards import head_cards as head_cards
 from .head_map import heads as heads
 from .head_map import importance as importance
 from .head_map import roles as roles

@@ -7,11 +7,13 @@ from markupsafe import Markup
 from cs_heads import plot
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.confirm import Confirmation
+from cs_heads.analysis.head_cards import HeadCards
 from cs_heads.analysis.losses import Loss, shared_line
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.plot.attention_patterns import load_script
 from cs_heads.plot.head_markers import same_looks
 from cs_heads.report import html
+from cs_heads.report.cards import cards_html
 from cs_heads.report.comparison import comparison_answer, comparison_part
 from cs_heads.report.findings import Findings
 from cs_heads.report.heads import head_chips, head_map, heads_table, interfering_note, shown_heads
@@ -48,6 +50,7 @@ def findings_page(findings: Findings) -> str:
             ("Curves: how few heads it takes", _curve(findings.curve)),
             ("Curves: methods side by side", None if compared is None else comparison_part(compared)),
             ("What the heads look at", _attention(findings.attention)),
+            ("What each head does", _cards(findings.cards)),
             ("Cost", html.cost(_cost(findings))),
             ("How to reproduce", html.reproduction(findings.command)),
             ("Provenance", html.provenance(findings.origins)),
@@ -203,6 +206,13 @@ def _attention(attention: HeadAttention | None) -> Markup | None:
     return html.stacked(html.paragraphs(said), Markup(load_script()), html.macro("prompts", prompts, off))
 
 
+def _cards(cards: HeadCards | None) -> Markup | None:
+    if cards is None:
+        return None
+    alt = "Where the heads lie, what the answer loses without each by which way, and with each off at one token alone."
+    return html.stacked(cards_html(cards), html.pictures(html.picture(plot.head_cards(cards), alt)))
+
+
 def _cost(findings: Findings) -> list[tuple[str, str]]:
     spent, took = "{:,} example-evaluations".format, {name: f", {s:.1f} s" for name, s in findings.seconds.items()}
     lines = []
@@ -218,6 +228,8 @@ def _cost(findings: Findings) -> list[tuple[str, str]]:
         for name, one in findings.comparison.methods.items():
             lines.append((f"to find ({name})", f"{spent(one.ranking.spent)}, {one.seconds:.1f} s"))
         lines.append(("to judge all methods", spent(findings.comparison.spent)))
+    if findings.cards is not None:
+        lines.append(("head cards", spent(findings.cards.spent)))
     if findings.attention is not None:
         runs = 2 if findings.attention.off else 1
         lines.append(("attention patterns", f"{runs * len(findings.attention.prompts)} forward passes of one prompt"))

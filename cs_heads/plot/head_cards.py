@@ -1,0 +1,68 @@
+"""Head cards as a figure: where the heads lie, what each loses by which way, and at which tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cs_heads.analysis.head_cards import HeadCards
+from cs_heads.plot import guides, style
+from cs_heads.plot.bars import Bars, draw_bars
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Letters of a token of the strip.
+_LETTERS = 12
+
+
+@style.styled
+def head_cards(cards: HeadCards) -> Figure:
+    """Draw head cards: a map of the heads, their effects by way, and what is lost with each off at one token alone.
+
+    Blue: the answer loses without the head; orange: it gains. All in nats.
+
+    Args:
+        cards: as ``explain`` gives them.
+
+    Returns:
+        The figure.
+    """
+    names = [str(card.head) for card in cards.cards]
+    figure = style.new_figure(style.PAGE, 2.6 + 0.5 * len(names))
+    (at, bars), (strip, _) = (axes := figure.subplots(2, 2, width_ratios=[1, 1.3]))
+    axes[1, 1].remove()
+    strip.remove()
+    strip = figure.add_subplot(axes[1, 0].get_gridspec()[1, :])
+    totals = [card["total"] for card in cards.cards]
+    grid = np.zeros([*cards.provenance["model"]["grid"]])
+    for card, total in zip(cards.cards, totals, strict=True):
+        grid[card.head.layer, card.head.index] = total.value
+        at.annotate(str(card.head), (card.head.index, card.head.layer), ha="center", fontsize=style.SMALL)
+    limit = float(np.abs(grid).max()) or 1.0
+    at.imshow(grid, cmap=style.signed_colors(), vmin=-limit, vmax=limit, aspect="auto")
+    at.set(xlabel="head", ylabel="layer", title="total effect")
+    ways = ("total", "direct", "through others")
+    shown = [[card[way] for card in cards.cards] for way in ways]
+    draw_bars(
+        bars,
+        [
+            Bars(way, [one.value for one in each], [(one.low, one.high) for one in each], number)
+            for number, (way, each) in enumerate(zip(ways, shown, strict=True))
+        ],
+        horizontal=True,
+    )
+    bars.set_yticks(range(len(names)), names)
+    bars.invert_yaxis()
+    bars.axvline(0, color="0.7", linewidth=0.6, zorder=0)
+    bars.set(xlabel="the answer loses (nats)", title="by which way")
+    bars.legend(loc="best")
+    lost = np.array([card.strip for card in cards.cards])
+    limit = float(np.abs(lost).max()) or 1.0
+    image = strip.imshow(lost, cmap=style.signed_colors(), vmin=-limit, vmax=limit, aspect="auto")
+    strip.set_yticks(range(len(names)), names)
+    guides.turned_names(strip, [style.safe_text(token.strip() or "␣", _LETTERS) for token in cards.tokens])
+    strip.set_title("off at one token alone")
+    guides.color_bar(strip, image, "nats")
+    return figure
