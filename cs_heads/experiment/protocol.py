@@ -108,12 +108,7 @@ def check_is_experiment(name: str, experiment: Any) -> None:
         raise ValueError(f"{name} must be an Experiment, or a subclass of ExperimentLike, got {in_line(experiment)}")
 
 
-def measured(
-    experiment: ExperimentLike,
-    masks: Rows,
-    examples: Examples = None,
-    response: str = "score",
-) -> Scores:
+def measured(experiment: ExperimentLike, masks: Rows, examples: Examples = None, response: str = "score") -> Scores:
     """What an experiment answers, one number for each example of each row.
 
     Scores and probabilities must be in [0, 1], margins finite; anything else raises ``ValueError``.

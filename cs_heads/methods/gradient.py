@@ -97,12 +97,7 @@ def gradient_importance(
         spent=intact + 2 * run,
         backwards=run,
         interval=interval,
-        provenance={
-            "baseline": float(experiment.baseline().mean()),
-            "examples": n,
-            "seed": seed,
-            **used,
-        },
+        provenance={"baseline": float(experiment.baseline().mean()), "examples": n, "seed": seed, **used},
         notes=notes,
         unit="standard deviations over heads, less those of the controls" if controls else unit,
     )

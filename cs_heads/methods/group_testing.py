@@ -355,11 +355,7 @@ def bound(experiment: ExperimentLike, *, controls: Sequence[ExperimentLike], bud
 
 @ranking_method("group testing", bound)
 def group_testing(
-    experiment: ExperimentLike,
-    *,
-    controls: Sequence[ExperimentLike] = (),
-    budget: int | None = None,
-    seed: int = 0,
+    experiment: ExperimentLike, *, controls: Sequence[ExperimentLike] = (), budget: int | None = None, seed: int = 0
 ) -> HeadRanking:
     """Find heads, and pairs of heads that are redundant, by what breaks a task and not its controls.
 

@@ -13,13 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import logit
 
-from cs_heads.experiment.baseline import (
-    MIN_CORRECT,
-    BaselineTooLowError,
-    baseline_too_low,
-    few_correct,
-    is_continuous,
-)
+from cs_heads.experiment.baseline import MIN_CORRECT, BaselineTooLowError, baseline_too_low, few_correct, is_continuous
 from cs_heads.experiment.protocol import ExperimentLike, measured, responding
 from cs_heads.experiment.shared_forwards import Call, measure_together
 

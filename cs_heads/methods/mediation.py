@@ -124,13 +124,7 @@ def bound(experiment: Experiment, *, budget: int | None, n_pairs: int) -> int:
 
 
 @ranking_method("mediation", bound)
-def mediation(
-    experiment: Experiment,
-    *,
-    budget: int | None = None,
-    seed: int = 0,
-    n_pairs: int = 50,
-) -> HeadRanking:
+def mediation(experiment: Experiment, *, budget: int | None = None, seed: int = 0, n_pairs: int = 50) -> HeadRanking:
     """Rank heads by how much their z at the last token brings an example's answer into another example's prompt.
 
     Pairs are ``task_pairs``, drawn with ``seed``; importance is the average rise of the first answer over the second,

@@ -6,10 +6,7 @@ from transformers import AutoModelForCausalLM
 from cs_heads import methods
 from cs_heads.experiment.cost import Cost
 from cs_heads.lens import encode_example, patch
-from cs_heads.methods.mediation import (
-    Mediation,
-    indirect_effects,
-)
+from cs_heads.methods.mediation import Mediation, indirect_effects
 from cs_heads.tasks import Task
 from cs_heads.tasks.pairs import PromptPair, shuffled_labels
 from tests.known_heads import WORKING, own_answers, rows_run
