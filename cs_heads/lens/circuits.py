@@ -177,10 +177,8 @@ def margins_without(
             head, places = off[i]
             gates[row, head.layer, head.index] = 0
             where[row, : len(places)] = torch.from_numpy(places)
-        at = torch.tensor([len(rows[i]) - 1 for i in batch])
-        logits = logits_at(
-            model, tokens, attention_mask, row=torch.arange(len(batch)), position=at, gates=gates, where=where
-        )
+        at = torch.arange(len(batch)), torch.tensor([len(rows[i]) - 1 for i in batch])
+        logits = logits_at(model, tokens, attention_mask, at, gates=gates, where=where)
         right, wrong = logits.float().cpu().gather(1, torch.from_numpy(answers[batch])).unbind(dim=1)
         found[batch] = (right - wrong).numpy()
 
