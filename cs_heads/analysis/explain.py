@@ -91,11 +91,11 @@ def explain(
         chosen = heads_of(grid, heads, model=model_of(experiment))
         drawn, few = random_orders(grid, chosen, (), -(-_RANDOM // len(chosen)), np.random.default_rng(seed))
         random = [*dict.fromkeys(head for order in drawn for head in order)]
+        effects = direct_effects(own, unseen, chosen, n=n, **how)
+        beside = direct_effects(own, unseen, random, n=MIN_CORRECT, **how) if random else None
         together = None
         if len(chosen) <= MOST_HEADS:
             together = interactions(own, unseen, chosen, n=n, seed=seed, **how)
-        effects = direct_effects(own, unseen, chosen, n=n, **how)
-        beside = direct_effects(own, unseen, random, n=MIN_CORRECT, **how) if random else None
         measured = _Measured(experiment, chosen, effects, beside, together, judged.controls, seed)
         tokens, strips = measured.strips()
         notes = (*judged.notes, *few, *effects.notes)

@@ -86,7 +86,7 @@ def parts_of(
 
 
 def shares(
-    patterns: Sequence[Float[np.ndarray, "head key"]], seen: Sequence[Mapping[str, Bool[np.ndarray, " key"]]]
+    patterns: Sequence[Float[np.ndarray, "head _"]], seen: Sequence[Mapping[str, Bool[np.ndarray, "_"]]]
 ) -> dict[str, Float[np.ndarray, "prompt head"]]:
     """By what is looked at the share of attention that it gets, NaN on prompts that have no such token; and entropy."""
     found = {

@@ -94,7 +94,8 @@ def token_circuits(model: HookedModel, tokens: Sequence[int], n_words: int, head
     for layer in range(grid.n_layers):
         each, _ = head_outputs(model, layer, z[layer][:n_words], outputs[layer][:n_words])
         of_layer = einsum(each, directions.to(each.device), "read head d, word d -> head read word")
-        of_layer = (of_layer - of_layer.mean(dim=1, keepdim=True)) - of_layer.mean(dim=2, keepdim=True)
+        of_layer = of_layer - of_layer.mean(dim=1, keepdim=True)
+        of_layer = of_layer - of_layer.mean(dim=2, keepdim=True)
         moves[layer] = of_layer.double().cpu().numpy()
         eigenvalues = np.linalg.eigvals(moves[layer])
         copying[layer] = eigenvalues.real.sum(axis=1) / np.maximum(np.abs(eigenvalues).sum(axis=1), 1e-30)
