@@ -31,7 +31,6 @@ from .analysis.universal import universal_heads as universal_heads
 from .cluster import Cluster as Cluster
 from .experiment.baseline import BaselineTooLowError as BaselineTooLowError
 from .experiment.experiment import Experiment as Experiment
-from .lens import FoldedValueBiasesError as FoldedValueBiasesError
 from .lens import load_model as load_model
 from .methods.find import find_heads as find_heads
 from .ranking import HeadRanking as HeadRanking
