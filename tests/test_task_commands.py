@@ -10,7 +10,7 @@ from cs_heads import Experiment, Task, load_task
 from cs_heads.cli import app, main
 from cs_heads.cli.loading import loaded
 from cs_heads.lens import load_model
-from cs_heads.tasks import builtin_tasks
+from cs_heads.tasks import builtin_tasks, rhyming
 from tests.tiny import save_byte_model
 
 
@@ -280,7 +280,7 @@ def test_an_extra_that_is_missing_is_named_in_one_line(said, monkeypatch, task, 
     monkeypatch.setattr(
         shutil, "which", lambda program, *more: program if program == "bwrap" else which(program, *more)
     )
-    for cached in (bubblewrap.refusals, run._works):
+    for cached in (bubblewrap.refusals, run._works, rhyming._pronunciations):
         cached.cache_clear()
     refusal = said("find", "--model", "demo", "--task", task, "--allow-code")
     run._works.cache_clear()

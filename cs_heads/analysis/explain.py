@@ -145,7 +145,7 @@ class _Measured:
     def _look(self) -> None:
         """Attention of all heads, on the task, on its controls, and on random tokens."""
         self.patterns = last_patterns(self.model, self.rows, self.room)
-        given = zip(self.rows, self.answers[:, :1], self.answers[:, 1:], self.parts, strict=True)
+        given = zip(self.rows, self.answers[:, :1].tolist(), self.answers[:, 1:].tolist(), self.parts, strict=True)
         self.looks = shares(self.patterns, [tokens_looked_at(self.tokenizer, *each) for each in given])
         each = max(1, _BESIDE // max(1, len(self.controls)))
         others = [one.prompt for control in self.controls for one in control.encoded[:each]]

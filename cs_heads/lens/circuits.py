@@ -84,19 +84,20 @@ def token_circuits(model: HookedModel, tokens: Sequence[int], n_words: int, head
                 keep, into, layer
             )
     rows: list[Tokens] = [[token] for token in tokens]
+    moves = {}
     with evaluating(model):
         with hooked(model, hooks):
             last_logits(model, rows)
         last = at_the_end(model, rows[:1]).ends["last"]
         directions = _directions(model, tokens[:n_words], last)
-    moves = {}
+        for layer in range(grid.n_layers):
+            each, _ = head_outputs(model, layer, z[layer][:n_words], outputs[layer][:n_words])
+            of_layer = einsum(each, directions.to(each.device), "read head d, word d -> head read word")
+            of_layer = of_layer - of_layer.mean(dim=1, keepdim=True)
+            of_layer = of_layer - of_layer.mean(dim=2, keepdim=True)
+            moves[layer] = of_layer.double().cpu().numpy()
     copying = np.zeros(grid.shape)
     for layer in range(grid.n_layers):
-        each, _ = head_outputs(model, layer, z[layer][:n_words], outputs[layer][:n_words])
-        of_layer = einsum(each, directions.to(each.device), "read head d, word d -> head read word")
-        of_layer = of_layer - of_layer.mean(dim=1, keepdim=True)
-        of_layer = of_layer - of_layer.mean(dim=2, keepdim=True)
-        moves[layer] = of_layer.double().cpu().numpy()
         eigenvalues = np.linalg.eigvals(moves[layer])
         copying[layer] = eigenvalues.real.sum(axis=1) / np.maximum(np.abs(eigenvalues).sum(axis=1), 1e-30)
 

@@ -57,6 +57,10 @@ def interactions(model, tasks, choices, **more):
     return cs.interactions(model, tasks[0], list(WORKING), n=20, **more)
 
 
+def explain(model, tasks, choices, **more):
+    return cs.explain(model, tasks[0], list(WORKING), controls=None, n=20, **more)
+
+
 def text_failures(model, tasks, choices, **more):
     return cs.failures(model, tasks[0], list(WORKING), n=20, max_new_tokens=3, **more)
 
@@ -78,6 +82,7 @@ ANALYSES = {
     faithfulness: cs.faithfulness,
     format_heads: cs.format_heads,
     interactions: cs.interactions,
+    explain: cs.explain,
     text_failures: cs.failures,
     choice_failures: cs.failures,
 }

@@ -266,7 +266,7 @@ def test_what_cannot_be_drawn_is_refused(drops, overlap, scale):
     ):
         plot.overlap(overlap, value="p")
     with pytest.raises(ValueError, match="study must hold a model with a proof on unseen examples"):
-        plot.scale_study(scale_study({"a": scale.models[0].ranking}))
+        plot.scale_study(scale_study({"a": scale.models[0].study.ranking}))
 
 
 @pytest.fixture(scope="module")

@@ -212,7 +212,7 @@ def test_what_is_done_is_not_made_again_and_what_changed_is(study, rows):
         (["sums"], "task 'sums' is none of paper 'cs'"),
         (["boolq"], "tasks must hold one or more that heads are found on: gsm8k, arithmetic, mbpp"),
         (["gsm8k", "gsm8k"], "tasks must be different"),
-        (["rhyming"], "task 'rhyming' has no data with folder"),
+        (["mmlu"], "task 'mmlu' has no data with folder"),
     ],
 )
 def test_wrong_tasks_are_refused_before_anything_is_loaded(data, names, words):
@@ -224,7 +224,7 @@ def test_a_folder_gives_the_tasks_that_are_in_it(data):
     tasks, left_out = load_tasks(PAPERS["cs"], "tiny", data=data, n=40)
     # The words of rhymes come with the library.
     assert list(tasks) == ["gsm8k", "arithmetic", "mbpp", "boolq", "swearing", "rhyming"]
-    assert [len(task) for task in tasks.values()] == [40] * 5 + [56]
+    assert [len(task) for task in tasks.values()] == [40] * 6
     assert left_out["mmlu"] == f"there is no data for it with folder {str(data)!r}"
 
 
