@@ -169,7 +169,7 @@ MISTAKES = {
     "grid.resolve(None)": "a head must be Head(2, 5), 'L2H5' or (2, 5), got None",
     "cs.HeadRanking.load(None)": "path must be a path, got None",
     "cs.write_report(None, 'r.html')": "findings must be a ranking, an atlas, or the path of a folder, got None",
-    "cs.write_report('.', 'r.html', proof=1)": "proof, curve, attention and cards go beside a ranking, got findings '.'",
+    "cs.write_report('.', 'r.html', proof=1)": "proof, curve, attention and cards go beside a ranking, got findings",
     "cs.plot.save(None, None)": "path must be a path, got None",
     "cs.plot.atlas(None)": "found must be an Atlas, as cs.atlas gives, got None",
     "cs.plot.heads(None)": "ranking must be a HeadRanking, as find_heads gives, got None",

@@ -21,7 +21,7 @@ from cs_heads.analysis.head_looks import LOOKS, parts_of, shares, tokens_looked_
 from cs_heads.analysis.head_words import head_in_words, together_in_words
 from cs_heads.analysis.interactions import MOST_HEADS, Interactions, interactions
 from cs_heads.analysis.intervals import difference_interval
-from cs_heads.analysis.random_heads import random_orders
+from cs_heads.analysis.random_heads import drawn_notes, random_sets
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.baseline import MIN_CORRECT
@@ -89,8 +89,10 @@ def explain(
         experiment, unseen = judged.own, judged.own.task
         grid = experiment.grid
         chosen = heads_of(grid, heads, model=model_of(experiment))
-        drawn, few = random_orders(grid, chosen, (), -(-_RANDOM // len(chosen)), np.random.default_rng(seed))
-        random = [*dict.fromkeys(head for order in drawn for head in order)]
+        found, none = grid.mask(chosen), grid.mask([])
+        sets = random_sets(grid, found, none, -(-_RANDOM // len(chosen)), np.random.default_rng(seed))
+        random = grid.units(np.any(sets, axis=0) & ~found)
+        few = drawn_notes(grid, found, none, sets)
         effects = direct_effects(own, unseen, chosen, n=n, **how)
         beside = direct_effects(own, unseen, random, n=MIN_CORRECT, **how) if random else None
         together = None
@@ -145,7 +147,8 @@ class _Measured:
     def _look(self) -> None:
         """Attention of all heads, on the task, on its controls, and on random tokens."""
         self.patterns = last_patterns(self.model, self.rows, self.room)
-        given = zip(self.rows, self.answers[:, :1].tolist(), self.answers[:, 1:].tolist(), self.parts, strict=True)
+        answers = self.answers.tolist()
+        given = zip(self.rows, ([a] for a, _ in answers), ([b] for _, b in answers), self.parts, strict=True)
         self.looks = shares(self.patterns, [tokens_looked_at(self.tokenizer, *each) for each in given])
         each = max(1, _BESIDE // max(1, len(self.controls)))
         others = [one.prompt for control in self.controls for one in control.encoded[:each]]
