@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from cs_heads.cli.loading import N_UNSEEN
@@ -59,7 +60,9 @@ def print_steps(steps: Mapping[str, int], seconds: Mapping[str, float]) -> None:
 
 
 def _lasting(seconds: float) -> str:
-    """Seconds, minutes or hours, of two digits or so."""
+    """Seconds, minutes or hours, of two digits or so; nothing where they are not known."""
+    if isnan(seconds):
+        return ""
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.1f} {unit}"

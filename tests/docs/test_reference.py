@@ -78,7 +78,7 @@ def test_every_flag_of_every_command_is_on_the_page_of_the_command_line():
     page = reference.on_page_markdown(text_of(ROOT / "docs" / "command-line.md"))
     shown = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", page))
     known = {flag for command in COMMANDS for name, _ in reference.rows(command) for flag in name.split(", ")}
-    assert {"--task", "--store", "--beside", "-o", "--repeats"} <= known
+    assert {"--task", "--store", "-o", "--repeats"} <= known
     assert {flag for flag in known if re.match("--?[a-z]", flag)} - shown == set()
     options = {f"--{option.replace('_', '-')}" for method in METHODS.values() for option in method.options}
     assert options - shown == set()

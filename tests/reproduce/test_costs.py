@@ -16,7 +16,7 @@ N = "example-evaluations"
         ["universal"],
         *(
             pytest.param(steps, marks=pytest.mark.slow)
-            for steps in (["find"], ["scale"], ["overlap", "generalization"])
+            for steps in (["find"], ["proof"], ["overlap", "generalization"])
         ),
     ],
 )
