@@ -154,7 +154,7 @@ def _carried(own: Loss, kin: Sequence[TaskDrop]) -> tuple[bool, list[str], list[
     found = Specificity(own, losses)
     more = found.beyond_half(found.mean)
     names = ", ".join(losses)
-    half = "less than half" if found.mean.loss < SHARED * own.loss else "half or more"
+    half = "less than half" if found.mean.loss < SHARED * own.within.loss else "half or more"
     said.append(f"the same in other words ({names}) loses {found.mean}: {half} of what the task loses")
     open_ = [f"whether {names} loses half of what the task loses is not certain"] if more.low <= 0 <= more.high else []
     return more.high < 0, said, open_
@@ -217,7 +217,7 @@ def _kind(found: Specificity, few: bool, alike: Collection[str]) -> tuple[Verdic
         open_.append(_MEAN_OPEN)
     if not few and little and spare.high >= 0 and difference.low <= MIN_DIFFERENCE < difference.high:
         open_.append(f"own loss minus mean control loss may be above or below {MIN_DIFFERENCE:.2f}")
-    more = [name for name, one in found.controls.items() if one.loss > SHARED * found.own.loss > 0]
+    more = [name for name, one in found.controls.items() if one.loss > SHARED * found.own.within.loss > 0]
     if little and (seem := [name for name in more if name not in much]):
         open_.append(f"{', '.join(seem)} may lose more than half of the own loss")
     return "specific" if specific else "localized" if little else "shared", much if specific else (), open_
@@ -233,7 +233,9 @@ def _told(found: Specificity, but_for: Sequence[str]) -> list[str]:
     many = len(found.controls) > 1
     controls = f"its {len(found.controls)} controls {found.mean} on average" if many else f"its control {found.mean}"
     third = "at most a third of that" if _is_little(found) else "more than a third of that"
-    reasons = [f"of the score above chance the task loses {found.own}, {controls}: {third}"]
+    # What falls below chance is all lost, as in every mean.
+    own = f"{found.own}, counted as 1.00" if found.own.loss > 1 else str(found.own)
+    reasons = [f"of the score above chance the task loses {own}, {controls}: {third}"]
     if many:
         reasons.append(f"the control that loses most, {found.worst_control}: {found.worst}")
     above = "above" if found.difference.low > MIN_DIFFERENCE else "not clearly above"

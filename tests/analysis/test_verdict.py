@@ -41,6 +41,18 @@ def judged(own: TaskDrop, *controls: TaskDrop, **more):
     return judge(own, beside(), controls, **more)
 
 
+def test_what_falls_below_chance_is_all_lost_in_the_words_too():
+    below, idle = made(100, 0, chance=0.5), [made(100, 100, name=name) for name in "abc"]
+    found = judged(below, *idle, kin=[made(100, 5, name="kin")])
+    assert found.verdict == "specific"
+    assert any("kin" in line and line.endswith("half or more of what the task loses") for line in found.reasons)
+    shared = judged(below, made(100, 60, name="past"))
+    assert shared.verdict == "shared"
+    assert any("loses 2.00" in line and "counted as 1.00, its control 0.40" in line for line in shared.reasons)
+    open_ = judged(below, *idle, made(20, 9, n=20, name="past"))
+    assert open_.close_because == "past may lose more than half of the own loss"
+
+
 # What each verdict means
 
 
