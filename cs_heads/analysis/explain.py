@@ -181,6 +181,9 @@ class _Measured:
     def _place(self) -> None:
         """What the answer loses with a head off at some tokens alone."""
         n = min(_PLACED, len(self.rows))
+        nothing = [(self.heads[0], np.zeros(len(row), dtype=bool)) for row in self.rows]
+        self.intact = margins_without(self.model, self.rows, self.answers, nothing, self.room)
+        self.spent += len(self.rows)
         regions: dict[str, list[Any]] = {
             "at the last token": [np.arange(len(row)) == len(row) - 1 for row in self.rows[:n]],
             **{
@@ -196,14 +199,11 @@ class _Measured:
         self.placed["elsewhere"] = self.effects.total[:n] - self.placed["at the last token"]
 
     def _lost(self, head: Unit, where: Sequence[Any], rows: Sequence[int] | None = None) -> Float[np.ndarray, " row"]:
-        at = range(len(where)) if rows is None else rows
+        at = [*(range(len(where)) if rows is None else rows)]
         off = [(head, mask) for mask in where]
-        given, answers = [self.rows[i] for i in at], self.answers[[*at]]
-        none = [(head, mask & False) for mask in where]
-        self.spent += 2 * len(given)
-        margins = (margins_without(self.model, given, answers, each, self.room) for each in (none, off))
-        intact, without = margins
-        return intact - without
+        self.spent += len(at)
+        given = [self.rows[i] for i in at]
+        return self.intact[at] - margins_without(self.model, given, self.answers[at], off, self.room)
 
     def strips(self) -> tuple[tuple[str, ...], list[tuple[float, ...]]]:
         """The tokens of a prompt of typical length, and by head what is lost with it off at each."""
@@ -332,5 +332,5 @@ def _top_pairs(table: Float[np.ndarray, "word word"], words: Sequence[str]) -> t
 def most_of_cards(k: int, n: int) -> int:
     """Example-evaluations of ``explain`` at most, of k heads on n examples."""
     subsets = 2**k if k <= MOST_HEADS else 0
-    placed = 2 * k * (3 * min(n, _PLACED) + _STRIP)
+    placed = n + k * (3 * min(n, _PLACED) + _STRIP)
     return (subsets + k + 2) * n + (_RANDOM + k + 2) * MIN_CORRECT + placed

@@ -9,6 +9,9 @@ import numpy as np
 from cs_heads.analysis.head_cards import HeadCards
 from cs_heads.plot import guides, style
 from cs_heads.plot.bars import Bars, draw_bars
+from cs_heads.plot.head_map import draw_map
+from cs_heads.plot.head_markers import mark_heads, name_heads
+from cs_heads.units import HeadGrid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,13 +39,11 @@ def head_cards(cards: HeadCards) -> Figure:
     strip.remove()
     strip = figure.add_subplot(axes[1, 0].get_gridspec()[1, :])
     totals = [card["total"] for card in cards.cards]
-    grid = np.zeros([*cards.provenance["model"]["grid"]])
-    for card, total in zip(cards.cards, totals, strict=True):
-        grid[card.head.layer, card.head.index] = total.value
-        at.annotate(str(card.head), (card.head.index, card.head.layer), ha="center", fontsize=style.SMALL)
-    limit = float(np.abs(grid).max()) or 1.0
-    at.imshow(grid, cmap=style.signed_colors(), vmin=-limit, vmax=limit, aspect="auto")
-    at.set(xlabel="head", ylabel="layer", title="total effect")
+    heads, grid = [card.head for card in cards.cards], HeadGrid(*cards.provenance["model"]["grid"])
+    values = np.zeros(grid.shape)
+    values[tuple(np.transpose([(head.layer, head.index) for head in heads]))] = [total.value for total in totals]
+    draw_map(at, grid, values, float(np.abs(values).max()) or 1.0, label="nats", n_lines=0)
+    at.set(title="total effect", xticks=guides.some_of(grid.n_units, 4))
     ways = ("total", "direct", "through others")
     shown = [[card[way] for card in cards.cards] for way in ways]
     draw_bars(
@@ -55,6 +56,7 @@ def head_cards(cards: HeadCards) -> Figure:
     )
     bars.set_yticks(range(len(names)), names)
     bars.invert_yaxis()
+    name_heads(bars, heads)
     bars.axvline(0, color="0.7", linewidth=0.6, zorder=0)
     bars.set(xlabel="the answer loses (nats)", title="by which way")
     bars.legend(loc="best")
@@ -65,4 +67,5 @@ def head_cards(cards: HeadCards) -> Figure:
     guides.turned_names(strip, [style.safe_text(token.strip() or "␣", _LETTERS) for token in cards.tokens])
     strip.set_title("off at one token alone")
     guides.color_bar(strip, image, "nats")
+    mark_heads(at, grid, heads)
     return figure

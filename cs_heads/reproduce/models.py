@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import combinations
+from os.path import relpath
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def side_by_side(paper: Paper, folders: Folders, out: Path) -> dict[str, str]:
     """
     outputs, left_out = (_capabilities if paper.name == "cs" else _gated)(paper, folders)
     lines = [f"# {paper.title}: {len(folders)} models side by side", ""]
-    lines += [f"- [{name}]({folder.relative_to(out)}/index.md)" for name, folder in folders.items()]
+    lines += [f"- [{name}]({relpath(folder, out)}/index.md)" for name, folder in folders.items()]
     lines += ["", *(listed(output.name, output.about, output.write(out)) for output in outputs)]
     lines += ["", *(f"- left out: {name}: {reason}" for name, reason in left_out.items())]
     (out / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

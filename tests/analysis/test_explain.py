@@ -76,6 +76,11 @@ def test_a_shell_says_the_same(folders, tmp_path, capsys):
     assert all(f"{card.head}: {card.words}\n" in said for card in cards.cards)
     assert main(given) == 2
     assert "give the heads by --ranking FILE or by --heads L1H3 L1H4" in capsys.readouterr().err
+    assert main([*given, "--heads", "L0H1", "L2H3", "--unseen", "20", "--dry-run"]) == 0
+    most = int(capsys.readouterr().out.split("at most")[1].split()[0].replace(",", ""))
+    assert cards.spent <= most
+    assert main([*given, "--heads", "L99H0", "--dry-run"]) == 2
+    assert "head L99H0 is not in the grid" in capsys.readouterr().err
 
 
 def test_he_or_she_is_written_by_one_head_of_a_real_model(real):

@@ -35,7 +35,10 @@ def test_what_an_earlier_run_with_other_settings_left_is_no_part_of_the_page(stu
     reproduce(one, ["drops"])
     reproduce(study(names=["gsm8k"], k=1), ["find"])
     assert (one.out / "drops.csv").is_file()
-    assert "drops.csv of first" in side_by_side(PAPERS["cs"], {"first": one.out}, tmp_path)
+    page = tmp_path / "pages"
+    page.mkdir()
+    assert "drops.csv of first" in side_by_side(PAPERS["cs"], {"first": one.out}, page)
+    assert "[first](../out/index.md)" in (page / "index.md").read_text(encoding="utf-8")
 
 
 def test_gates_of_two_models_are_correlated_where_their_heads_are_counterparts(study, tmp_path):
