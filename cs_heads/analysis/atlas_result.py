@@ -180,11 +180,14 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
     def to_frame(self) -> pd.DataFrame:
         """One row a skill: its heads, own loss and mean loss of the others, on unseen examples, and the verdict.
 
-        ``frequency`` is the share of the resamples of the search that select its heads, on average.
+        ``frequency`` is the share of the resamples of the search that select its heads, on average, ``again`` that of
+        draws of the losses, as on other examples, that give the same verdict; ``below chance`` are skills that lose
+        more than their score above chance.
         """
         matrix = self.matrix()
         rows = []
         for name, proof in self.proofs.items():
+            below = [skill for skill in self.skills if matrix.loc[name, skill] > 1]
             others = matrix.loc[name].drop([name, *self.kin.get(name, ())])
             worst = str(others.idxmax()) if (others > 0).any() else None
             above = proof.result.baseline - proof.result.chance
@@ -199,6 +202,8 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
                     "loss of that": np.nan if worst is None else others[worst],
                     "random": proof.random.drop / above if above > 0 else np.nan,
                     "frequency": np.mean([*self.rankings[name].stability.values()] or [np.nan]),
+                    "again": proof.again,
+                    "below chance": " ".join(below),
                     "verdict": f"{proof.headline}{' (close)' if proof.close else ''}",
                 }
             )

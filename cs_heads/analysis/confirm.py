@@ -36,7 +36,7 @@ from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, check_controls
-from cs_heads.tasks.controls import alike
+from cs_heads.tasks.controls import alike, alike_in_answers
 from cs_heads.units import HeadLike, Unit, as_heads
 
 _UNTOLD = (
@@ -60,6 +60,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         spent: Example-evaluations.
         provenance: Model, task, controls and seed.
         specificity: Losses of the task and of the controls that count (None: there are none to compare).
+        again: How often the verdict would be the same on other examples (``cs_heads.analysis.verdict``).
         least: Which of the heads given these are, where the fewest of them were sought that do nine tenths of the harm.
         but_for: Controls of the task's form that lose much, where it is *specific* but for these.
         stability: How often heads and verdict come again with other seeds, where ``repeats`` were asked for.
@@ -71,7 +72,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     _written = (
         *("heads", "drop", "result", "random", "p"),
         *("verdict", "headline", "but_for", "localized", "close", "close_because"),
-        *("reasons", "notes", "controls", "kin", "least", "stability"),
+        *("reasons", "notes", "controls", "kin", "least", "stability", "again"),
         *("default_controls", "specificity", "spent", "provenance"),
     )
 
@@ -88,6 +89,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     stability: Stability | None = None
     default_controls: bool = False
     close_because: str | None = None
+    again: float = float("nan")
 
     @property
     def p(self) -> float:
@@ -193,7 +195,8 @@ def confirm(
       examples), or not by .10 of the relative drop;
     - *specific*: localized, and the controls lose at most a third of what the task loses on average, less by .10 for
       certain, and none for certain more than half, but for one or two that share a form with the task;
-    - *template-bound*: the same, but kin of the task (the same in other words) lose less than half of what it loses;
+    - *template-bound*: the same, but one of the kin of the task (the same in other words) loses less than half of what
+      it loses for certain;
     - *shared*: localized, and the controls lose more than that third, or one of them more than that half;
     - *localized*: the difference is not certain, or no control can tell: one whose intact score beats chance with 20
       right answers or more.
@@ -378,12 +381,11 @@ def prove(
     expect(preparation_of(experiment, *parts) + most_of_proof(len(heads), sizes[0], sizes[1:], len(drawn), least=least))
     own = explicit(grid, [[], heads])
     baseline, ablated = measured(experiment, own)
-    fewest = least_set(experiment, heads, baseline, ablated) if least else None
-    if fewest is not None and fewest.passengers:
+    fewest, ablated = least_set(experiment, heads, baseline, ablated) if least else (None, ablated)
+    if fewest is not None:
         heads = fewest.heads
-        own = explicit(grid, [[], heads])
-        ablated = measured(experiment, own[1:])[0]
-    measure_together([Call(each, own) for each in (experiment, *parts) if each.grid == grid])
+    own = explicit(grid, [[], heads])
+    measure_together([Call(each, own) for each in parts if each.grid == grid])
     like = like_note(found, drawn) + ("" if fewest is None else f", {found.sum()} in a set,")
     random = compare_with_random(experiment, drawn, baseline, ablated, like=like, seed=seed)
     low = baseline_too_low(experiment, baseline)
@@ -393,8 +395,9 @@ def prove(
     taken, carried = drops[: len(controls)], drops[len(controls) :]
     # What has no task shares no form with another.
     tasks = {control.name: control.task for control in controls if control.task is not None}
-    of_form = [] if experiment.task is None else alike(experiment.task, tasks)
-    said = judge(result, random, taken, defaults, kin=carried, alike=of_form)
+    task = experiment.task
+    of_form, of_answers = ([], []) if task is None else (alike(task, tasks), alike_in_answers(task, tasks))
+    said = judge(result, random, taken, defaults, kin=carried, alike=of_form, doubtful=of_answers, seed=seed)
     spent = 2 * sizes[0] + experiment.preparation + random.spent
     told = () if fewest is None else (fewest.told,)
     notes = (*said.notes, *drawn_notes(grid, found, apart, drawn), *left_out)

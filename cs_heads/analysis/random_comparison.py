@@ -152,7 +152,7 @@ def _won(harm: Float[np.ndarray, "set step"], full: float, n: int) -> Float[np.n
 
 
 def _first(n_sets: int, n: int) -> int:
-    return min(n, -(-_FIRST * n // n_sets))
+    return min(n, max(1, round(_FIRST * n / n_sets)))
 
 
 def _orders(n_sets: int, losable: Bool[np.ndarray, " example"], seed: int) -> Int[np.ndarray, "set example"]:

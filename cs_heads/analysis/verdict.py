@@ -14,10 +14,12 @@ The verdicts, from measurements on unseen examples; a *loss* is the share of the
   of own loss minus mean control loss lies above .10, and no control by its interval loses more than half of the own
   loss. *Specific but for* one or two such controls it is where these share a form with the task: half of the words
   and marks that most of their questions have.
-- **template-bound**: it would be specific or localized, but kin of the task, which ask for the same in other words,
-  by their interval lose less than half of what the task loses: the heads serve this wording, and not the skill.
+- **template-bound**: it would be specific or localized, but one of the kin of the task, which ask for the same in other
+  words, by its interval loses less than half of what the task loses: the heads serve this wording, and not the skill.
 - **shared**: the controls lose as much, or too much for *specific*: more than a third of the own loss on average, or
-  one of them more than half of it.
+  one of them more than half of it. Where such a control gives the answers that the task gives, it may be kin in words
+  that cannot be compared: then the heads decide. What they take from it makes them *shared*, and *close* where they
+  would be specific without it.
 - **localized**: whether it is the one or the other is not known. The controls lose little, and the interval of the
   difference reaches down to .10: a weak effect, or few examples. Or there is no control, or none that can tell: a
   control does not count that is not clearly above chance or has fewer than 20 right answers, and none does where the
@@ -29,15 +31,19 @@ is not said by it. Those that do not count are told in one note.
 
 A verdict is **close** where another one is compatible with the 95 % intervals: that of the relative drop beyond random
 heads (whose mean is taken as known), that of a third of the own loss minus the mean control loss, that of own loss
-minus mean control loss, that of half the own loss minus the loss of kin, and where a control seems to lose more than
-half and may not. So it is where the first of these lies above .10 and a p alone speaks against *localized*.
+minus mean control loss, that of half the own loss minus the loss of each kin, and where a control seems to lose more
+than half and may not. So it is where the first of these lies above .10 and a p alone speaks against *localized*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
+
+import numpy as np
+from scipy.special import ndtri
 
 from cs_heads.analysis.losses import SHARED, Loss, Specificity, TaskDrop, loss_of, weighted_sum
 from cs_heads.analysis.random_comparison import MAX_P, MIN_MARGIN, RandomComparison
@@ -51,6 +57,9 @@ MAX_BUT = 2
 """Controls of the task's form that may lose more than half of the own loss, for *specific*."""
 MIN_DIFFERENCE = 0.10
 """What the interval of own loss minus mean control loss lies above, for *specific*."""
+
+# Draws of all losses that say how often a verdict comes again.
+_DRAWS = 200
 
 _NONE_COUNTS = "no control counts, so heads of this task cannot be distinguished from task-general (universal) heads"
 _FEW_DEFAULTS = (
@@ -69,7 +78,9 @@ class Judgment:
     """A verdict with its ``reasons``; ``close_because`` says why another one fits the intervals, or is None.
 
     ``specificity`` has the losses that it was compared with, where there are any; ``notes`` say what weakens it.
-    Where it is *specific* but for controls of the task's form, these are ``but_for``.
+    Where it is *specific* but for controls of the task's form, these are ``but_for``. ``again`` is how often the
+    verdict is the same where losses are drawn anew from their intervals, as on other examples; NaN where it is not
+    localized.
     """
 
     verdict: Verdict
@@ -78,6 +89,7 @@ class Judgment:
     specificity: Specificity | None = None
     notes: tuple[str, ...] = ()
     but_for: tuple[str, ...] = ()
+    again: float = float("nan")
 
 
 def judge(
@@ -88,6 +100,8 @@ def judge(
     *,
     kin: Sequence[TaskDrop] = (),
     alike: Collection[str] = (),
+    doubtful: Collection[str] = (),
+    seed: int = 0,
 ) -> Judgment:
     """The verdict on heads from what they and random heads take from their task, and what they take from controls.
 
@@ -99,6 +113,8 @@ def judge(
             chosen by the caller. Where it is empty, as for a model that reads no text, the caller says why.
         kin: What the heads take from tasks that ask for the same in other words.
         alike: Names of the controls that share a form with the task.
+        doubtful: Names of the controls that give the answers of the task, and may be kin.
+        seed: Draws the losses of ``Judgment.again``.
     """
     found, notes = _specificity(result, controls, defaults)
     if result.too_low:
@@ -125,39 +141,87 @@ def judge(
         close.append(f"{beyond} lies above {MIN_MARGIN:.2f}, but p = {p:.4f} over {over} is not below {MAX_P}")
     verdict: Verdict = "localized" if localized else "not localized"
     but_for: tuple[str, ...] = ()
+    own, again = loss_of(result), float("nan")
+    few = defaults is not None and found is not None and len(found.controls) < MIN_DEFAULTS
+    kind = partial(_kind, few=few, alike=alike)
+    carried = {one.task: loss for one in kin if (loss := loss_of(one)) is not None}
     if localized and found is not None:
-        few = defaults is not None and len(found.controls) < MIN_DEFAULTS
-        verdict, but_for, open_ = _kind(found, few, alike)
+        verdict, but_for, open_ = kind(found)
         reasons += _told(found, but_for)
-        close += open_
+        close += [*open_, *_in_doubt(found, doubtful, kind)]
         if few and verdict == "localized":
             notes.append(_FEW_DEFAULTS)
     elif localized and (defaults is None or len(defaults)):
-        notes.append(NO_CONTROLS if not controls else _OWN_UNKNOWN if loss_of(result) is None else _NONE_COUNTS)
-    own = loss_of(result)
-    if localized and kin and own is not None:
-        bound, said, open_ = _carried(own, kin)
-        verdict = "template-bound" if bound and verdict in ("specific", "localized") else verdict
-        but_for = but_for if verdict == "specific" else ()
+        notes.append(NO_CONTROLS if not controls else _OWN_UNKNOWN if own is None else _NONE_COUNTS)
+    if localized and own is not None:
+        said, open_ = _carried(own, carried, [one.task for one in kin if one.task not in carried])
         reasons += said
         close += open_
-    return Judgment(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes), but_for)
+        verdict = _bound(verdict, own, carried)
+        but_for = but_for if verdict == "specific" else ()
+        spare, of_loss = margin - MIN_MARGIN, 1 - result.chance / result.baseline
+        others = {} if found is None else found.controls
+        again = _again(verdict, own, others, carried, kind=kind, spare=spare / of_loss, seed=seed)
+    return Judgment(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes), but_for, again)
 
 
-def _carried(own: Loss, kin: Sequence[TaskDrop]) -> tuple[bool, list[str], list[str]]:
-    """Whether kin lose less than half of the own loss, in words what they lose, and whether that is open."""
-    losses = {one.task: loss for one in kin if (loss := loss_of(one)) is not None}
-    left_out = [one.task for one in kin if one.task not in losses]
+def _bound(verdict: Verdict, own: Loss, kin: Mapping[str, Loss]) -> Verdict:
+    bound = any(Specificity(own, kin).beyond_half(one).high < 0 for one in kin.values())
+    return "template-bound" if bound and verdict in ("specific", "localized") else verdict
+
+
+def _carried(own: Loss, kin: Mapping[str, Loss], left_out: Sequence[str]) -> tuple[list[str], list[str]]:
+    """In words what each kin loses, and whether that is less than half of the own loss where it is open."""
     said = [f"kin of the task that the intact model does not do well enough: {', '.join(left_out)}"] if left_out else []
-    if not losses:
-        return False, said, []
-    found = Specificity(own, losses)
-    more = found.beyond_half(found.mean)
-    names = ", ".join(losses)
-    half = "less than half" if found.mean.loss < SHARED * own.within.loss else "half or more"
-    said.append(f"the same in other words ({names}) loses {found.mean}: {half} of what the task loses")
-    open_ = [f"whether {names} loses half of what the task loses is not certain"] if more.low <= 0 <= more.high else []
-    return more.high < 0, said, open_
+    open_ = []
+    for name, one in kin.items():
+        more = Specificity(own, kin).beyond_half(one)
+        half = "less than half" if more.loss < 0 else "half or more"
+        said.append(f"the same in other words ({name}) loses {one}: {half} of what the task loses")
+        if more.low <= 0 <= more.high:
+            open_.append(f"whether {name} loses half of what the task loses is not certain")
+    return said, open_
+
+
+_Kind = Callable[[Specificity], tuple[Verdict, tuple[str, ...], list[str]]]
+
+
+def _in_doubt(found: Specificity, doubtful: Collection[str], kind: _Kind) -> list[str]:
+    """Whether heads are shared only with controls that give the answers of the task, in words."""
+    same = [name for name in found.shared_with if name in doubtful]
+    others = Specificity(found.own, {name: one for name, one in found.controls.items() if name not in same})
+    if not same or not others.controls or kind(others)[0] != "specific":
+        return []
+    gives, is_ = ("gives", "it is") if len(same) == 1 else ("give", "they are")
+    named = ", ".join(same)
+    return [f"{named} {gives} the answers of the task: if {is_} the same skill in other words, the heads are specific"]
+
+
+def _again(
+    verdict: Verdict,
+    own: Loss,
+    controls: Mapping[str, Loss],
+    kin: Mapping[str, Loss],
+    *,
+    kind: _Kind,
+    spare: float,
+    seed: int,
+) -> float:
+    """The share of draws in which the verdict is the same, and the own loss not smaller by more than it can spare."""
+    rng, same = np.random.default_rng(seed), 0
+    for _ in range(_DRAWS):
+        drawn = _redrawn(own, rng)
+        others, beside = ({name: _redrawn(one, rng) for name, one in each.items()} for each in (controls, kin))
+        came = _bound(kind(Specificity(drawn, others))[0] if others else "localized", drawn, beside)
+        same += came == verdict and own.loss - drawn.loss <= spare
+    return same / _DRAWS
+
+
+def _redrawn(one: Loss, rng: np.random.Generator) -> Loss:
+    """A loss as other examples might give it: as far off as its interval reaches, which moves with it."""
+    z = float(rng.normal() / ndtri(0.975))
+    moved = z * (one.high - one.loss if z > 0 else one.loss - one.low)
+    return Loss(one.loss + moved, one.low + moved, one.high + moved)
 
 
 def _told_p(p: float) -> str:

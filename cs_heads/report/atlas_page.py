@@ -186,16 +186,17 @@ def _skills(found: Atlas, word: str) -> Markup:
         name, look = row["skill"], looks[row["skill"]]
         mark = {"head": name, "letter": look.letter, "color": look.color, "ink": letter_on(look.color)}
         worst = f"{row['loses most']} ({_share(row['loss of that'])})" if row["loss of that"] > 0 else "–"
-        numbers = (row["own loss"], row["others' mean loss"], row["random"], row["frequency"])
+        numbers = (row["own loss"], row["others' mean loss"], row["random"], row["frequency"], row["again"])
         rows.append([mark, row["heads"], row["verdict"], worst, *map(_share, numbers)])
     columns = ["skill", f"{word}s", "verdict", "other that loses most"]
-    columns += ["own loss", "others' mean", f"random {word}s", "frequency"]
+    columns += ["own loss", "others' mean", f"random {word}s", "frequency", "verdict again"]
     caption = (
         f"Losses on unseen examples with the {word}s of each skill off, as shares of the score above chance; random "
         f"{word}s are of the same layers."
     )
     terms = {
         "frequency": "in how many of the resamples of the search these are, on average",
+        "verdict again": "how often the verdict is the same where losses are drawn anew, as on other examples",
         "own loss": "share of its score above guessing that the skill loses: 1 is all of it",
         "others' mean": "what the other skills lose, on average",
         f"random {word}s": f"loss of the skill with {found.k} random {word}s of the same layers off",
@@ -275,5 +276,5 @@ def _provenance(found: Atlas) -> Markup:
 
 
 def _share(value: Any) -> str:
-    """A loss; a dash where there is none."""
-    return "–" if np.isnan(value) else f"{value:.2f}"
+    """A loss, marked where it is below chance; a dash where there is none."""
+    return "–" if np.isnan(value) else f"{value:.2f}{' (below chance)' if value > 1 else ''}"

@@ -1,6 +1,7 @@
 """Verdicts on planted truths: heads of one task, heads that several tasks need, and what cannot be told."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -184,8 +185,64 @@ def test_heads_that_take_a_wording_and_not_the_skill_are_template_bound():
         "specific",
         "whether kin loses half of what the task loses is not certain",
     )
+    # Each wording is judged by itself: one that is kept is not made up for by another.
+    several = judged(own, *OTHERS, kin=[replace(lost, task="first"), replace(kept, task="second")])
+    assert several.verdict == "template-bound"
+    assert [line.rpartition(": ")[2] for line in several.reasons if line.startswith("the same in other words")] == [
+        "half or more of what the task loses",
+        "less than half of what the task loses",
+    ]
     # Heads that other skills need are shared, whatever the wording.
     assert judged(own, made(100, 10, name="neighbor"), kin=[kept]).verdict == "shared"
+
+
+def test_heads_shared_with_what_gives_the_same_answers_may_be_specific():
+    own, same = made(100, 4), made(100, 10, name="neighbor")
+    assert judged(own, same, *OTHERS).close_because is None
+    found = judged(own, same, *OTHERS, doubtful=["neighbor", "other 1"])
+    assert (found.verdict, found.close_because) == (
+        "shared",
+        "neighbor gives the answers of the task: if it is the same skill in other words, the heads are specific",
+    )
+    # Not where another control loses as much, nor where it loses nothing.
+    worse = judged(own, same, made(100, 10, name="past"), *OTHERS, doubtful=["neighbor"])
+    assert (worse.verdict, worse.close_because) == ("shared", None)
+    assert judged(own, *OTHERS, doubtful=["other 1"]).close_because is None
+
+
+def test_planted_heads_of_one_wording_are_template_bound_and_those_of_the_skill_are_not():
+    world = planted_world("main", HeadGrid(16, 16), n_controls=2)
+    control, elsewhere = world.controls
+    elsewhere.name = "other words"
+    options = {"controls": [control], "exclude": world.universal}
+    bound = prove(world.unseen, world.planted[:5], kin=[elsewhere], **options)
+    assert bound.verdict == "template-bound"
+    assert "less than half of what the task loses" in " ".join(bound.reasons)
+    (same,) = replace(world, others=(world.own,)).controls
+    same.name = "other words"
+    assert prove(world.unseen, world.planted[:5], kin=[same], **options).verdict == "specific"
+
+
+# How often a verdict comes again
+
+
+def test_a_clear_verdict_comes_again_on_other_examples_and_a_close_one_half_the_time():
+    clear, close = judged(made(100, 4), *OTHERS), judged(made(100, 10), made(100, 70, name="edge"))
+    assert (clear.verdict, clear.again) == ("specific", 1.0)
+    assert close.verdict == "specific"
+    assert 0.3 < close.again < 0.7
+    assert np.isnan(judge(made(100, 98), beside(), OTHERS).again)
+
+
+def test_what_comes_again_is_what_other_samples_give():
+    """Verdicts on samples drawn from the same two rates, counted, against what one sample near the mean says."""
+    rng = np.random.default_rng(0)
+    came = [
+        judged(made(100, rng.binomial(100, 0.1)), made(100, rng.binomial(100, 0.78), name="other")).verdict
+        for _ in range(60)
+    ]
+    said = judged(made(100, 10), made(100, 78, name="other"))
+    assert abs(said.again - came.count(said.verdict) / 60) < 0.15
 
 
 # Default controls
