@@ -186,7 +186,7 @@ def controlled(
         if automatic:
             defaults = defaults_of(made, task, seed)
             names = [control.name for control in defaults]
-            beside, fewer = _unseen_sides(defaults, n, seed, seen)
+            beside, fewer = _unseen_sides(defaults, max(n // 2, MIN_CORRECT), seed, seen)
             sides, left_out = [*sides, *beside], [*left_out, *fewer]
         others = experiments_on(made, sides[1:], chosen=not automatic)
         (own, *others), same = unseen_tokens([made, *others], task, seen)
@@ -200,12 +200,12 @@ def controlled(
 
 
 def _unseen_sides(tasks: Sequence[Task], n: int, seed: int, seen: Collection[str]) -> tuple[list[Task], list[str]]:
-    """Up to ``n // 2`` unseen examples of each task, 20 at least, and notes: also on tasks that have too few."""
+    """Up to ``n`` unseen examples of each task, and notes: also on tasks that have too few."""
     sides: list[Task] = []
     notes: list[str] = []
     for task in tasks:
         try:
-            side, left_out = unseen_control(task, max(n // 2, MIN_CORRECT), seed, seen)
+            side, left_out = unseen_control(task, n, seed, seen)
         except ValueError as error:
             notes.append(str(error))
         else:

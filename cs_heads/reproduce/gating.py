@@ -24,7 +24,7 @@ from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
 from cs_heads.methods.mediation import Mediation, indirect_effects, task_pairs
 from cs_heads.reproduce import costs, published
 from cs_heads.reproduce.papers import RULE_SHOTS
-from cs_heads.reproduce.reproduction import Output, Reproduction, Step, add_step
+from cs_heads.reproduce.reproduction import NONE_LEFT, Output, Reproduction, Step, add_step
 from cs_heads.tasks import Task, finding_side, function_vectors
 from cs_heads.tasks.induction import vocabulary_of
 from cs_heads.tasks.pairs import STAGES, identity_rules
@@ -45,7 +45,7 @@ def _capabilities(repro: Reproduction) -> dict[str, HeadGates]:
     """Gates of the tasks of table 2; the word-to-word tasks are for figures 4 and 5."""
     found = {name: gates for name, gates in repro.gates.items() if name in repro.finding}
     if not found:
-        raise BaselineTooLowError("; ".join(repro.left_out[name] for name in repro.finding))
+        raise BaselineTooLowError(NONE_LEFT)
     return found
 
 

@@ -33,6 +33,8 @@ from cs_heads.tasks.task import with_fields
 from cs_heads.units import Grid, Unit
 
 T = TypeVar("T")
+
+NONE_LEFT = "no task is left, for the reasons given of each"
 STORE = "store.sqlite"
 
 
@@ -320,7 +322,7 @@ class Reproduction:
             except BaselineTooLowError as error:
                 self.left_out[label] = str(error)
         if not made:
-            raise BaselineTooLowError("; ".join(self.left_out.values()))
+            raise BaselineTooLowError(NONE_LEFT)
         return made
 
     @cached_property

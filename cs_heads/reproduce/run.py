@@ -90,7 +90,7 @@ def reproduce(
         try:
             outputs = step.run(repro)
         except BaselineTooLowError as error:
-            left_out[step.name] = str(error)
+            left_out |= {**repro.left_out, step.name: str(error)}
             continue
         files = [file for output in outputs for file in output.write(repro.out)]
         left_out |= repro.left_out

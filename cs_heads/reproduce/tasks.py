@@ -38,7 +38,8 @@ def load_tasks(
         names: some of the paper's tasks (None: all with data), each as ``NAME``, or as ``NAME=TASK`` with any task of
             ``load_task`` in its place.
         data: a folder in which a file ``NAME.jsonl`` or ``NAME.csv`` holds records of ``load_task``, and a folder
-            ``NAME`` a benchmark's own files (``data_files=``). Tasks whose words come with the library need neither.
+            ``NAME`` or a file ``NAME.json`` what a benchmark's authors publish (``data_files=``). Tasks whose words
+            come with the library need neither.
         n: finding examples a task; of a set that has not so many as leave 20 unseen (None: the paper's).
         seed: seeds the split.
         allow_code: lets tasks run what the model writes; without it, or where no sandbox works, these are left out.
@@ -59,12 +60,14 @@ def load_tasks(
     slow = [name for name in chosen if quick and names is None and not paper.task(name).quick]
     programs = [name for name, source in chosen.items() if "allow_code" in _options(source[0])]
     for some, reason in ((slow, "a quick run has two word tasks"), (programs, no_programs(allow_code))):
-        if some and reason:
-            left_out[", ".join(some)] = reason
+        if reason:
+            left_out |= dict.fromkeys(some, reason)
             chosen = {name: source for name, source in chosen.items() if name not in some}
     if not any(paper.task(name).heads for name in chosen):
         known = ", ".join(task.name for task in paper.tasks if task.heads)
-        raise ValueError(f"tasks must hold one or more that heads are found on: {known}; got {', '.join(chosen)}")
+        lacking = "".join(f"; {name} is left out: {reason}" for name, reason in left_out.items())
+        got = ", ".join(chosen) or "none"
+        raise ValueError(f"tasks must hold one or more that heads are found on: {known}; got {got}{lacking}")
     given: dict[str, Any] = {"allow_code": True} if allow_code else {}
     given |= {"prompts": "paper"} if paper_prompts else {}
     tasks: dict[str, Task] = {}
@@ -128,7 +131,9 @@ def _sources(
                 f"it is not on the hub and needs --data, a folder with BIG-bench's files in {task.name}"
             )
         else:
-            left_out[task.name] = f"there is no data for it with {where}"
+            files = ", ".join(f"{task.name}.{kind}" for kind in ("jsonl", "csv", "json"))
+            lacking = "" if data is None else f": it has no {files} or folder {task.name}"
+            left_out[task.name] = f"there is no data for it with {where}{lacking}"
     return found, left_out
 
 
@@ -137,9 +142,9 @@ def _source(task: PaperTask, model: str, data: Path | None) -> tuple[str, dict[s
         for file in (data / f"{task.name}.jsonl", data / f"{task.name}.csv"):
             if file.is_file():
                 return str(file), {}
-        folder = data / task.name
-        if folder.is_dir():
-            return task.name, {**task.options, "data_files": str(folder)}
+        for own in (data / task.name, data / f"{task.name}.json"):
+            if own.exists():
+                return task.name, {**task.options, "data_files": str(own)}
         return (task.name, task.options) if task.own_words else None
     if model == "demo":
         return None if task.demo is None else (task.demo, task.demo_options)

@@ -225,7 +225,8 @@ def test_a_folder_gives_the_tasks_that_are_in_it(data):
     # The words of rhymes come with the library.
     assert list(tasks) == ["gsm8k", "arithmetic", "mbpp", "boolq", "swearing", "rhyming"]
     assert [len(task) for task in tasks.values()] == [40] * 6
-    assert left_out["mmlu"] == f"there is no data for it with folder {str(data)!r}"
+    lacking = "it has no mmlu.jsonl, mmlu.csv, mmlu.json or folder mmlu"
+    assert left_out["mmlu"] == f"there is no data for it with folder {str(data)!r}: {lacking}"
 
 
 def test_a_task_that_the_hub_has_not_is_left_out_and_said_so(monkeypatch):
