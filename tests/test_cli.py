@@ -316,6 +316,15 @@ def test_shared_heads_are_told_and_random_heads_of_the_proof_leave_them_out(find
     assert f"left out, because the controls need them too (shared):\n{told}" in out
 
 
+def test_find_goes_without_head_cards_where_the_model_does_not_allow_them(find, tmp_path):
+    (tmp_path / "cards.json").write_text("of an earlier run")
+    status, _, err = find("--no-curve", "--explain", out=tmp_path)
+    assert status == 0
+    assert err.startswith("cs-heads: note: no head cards: ")
+    assert (tmp_path / "report.html").is_file()
+    assert not (tmp_path / "cards.json").exists()
+
+
 @pytest.mark.parametrize("command", ["", "find", "compare", "atlas", "report", "reproduce", "store", "tasks"])
 def test_help_says_what_is_done_and_fits_a_screen(command, capsys):
     assert main([command, "--help"] if command else ["--help"]) == 0

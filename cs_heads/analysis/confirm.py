@@ -205,8 +205,8 @@ def confirm(
     more only while it may do as much harm as the heads. With ``2 × n`` for the task that costs some ``8 × n``
     example-evaluations, and up to ``22 × n`` where the heads take little more than random ones (with ``n`` below 38 up
     to ``2 × n + 750``). The least set of five heads takes ``5 × n`` more. Each control given adds ``2 × n``, each
-    default one ``n`` (14 or 15, on the demo model 7), and each kin ``2 × n``; mean and resample ablation take another run
-    of each task's examples beforehand. Each of ``repeats`` takes a search and a proof more.
+    default one ``n`` (14 or 15, on the demo model 7), and each kin ``2 × n``; mean and resample ablation take another
+    run of each task's examples beforehand. Each of ``repeats`` takes a search and a proof more.
 
     Args:
         model: A model, the name of one, or a ``Cluster``; None: ``task`` and ``controls`` are experiments, of which no

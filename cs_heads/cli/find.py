@@ -42,12 +42,14 @@ class FindFlags(OneTask):
         off: heads that are off throughout, as L1H3 L1H4: what carries the task without them
         curve: with --out: the score with 0 to 10 heads off, beside random heads (41 example-evaluations an unseen
             example at most; none with --off)
+        explain: with --out: what each of the heads proved does, as cs-heads explain says it
         repeats: search and prove again so often, with other seeds: how often heads and verdict come again
     """
 
     method: Annotated[str, Parameter(completer=names_of_methods)] = "annealed"
     off: Annotated[list[str], Parameter(consume_multiple=True, show_default=False)] = field(default_factory=list)
     curve: bool = True
+    explain: bool = False
     repeats: int = 0
 
 
@@ -115,7 +117,7 @@ def find(options: Annotated[FindFlags, Parameter(name="*")], **own: MethodOption
             with prepared_search(at.model, at.task, **search, **at.dry) as prepared:
                 print_cost(options, _steps(options, at, prepared, curve=curve), prepared.experiment)
             return
-        from cs_heads.report.findings import COMPARISON
+        from cs_heads.report.findings import CARDS, COMPARISON
 
         unseen = unseen_of(options, at, COMPARISON)
         start = perf_counter()
@@ -137,6 +139,8 @@ def find(options: Annotated[FindFlags, Parameter(name="*")], **own: MethodOption
                 written += _measure_curve(folder, unseen, found, result, options.seed)
             if found.grid.kind == "heads":
                 written += _attend(folder, at, found.heads)
+            if options.explain and not proof.result.too_low:
+                written += _explain(folder / CARDS, at, found, options.seed)
             end_with_page(options, written)
     if options.json:
         print_json(result)
@@ -231,10 +235,11 @@ def _print_controls(proof: Confirmation) -> None:
 def _write(folder: Path, result: dict[str, Any], found: HeadRanking) -> list[Path]:
     from cs_heads.plot.style import draw_to
     from cs_heads.record import write_json
-    from cs_heads.report.findings import CURVE, RESULT
+    from cs_heads.report.findings import CARDS, CURVE, RESULT
 
     # Parts of an earlier run do not stay beside this one's.
-    (folder / CURVE).unlink(missing_ok=True)
+    for part in (CARDS, CURVE):
+        (folder / part).unlink(missing_ok=True)
     written = [write_json(folder / RESULT, result), folder / "ranking.json"]
     found.save(written[-1])
     return written + draw_to(folder / "heads.png", plot.heads, found, found.k, verdict=result["confirm"]["verdict"])
@@ -248,6 +253,7 @@ def _heads_of_curve(size: int) -> int:
 def _steps(options: FindFlags, at: Loaded, search: PreparedSearch, *, curve: bool) -> dict[str, int]:
     """The most example-evaluations of each step."""
     from cs_heads.analysis.confirm import most_of_proof
+    from cs_heads.analysis.explain import most_of_cards
     from cs_heads.tasks import confirming_side
 
     n, experiment = min(N_UNSEEN, len(confirming_side(at.task))), search.experiment
@@ -259,6 +265,9 @@ def _steps(options: FindFlags, at: Loaded, search: PreparedSearch, *, curve: boo
     if curve:
         # None off, the heads found, and the sets of random heads.
         steps["curve"] = (1 + (1 + N_RANDOM) * _heads_of_curve(experiment.grid.size)) * n
+    if options.explain:
+        # As many examples as explain takes by default.
+        steps["cards"] = most_of_cards(search.k, min(n, 60))
     return steps
 
 
@@ -276,6 +285,18 @@ def _measure_curve(
     result |= {"half": curve.heads_for(0.5), "curve_spent": curve.spent}
     write_json(folder / RESULT, result)
     return written
+
+
+def _explain(path: Path, at: Loaded, found: HeadRanking, seed: int) -> list[Path]:
+    """Head cards; a model or task that does not allow them goes without."""
+    from cs_heads.analysis.explain import explain
+
+    try:
+        explain(at.model, at.task, found, controls=at.controls, seed=seed, **at.settings).save(path)
+    except ValueError as error:
+        print(f"cs-heads: note: no head cards: {error}", file=sys.stderr)
+        return []
+    return [path]
 
 
 def _attend(folder: Path, at: Loaded, heads: Sequence[Unit]) -> list[Path]:

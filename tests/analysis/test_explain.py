@@ -83,6 +83,17 @@ def test_a_shell_says_the_same(folders, tmp_path, capsys):
     assert "head L99H0 is not in the grid" in capsys.readouterr().err
 
 
+def test_a_search_goes_on_to_say_what_its_heads_do(tmp_path, capsys):
+    given = ["find", "--model", "demo", "--task", "demo/capitals", "--n", "60", "--method", "css", "--n-masks", "30"]
+    given += ["--k", "2", "--no-control", "--no-curve", "--explain", "--out", str(tmp_path)]
+    assert main([*given, "--dry-run"]) == 0
+    assert "cards " in capsys.readouterr().out
+    assert main(given) == 0
+    proved = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["confirm"]["heads"]
+    assert [str(card.head) for card in HeadCards.load(tmp_path / "cards.json").cards] == proved
+    assert "What each head does" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
 def test_he_or_she_is_written_by_one_head_of_a_real_model(real):
     model = cs.load_model(real / "models" / "stories260K", device="cpu")
     cards = cs.explain(model, cs.load_task("everyday/he_she"), ["L4H2"], n=60, **QUIET)

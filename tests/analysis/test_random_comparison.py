@@ -1,12 +1,14 @@
 """Heads beside random ones: how often what is no more than random passes for more."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cs_heads.analysis.confirm import prove
 from cs_heads.analysis.random_comparison import MAX_P, betting_p, compare_with_random
 from cs_heads.experiment.protocol import ExperimentLike
-from cs_heads.simulate import planted_world
+from cs_heads.simulate import SCENARIOS, planted_world
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
@@ -157,7 +159,7 @@ def blindly(n: int):
     return heads
 
 
-def structureless(scenario: str, n: int, first: int = 0):
+def structureless(scenario, n: int, first: int = 0):
     for seed in range(first, first + n):
         made = planted_world(scenario, HeadGrid(8, 16), seed=seed)
         yield made.unseen, made.control
@@ -168,6 +170,17 @@ def structureless(scenario: str, n: int, first: int = 0):
 def test_structureless_worlds_are_called_specific_once_in_a_hundred_at_most(scenario):
     # Of 100 at .01 more than 3 are seen once in 50 runs.
     assert specific_in(structureless(scenario, 100), blindly(5)) <= 3
+
+
+SHARED_ONLY = replace(SCENARIOS["universal_groups_small"], universal=8, drops=(), weak=(), pairs=())
+
+
+@pytest.mark.slow
+def test_worlds_where_all_that_matters_is_shared_are_called_specific_twice_in_a_hundred_at_most():
+    def some_universal(grid, seed):
+        return planted_world(SHARED_ONLY, grid, seed=seed).universal[: 1 + seed % 5]
+
+    assert specific_in(structureless(SHARED_ONLY, 100), some_universal) <= 2
 
 
 @pytest.mark.slow
