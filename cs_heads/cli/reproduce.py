@@ -218,7 +218,7 @@ def _print_estimate(repro: Reproduction, found: pd.DataFrame) -> None:
     for name, task in repro.tasks.items():
         print(f"{name:<34}{task.name}, {len(task)} finding examples, {len(repro.unseen(name))} unseen")
     for name, reason in repro.left_out.items():
-        print(f"{name:<34}left out: {reason}")
+        print(f"{name:<32}  left out: {reason}")
     print()
     made = found[found["missing"] == ""]
     print_steps(*(dict(zip(made["step"], made[each], strict=True)) for each in ("example-evaluations", "seconds")))

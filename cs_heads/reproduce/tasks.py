@@ -60,8 +60,8 @@ def load_tasks(
     slow = [name for name in chosen if quick and names is None and not paper.task(name).quick]
     programs = [name for name, source in chosen.items() if "allow_code" in _options(source[0])]
     for some, reason in ((slow, "a quick run has two word tasks"), (programs, no_programs(allow_code))):
-        if reason:
-            left_out |= dict.fromkeys(some, reason)
+        if some and reason:
+            left_out[", ".join(some)] = reason
             chosen = {name: source for name, source in chosen.items() if name not in some}
     if not any(paper.task(name).heads for name in chosen):
         known = ", ".join(task.name for task in paper.tasks if task.heads)
