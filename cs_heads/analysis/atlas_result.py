@@ -187,7 +187,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
         matrix = self.matrix()
         rows = []
         for name, proof in self.proofs.items():
-            below = [skill for skill in self.skills if matrix.loc[name, skill] > 1]
+            below = matrix.columns[matrix.loc[name].to_numpy(dtype=float) > 1]
             others = matrix.loc[name].drop([name, *self.kin.get(name, ())])
             worst = str(others.idxmax()) if (others > 0).any() else None
             above = proof.result.baseline - proof.result.chance
@@ -203,7 +203,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
                     "random": proof.random.drop / above if above > 0 else np.nan,
                     "frequency": np.mean([*self.rankings[name].stability.values()] or [np.nan]),
                     "again": proof.again,
-                    "below chance": " ".join(below),
+                    "below chance": " ".join(map(str, below)),
                     "verdict": f"{proof.headline}{' (close)' if proof.close else ''}",
                 }
             )

@@ -293,7 +293,7 @@ def alike_in_answers(task: Task, others: Mapping[str, Task]) -> list[str]:
     """The names of tasks that may ask for the same as one: half of the right answers of either are those of the other.
 
     >>> he_she, plural = (load_task(f"everyday/{name}", n=20) for name in ("he_she", "plural"))
-    >>> pronouns = Task.from_records([{"prompt": "My aunt said that", "target": " she", "choices": [" she", " he"]}])
+    >>> pronouns = Task.from_records([{"prompt": "My aunt said that", "target": " she"}])
     >>> alike_in_answers(pronouns, {"he_she": he_she, "plural": plural})
     ['he_she']
     """
