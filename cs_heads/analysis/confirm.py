@@ -98,7 +98,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
     @property
     def localized(self) -> bool:
-        """Whether the heads do more harm than random ones: the verdict is localized, specific or shared."""
+        """Whether the heads do more harm than random ones: the verdict is localized, or a kind of it."""
         return self.verdict in ("specific", "template-bound", "shared", "localized")
 
     @property
@@ -195,8 +195,8 @@ def confirm(
       examples), or not by .10 of the relative drop;
     - *specific*: localized, and the controls lose at most a third of what the task loses on average, less by .10 for
       certain, and none for certain more than half, but for one or two that share a form with the task;
-    - *template-bound*: the same, but one of the kin of the task (the same in other words) loses less than half of what
-      it loses for certain;
+    - *template-bound*: specific or localized, but one of the kin of the task (the same in other words) loses less than
+      half of what it loses for certain;
     - *shared*: localized, and the controls lose more than that third, or one of them more than that half;
     - *localized*: the difference is not certain, or no control can tell: one whose intact score beats chance with 20
       right answers or more.
@@ -204,7 +204,7 @@ def confirm(
     It is ``close`` where the 95 % intervals allow another verdict. Each random set is measured on a few examples, on
     more only while it may do as much harm as the heads. With ``2 × n`` for the task that costs some ``8 × n``
     example-evaluations, and up to ``22 × n`` where the heads take little more than random ones (with ``n`` below 38 up
-    to ``2 × n + 750``). The least set of five heads takes ``5 × n`` more. Each control given adds ``2 × n``, each
+    to ``2 × n + 750``). The least set of five heads takes some ``5 × n`` more. Each control given adds ``2 × n``, each
     default one ``n`` (14 or 15, on the demo model 7), and each kin ``2 × n``; mean and resample ablation take another
     run of each task's examples beforehand. Each of ``repeats`` takes a search and a proof more.
 

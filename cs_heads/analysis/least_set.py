@@ -50,7 +50,7 @@ class LeastSet(Record):
         """Which heads do the harm, in words."""
         n, share = len(self.heads), self.share
         if not self.passengers:
-            return f"each of the {n} heads is needed: without any one they do less than {MOST_OF:.1f} of the harm"
+            return f"all {n} heads are needed: the first that are missed most do less than {MOST_OF:.1f} of the harm"
         alone, more = (", ".join(map(str, heads)) for heads in (self.heads, self.passengers))
         does, of_all = "does" if n == 1 else "do", "all" if share >= 0.995 else f"{share:.2f} of"
         by_themselves = f" (by themselves they do {max(0.0, self.rest / self.drop):.2f} of it)"

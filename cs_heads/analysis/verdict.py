@@ -12,8 +12,8 @@ The verdicts, from measurements on unseen examples; a *loss* is the share of the
   are the kinds of this:
 - **specific**: the controls lose little. Their mean loss is at most a third of the task's own, the 95 % interval
   of own loss minus mean control loss lies above .10, and no control by its interval loses more than half of the own
-  loss. *Specific but for* one or two such controls it is where these share a form with the task: half of the words
-  and marks that most of their questions have.
+  loss. *Specific but for* one or two such controls it is where these share a form with the task: both ask after worked
+  examples, or they have half of the words and marks that most of their questions have.
 - **template-bound**: it would be specific or localized, but one of the kin of the task, which ask for the same in other
   words, by its interval loses less than half of what the task loses: the heads serve this wording, and not the skill.
 - **shared**: the controls lose as much, or too much for *specific*: more than a third of the own loss on average, or
@@ -231,10 +231,10 @@ def _told_p(p: float) -> str:
 def _over_sets(random: RandomComparison) -> str:
     n = len(random.drops)
     if random.n_as_harmful:
-        said = f"{n - random.n_as_harmful} of {n} random sets are known to do less harm; "
+        said = f"{n - random.n_as_harmful} of {n} random sets seem to do less harm; "
         said += "below" if random.p_sets < MAX_P else "not below"
         return f"{_told_p(random.p_sets)} over sets of heads ({said} {MAX_P})"
-    all_less = f"all {n} random sets do less harm" if n > 1 else "the random set does less harm"
+    all_less = f"all {n} random sets seem to do less harm" if n > 1 else "the random set seems to do less harm"
     least = f"below {MAX_P}" if random.p_sets < MAX_P else "the smallest that so few allow"
     return f"{_told_p(random.p_sets)} over sets of heads ({all_less}; {least})"
 

@@ -73,7 +73,7 @@ def test_a_capability_is_localized_in_the_heads_that_it_rests_on(model, task):
     assert 1 / 46 <= proof.random.p_sets <= 1 / 46 / 0.8
     assert proof.random.p_examples < 1e-6
     assert proof.p == proof.random.p_sets
-    assert "all 45 random sets do less harm; the smallest that so few allow" in proof.reasons[1]
+    assert "all 45 random sets seem to do less harm; the smallest that so few allow" in proof.reasons[1]
 
 
 def test_a_capability_is_not_localized_in_heads_without_effect(model, task):

@@ -343,7 +343,7 @@ def test_what_is_not_localized_for_its_p_alone_says_so():
     found = judge(made(100, 70), beside(n_as_harmful=1), [])
     assert found.verdict == "not localized"
     assert found.close_because.endswith("lies above 0.10, but p = 0.0159 over sets of heads is not below 0.01")
-    assert "124 of 125 random sets are known to do less harm; not below 0.01" in found.reasons[1]
+    assert "124 of 125 random sets seem to do less harm; not below 0.01" in found.reasons[1]
 
 
 def test_heads_that_seem_to_do_little_are_close_where_few_examples_hide_more():
