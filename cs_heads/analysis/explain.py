@@ -36,6 +36,8 @@ from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.units import Unit
 
+N_EXAMPLES = 60
+"""Unseen examples, where no other number is asked for."""
 _SETTINGS = ("prepend_bos", "dtype", "batch_tokens", "progress", "store")
 
 # Random heads of the same layers; examples with heads off at some tokens alone; prompts of all controls together.
@@ -57,7 +59,7 @@ def explain(
     heads: Found,
     *,
     controls: Sequence[Task] | str | None = "auto",
-    n: int = 60,
+    n: int = N_EXAMPLES,
     seed: int = 0,
     **settings: Unpack[SettingsArguments],
 ) -> HeadCards:

@@ -28,7 +28,7 @@ MIN_MARGIN = 0.10
 
 # Evaluations of each example by all sets together: in the first round, and at most. Of few examples each set may have
 # all the same this many on average.
-_FIRST, _MOST, _MOST_OF_SET = 5, 20, 3
+_FIRST, _MOST, _MOST_OF_SET = 4, 20, 3
 # How many times more examples a set has in the next round.
 _MORE = 1.3
 # What is bet on a set doing less harm, and on the mean of all, as shares of what could be lost.
@@ -152,7 +152,7 @@ def _won(harm: Float[np.ndarray, "set step"], full: float, n: int) -> Float[np.n
 
 
 def _first(n_sets: int, n: int) -> int:
-    return min(n, max(1, round(_FIRST * n / n_sets)))
+    return min(n, -(-_FIRST * n // n_sets))
 
 
 def _orders(n_sets: int, losable: Bool[np.ndarray, " example"], seed: int) -> Int[np.ndarray, "set example"]:

@@ -253,7 +253,7 @@ def _heads_of_curve(size: int) -> int:
 def _steps(options: FindFlags, at: Loaded, search: PreparedSearch, *, curve: bool) -> dict[str, int]:
     """The most example-evaluations of each step."""
     from cs_heads.analysis.confirm import most_of_proof
-    from cs_heads.analysis.explain import most_of_cards
+    from cs_heads.analysis.explain import N_EXAMPLES, most_of_cards
     from cs_heads.tasks import confirming_side
 
     n, experiment = min(N_UNSEEN, len(confirming_side(at.task))), search.experiment
@@ -266,8 +266,7 @@ def _steps(options: FindFlags, at: Loaded, search: PreparedSearch, *, curve: boo
         # None off, the heads found, and the sets of random heads.
         steps["curve"] = (1 + (1 + N_RANDOM) * _heads_of_curve(experiment.grid.size)) * n
     if options.explain:
-        # As many examples as explain takes by default.
-        steps["cards"] = most_of_cards(search.k, min(n, 60))
+        steps["cards"] = most_of_cards(search.k, min(n, N_EXAMPLES))
     return steps
 
 
