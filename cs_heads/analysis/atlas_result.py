@@ -137,7 +137,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
 
         Skills whose heads go off down, skills measured across; NaN where a skill cannot tell.
         """
-        return self.drops.matrix("loss")
+        return self.drops.matrix()
 
     def means(self) -> tuple[float, float]:
         """The mean loss of skills to their own heads, and to those of other skills.

@@ -128,7 +128,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         return self.result.drop
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per task, the confirmed one first: baseline, score, drop and relative drop with their intervals."""
+        """One row per task, the confirmed one first: baseline, score, drop and loss with their intervals."""
         drops = {"task": [self.result], "kin": self.kin, "control": self.controls}
         return pd.DataFrame({"role": role, **drop.to_dict()} for role, group in drops.items() for drop in group)
 
@@ -145,8 +145,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
     def _table(self) -> pd.DataFrame:
         """Five columns, which ``_remarks`` explains; ``to_frame`` has all that was measured."""
-        above = self.result.baseline - self.result.chance
-        random = self.random.drop / above if above > 0 and self.result.too_low is None else np.nan
+        random = self.random.drop / self.result.above_chance
         drops = {"heads found": [self.result], "heads found, kin": self.kin, "heads found, control": self.controls}
         rows = [
             (off, one.task, one.baseline, one.score, _loss(one.loss, one.loss_interval, one.loss > 1))
@@ -192,7 +191,7 @@ def confirm(
 
     - *baseline too low*: the intact model cannot do the task;
     - *not localized*: the heads do not do clearly more harm than the random sets (p < .01 over sets of heads and over
-      examples), or not by .10 of the relative drop;
+      examples), or their loss is not larger by .10;
     - *specific*: localized, and the controls lose at most a third of what the task loses on average, less by .10 for
       certain, and none for certain more than half, but for one or two that share a form with the task;
     - *template-bound*: specific or localized, but one of the kin of the task (the same in other words) loses less than
@@ -386,7 +385,7 @@ def prove(
         heads = fewest.heads
     own = explicit(grid, [[], heads])
     measure_together([Call(each, own) for each in parts if each.grid == grid])
-    like = like_note(found, drawn) + ("" if fewest is None else f", {found.sum()} in a set,")
+    like = like_note(found, drawn) + ("" if fewest is None else f" (as many as the {found.sum()} given)")
     random = compare_with_random(experiment, drawn, baseline, ablated, like=like, seed=seed)
     low = baseline_too_low(experiment, baseline)
     result = task_drop(experiment.name, experiment.chance, [(baseline, ablated)], seed, [low])
@@ -400,9 +399,10 @@ def prove(
     said = judge(result, random, taken, defaults, kin=carried, alike=of_form, doubtful=of_answers, seed=seed)
     spent = 2 * sizes[0] + experiment.preparation + random.spent
     told = () if fewest is None else (fewest.told,)
+    reasons = (*said.reasons, *told) if said.verdict == "not localized" else (*told, *said.reasons)
     notes = (*said.notes, *drawn_notes(grid, found, apart, drawn), *left_out)
     return Confirmation(
-        **vars(replace(said, reasons=(*told, *said.reasons), notes=notes)),
+        **vars(replace(said, reasons=reasons, notes=notes)),
         heads=heads,
         result=result,
         random=random,

@@ -56,7 +56,7 @@ class TaskDrops(Result, Drawable, picture="specificity"):
     own: dict[str, str]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per (set of heads, task): role, baseline, score, drop and relative drop with their intervals."""
+        """One row per (set of heads, task): role, baseline, score, drop and loss with their intervals."""
         return pd.DataFrame(
             # The own task of another set is a control to this one.
             {
@@ -69,17 +69,17 @@ class TaskDrops(Result, Drawable, picture="specificity"):
             for name, drop in row.items()
         )
 
-    def matrix(self, value: str = "relative_drop") -> pd.DataFrame:
+    def matrix(self, value: str = "loss") -> pd.DataFrame:
         """Sets of heads down, tasks across: one property of ``TaskDrop`` in each cell.
 
         Args:
-            value: Which: ``"drop"``, ``"relative_drop"``, ``"loss"``, or another number that a ``TaskDrop`` has.
+            value: Which: ``"drop"``, ``"loss"``, or another number that a ``TaskDrop`` has.
 
         Raises:
             ValueError: A ``TaskDrop`` has no such property.
         """
         if not isinstance(getattr(TaskDrop, value, None), property) and value not in TaskDrop.__dataclass_fields__:
-            raise ValueError(f"value must be a property of TaskDrop, as 'drop' or 'relative_drop'; got {value!r}")
+            raise ValueError(f"value must be a property of TaskDrop, as 'drop' or 'loss'; got {value!r}")
         return pd.DataFrame(
             {found: {name: getattr(drop, value) for name, drop in row.items()} for found, row in self.drops.items()}
         ).T

@@ -75,8 +75,8 @@ def least_set(
 
     Every other example chooses how many; the set is then measured on the rest, and grows until it does nine tenths of
     the harm on all. Where heads stand in for each other none is missed, and they stay in the order given. None where
-    there is nothing to choose: one head, a baseline that is too low, or all together take a tenth of the score of these
-    examples or less.
+    there is nothing to choose: one head, a baseline that is too low, or all together take no more than a tenth of what
+    these examples score above chance.
 
     Args:
         experiment: On unseen examples of the task.
@@ -90,7 +90,7 @@ def least_set(
     n_heads, half, rest = len(heads), np.arange(0, len(intact), 2), np.arange(1, len(intact), 2)
     harm = intact - ablated
     full = float(harm[half].mean())
-    if n_heads < 2 or full <= MIN_MARGIN * intact.mean() or baseline_too_low(experiment, intact):
+    if n_heads < 2 or full <= MIN_MARGIN * (intact.mean() - experiment.chance) or baseline_too_low(experiment, intact):
         return None, ablated
     known = {frozenset(heads): ablated[half]}
     spent = 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import logsumexp
+from scipy.special import betaincinv, logsumexp
 
 from cs_heads.analysis.random_heads import Mask
 from cs_heads.experiment.protocol import ExperimentLike, measured
@@ -24,7 +24,7 @@ N_RANDOM = 250
 """Random sets."""
 MAX_P = 0.01
 MIN_MARGIN = 0.10
-"""Relative drop beyond that of random heads, at least."""
+"""Loss beyond that of random heads, at least."""
 
 # Evaluations of each example by all sets together: in the first round, and at most. Of few examples each set may have
 # all the same this many on average.
@@ -63,6 +63,19 @@ class RandomComparison(Record):
     def is_beyond_sets(self) -> bool:
         """Whether p over sets is below .01, or where there are too few sets for that, all do less harm."""
         return self.p_sets < MAX_P or self.n_as_harmful == 0
+
+    @property
+    def most_as_harmful(self) -> float:
+        """The share of all such sets that do as much harm, at most (95 %): Clopper and Pearson's upper bound.
+
+        It is larger where sets were settled early, as ``p_sets`` is.
+
+        >>> round(RandomComparison((0.0,) * 250, 0.0, 0, 1 / 251, 0.001).most_as_harmful, 4)
+        0.0119
+        """
+        n, k = len(self.drops), self.n_as_harmful
+        bound = float(betaincinv(k + 1, n - k, 0.95)) if k < n else 1.0
+        return min(1.0, bound * max(1.0, self.p_sets * (1 + n) / (1 + k)))
 
 
 def most_of_random_sets(n_sets: int, n_examples: int) -> int:
@@ -114,7 +127,7 @@ def compare_with_random(
         early |= has < n and bool(settled.any())
         left = left[~settled]
         margin = (intact - ablated).mean() - drop
-        if p_examples >= MAX_P or margin < MIN_MARGIN * intact.mean() - _ROUNDING:
+        if p_examples >= MAX_P or margin < MIN_MARGIN * (intact.mean() - experiment.chance) - _ROUNDING:
             break
         affordable = (most_of_random_sets(n_sets, n) - spent) // max(1, len(left))
         more = min(n - has, affordable, int(np.ceil(has * (_MORE - 1))))

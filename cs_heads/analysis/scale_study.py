@@ -68,7 +68,7 @@ class ModelScale:
         proof = self.study.proof
         if proof is None or np.isnan(proof.result.loss):
             return np.nan
-        return proof.result.loss - proof.random.drop / (proof.result.baseline - proof.result.chance)
+        return proof.result.loss - proof.random.drop / proof.result.above_chance
 
     @property
     def interval(self) -> Interval:
@@ -80,7 +80,7 @@ class ModelScale:
         index, proof = self.localization, self.study.proof
         if proof is None or np.isnan(index):
             return UNKNOWN
-        sets, apart = np.array(proof.random.drops) / (proof.result.baseline - proof.result.chance), 0.0
+        sets, apart = np.array(proof.random.drops) / proof.result.above_chance, 0.0
         if len(sets) > 1:
             apart = float(student.ppf(0.975, len(sets) - 1) * sets.std(ddof=1) / np.sqrt(len(sets)))
         below, beyond = (float(np.hypot(proof.result.loss - bound, apart)) for bound in proof.result.loss_interval)

@@ -7,7 +7,7 @@ The verdicts, from measurements on unseen examples; a *loss* is the share of the
   exchanged between examples, or chance.
 - **not localized**: the heads do not do clearly more harm than random heads of the same layers. Localized in the wide
   sense (``Confirmation.localized``) are heads with p < .01 over sets of heads and over examples
-  (``cs_heads.analysis.random_comparison``) and whose relative drop is larger by .10 or more. Where a grid has too few
+  (``cs_heads.analysis.random_comparison``) and whose loss is larger by .10 or more. Where a grid has too few
   other sets for p < .01, or fewer are asked for, none of them may do as much harm. The three verdicts that are left
   are the kinds of this:
 - **specific**: the controls lose little. Their mean loss is at most a third of the task's own, the 95 % interval
@@ -29,8 +29,8 @@ Controls that the caller gives are chosen to tell something, and one is enough. 
 model may not have: what is left of them by chance, one or two, is no sample of what else the model does, so *specific*
 is not said by it. Those that do not count are told in one note.
 
-A verdict is **close** where another one is compatible with the 95 % intervals: that of the relative drop beyond random
-heads (whose mean is taken as known), that of a third of the own loss minus the mean control loss, that of own loss
+A verdict is **close** where another one is compatible with the 95 % intervals: that of the loss beyond random heads
+(whose mean is taken as known), that of a third of the own loss minus the mean control loss, that of own loss
 minus mean control loss, that of half the own loss minus the loss of each kin, and where a control seems to lose more
 than half and may not. So it is where the first of these lies above .10 and a p alone speaks against *localized*.
 """
@@ -45,14 +45,12 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtri
 
-from cs_heads.analysis.losses import SHARED, Loss, Specificity, TaskDrop, loss_of, weighted_sum
+from cs_heads.analysis.losses import MAX_CONTROL, SHARED, Loss, Specificity, TaskDrop, loss_of, weighted_sum
 from cs_heads.analysis.random_comparison import MAX_P, MIN_MARGIN, RandomComparison
 from cs_heads.tasks.controls import MIN_DEFAULTS, NO_CONTROLS
 
 Verdict = Literal["specific", "template-bound", "shared", "localized", "not localized", "baseline too low"]
 
-MAX_CONTROL = 1 / 3
-"""Mean control loss as a share of the own loss, at most, for *specific*."""
 MAX_BUT = 2
 """Controls of the task's form that may lose more than half of the own loss, for *specific*."""
 MIN_DIFFERENCE = 0.10
@@ -117,22 +115,24 @@ def judge(
         seed: Draws the losses of ``Judgment.again``.
     """
     found, notes = _specificity(result, controls, defaults)
-    if result.too_low:
-        return Judgment("baseline too low", (result.too_low,), notes=tuple(notes))
-    margin = result.relative_drop - random.drop / result.baseline
+    if np.isnan(result.loss):
+        near = f"the intact model scores {result.baseline:.3f}, no better than chance ({result.chance:.3f})"
+        return Judgment("baseline too low", (result.too_low or near,), notes=tuple(notes))
+    by_random = random.drop / result.above_chance
+    margin = result.loss - by_random
     localized = random.is_beyond_sets and random.p_examples < MAX_P and margin >= MIN_MARGIN
     reasons = [
         f"on {result.n_examples} unseen examples the score falls from {result.baseline:.3f} to {result.score:.3f}, "
         f"with random heads{random.like} to {result.baseline - random.drop:.3f} on average",
         _over_sets(random),
         f"{_told_p(random.p_examples)} over examples ({'below' if random.p_examples < MAX_P else 'not below'} {MAX_P})",
-        f"relative drop {margin:+.2f} beyond random heads ({'at least' if margin >= MIN_MARGIN else 'less than'} "
+        f"loss {margin:+.2f} beyond that of random heads ({'at least' if margin >= MIN_MARGIN else 'less than'} "
         f"{MIN_MARGIN:.2f})",
     ]
-    low, high = (bound - random.drop / result.baseline for bound in result.relative_interval)
+    low, high = (bound - by_random for bound in result.loss_interval)
     close = []
     # A bound that is not known leaves nothing to say.
-    beyond = f"the relative drop beyond random heads ({low:+.2f} to {high:+.2f})"
+    beyond = f"the loss beyond that of random heads ({low:+.2f} to {high:+.2f})"
     if low < MIN_MARGIN and (localized or high >= MIN_MARGIN):
         close.append(f"{beyond} may be above or below {MIN_MARGIN:.2f}")
     elif low >= MIN_MARGIN and not localized:
@@ -159,9 +159,8 @@ def judge(
         close += open_
         verdict = _bound(verdict, own, carried)
         but_for = but_for if verdict == "specific" else ()
-        spare, of_loss = margin - MIN_MARGIN, 1 - result.chance / result.baseline
         others = {} if found is None else found.controls
-        again = _again(verdict, own, others, carried, kind=kind, spare=spare / of_loss, seed=seed)
+        again = _again(verdict, own, others, carried, kind=kind, spare=margin - MIN_MARGIN, seed=seed)
     return Judgment(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes), but_for, again)
 
 
@@ -229,14 +228,12 @@ def _told_p(p: float) -> str:
 
 
 def _over_sets(random: RandomComparison) -> str:
-    n = len(random.drops)
-    if random.n_as_harmful:
-        said = f"{n - random.n_as_harmful} of {n} random sets seem to do less harm; "
-        said += "below" if random.p_sets < MAX_P else "not below"
-        return f"{_told_p(random.p_sets)} over sets of heads ({said} {MAX_P})"
-    all_less = f"all {n} random sets seem to do less harm" if n > 1 else "the random set seems to do less harm"
-    least = f"below {MAX_P}" if random.p_sets < MAX_P else "the smallest that so few allow"
-    return f"{_told_p(random.p_sets)} over sets of heads ({all_less}; {least})"
+    n, k = len(random.drops), random.n_as_harmful
+    less = f"{n - k} of {n}" if k else f"all {n}"
+    said = f"{less} random sets seem to do less harm" if n > 1 or k else "the random set seems to do less harm"
+    below = "below" if random.p_sets < MAX_P else "not below" if k else "the smallest that so few allow, not below"
+    share = f"of all such sets at most {100 * random.most_as_harmful:.1f} % do as much"
+    return f"{_told_p(random.p_sets)} over sets of heads ({said}; {share}; {below} {MAX_P})"
 
 
 def _specificity(
@@ -273,11 +270,11 @@ def _kind(found: Specificity, few: bool, alike: Collection[str]) -> tuple[Verdic
     """
     difference, much = found.difference, found.shared_with
     spare = weighted_sum([found.own.within, found.mean], [MAX_CONTROL, -1.0])
-    little = _is_little(found) and len(much) <= MAX_BUT and {*much} <= {*alike}
+    little = found.is_mean_little and len(much) <= MAX_BUT and {*much} <= {*alike}
     specific = not few and little and difference.low > MIN_DIFFERENCE
     open_ = []
     # On the one side of the third they are shared, on the other specific or localized.
-    if spare.low < 0 <= spare.high and (little or not _is_little(found)):
+    if spare.low < 0 <= spare.high and (little or not found.is_mean_little):
         open_.append(_MEAN_OPEN)
     if not few and little and spare.high >= 0 and difference.low <= MIN_DIFFERENCE < difference.high:
         open_.append(f"own loss minus mean control loss may be above or below {MIN_DIFFERENCE:.2f}")
@@ -287,21 +284,18 @@ def _kind(found: Specificity, few: bool, alike: Collection[str]) -> tuple[Verdic
     return "specific" if specific else "localized" if little else "shared", much if specific else (), open_
 
 
-def _is_little(found: Specificity) -> bool:
-    # A third of .6 is no less than .2, whatever the rounding.
-    return found.mean.loss <= MAX_CONTROL * found.own.within.loss + 1e-9
-
-
 def _told(found: Specificity, but_for: Sequence[str]) -> list[str]:
     """What specificity rests on."""
     many = len(found.controls) > 1
     controls = f"its {len(found.controls)} controls {found.mean} on average" if many else f"its control {found.mean}"
-    third = "at most a third of that" if _is_little(found) else "more than a third of that"
+    third = "at most a third of that" if found.is_mean_little else "more than a third of that"
     # What falls below chance is all lost, as in every mean.
     own = f"{found.own}, counted as 1.00" if found.own.loss > 1 else str(found.own)
     reasons = [f"of the score above chance the task loses {own}, {controls}: {third}"]
     if many:
-        reasons.append(f"the control that loses most, {found.worst_control}: {found.worst}")
+        worst = found.worst
+        most = f"the control that loses most, {found.worst_control}, loses {worst.loss:.2f}"
+        reasons.append(f"{most}; the largest loss of any control lies in {worst.low:+.2f} to {worst.high:+.2f}")
     above = "above" if found.difference.low > MIN_DIFFERENCE else "not clearly above"
     reasons.append(f"own loss minus mean control loss {found.difference}: {above} {MIN_DIFFERENCE:.2f}")
     if found.shared_with:

@@ -171,7 +171,7 @@ def skill_matrix(found: Atlas, ax: Axes | None = None) -> Axes:
     """
     _check(found)
     looks = skill_looks(found.skills, found.linkage())
-    ax = drop_matrix(found.drops, ax, "loss", order=list(looks))
+    ax = drop_matrix(found.drops, ax, order=list(looks))
     for axis in (ax.xaxis, ax.yaxis):
         labels = [label.get_text() for label in axis.get_ticklabels()]
         axis.set_ticklabels([f"{label} {look.letter}" for label, look in zip(labels, looks.values(), strict=True)])

@@ -149,7 +149,7 @@ def universal(found: UniversalHeads, ax: Axes | None = None) -> Axes:
 
 @style.styled
 def drop_matrix(
-    drops: TaskDrops, ax: Axes | None = None, value: str = "relative_drop", *, order: Sequence[str] | None = None
+    drops: TaskDrops, ax: Axes | None = None, value: str = "loss", *, order: Sequence[str] | None = None
 ) -> Axes:
     """Draw what each set of heads takes from each task: sets down, tasks across, the own task of a set framed.
 
@@ -195,7 +195,7 @@ def format_heads(formats: FormatHeads, ax: Axes | None = None) -> Axes:
     Returns:
         The axes.
     """
-    table = formats.drops.matrix("loss")
+    table = formats.drops.matrix()
     ax = draw_table(ax, table.rename(lambda name: f"{name}: {formats.kind(name)}"), "loss")
     sets = [formats.drops.heads[name] for name in table.index]
     name_heads(ax, [heads[0] if len(heads) == 1 else None for heads in sets])

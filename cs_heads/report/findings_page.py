@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 from markupsafe import Markup
 
 from cs_heads import plot
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.head_cards import HeadCards
+from cs_heads.analysis.intervals import UNKNOWN, Interval
 from cs_heads.analysis.losses import Loss, shared_line
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.plot.attention_patterns import load_script
@@ -19,14 +21,10 @@ from cs_heads.report.findings import Findings
 from cs_heads.report.heads import head_chips, head_map, heads_table, interfering_note, shown_heads
 from cs_heads.units import Unit
 
-_SCORES = {
+_TERMS = {
     "intact": "score with no head off, from 0 to 1",
     "heads off": f"score with the heads ablated; a control is {html.CONTROL}",
-    "drop": "the first less the second",
-    "95 % interval": "of the drop",
-}
-_LOSSES = {
-    "loss": "(intact - heads off) / (intact - guessing), the share of the score above guessing that is lost; 1: all",
+    "loss": "(intact - heads off) / (intact - chance), the share of the score above chance that is lost; 1: all",
     "95 % interval": "of the loss; below zero where the task may do better",
 }
 
@@ -45,7 +43,7 @@ def findings_page(findings: Findings) -> str:
     with same_looks(*_head_lists(findings)):
         sections = [
             ("Before you trust it", _notes(findings)),
-            ("What broke, and what did not", None if proof is None else _proof_tables(proof)),
+            ("What broke, and what did not", None if proof is None else _proof_table(proof)),
             ("Maps", _maps(findings)),
             ("Curves: how few heads it takes", _curve(findings.curve)),
             ("Curves: methods side by side", None if compared is None else comparison_part(compared)),
@@ -92,12 +90,26 @@ def _answer(findings: Findings) -> tuple[str, str, Markup]:
         reasons = [*proof.reasons]
         if proof.close:
             reasons.append(f"close, since another verdict is compatible with the intervals: {proof.close_because}")
-        parts.append(html.macro("meaning", proof.verdict, proof.but_for, bool(proof.kin)))
+        if proof.passengers:
+            given = len(proof.heads) + len(proof.passengers)
+            verdict += f": {len(proof.heads)} of the {given} heads found"
+        parts.append(html.macro("meaning", proof.verdict, proof.but_for, bool(proof.kin), _too_much(proof)))
         parts.append(html.macro("listed", dict.fromkeys(reasons, ())))
     if ranking.shared_effects:
         shared = "; ".join(map(shared_line, ranking.shared_effects))
-        parts.append(html.paragraphs(f"Left out, because the controls need them too (shared): {shared}."))
+        said = f"Left out before the proof, whatever its verdict, as controls need these heads as well: {shared}."
+        parts.append(html.paragraphs(said))
     return kind, verdict, html.stacked(*parts)
+
+
+def _too_much(proof: Confirmation) -> str:
+    """What the controls lose that is too much for *specific*."""
+    found = proof.specificity
+    if found is None:
+        return ""
+    mean = "the controls lose more than a third of it on average"
+    much = f"{', '.join(found.shared_with)} more than half"
+    return " and ".join([mean] * (not found.is_mean_little) + [much] * bool(found.shared_with))
 
 
 def _notes(findings: Findings) -> Markup | None:
@@ -107,37 +119,31 @@ def _notes(findings: Findings) -> Markup | None:
     return html.note_list(dict.fromkeys(notes, ()))
 
 
-def _proof_tables(proof: Confirmation) -> Markup:
-    """What the heads take from the task and its controls, and the losses that a verdict rests on."""
-    task = proof.result.task
+def _proof_table(proof: Confirmation) -> Markup:
+    """What the heads take from the task, its kin and its controls, and what the verdict compares."""
+    roles = {"": [proof.result], " (kin)": proof.kin, " (control)": proof.controls}
     rows = [
-        [
-            f"{one.task}{role}",
-            f"{one.baseline:.3f}",
-            f"{one.score:.3f}",
-            f"{one.drop:+.3f}",
-            html.interval(*one.interval),
-        ]
-        for role, group in (("", [proof.result]), (" (kin)", proof.kin), (" (control)", proof.controls))
+        [f"{one.task}{role}", f"{one.baseline:.3f}", f"{one.score:.3f}", *_loss(one.loss, one.loss_interval)]
+        for role, group in roles.items()
         for one in group
     ]
-    baseline, drop = proof.result.baseline, proof.random.drop
-    name = f"{task}, random heads of the same layers ({len(proof.random.drops)} sets)"
-    rows.append([name, f"{baseline:.3f}", f"{baseline - drop:.3f}", f"{drop:+.3f}", "–"])
-    caption = f"Score on unseen examples, intact and with {', '.join(map(str, proof.heads))} off."
-    tables = [html.table(caption, ["task", "intact", "heads off", "drop", "95 % interval"], rows, 1, _SCORES)]
+    own, drop = proof.result, proof.random.drop
+    name = f"{own.task}, random heads of the same layers ({len(proof.random.drops)} sets)"
+    rows.insert(1, [name, f"{own.baseline:.3f}", f"{own.baseline - drop:.3f}", *_loss(drop / own.above_chance)])
     found = proof.specificity
     if found is not None:
-        losses: dict[str, Loss] = {task: found.own}
-        losses |= {f"{name} (control)": loss for name, loss in found.controls.items()}
+        compared: dict[str, Loss] = {"own minus mean of the controls": found.difference}
         if len(found.controls) > 1:
-            losses["mean of the controls"] = found.mean
-            losses[f"largest of the controls ({found.worst_control})"] = found.worst
-        losses["own minus mean of the controls"] = found.difference
-        rows = [[name, f"{one.loss:+.3f}", html.interval(one.low, one.high)] for name, one in losses.items()]
-        columns = ["task", "loss", "95 % interval"]
-        tables.append(html.table("What each task loses with the heads off.", columns, rows, 1, _LOSSES))
-    return html.stacked(*tables)
+            largest = {f"largest of any control (here {found.worst_control})": found.worst}
+            compared = {"mean of the controls that count": found.mean, **largest, **compared}
+        rows += [[name, "–", "–", *_loss(one.loss, (one.low, one.high))] for name, one in compared.items()]
+    caption = f"Scores and losses on unseen examples, with {', '.join(map(str, proof.heads))} off."
+    columns = ["task", "intact", "heads off", "loss", "95 % interval"]
+    return html.table(caption, columns, rows, 1, {**_TERMS, **({"kin": html.KIN} if proof.kin else {})})
+
+
+def _loss(loss: float, interval: Interval = UNKNOWN) -> list[str]:
+    return ["unknown" if np.isnan(loss) else f"{loss:+.3f}", html.interval(*interval)]
 
 
 def _maps(findings: Findings) -> Markup | None:
@@ -156,14 +162,14 @@ def _maps(findings: Findings) -> Markup | None:
         ),
     ]
     if proof is not None:
-        drops = [drop for drop in (proof.result, *proof.kin, *proof.controls) if drop.baseline]
-        told = "; ".join(f"{drop.task}: {drop.drop / drop.baseline:+.2f}" for drop in drops)
+        drops = [drop for drop in (proof.result, *proof.kin, *proof.controls) if not np.isnan(drop.loss)]
+        told = "; ".join(f"{drop.task}: {drop.loss:+.2f}" for drop in drops)
         shown.append(
             html.picture(
                 plot.confirmation(proof),
-                f"Share of the score lost with the heads off: {told}.",
-                "What breaks with the heads off, on unseen examples, and what stays: score lost as a share of the "
-                "intact score. Black lines: 95 % intervals. Gray: random heads.",
+                f"Loss with the heads off: {told}.",
+                "What breaks with the heads off, on unseen examples, and what stays: the share of each score above "
+                "chance that is lost. Black lines: 95 % intervals. Gray: random heads.",
             )
         )
     return html.stacked(html.pictures(*shown, kind="pictures maps"), heads_table(ranking, k))

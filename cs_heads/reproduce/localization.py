@@ -144,7 +144,7 @@ def _measured_drops(
     """Sets of heads on tasks, with the published scores by the paper's names; unknown ones are left blank."""
     own = {heads: repro.label(repro.finding[heads]) for heads in sets if heads in repro.finding}
     found = measure_drops(columns, sets, own, repro.seed)
-    kept = ["found", "task", "n_examples", "baseline", "score", "drop", "low", "high", "relative_drop", "too_low"]
+    kept = ["found", "task", "n_examples", "baseline", "score", "drop", "low", "high", "loss", "too_low"]
     frame = repro.table(found.to_frame()[kept].rename(columns={"found": "heads"}))
     pairs = list(zip(frame["heads"], frame["task"], strict=True))
     known = {heads: published.OFF.get(heads, {}) for heads in sets}

@@ -34,7 +34,7 @@ def test_passengers_are_named_and_not_proved():
     )
     # What is said of the heads is said of these alone.
     assert proof.result.drop == pytest.approx(0.85)
-    assert "random heads of the same layers, 5 in a set, to 0.9" in proof.reasons[1]
+    assert "random heads of the same layers (as many as the 5 given) to 0.9" in proof.reasons[1]
 
 
 def test_one_head_that_gives_the_whole_loss_is_the_least_set_wherever_it_ranks():

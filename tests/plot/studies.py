@@ -52,7 +52,7 @@ def made_ranking(task="capitals", model="tiny") -> HeadRanking:
 
 
 def made_proof(verdict="localized", control="code") -> Confirmation:
-    own = TaskDrop("capitals", 100, 0.0, 1.0, 0.04, (0.92, 0.99))
+    own = TaskDrop("capitals", 100, 0.0, 1.0, 0.04, (0.92, 0.99), None, (0.91, 0.98))
     other = TaskDrop(control, 100, 0.0, 0.97, 0.9, (0.01, 0.13), too_low="it guesses")
     reasons = ("on 100 unseen examples the score falls from 1.000 to 0.040", "p = 0.0001 (below 0.01)")
     heads = (Head(0, 1), Head(1, 2))

@@ -92,11 +92,11 @@ def test_the_answer_comes_first(full):
 
 def test_every_number_of_the_proof_is_told(full):
     words = full.words
-    assert "capitals 1.000 0.040 +0.960 +0.920 to +0.990" in words
-    assert "code (control) 0.970 0.900 +0.070 +0.010 to +0.130" in words
+    assert "capitals 1.000 0.040 +0.960 +0.910 to +0.980" in words
+    assert "code (control) 0.970 0.900 unknown –" in words
     assert "capitals, random heads of the same layers (2 sets) 1.000 0.990 +0.010 –" in words
     told = "L0H0 (alone: task 0.32 (+0.24 to +0.40), controls 0.30 (+0.20 to +0.40); most: succession)"
-    assert f"Left out, because the controls need them too (shared): {told}." in words
+    assert f"Left out before the proof, whatever its verdict, as controls need these heads as well: {told}." in words
     assert "few heads above zero" in words
 
 
@@ -140,17 +140,26 @@ def test_the_texts_of_the_user_are_shown_as_texts(report):
 VERDICTS = {
     "specific": ("specific", "they are heads of this task. Whether that holds in other words was not measured."),
     "template-bound": ("localized", "they serve the wording of the task, and not the skill."),
-    "shared": ("shared", "they cannot be called heads of this task: the controls lose more than a third of it"),
+    "shared": (
+        "shared",
+        "they cannot be called heads of this task: the controls lose more than a third of it on average",
+    ),
     "localized": ("localized", "Whether other tasks do as well is not known: too few controls could tell"),
     "not localized": ("not", "the ranking is no evidence that the task rests on them."),
     "baseline too low": ("not", "The intact model does not do the task well enough for any ablation to show a drop."),
 }
 
 
+OWN, SAME, LESS = (Loss(loss, loss - 0.1, loss + 0.1) for loss in (0.96, 0.9, 0.1))
+SHARED_WITH_ONE = Specificity(OWN, {"code": SAME, "copying": LESS})
+
+
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_each_verdict_is_told_in_words_too(verdict):
     """A reader given only the report can tell what it found."""
-    findings = Findings(ranking=made_ranking(), proof=replace(made_proof(), verdict=verdict), k=2)
+    findings = Findings(
+        ranking=made_ranking(), proof=replace(made_proof(), verdict=verdict, specificity=SHARED_WITH_ONE), k=2
+    )
     kind, headline, answer = _answer(findings)
     assert (kind, headline) == (VERDICTS[verdict][0], verdict)
     words = Page(answer).words
@@ -158,16 +167,15 @@ def test_each_verdict_is_told_in_words_too(verdict):
 
 
 def test_the_losses_that_a_verdict_rests_on_are_told(report):
-    own, same, less = (Loss(loss, loss - 0.1, loss + 0.1) for loss in (0.96, 0.9, 0.1))
-    losses = Specificity(own, {"code": same, "copying": less})
     close = "the mean control loss may be above or below a third of the own loss"
-    proof = replace(made_proof("shared"), specificity=losses, close_because=close, notes=("note of it",))
+    proof = replace(made_proof("shared"), specificity=SHARED_WITH_ONE, close_because=close, notes=("note of it",))
     words = report(Findings(ranking=made_ranking(), proof=proof, k=2)).words
     assert "shared (close)" in words
     assert f"close, since another verdict is compatible with the intervals: {close}" in words
-    assert "capitals +0.960 +0.860 to +1.060 code (control) +0.900 +0.800 to +1.000 copying (control) +0.100" in words
-    assert "mean of the controls +0.500 +0.429 to +0.571 largest of the controls (code) +0.900" in words
-    assert "own minus mean of the controls +0.460 +0.338 to +0.582" in words
+    assert "the controls lose more than a third of it on average and code more than half" in words
+    assert "mean of the controls that count – – +0.500 +0.429 to +0.571" in words
+    assert "largest of any control (here code) – – +0.900" in words
+    assert "own minus mean of the controls – – +0.460 +0.338 to +0.582" in words
     assert "note of it" in words
 
 
