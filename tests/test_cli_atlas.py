@@ -3,6 +3,7 @@
 import json
 import shlex
 from contextlib import redirect_stdout
+from html import escape
 from io import StringIO
 
 import numpy as np
@@ -84,6 +85,20 @@ def test_out_keeps_the_atlas_tables_pictures_and_report(printed, folder, found, 
     assert found.command in page.decode()
     assert main(["report", str(folder), "--out", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").read_bytes() == page
+
+
+def test_explain_puts_the_cards_of_each_skill_into_the_page(atlas, tmp_path):
+    given = ("--model", "demo", "--tasks", "demo/capitals,demo/copying", "--n", "60", "--n-unseen", "20", "--k", "1")
+    given += ("--n-random", "2", "--budget", "1700", "--explain")
+    status, _, err = atlas(*given, "--out", str(tmp_path / "out"))
+    assert (status, err) == (0, "")
+    found = cs.Atlas.load(tmp_path / "out" / "atlas.json")
+    assert tuple(found.cards) == found.skills == ("demo/capitals", "demo/copying")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    for name, cards in found.cards.items():
+        assert tuple(card.head for card in cards.cards) == found.proofs[name].heads
+        assert all(escape(card.words.split(" (")[0]) in page for card in cards.cards)
+    assert "cards " in atlas(*given, "--dry-run")[1]
 
 
 def test_an_interrupted_atlas_is_resumed_ends_with_the_same_and_costs_what_was_said(

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.drops import TaskDrops
+from cs_heads.analysis.head_cards import HeadCards
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer
 from cs_heads.drawable import Drawable
@@ -54,6 +55,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
         spent: Example-evaluations.
         provenance: Model, skills and seed.
         notes: What its reader should know.
+        cards: What the heads of skills do, by skill, as ``explain`` says it; ``replace(atlas, cards=...)`` adds them.
         command: The shell line that made it; empty: none did.
         seconds: What that took; None: not known.
 
@@ -71,6 +73,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
     k: int
     left_out: dict[str, str]
     kin: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    cards: dict[str, HeadCards] = field(default_factory=dict)
     command: str = ""
     seconds: float | None = None
 

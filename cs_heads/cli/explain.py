@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -13,6 +14,11 @@ from cs_heads.cli.flags import Examples, OneTask, one_line_each, write_config
 from cs_heads.cli.loading import loaded
 from cs_heads.cli.printing import print_json
 from cs_heads.units import as_heads
+
+if TYPE_CHECKING:
+    from cs_heads.analysis.found_heads import Found
+    from cs_heads.analysis.head_cards import HeadCards
+    from cs_heads.tasks import Task
 
 
 @one_line_each
@@ -73,6 +79,24 @@ def explain(options: Annotated[ExplainFlags, Parameter(name="*")]) -> None:
             _write(options, options.out, cards)
     if options.json:
         print_json(cards)
+
+
+def cards_or_note(model: Any, task: Task, heads: Found, **given: Any) -> HeadCards | None:
+    """Head cards; a model or task that does not allow them goes without, and a note says why.
+
+    Args:
+        model: The model.
+        task: The task.
+        heads: The heads.
+        given: As of ``cs.explain``.
+    """
+    import cs_heads as cs
+
+    try:
+        return cs.explain(model, task, heads, **given)
+    except ValueError as error:
+        print(f"cs-heads: note: no head cards of {task.name}: {error}", file=sys.stderr)
+        return None
 
 
 def _write(options: ExplainFlags, folder: Path, cards: Any) -> None:

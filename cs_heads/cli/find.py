@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from cs_heads import plot
 from cs_heads.cli.cost import judged_with, print_cost
+from cs_heads.cli.explain import cards_or_note
 from cs_heads.cli.flags import MethodOption, OneTask, names_of_methods, one_line_each, write_config
 from cs_heads.cli.loading import N_UNSEEN, Loaded, loaded, method_options, unseen_of
 from cs_heads.cli.printing import end_with_page, largest_losses, losses_line, print_json
@@ -140,7 +141,10 @@ def find(options: Annotated[FindFlags, Parameter(name="*")], **own: MethodOption
             if found.grid.kind == "heads":
                 written += _attend(folder, at, found.heads)
             if options.explain and not proof.result.too_low:
-                written += _explain(folder / CARDS, at, found, options.seed)
+                given: dict[str, Any] = {"controls": at.controls, "seed": options.seed, **at.settings}
+                if (cards := cards_or_note(at.model, at.task, found, **given)) is not None:
+                    cards.save(folder / CARDS)
+                    written.append(folder / CARDS)
             end_with_page(options, written)
     if options.json:
         print_json(result)
@@ -284,18 +288,6 @@ def _measure_curve(
     result |= {"half": curve.heads_for(0.5), "curve_spent": curve.spent}
     write_json(folder / RESULT, result)
     return written
-
-
-def _explain(path: Path, at: Loaded, found: HeadRanking, seed: int) -> list[Path]:
-    """Head cards; a model or task that does not allow them goes without."""
-    from cs_heads.analysis.explain import explain
-
-    try:
-        explain(at.model, at.task, found, controls=at.controls, seed=seed, **at.settings).save(path)
-    except ValueError as error:
-        print(f"cs-heads: note: no head cards: {error}", file=sys.stderr)
-        return []
-    return [path]
 
 
 def _attend(folder: Path, at: Loaded, heads: Sequence[Unit]) -> list[Path]:

@@ -12,10 +12,12 @@ from markupsafe import Markup
 
 from cs_heads import plot
 from cs_heads.analysis.atlas_result import Atlas
+from cs_heads.lens.model import without_place
 from cs_heads.plot.atlas import SPLITS
 from cs_heads.plot.skills import UNIVERSAL, SkillLook, skill_looks
 from cs_heads.plot.style import letter_on
 from cs_heads.report import html
+from cs_heads.report.cards import cards_html
 from cs_heads.report.heads import interfering_note
 from cs_heads.units import Unit
 
@@ -33,13 +35,14 @@ def atlas_page(found: Atlas) -> str:
     Args:
         found: the atlas.
     """
-    word, model = found.grid.word, found.provenance.get("model", {}).get("name", "a model")
+    word, model = found.grid.word, without_place(found.provenance.get("model", {}).get("name", "a model"))
     left_out = list(found.left_out.items())
     sections = [
         ("Before you trust it", html.note_list(notes_of(found))),
         ("Map", _map(found, word)),
         ("What each skill loses", _matrix(found, word)),
         ("Skills", _skills(found, word)),
+        (f"What each {word} does", _cards(found)),
         (f"Universal {word}s", _universal(found, word)),
         (f"Shared {word}s", _shared(found, word)),
         ("Tree of skills", _tree(found, word)),
@@ -202,6 +205,13 @@ def _skills(found: Atlas, word: str) -> Markup:
         f"random {word}s": f"loss of the skill with {found.k} random {word}s of the same layers off",
     }
     return html.table(caption, columns, rows, 4, terms)
+
+
+def _cards(found: Atlas) -> Markup | None:
+    """Of each skill the cards of its heads, folded."""
+    return (
+        html.macro("folded", {name: cards_html(cards) for name, cards in found.cards.items()}) if found.cards else None
+    )
 
 
 def _universal(found: Atlas, word: str) -> Markup:

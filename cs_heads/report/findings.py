@@ -79,8 +79,8 @@ class Findings:
 
     @property
     def model(self) -> str:
-        """The model's name, as far as it is known."""
-        return self._name("model")
+        """The model's name, of a folder its own name alone, as far as it is known."""
+        return without_place(self._name("model"))
 
     @property
     def word(self) -> str:

@@ -42,9 +42,10 @@ def findings_page(findings: Findings) -> str:
         about = f"Found by the method {ranking.method}{confirmed}."
     with same_looks(*_head_lists(findings)):
         sections = [
+            ("Maps", _maps(findings)),
             ("Before you trust it", _notes(findings)),
             ("What broke, and what did not", None if proof is None else _proof_table(proof)),
-            ("Maps", _maps(findings)),
+            ("The heads", None if ranking is None else heads_table(ranking, findings.k)),
             ("Curves: how few heads it takes", _curve(findings.curve)),
             ("Curves: methods side by side", None if compared is None else comparison_part(compared)),
             ("What the heads look at", _attention(findings.attention)),
@@ -123,22 +124,22 @@ def _proof_table(proof: Confirmation) -> Markup:
     """What the heads take from the task, its kin and its controls, and what the verdict compares."""
     roles = {"": [proof.result], " (kin)": proof.kin, " (control)": proof.controls}
     rows = [
-        [f"{one.task}{role}", f"{one.baseline:.3f}", f"{one.score:.3f}", *_loss(one.loss, one.loss_interval)]
+        [f"{one.task}{role}", *_loss(one.loss, one.loss_interval), f"{one.baseline:.3f}", f"{one.score:.3f}"]
         for role, group in roles.items()
         for one in group
     ]
     own, drop = proof.result, proof.random.drop
     name = f"{own.task}, random heads of the same layers ({len(proof.random.drops)} sets)"
-    rows.insert(1, [name, f"{own.baseline:.3f}", f"{own.baseline - drop:.3f}", *_loss(drop / own.above_chance)])
+    rows.insert(1, [name, *_loss(drop / own.above_chance), f"{own.baseline:.3f}", f"{own.baseline - drop:.3f}"])
     found = proof.specificity
     if found is not None:
         compared: dict[str, Loss] = {"own minus mean of the controls": found.difference}
         if len(found.controls) > 1:
             largest = {f"largest of any control (here {found.worst_control})": found.worst}
             compared = {"mean of the controls that count": found.mean, **largest, **compared}
-        rows += [[name, "–", "–", *_loss(one.loss, (one.low, one.high))] for name, one in compared.items()]
+        rows += [[name, *_loss(one.loss, (one.low, one.high)), "–", "–"] for name, one in compared.items()]
     caption = f"Scores and losses on unseen examples, with {', '.join(map(str, proof.heads))} off."
-    columns = ["task", "intact", "heads off", "loss", "95 % interval"]
+    columns = ["task", "loss", "95 % interval", "intact", "heads off"]
     return html.table(caption, columns, rows, 1, {**_TERMS, **({"kin": html.KIN} if proof.kin else {})})
 
 
@@ -172,7 +173,7 @@ def _maps(findings: Findings) -> Markup | None:
                 "chance that is lost. Black lines: 95 % intervals. Gray: random heads.",
             )
         )
-    return html.stacked(html.pictures(*shown, kind="pictures maps"), heads_table(ranking, k))
+    return html.pictures(*shown, kind="pictures maps")
 
 
 def _curve(curve: SparsityCurve | None) -> Markup | None:
