@@ -19,15 +19,15 @@ from cs_heads.experiment.baseline import MIN_CORRECT
 from cs_heads.experiment.controls import found_on, unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens.batches import TokenBudget, default_tokens
-from cs_heads.lens.direct import Writes, direct_writes, likeliest_of
+from cs_heads.lens.direct import Writes, direct_writes, likeliest_of, unit_writes
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.text import TokenIds
-from cs_heads.units import HeadLike, Unit
+from cs_heads.units import Head, HeadLike, Unit
 
 _WHY = "logits of two first tokens are compared"
-_SETTINGS = ("prepend_bos", "dtype", "batch_tokens", "progress", "store")
+_SETTINGS = ("units", "prepend_bos", "dtype", "batch_tokens", "progress", "store")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,9 +37,13 @@ class DirectEffects(Result):
     All numbers are in nats, before a soft cap of the logits; ``total`` is behind it.
 
     Attributes:
-        heads: The heads whose effects are told apart.
+        heads: The heads, or other units, whose effects are told apart.
         writes: By example what every head and layer of the intact model writes, with the scale of the final norm held.
-        total: How much the difference falls with one of ``heads`` ablated.
+        written: The same of each of ``heads``.
+        direct: How much the difference falls where one of them is missing from the last residual stream alone; all
+            later heads and layers do what they do in the intact model.
+        total: How much it falls with one of them ablated.
+        added: What each adds behind the final norm, on average; of heads None.
         prompts: The tokens of each example's prompt.
         answers: The first tokens of its right and its best wrong answer.
         places: Its place among the unseen examples.
@@ -50,18 +54,13 @@ class DirectEffects(Result):
 
     heads: tuple[Unit, ...]
     writes: Writes
+    written: Float[np.ndarray, "example chosen"]
+    direct: Float[np.ndarray, "example chosen"]
     total: Float[np.ndarray, "example chosen"]
     prompts: tuple[TokenIds, ...]
     answers: Int[np.ndarray, "example 2"]
     places: tuple[int, ...]
-
-    @property
-    def direct(self) -> Float[np.ndarray, "example chosen"]:
-        """How much the difference falls where the head is missing from the last residual stream alone.
-
-        All later heads and layers do what they do in the intact model.
-        """
-        return self.writes.difference[:, None] - self._of_heads(self.writes.without)
+    added: Float[np.ndarray, "chosen d_model"] | None = None
 
     @property
     def through_others(self) -> Float[np.ndarray, "example chosen"]:
@@ -71,17 +70,18 @@ class DirectEffects(Result):
     def to_frame(self) -> pd.DataFrame:
         """One row per head: what it writes, its effects with 95 % intervals of the mean, and its place among all heads.
 
-        ``writes more than`` is the share of the other heads of the model that write less, in absolute numbers.
+        ``writes more than`` is the share of the other heads of the model that write less, in absolute numbers; it is
+        said of heads alone.
         """
         all_heads = np.abs(self.writes.heads.mean(axis=0)).ravel()
-        columns = (self._of_heads(self.writes.heads), self.total, self.direct, self.through_others)
+        columns = (self.written, self.total, self.direct, self.through_others)
         rows = []
         for place, head in enumerate(self.heads):
             row: dict[str, object] = {"head": str(head)}
             for name, values in zip(("writes", "total", "direct", "through others"), columns, strict=True):
                 mean, low, high = difference_interval(values[:, place])
                 row |= {name: mean, f"{name} low": low, f"{name} high": high}
-                if name == "writes":
+                if name == "writes" and isinstance(head, Head):
                     row["writes more than"] = float((all_heads < abs(mean)).sum() / max(1, len(all_heads) - 1))
             rows.append(row)
         return pd.DataFrame(rows)
@@ -94,9 +94,6 @@ class DirectEffects(Result):
         rows = [(str(layer), *parts, 0.0) for layer, parts in enumerate(zip(heads, attention, mlps, strict=True))]
         first = ("embedding and last biases", 0.0, 0.0, 0.0, self.writes.rest.mean())
         return pd.DataFrame([first, *rows], columns=["layer", "heads", "attention biases", "mlp", "rest"])
-
-    def _of_heads(self, values: Float[np.ndarray, "example layer head"]) -> Float[np.ndarray, "example chosen"]:
-        return values[:, [head.layer for head in self.heads], [head.index for head in self.heads]]
 
 
 @one_bar("direct effects")
@@ -121,9 +118,10 @@ def direct_effects(
     Args:
         model: Your own TransformerLens model, the name of one, or a ``Cluster``: its model in this process is run.
         task: Choices or completions; their first tokens are compared.
-        heads: A ranking, or a list of heads.
+        heads: A ranking, or a list of heads, or of other units of the kind ``units``.
         n: Unseen examples at most.
-        settings: ``prepend_bos``, ``dtype``, ``batch_tokens``, ``progress``, ``store``: see ``SettingsArguments``.
+        settings: ``units``, ``prepend_bos``, ``dtype``, ``batch_tokens``, ``progress``, ``store``: as of
+            ``Experiment``.
 
     Returns:
         By example and head the three effects, and what every part of the model writes.
@@ -139,9 +137,13 @@ def direct_effects(
         chosen = heads_of(experiment.grid, heads, model=model_of(experiment))
         room = TokenBudget(asked.batch_tokens or default_tokens(experiment.model, "patching"))
         prompts, answers, places, more = _answers(experiment, room)
-        expect(len(prompts) * (len(chosen) + 2))
+        # What heads write is seen in one forward.
+        of_heads = experiment.grid.kind == "heads"
+        spent = len(prompts) * (len(chosen) + 2 + (0 if of_heads else len(chosen) + 1))
+        expect(spent)
         step("what is written")
         writes = direct_writes(experiment.model, prompts, answers, room)
+        made = writes.of(chosen) if of_heads else unit_writes(experiment.model, prompts, answers, chosen, room)
         step("one head off")
         # The same questions with two answers of one token each.
         rows = zip(map(list, prompts), answers[:, :, None].tolist(), strict=True)
@@ -154,11 +156,14 @@ def direct_effects(
         return DirectEffects(
             heads=chosen,
             writes=writes,
+            written=made.written,
+            direct=writes.difference[:, None] - made.without,
             total=(margins[:1] - margins[1:]).T,
             prompts=tuple(prompts),
             answers=answers,
             places=tuple(places),
-            spent=len(prompts) * (len(chosen) + 2),
+            added=made.mean,
+            spent=spent,
             provenance=experiment.provenance(),
             notes=(*notes, *more),
         )
@@ -191,14 +196,3 @@ def _answers(
     notes = [f"{alike} examples whose answers begin with the same token are left out"] if alike else []
     best = likeliest_of(experiment.model, rows, wrong, right, room)
     return rows, np.stack([np.array(right), best], axis=1), places, notes
-
-
-def _as_choices(name: str, prompts: Sequence[TokenIds], answers: Int[np.ndarray, "row 2"]) -> Task:
-    """The same questions with two answers of one token each."""
-    return Task.from_records(
-        (
-            {"prompt": list(prompt), "choices": [[int(right)], [int(wrong)]], "answer": 0}
-            for prompt, (right, wrong) in zip(prompts, answers, strict=True)
-        ),
-        name=name,
-    )

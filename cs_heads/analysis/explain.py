@@ -29,7 +29,7 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.inputs import as_shown
 from cs_heads.lens.attention import last_patterns, token_texts
 from cs_heads.lens.batches import TokenBudget, default_tokens
-from cs_heads.lens.circuits import Circuits, logits_written, margins_without, token_circuits
+from cs_heads.lens.circuits import Circuits, as_logits, logits_written, margins_without, token_circuits
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.progress import one_bar
 from cs_heads.settings import Settings, SettingsArguments
@@ -38,7 +38,7 @@ from cs_heads.units import Unit
 
 N_EXAMPLES = 60
 """Unseen examples, where no other number is asked for."""
-_SETTINGS = ("prepend_bos", "dtype", "batch_tokens", "progress", "store")
+_SETTINGS = ("units", "prepend_bos", "dtype", "batch_tokens", "progress", "store")
 
 # Random heads of the same layers; examples with heads off at some tokens alone; prompts of all controls together.
 _RANDOM, _PLACED, _BESIDE = 20, 30, 40
@@ -67,16 +67,18 @@ def explain(
 
     On unseen examples; every figure stands beside what other heads give, and only what clears that is said in words.
     It puts ``habits``, ``direct_effects`` and ``interactions`` together, and adds attention on the task, circuits of
-    single tokens, and ablation at some tokens alone.
+    single tokens, and ablation at some tokens alone. Of other units than heads all is said but what they look at and
+    what they make of single tokens.
 
     Args:
         model: Your own TransformerLens model, the name of one, or a ``Cluster``: its model in this process is run.
         task: Choices or completions; their first tokens are compared.
-        heads: A ranking, or a list of heads.
+        heads: A ranking, or a list of heads, or of other units of the kind ``units``.
         controls: Tasks on whose prompts attention is read too; "auto": the everyday skills; None: no task.
         n: Unseen examples at most.
         seed: Draws random heads, the tokens of ``habits``, and examples of controls.
-        settings: ``prepend_bos``, ``dtype``, ``batch_tokens``, ``progress``, ``store``: see ``SettingsArguments``.
+        settings: ``units``, ``prepend_bos``, ``dtype``, ``batch_tokens``, ``progress``, ``store``: as of
+            ``Experiment``.
 
     Returns:
         The cards, with ``to_frame()`` and ``plot()``.
@@ -142,8 +144,16 @@ class _Measured:
             parts_of(self.tokenizer, shown[place], row, prepend_bos)
             for place, row in zip(self.effects.places, self.rows, strict=True)
         ]
-        self._look()
-        self._read()
+        self.patterns: Any = ()
+        self.looks: dict[str, Any] = {}
+        self.control_looks: dict[str, Any] = {}
+        self.habits: dict[str, Any] = {}
+        self.circuits: Circuits | None = None
+        if self.effects.added is None:
+            self._look()
+            self._read()
+        else:
+            self.logits = as_logits(self.model, self.effects.added)
         self._place()
 
     def _look(self) -> None:
@@ -154,7 +164,6 @@ class _Measured:
         self.looks = shares(self.patterns, [tokens_looked_at(self.tokenizer, *each) for each in given])
         each = max(1, _BESIDE // max(1, len(self.controls)))
         others = [one.prompt for control in self.controls for one in control.encoded[:each]]
-        self.control_looks = {}
         if others:
             seen = [tokens_looked_at(self.tokenizer, row, [], [], {}) for row in others]
             self.control_looks = shares(last_patterns(self.model, others, self.room), seen)
@@ -174,7 +183,6 @@ class _Measured:
             for token, text in zip(tokens, texts, strict=True)
             if token not in special and any(letter.isalnum() for letter in text)
         ][:_WORDS]
-        self.circuits: Circuits | None = None
         if len(words) > 1:
             self.read = [*words, *(token for token in tokens if token not in {*words})]
             self.words = token_texts(self.tokenizer, words)
@@ -227,7 +235,7 @@ class _Measured:
         )
         moves, matches, copies = self._pairs(place)
         figures = self._figures(place, copies)
-        words = head_in_words(figures, promotes, demotes)
+        words = head_in_words(figures, promotes, demotes, self.grid.word)
         return HeadCard(self.heads[place], figures, promotes, demotes, moves, matches, strip, words)
 
     def _figures(self, place: int, copies: bool) -> tuple[Figure, ...]:
@@ -243,7 +251,9 @@ class _Measured:
             part = _figure(name, values[:, place], outside, random[:0], beyond)
             clear = total.clear and abs(part.value) > beyond and part.low * part.high > 0
             found.append(replace(part, clear=clear))
-        everyone = {"writes": self.effects.writes.heads.reshape(len(self.rows), -1), **self.looks, **self.habits}
+        everyone = {**self.looks, **self.habits}
+        if self.effects.added is None:
+            everyone = {"writes": self.effects.writes.heads.reshape(len(self.rows), -1), **everyone}
         if copies and self.circuits is not None:
             everyone["copying"] = self.circuits.copying.ravel()
         for name, numbers in everyone.items():
@@ -331,8 +341,9 @@ def _top_pairs(table: Float[np.ndarray, "word word"], words: Sequence[str]) -> t
     return tuple((words[i], words[best[i]]) for i in order)
 
 
-def most_of_cards(k: int, n: int) -> int:
-    """Example-evaluations of ``explain`` at most, of k heads on n examples."""
+def most_of_cards(k: int, n: int, *, of_heads: bool = True) -> int:
+    """Example-evaluations of ``explain`` at most, of k heads, or other units, on n examples."""
     subsets = 2**k if k <= MOST_HEADS else 0
     placed = n + k * (3 * min(n, _PLACED) + _STRIP)
-    return (subsets + k + 2) * n + (_RANDOM + k + 2) * MIN_CORRECT + placed
+    written = 0 if of_heads else (k + 1) * n + (_RANDOM + k + 1) * MIN_CORRECT
+    return (subsets + k + 2) * n + (_RANDOM + k + 2) * MIN_CORRECT + placed + written

@@ -22,21 +22,24 @@ _SAID |= {f"habit: {name}": f"has the habit {name} on random tokens" for name in
 _SAID |= {"copying": "copies what it reads"}
 
 
-def head_in_words(figures: Sequence[Figure], promotes: Sequence[str], demotes: Sequence[str]) -> str:
+def head_in_words(
+    figures: Sequence[Figure], promotes: Sequence[str], demotes: Sequence[str], word: str = "head"
+) -> str:
     """What a head does: its effect, by which way, and where; then what it looks at, copies and writes.
 
     Args:
         figures: Its figures.
         promotes: Tokens that it raises most.
         demotes: Tokens that it lowers most.
+        word: What such a unit is called.
     """
     known = {figure.name: figure for figure in figures}
     total = known["total"]
-    random = f"chance by random heads of the same layers: {total.chance:.2f}"
+    random = f"chance by random {word}s of the same layers: {total.chance:.2f}"
     if not total.clear:
         return f"Unclear: without it the answer loses {_interval(total)} nats ({random})."
     ways = {
-        "direct": "most of it what the head writes itself",
+        "direct": f"most of it what the {word} writes itself",
         "through others": "most of it through later units",
         "at the last token": "most of it at the last token",
         "elsewhere": "most of it at tokens before the last",
@@ -55,9 +58,11 @@ def head_in_words(figures: Sequence[Figure], promotes: Sequence[str], demotes: S
         f"{_SAID[one.name]} ({one.value:.2f}; 95 of 100 other heads: {one.chance:.2f} at most)"
         for one in claims[:_CLAIMS]
     ]
-    if (writes := known["writes"]).clear:
+    # Of other units than heads it is not known what all others write.
+    writes, than = (known["writes"], "95 of 100") if "writes" in known else (known["direct"], "chance")
+    if writes.clear:
         tokens = f"raises {_quoted(promotes)} and lowers {_quoted(demotes)}"
-        told.append(f"{tokens} ({writes.value:.2f} nats for the answer; 95 of 100: {writes.chance:.2f})")
+        told.append(f"{tokens} ({writes.value:.2f} nats for the answer; {than}: {writes.chance:.2f})")
     if told:
         sentences.append(f"It {'; '.join(told)}")
     return " ".join(f"{sentence}." for sentence in sentences)

@@ -126,7 +126,8 @@ def _print_cost(options: AtlasFlags, model: Any, tasks: list[Task] | None, setti
         more: dict[str, Any] = {"budget": options.budget, "n_random": options.n_random}
         steps = dict(most_of_atlas(experiment.grid.size, k, sizes, unseen, **more))
         if options.explain:
-            steps["cards"] = sum(most_of_cards(k, min(n, N_EXAMPLES)) for n in unseen)
+            of_heads = experiment.grid.kind == "heads"
+            steps["cards"] = sum(most_of_cards(k, min(n, N_EXAMPLES), of_heads=of_heads) for n in unseen)
         print_cost(options, steps, experiment)
 
 

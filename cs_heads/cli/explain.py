@@ -67,7 +67,9 @@ def explain(options: Annotated[ExplainFlags, Parameter(name="*")]) -> None:
             from cs_heads.analysis.found_heads import heads_of
 
             experiment = cs.Experiment(at.model, at.task, **at.dry)
-            print_cost(options, {"cards": most_of_cards(len(heads_of(experiment.grid, found)), n)}, experiment)
+            k, of_heads = len(heads_of(experiment.grid, found)), experiment.grid.kind == "heads"
+            most = most_of_cards(k, n, of_heads=of_heads)
+            print_cost(options, {"cards": most}, experiment)
             return
         cards = cs.explain(at.model, at.task, found, controls=at.controls, n=n, seed=options.seed, **at.settings)
         if not options.json:

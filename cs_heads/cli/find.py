@@ -270,7 +270,7 @@ def _steps(options: FindFlags, at: Loaded, search: PreparedSearch, *, curve: boo
         # None off, the heads found, and the sets of random heads.
         steps["curve"] = (1 + (1 + N_RANDOM) * _heads_of_curve(experiment.grid.size)) * n
     if options.explain:
-        steps["cards"] = most_of_cards(search.k, min(n, N_EXAMPLES))
+        steps["cards"] = most_of_cards(search.k, min(n, N_EXAMPLES), of_heads=experiment.grid.kind == "heads")
     return steps
 
 

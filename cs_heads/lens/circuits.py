@@ -23,7 +23,7 @@ from cs_heads.lens.direct import HeldNorm, at_the_end, head_outputs, readout
 from cs_heads.lens.forward import Tokens, last_logits, logits_at, pad
 from cs_heads.lens.gates import hooked
 from cs_heads.lens.model import HookedModel, dtype_of, evaluating, hook_name
-from cs_heads.units import Grid, Unit
+from cs_heads.units import Grid, Unit, kind_of
 
 
 @dataclass(frozen=True)
@@ -147,11 +147,22 @@ def logits_written(
 
     with evaluating(model):
         run_in_batches([len(row) for row in rows], room, run)
-        given = torch.cat([total / len(rows), torch.zeros(1, total.shape[1])])
+        return z, as_logits(model, (total / len(rows)).numpy())
+
+
+def as_logits(model: HookedModel, written: Float[np.ndarray, "chosen d_model"]) -> Float[np.ndarray, "chosen vocab"]:
+    """The logits that something written behind the final norm makes, less their mean.
+
+    Args:
+        model: The model.
+        written: What is written.
+    """
+    with evaluating(model):
+        given = torch.from_numpy(np.concatenate([written, 0 * written[:1]]))
         device = next(iter(model.unembed.parameters())).device
         logits = model.unembed(given.to(device, dtype_of(model))[None])[0].float().cpu()
     logits = logits[:-1] - logits[-1]
-    return z, (logits - logits.mean(dim=1, keepdim=True)).numpy()
+    return (logits - logits.mean(dim=1, keepdim=True)).numpy()
 
 
 def margins_without(
@@ -161,26 +172,27 @@ def margins_without(
     off: Sequence[tuple[Unit, Bool[np.ndarray, " pos"]]],
     room: TokenBudget,
 ) -> Float[np.ndarray, " row"]:
-    """The logit of each row's first answer less that of its second, with one head off at some tokens of the row.
+    """The logit of each row's first answer less that of its second, with one unit off at some tokens of the row.
 
     Args:
         model: The model.
         rows: Tokens of each row.
         answers: Two tokens a row.
-        off: Of each row the head, and True at the tokens where it is off.
+        off: Of each row the unit, and True at the tokens where it is off; all are of one kind.
         room: Tokens of one forward.
     """
-    grid, found = Grid.from_model(model), np.zeros(len(rows))
+    kind = kind_of(off[0][0])
+    grid, found = Grid.from_model(model, kind), np.zeros(len(rows))
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         tokens, attention_mask = pad([rows[i] for i in batch])
         gates, where = torch.ones(len(batch), *grid.shape), torch.zeros(tokens.shape, dtype=torch.bool)
         for row, i in enumerate(batch):
-            head, places = off[i]
-            gates[row, head.layer, head.index] = 0
+            unit, places = off[i]
+            gates[row, unit.layer, unit.index] = 0
             where[row, : len(places)] = torch.from_numpy(places)
         at = torch.arange(len(batch)), torch.tensor([len(rows[i]) - 1 for i in batch])
-        logits = logits_at(model, tokens, attention_mask, at, gates=gates, where=where)
+        logits = logits_at(model, tokens, attention_mask, at, gates=gates, units=kind, where=where)
         right, wrong = logits.float().cpu().gather(1, torch.from_numpy(answers[batch])).unbind(dim=1)
         found[batch] = (right - wrong).numpy()
 

@@ -22,15 +22,30 @@ from torch import Tensor
 from cs_heads.lens.abilities import difference, tolerance
 from cs_heads.lens.batches import TokenBudget, run_in_batches
 from cs_heads.lens.forward import Tokens, last_logits, residual_of
-from cs_heads.lens.gates import reading
+from cs_heads.lens.gates import gated, reading
 from cs_heads.lens.logprobs import check_numbers, row_of
 from cs_heads.lens.model import HookedModel, backend_of, check_units, dtype_of, evaluating, hook_names
 from cs_heads.lens.transfer import to_device
-from cs_heads.units import Grid, Units
+from cs_heads.units import Grid, Unit, Units, kind_of
 
 # Norms that may stand between what the heads write and the residual stream, and how far sums of many parts may be off,
 # as a share of the largest number, or what rounding makes in a narrow dtype.
+_OF_ATTENTION: tuple[Units, ...] = ("heads", "kv", "attn")
 _NORMS_AFTER, _OFF = ("ln1_post", "ln1"), 1e-3
+
+
+@dataclass(frozen=True)
+class UnitWrites:
+    """What each of some units, heads or others, adds to the residual stream after the last token.
+
+    Of each row ``written`` is its part of the difference of two logits, with the scale of the final norm held, and
+    ``without`` that difference with it taken out of the last residual stream, everything else as in the intact model;
+    ``mean`` is what it adds behind the final norm, on average, where that is known.
+    """
+
+    written: Float[np.ndarray, "row chosen"]
+    without: Float[np.ndarray, "row chosen"]
+    mean: Float[np.ndarray, "chosen d_model"] | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +63,11 @@ class Writes:
     mlps: Float[np.ndarray, "row layer"]
     rest: Float[np.ndarray, " row"]
     without: Float[np.ndarray, "row layer head"]
+
+    def of(self, heads: Sequence[Unit]) -> UnitWrites:
+        """That of some heads."""
+        layers, places = zip(*((head.layer, head.index) for head in heads), strict=True)
+        return UnitWrites(self.heads[:, layers, places], self.without[:, layers, places])
 
 
 def direct_writes(
@@ -82,6 +102,54 @@ def direct_writes(
     with evaluating(model):
         run_in_batches([len(row) for row in rows], room, run)
     return found
+
+
+def unit_writes(
+    model: HookedModel,
+    rows: Sequence[Tokens],
+    answers: Int[np.ndarray, "row 2"],
+    units: Sequence[Unit],
+    room: TokenBudget,
+) -> UnitWrites:
+    """What units write into the logit of a row's first answer less that of its second.
+
+    It is how much less the attention or the MLP of its layer adds with the unit off: one forward a row and unit, and
+    one a row with nothing off.
+
+    Args:
+        model: The model.
+        rows: Tokens of each row.
+        answers: Two tokens a row.
+        units: Units of one kind.
+        room: Tokens of one forward.
+    """
+    kind = kind_of(units[0])
+    n, grid = len(rows), Grid.from_model(model, kind)
+    written, without = np.zeros((n, len(units))), np.zeros((n, len(units)))
+    mean = torch.zeros(len(units), model.cfg.d_model)
+
+    def run(batch: Int[np.ndarray, " n"]) -> None:
+        tokens = [rows[i] for i in batch]
+        intact = at_the_end(model, tokens)
+        last = intact.ends["last"]
+        final = HeldNorm(model, model.ln_final, last)
+        read, bias = readout(model, final.of(last), torch.from_numpy(answers[batch]))
+        direction = final.back(read)
+        for place, unit in enumerate(units):
+            gates = torch.ones(len(batch), *grid.shape)
+            gates[:, unit.layer, unit.index] = 0
+            with gated(model, gates, units=kind):
+                off = at_the_end(model, tokens)
+            before, after = (seen.attention if kind in _OF_ATTENTION else seen.mlp for seen in (intact, off))
+            taken = (before[unit.layer] - after[unit.layer]).to(last.device)
+            left = einsum(read, final.again(last - taken), "row d, row d -> row") + bias
+            written[batch, place] = einsum(direction, taken, "row d, row d -> row").double().cpu().numpy()
+            without[batch, place] = left.double().cpu().numpy()
+            mean[place] += final.part(taken).sum(dim=0).cpu() / n
+
+    with evaluating(model):
+        run_in_batches([len(row) for row in rows], room, run)
+    return UnitWrites(written, without, mean.numpy())
 
 
 def likeliest_of(

@@ -149,13 +149,19 @@ def _told(found: Atlas) -> dict[str, str]:
     for name, heads in found.heads.items():
         for rank, head in enumerate(heads, start=1):
             first.setdefault(head, []).append(f"number {rank} of {name}")
+    words: dict[Unit, list[str]] = {}
+    for name, cards in found.cards.items():
+        for card in cards.cards:
+            words.setdefault(card.head, []).append(f"{name}: {card.words}")
     universal, told = set(found.universal), {}
     for head in found.grid:
         losses = found.losses[:, head.layer, head.index]
         largest = [place for place in np.argsort(-losses, kind="stable")[:_LARGEST] if losses[place] > 0]
         lines = [*first.get(head, []), *(["universal"] if head in universal else [])]
         lines += [f"{found.skills[place]} loses {losses[place]:.2f}" for place in largest]
-        told[str(head)] = "\n".join([str(head), *lines, f"mean of all skills {losses.mean():.2f}"])
+        told[str(head)] = "\n".join(
+            [str(head), *lines, f"mean of all skills {losses.mean():.2f}", *words.get(head, [])]
+        )
     return told
 
 

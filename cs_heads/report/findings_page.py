@@ -155,7 +155,7 @@ def _maps(findings: Findings) -> Markup | None:
     layers, heads = ranking.grid.shape
     about = f"Importance of each of the {layers} × {heads} {ranking.grid.word}s; the first are {names}."
     shown = [
-        head_map(ranking, k, about, verdict=None if proof is None else proof.verdict),
+        head_map(ranking, k, about, verdict=None if proof is None else proof.verdict, cards=findings.cards),
         html.picture(
             plot.importance(ranking, k),
             f"Importance of the first heads with their intervals: {names}.",

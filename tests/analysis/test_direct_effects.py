@@ -1,5 +1,7 @@
 """Effects of heads on the answer, told apart: straight into the logits, and through later units."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -64,6 +66,19 @@ def test_without_the_last_mlp_heads_of_the_last_layer_act_on_the_logits_alone(lo
         effects = cs.direct_effects(model, task, ["L2H0", "L1H0"], n=25)
     assert effects.through_others[:, 0] == pytest.approx(np.zeros(25), abs=1e-4)
     assert np.abs(effects.through_others[:, 1]).max() > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("units", "names"), [("kv", ["L2KV1", "L0KV0"]), ("mlp", ["L2MLP"]), ("neurons", ["L2N3", "L0N1"])]
+)
+def test_other_units_of_the_last_layer_act_on_the_logits_alone(units, names, load):
+    task = task_of(choice_records(np.random.default_rng(1), 60))
+    model = load("llama")
+    with cs.ablated(model, "L2MLP") if units == "kv" else nullcontext():
+        effects = cs.direct_effects(model, task, names, n=25, units=units)
+    assert np.abs(effects.total).max() > 1e-3
+    assert effects.through_others[:, 0] == pytest.approx(np.zeros(25), abs=1e-4)
+    assert "writes more than" not in effects.to_frame()
 
 
 def test_completions_stand_beside_the_likeliest_other_token(load):
