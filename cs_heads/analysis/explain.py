@@ -17,7 +17,7 @@ from cs_heads.analysis.columns import controlled
 from cs_heads.analysis.direct_effects import DirectEffects, direct_effects
 from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards
-from cs_heads.analysis.head_looks import LOOKS, parts_of, shares, tokens_looked_at
+from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, looked_at_everywhere, parts_of, shares, tokens_looked_at
 from cs_heads.analysis.head_words import head_in_words, together_in_words
 from cs_heads.analysis.interactions import MOST_HEADS, Interactions, interactions
 from cs_heads.analysis.intervals import difference_interval
@@ -49,7 +49,7 @@ _FEW = 10
 # How well what a head makes of tokens by themselves must agree with what it does on the task (correlation).
 _AGREES = 0.5
 # Below these nothing is said, however far from other heads.
-_LEAST = {**dict.fromkeys((*(f"habit: {name}" for name in HABITS), *LOOKS), 0.25), "copying": 0.5}
+_LEAST = {**dict.fromkeys((*(f"habit: {name}" for name in HABITS), *LOOKS, *EVERYWHERE), 0.25), "copying": 0.5}
 
 
 @one_bar("head cards")
@@ -158,15 +158,17 @@ class _Measured:
 
     def _look(self) -> None:
         """Attention of all heads, on the task, on its controls, and on random tokens."""
-        self.patterns = last_patterns(self.model, self.rows, self.room)
+        masks = [looked_at_everywhere(self.tokenizer, row) for row in self.rows]
+        self.patterns, every = last_patterns(self.model, self.rows, self.room, masks)
         answers = self.answers.tolist()
         given = zip(self.rows, ([a] for a, _ in answers), ([b] for _, b in answers), self.parts, strict=True)
         self.looks = shares(self.patterns, [tokens_looked_at(self.tokenizer, *each) for each in given])
+        self.looks |= dict(zip(EVERYWHERE, np.stack(every, axis=1), strict=True))
         each = max(1, _BESIDE // max(1, len(self.controls)))
         others = [one.prompt for control in self.controls for one in control.encoded[:each]]
         if others:
             seen = [tokens_looked_at(self.tokenizer, row, [], [], {}) for row in others]
-            self.control_looks = shares(last_patterns(self.model, others, self.room), seen)
+            self.control_looks = shares(last_patterns(self.model, others, self.room)[0], seen)
         table = habits(self.model, seed=self.seed, progress=self.experiment.settings.progress)
         self.habits = {f"habit: {name}": table[name].to_numpy() for name in HABITS}
 

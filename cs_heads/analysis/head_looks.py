@@ -26,6 +26,12 @@ LOOKS = {
 }
 """Shares of the last token's attention, and what they go to."""
 
+EVERYWHERE = tuple(
+    f"at every token: {what}"
+    for what in ("token before", "first token", "same token", "what followed it", "punctuation")
+)
+"""Shares of the attention of all tokens of a prompt."""
+
 
 def tokens_looked_at(
     tokenizer: Any, ids: TokenIds, right: Collection[int], wrong: Collection[int], parts: Mapping[str, Any]
@@ -61,6 +67,26 @@ def tokens_looked_at(
         parts.get("worked examples", none),
     ]
     return dict(zip(LOOKS, found, strict=True))
+
+
+def looked_at_everywhere(tokenizer: Any, ids: TokenIds) -> Bool[np.ndarray, "kind query key"]:
+    """Of each of ``EVERYWHERE`` the tokens that it is of, by the token that looks.
+
+    They are the patterns of TransformerLens's ``detect_head``, with the first token and punctuation beside.
+
+    Args:
+        tokenizer: The model's; None for a model without one.
+        ids: The prompt's tokens.
+
+    >>> looked_at_everywhere(None, (5, 7, 5))[2:4].astype(int).tolist()
+    [[[0, 0, 0], [0, 0, 0], [1, 0, 0]], [[0, 0, 0], [0, 0, 0], [0, 1, 0]]]
+    """
+    token, place = np.array(ids), np.arange(len(ids))
+    query, key = place[:, None], place[None, :]
+    same = (token[:, None] == token[None, :]) & (key < query)
+    marks = tokens_looked_at(tokenizer, ids, [], [], {})["looks at punctuation"]
+    followed = np.pad(same, ((0, 0), (1, 0)))[:, :-1]
+    return np.stack([key == query - 1, (key == 0) & (query > 0), same, followed, marks[None, :] & (key <= query)])
 
 
 def parts_of(

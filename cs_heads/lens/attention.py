@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from cs_heads.lens.forward import Tokens, last_logits
 from cs_heads.lens.gates import gated, reading
 from cs_heads.lens.logprobs import check_numbers, row_of
 from cs_heads.lens.model import HookedModel, device_of, evaluating
+from cs_heads.lens.transfer import to_device
 from cs_heads.units import Grid, Unit
 
 
@@ -55,34 +57,47 @@ def attention_patterns(
     return patterns
 
 
-def last_patterns(model: HookedModel, rows: Sequence[Tokens], room: TokenBudget) -> list[Float[np.ndarray, "head key"]]:
-    """Of each row the attention of its last token, by all heads of the model, layer after layer.
+def last_patterns(
+    model: HookedModel,
+    rows: Sequence[Tokens],
+    room: TokenBudget,
+    masks: Sequence[Bool[np.ndarray, "kind query key"]] | None = None,
+) -> tuple[list[Float[np.ndarray, "head key"]], list[Float[np.ndarray, "kind head"]]]:
+    """Of each row the attention of its last token by all heads, layer after layer; and the share of all by masks.
 
     Args:
         model: The model.
         rows: Tokens of each row.
         room: Tokens of one forward.
+        masks: Of each row some masks: what share of all attention, of every query alike, goes where they are True.
 
     Raises:
         ValueError: A model that has no such hook.
     """
     names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)}
-    found: dict[int, list[np.ndarray]] = {row: [] for row in range(len(rows))}
+    last: dict[int, list[np.ndarray]] = {row: [] for row in range(len(rows))}
+    every: dict[int, list[np.ndarray]] = {row: [] for row in range(len(rows))}
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         def keep(layer: int, pattern: Float[Tensor, "batch head query key"]) -> None:
             for row, i in enumerate(batch):
                 n = len(rows[i])
-                found[int(i)].append(pattern[row, :, n - 1, :n].float().cpu().numpy())
+                whole = pattern[row, :, :n, :n].float()
+                last[int(i)].append(whole[:, -1].cpu().numpy())
+                if masks is not None:
+                    at = to_device(torch.from_numpy(masks[i]).float(), whole.device)
+                    every[int(i)].append((einsum(whole, at, "head q k, kind q k -> kind head") / n).cpu().numpy())
 
         for i in batch:
-            found[int(i)].clear()
+            last[int(i)].clear()
+            every[int(i)].clear()
         with reading(model, keep, names):
             last_logits(model, [rows[i] for i in batch])
 
     with evaluating(model):
         run_in_batches([len(row) for row in rows], room, run)
-    return [np.concatenate(found[row]) for row in range(len(rows))]
+    of_masks = [] if masks is None else [np.concatenate(every[row], axis=1) for row in range(len(rows))]
+    return [np.concatenate(last[row]) for row in range(len(rows))], of_masks
 
 
 def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:

@@ -5,12 +5,15 @@ from html import escape
 
 import numpy as np
 import pytest
+from transformer_lens.head_detector import detect_head
 
 import cs_heads as cs
 from cs_heads.analysis import HeadCards
-from cs_heads.analysis.head_looks import parts_of
+from cs_heads.analysis.head_looks import looked_at_everywhere, parts_of
 from cs_heads.cli import main
 from cs_heads.demo.planting import planted_heads
+from cs_heads.lens.attention import last_patterns
+from cs_heads.lens.batches import TokenBudget
 from cs_heads.units import Grid, Head
 from tests.tiny import choice_records, make_tokenizer
 
@@ -109,6 +112,16 @@ def test_he_or_she_is_written_by_one_head_of_a_real_model(real):
     assert card["total"].clear
     assert card["writes"].percentile > 0.95
     assert card.words.startswith("Without it the answer loses ")
+
+
+@pytest.mark.lens
+def test_what_all_tokens_look_at_is_what_transformer_lens_detects(load, backend):
+    model, row = load("llama", backend), (1, 4, 5, 4, 7, 5, 4)
+    [found] = last_patterns(model, [row], TokenBudget(64), [looked_at_everywhere(None, row)])[1]
+    text = model.tokenizer.decode(row[1:])
+    assert model.to_tokens(text)[0].tolist() == list(row)
+    for place, name in ((0, "previous_token_head"), (2, "duplicate_token_head"), (3, "induction_head")):
+        assert found[place] == pytest.approx(detect_head(model, text, name).flatten().numpy(), abs=1e-5)
 
 
 def test_the_question_and_worked_examples_are_told_apart():
