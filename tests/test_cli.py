@@ -145,7 +145,8 @@ def test_the_table_shows_heads_verdict_and_cost(study, known_folder, task):
 
 def test_out_keeps_result_ranking_map_attention_and_report(study):
     out, folder = study
-    written = {"result.json", "ranking.json", "heads.png", "curve.json", "attention.json", "report.html", "run.toml"}
+    written = {"result.json", "ranking.json", "heads.png", "curve.json", "attention.json", "texts.json"}
+    written |= {"report.html", "run.toml"}
     assert {path.name for path in folder.iterdir()} == written
     found = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     assert found["command"].startswith("cs-heads find --model ")
@@ -320,7 +321,7 @@ def test_find_goes_without_head_cards_where_the_model_does_not_allow_them(find, 
     (tmp_path / "cards.json").write_text("of an earlier run")
     status, _, err = find("--no-curve", "--explain", out=tmp_path)
     assert status == 0
-    assert err.startswith("cs-heads: note: no head cards: ")
+    assert err.startswith("cs-heads: note: no head cards of own: ")
     assert (tmp_path / "report.html").is_file()
     assert not (tmp_path / "cards.json").exists()
 

@@ -23,7 +23,7 @@ from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.progress import one_bar
-from cs_heads.record import Record
+from cs_heads.record import Record, Saved
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.responses import RESPONSES, compared_of
@@ -63,7 +63,7 @@ class Share(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FailureModes(Result, Drawable, picture="failures"):
+class FailureModes(Saved, Result, Drawable, picture="failures"):
     """How often each kind of failure is seen with each set of heads off; ``intact`` is the model with none off.
 
     Attributes:
@@ -77,6 +77,8 @@ class FailureModes(Result, Drawable, picture="failures"):
         right: The right answer to each prompt, where there is one.
         notes: How many examples were left out, since heads were found on them or they repeat a question.
     """
+
+    _format = "failure modes"
 
     heads: dict[str, tuple[Unit, ...]]
     modes: dict[str, dict[str, Share]]

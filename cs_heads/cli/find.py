@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cs_heads.units import Unit
 
 PROMPTS = 3  # unseen prompts that a report shows attention on
+TOKENS = 12  # tokens of the texts that it shows
 MOST, N_RANDOM = 10, 3  # heads of the curve of a report, and sets of random heads beside it
 
 
@@ -145,6 +146,8 @@ def find(options: Annotated[FindFlags, Parameter(name="*")], **own: MethodOption
                 if (cards := cards_or_note(at.model, at.task, found, **given)) is not None:
                     cards.save(folder / CARDS)
                     written.append(folder / CARDS)
+            if not proof.result.too_low:
+                written += _write_on(folder, at, found)
             end_with_page(options, written)
     if options.json:
         print_json(result)
@@ -239,10 +242,10 @@ def _print_controls(proof: Confirmation) -> None:
 def _write(folder: Path, result: dict[str, Any], found: HeadRanking) -> list[Path]:
     from cs_heads.plot.style import draw_to
     from cs_heads.record import write_json
-    from cs_heads.report.findings import CARDS, CURVE, RESULT
+    from cs_heads.report.findings import CARDS, CURVE, RESULT, TEXTS
 
     # Parts of an earlier run do not stay beside this one's.
-    for part in (CARDS, CURVE):
+    for part in (CARDS, CURVE, TEXTS):
         (folder / part).unlink(missing_ok=True)
     written = [write_json(folder / RESULT, result), folder / "ranking.json"]
     found.save(written[-1])
@@ -258,6 +261,7 @@ def _steps(options: FindFlags, at: Loaded, search: PreparedSearch, *, curve: boo
     """The most example-evaluations of each step."""
     from cs_heads.analysis.confirm import most_of_proof
     from cs_heads.analysis.explain import N_EXAMPLES, most_of_cards
+    from cs_heads.experiment.baseline import MIN_CORRECT
     from cs_heads.tasks import confirming_side
 
     n, experiment = min(N_UNSEEN, len(confirming_side(at.task))), search.experiment
@@ -269,6 +273,8 @@ def _steps(options: FindFlags, at: Loaded, search: PreparedSearch, *, curve: boo
     if curve:
         # None off, the heads found, and the sets of random heads.
         steps["curve"] = (1 + (1 + N_RANDOM) * _heads_of_curve(experiment.grid.size)) * n
+    if options.out is not None:
+        steps["texts"] = 2 * MIN_CORRECT
     if options.explain:
         steps["cards"] = most_of_cards(search.k, min(n, N_EXAMPLES), of_heads=experiment.grid.kind == "heads")
     return steps
@@ -288,6 +294,21 @@ def _measure_curve(
     result |= {"half": curve.heads_for(0.5), "curve_spent": curve.spent}
     write_json(folder / RESULT, result)
     return written
+
+
+def _write_on(folder: Path, at: Loaded, found: HeadRanking) -> list[Path]:
+    """What the model writes after some unseen prompts, intact and with the heads off; one that cannot goes without."""
+    from cs_heads.analysis.failures import failures
+    from cs_heads.experiment.baseline import MIN_CORRECT
+    from cs_heads.report.findings import TEXTS
+
+    given: dict[str, Any] = {"n": MIN_CORRECT, "texts": True, "max_new_tokens": TOKENS, "stop": ["\n"]}
+    try:
+        failures(at.model, at.task, found, **given, **at.settings).save(folder / TEXTS)
+    except ValueError as error:
+        print(f"cs-heads: note: no texts: {error}", file=sys.stderr)
+        return []
+    return [folder / TEXTS]
 
 
 def _attend(folder: Path, at: Loaded, heads: Sequence[Unit]) -> list[Path]:

@@ -8,6 +8,7 @@ from markupsafe import Markup
 from cs_heads import plot
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.confirm import Confirmation
+from cs_heads.analysis.failures import FailureModes
 from cs_heads.analysis.head_cards import HeadCards
 from cs_heads.analysis.intervals import UNKNOWN, Interval
 from cs_heads.analysis.losses import Loss, shared_line
@@ -21,6 +22,8 @@ from cs_heads.report.findings import Findings
 from cs_heads.report.heads import head_chips, head_map, heads_table, interfering_note, shown_heads
 from cs_heads.units import Unit
 
+# Prompts whose texts are shown.
+_TEXTS = 5
 _TERMS = {
     "intact": "score with no head off, from 0 to 1",
     "heads off": f"score with the heads ablated; a control is {html.CONTROL}",
@@ -50,6 +53,7 @@ def findings_page(findings: Findings) -> str:
             ("Curves: methods side by side", None if compared is None else comparison_part(compared)),
             ("What the heads look at", _attention(findings.attention)),
             ("What each head does", _cards(findings.cards)),
+            ("What is written with the heads off", _texts(findings.texts)),
             ("Cost", html.cost(_cost(findings))),
             ("How to reproduce", html.reproduction(findings.command)),
             ("Provenance", html.provenance(findings.origins)),
@@ -220,6 +224,25 @@ def _cards(cards: HeadCards | None) -> Markup | None:
     return html.stacked(cards_html(cards), html.pictures(html.picture(plot.head_cards(cards), alt)))
 
 
+def _texts(texts: FailureModes | None) -> Markup | None:
+    """A few prompts with what the model writes intact and with the heads off, and failures that are more frequent."""
+    if texts is None or not texts.texts:
+        return None
+    frame = texts.text_frame().head(_TEXTS)
+    names = dict.fromkeys(texts.heads, "heads off")
+    rows = [[str(value).strip() or "(nothing)" for value in row] for row in frame.itertuples(index=False)]
+    [found] = texts.heads
+    seen = {mode: share for mode, share in texts.modes[found].items() if texts.beyond_intact(found, mode)}
+    n = next(iter(texts.modes[found].values())).n
+    said = f"Of {n} texts with the heads off, clearly more than of the intact model: " + ", ".join(
+        f"{mode} {share.count}" for mode, share in seen.items()
+    )
+    said = f"{said}." if seen else f"No kind of failure is clearly more frequent in {n} texts than of the intact model."
+    columns = [names.get(name, name) for name in map(str, frame)]
+    caption = "The last line of a prompt that no head was found on, and how the model goes on."
+    return html.stacked(html.table(caption, columns, rows, len(columns), {}), html.paragraphs(said))
+
+
 def _cost(findings: Findings) -> list[tuple[str, str]]:
     spent, took = "{:,} example-evaluations".format, {name: f", {s:.1f} s" for name, s in findings.seconds.items()}
     lines = []
@@ -237,6 +260,8 @@ def _cost(findings: Findings) -> list[tuple[str, str]]:
         lines.append(("to judge all methods", spent(findings.comparison.spent)))
     if findings.cards is not None:
         lines.append(("head cards", spent(findings.cards.spent)))
+    if findings.texts is not None:
+        lines.append(("texts", spent(findings.texts.spent)))
     if findings.attention is not None:
         runs = 2 if findings.attention.off else 1
         lines.append(("attention patterns", f"{runs * len(findings.attention.prompts)} forward passes of one prompt"))

@@ -9,6 +9,7 @@ from matplotlib import pyplot as plt
 
 from cs_heads.analysis.columns import Column
 from cs_heads.analysis.confirm import prove
+from cs_heads.analysis.failures import FailureModes, Share
 from cs_heads.analysis.faithfulness import faithfulness
 from cs_heads.analysis.losses import Loss, Specificity, TaskDrop
 from cs_heads.analysis.sparsity import measure_sparsity
@@ -187,6 +188,19 @@ def test_the_losses_that_a_verdict_rests_on_are_told(report):
     assert "largest of any control (here code) +0.900" in words
     assert "own minus mean of the controls +0.460 +0.338 to +0.582" in words
     assert "note of it" in words
+
+
+def test_what_is_written_with_the_heads_off_stands_beside_what_the_intact_model_writes(report):
+    none, all_ = ({"empty": Share(count, 20), "changed": Share(count, 20)} for count in (0, 20))
+    written = {"intact": ("Paris", "Riga"), "t": ("", "Rome <b>")}
+    prompts, right = ("Quiz:\nFrance is", "Latvia is"), ("Paris", "Riga")
+    texts = FailureModes({"t": (Head(0, 1),)}, {"intact": none, "t": all_}, written, prompts, right, spent=40)
+    words = report(Findings(ranking=made_ranking(), proof=made_proof(), texts=texts, k=2)).words
+    assert "prompt right intact heads off France is Paris Paris (nothing) Latvia is Riga Riga Rome <b>" in words
+    assert "clearly more than of the intact model: empty 20, changed 20" in words
+    assert "texts 40 example-evaluations" in words
+    same = replace(texts, modes={"intact": none, "t": none})
+    assert "No kind of failure is clearly more frequent" in report(Findings(ranking=made_ranking(), texts=same)).words
 
 
 def test_a_ranking_alone_is_no_proof(report):
