@@ -254,8 +254,9 @@ def habits(
         settings: ``dtype``, ``progress``: see ``SettingsArguments``.
 
     Returns:
-        Columns ``head``, ``previous token``, ``first token``, ``same token`` and ``induction``: the mean share of its
-        attention that each habit has, in [0, 1].
+        Columns ``head``, ``previous token``, ``first token``, ``same token`` and ``induction``: the share of its
+        attention that each habit has, in [0, 1], in the mean over the tokens that can follow it (``habit_scores``).
+        They are no parts of one: the token before may be the first.
 
     Raises:
         ValueError: A wrong argument, a head that the model has not, or sequences longer than its context; the message
