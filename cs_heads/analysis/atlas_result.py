@@ -193,7 +193,6 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
             below = matrix.columns[matrix.loc[name].to_numpy(dtype=float) > 1]
             others = matrix.loc[name].drop([name, *self.kin.get(name, ())])
             worst = str(others.idxmax()) if (others > 0).any() else None
-            above = proof.result.baseline - proof.result.chance
             rows.append(
                 {
                     "skill": name,
@@ -203,7 +202,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
                     "others' mean loss": others.clip(0, 1).mean(),
                     "loses most": worst,
                     "loss of that": np.nan if worst is None else others[worst],
-                    "random": proof.random.drop / above if above > 0 else np.nan,
+                    "random": proof.random.drop / proof.result.above_chance,
                     "frequency": np.mean([*self.rankings[name].stability.values()] or [np.nan]),
                     "again": proof.again,
                     "below chance": " ".join(map(str, below)),

@@ -311,7 +311,7 @@ def _stability(
         found = find_heads(model, task, off=again["off"], **{**search, "seed": seed}, **settings)
         proofs.append(confirm(model, task, found, seed=seed, **again, **settings))
         spent += found.spent + proofs[-1].spent
-    return Stability(tuple(each.heads for each in proofs), tuple(each.verdict for each in proofs), spent)
+    return Stability(tuple(each.heads for each in proofs), tuple(each.headline for each in proofs), spent)
 
 
 def most_of_proof(k: int, n: int, others: Sequence[int], n_random: int = N_RANDOM, *, least: bool = True) -> int:

@@ -14,11 +14,11 @@ from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.result import Result
 from cs_heads.cluster import ModelLike, local_model
-from cs_heads.designs import explicit
 from cs_heads.experiment.baseline import MIN_CORRECT
 from cs_heads.experiment.controls import found_on, unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens.batches import TokenBudget, default_tokens
+from cs_heads.lens.circuits import margins_without
 from cs_heads.lens.direct import Writes, direct_writes, likeliest_of, unit_writes
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.settings import Settings, SettingsArguments
@@ -34,7 +34,7 @@ _SETTINGS = ("units", "prepend_bos", "dtype", "batch_tokens", "progress", "store
 class DirectEffects(Result):
     """What units write into the difference of two logits: the right answer's first token less that of the best wrong.
 
-    All numbers are in nats, before a soft cap of the logits; ``total`` is behind it.
+    All numbers are in nats, before a soft cap of the logits.
 
     Attributes:
         heads: The heads, or other units, whose effects are told apart.
@@ -145,20 +145,16 @@ def direct_effects(
         writes = direct_writes(experiment.model, prompts, answers, room)
         made = writes.of(chosen) if of_heads else unit_writes(experiment.model, prompts, answers, chosen, room)
         step("one head off")
-        # The same questions with two answers of one token each.
-        rows = zip(map(list, prompts), answers[:, :, None].tolist(), strict=True)
-        records = [{"prompt": prompt, "choices": choices, "answer": 0} for prompt, choices in rows]
-        pairs = experiment.on(Task.from_records(records, name=task.name))
-        masks = explicit(pairs.grid, [[], *([head] for head in chosen)])
-        said = pairs.observe(masks).logprobs
-        assert said is not None
-        margins = said[..., 0] - said[..., 1]
+        everywhere = [np.ones(len(prompt), dtype=bool) for prompt in prompts]
+        off = [[(head, where) for where in everywhere] for head in chosen]
+        intact = [(chosen[0], ~where) for where in everywhere]
+        margins = [margins_without(experiment.model, prompts, answers, each, room) for each in (intact, *off)]
         return DirectEffects(
             heads=chosen,
             writes=writes,
             written=made.written,
             direct=writes.difference[:, None] - made.without,
-            total=(margins[:1] - margins[1:]).T,
+            total=(margins[0] - np.stack(margins[1:])).T,
             prompts=tuple(prompts),
             answers=answers,
             places=tuple(places),

@@ -21,7 +21,7 @@ from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, looked_at_everywhere
 from cs_heads.analysis.head_words import head_in_words, together_in_words
 from cs_heads.analysis.interactions import MOST_HEADS, Interactions, interactions
 from cs_heads.analysis.intervals import difference_interval
-from cs_heads.analysis.random_heads import drawn_notes, random_sets
+from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.baseline import MIN_CORRECT
@@ -32,6 +32,7 @@ from cs_heads.lens.batches import TokenBudget, default_tokens
 from cs_heads.lens.circuits import Circuits, as_logits, logits_written, margins_without, token_circuits
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.progress import one_bar
+from cs_heads.ranking import HeadRanking
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.units import Unit
@@ -92,6 +93,10 @@ def explain(
     with controlled(own, task, controls, heads, n=n, seed=seed, settings=how) as judged:
         experiment, unseen = judged.own, judged.own.task
         grid = experiment.grid
+        if isinstance(heads, HeadRanking) and heads.off:
+            raise ValueError(
+                f"heads must be found with no others off, got a ranking with {heads.off[0]} off throughout"
+            )
         chosen = heads_of(grid, heads, model=model_of(experiment))
         found, none = grid.mask(chosen), grid.mask([])
         sets = random_sets(grid, found, none, -(-_RANDOM // len(chosen)), np.random.default_rng(seed))
@@ -103,6 +108,7 @@ def explain(
         if len(chosen) <= MOST_HEADS:
             together = interactions(own, unseen, chosen, n=n, seed=seed, **how)
         measured = _Measured(experiment, chosen, effects, beside, together, judged.controls, seed)
+        measured.random_units = f"random {grid.word}s{like_note(found, sets)}" if random else ""
         tokens, strips = measured.strips()
         notes = (*judged.notes, *few, *effects.notes)
         if together is None:
@@ -132,6 +138,7 @@ class _Measured:
     controls: Sequence[Experiment]
     seed: int
     spent: int = 0
+    random_units: str = ""
 
     def __post_init__(self) -> None:
         self.model, self.grid = self.experiment.model, self.experiment.grid
@@ -158,8 +165,7 @@ class _Measured:
 
     def _look(self) -> None:
         """Attention of all heads, on the task, on its controls, and on random tokens."""
-        masks = [looked_at_everywhere(self.tokenizer, row) for row in self.rows]
-        self.patterns, every = last_patterns(self.model, self.rows, self.room, masks)
+        self.patterns, every = self._patterns(self.rows)
         answers = self.answers.tolist()
         given = zip(self.rows, ([a] for a, _ in answers), ([b] for _, b in answers), self.parts, strict=True)
         self.looks = shares(self.patterns, [tokens_looked_at(self.tokenizer, *each) for each in given])
@@ -168,9 +174,13 @@ class _Measured:
         others = [one.prompt for control in self.controls for one in control.encoded[:each]]
         if others:
             seen = [tokens_looked_at(self.tokenizer, row, [], [], {}) for row in others]
-            self.control_looks = shares(last_patterns(self.model, others, self.room)[0], seen)
+            patterns, every = self._patterns(others)
+            self.control_looks = shares(patterns, seen) | dict(zip(EVERYWHERE, np.stack(every, axis=1), strict=True))
         table = habits(self.model, seed=self.seed, progress=self.experiment.settings.progress)
         self.habits = {f"habit: {name}": table[name].to_numpy() for name in HABITS}
+
+    def _patterns(self, rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        return last_patterns(self.model, rows, self.room, lambda row: looked_at_everywhere(self.tokenizer, rows[row]))
 
     def _read(self) -> None:
         """What heads write on the task, and make of its tokens by themselves."""
@@ -219,7 +229,7 @@ class _Measured:
 
     def strips(self) -> tuple[tuple[str, ...], list[tuple[float, ...]]]:
         """The tokens of a prompt of typical length, and by head what is lost with it off at each."""
-        typical = sorted(range(len(self.rows)), key=lambda i: len(self.rows[i]))[len(self.rows) // 4]
+        typical = sorted(range(len(self.rows)), key=lambda i: len(self.rows[i]))[len(self.rows) // 2]
         ids = self.rows[typical]
         ends = np.unique(np.linspace(0, len(ids), min(len(ids), _STRIP) + 1).astype(int))
         spans = list(pairwise(ends))
@@ -237,7 +247,7 @@ class _Measured:
         )
         moves, matches, copies = self._pairs(place)
         figures = self._figures(place, copies)
-        words = head_in_words(figures, promotes, demotes, self.grid.word)
+        words = head_in_words(figures, promotes, demotes, self.random_units, self.grid.word)
         return HeadCard(self.heads[place], figures, promotes, demotes, moves, matches, strip, words)
 
     def _figures(self, place: int, copies: bool) -> tuple[Figure, ...]:
@@ -250,7 +260,7 @@ class _Measured:
         found = [total]
         parts = {"direct": self.effects.direct, "through others": self.effects.through_others, **self.placed}
         for name, values in parts.items():
-            part = _figure(name, values[:, place], outside, random[:0], beyond)
+            part = _figure(name, values[:, place], outside / len(parts), random[:0], beyond)
             clear = total.clear and abs(part.value) > beyond and part.low * part.high > 0
             found.append(replace(part, clear=clear))
         everyone = {**self.looks, **self.habits}

@@ -22,12 +22,13 @@ class Figure(Record):
     Attributes:
         name: What it is of: see ``HeadCards``.
         value: Its mean over examples.
-        low: Lower end of its interval, which is corrected for the number of heads and figures.
+        low: Lower end of its interval, which is corrected for the number of heads and of figures of its kind.
         high: Upper end.
         chance: What must be exceeded: see ``HeadCards``.
         percentile: Share of other heads that have less, in absolute numbers.
         controls: The same on control tasks (NaN: not measured).
-        clear: Whether the whole interval lies beyond chance.
+        clear: Whether its interval leaves out zero and its mean is beyond chance, of the total effect and its parts;
+            of other figures whether the whole interval is. None is clear of a head whose total effect is not.
     """
 
     name: str
@@ -52,7 +53,8 @@ class HeadCard(Record):
         moves: Pairs of a token read and the one it then writes most, among the task's words; empty where what it makes
             of tokens by themselves does not agree with what it does on the task.
         matches: Pairs of a query and the key it then attends to most; empty where that does not agree.
-        strip: By token of the prompt that ``HeadCards`` shows, what the answer loses with the head off there alone.
+        strip: By token, or span of tokens, of the prompt that ``HeadCards`` shows, what the answer loses with the head
+            off there alone.
         words: One or two sentences, from figures that are clear; "unclear" where none is.
     """
 
@@ -81,11 +83,12 @@ class HeadCards(Saved, Result, Drawable, picture="head_cards"):
 
     Chance is what 95 of 100 other heads of the model do not exceed, and for shares of attention .25, for copying .5 at
     least. For ablations it is what no more than 5 of 100 sets of as many random heads of the same layers reach, by
-    Student's t. Nothing is clear of a head whose total effect is not.
+    Student's t, corrected for the number of heads. Nothing else is said of a head whose total effect is not clear: so
+    of heads without effect nothing is.
 
     Attributes:
         cards: Of each head.
-        tokens: The prompt whose tokens are ablated one at a time, of typical length.
+        tokens: A prompt of typical length, whose tokens are ablated one at a time; of a long one spans of tokens.
         pairs: Two heads, and whether they are a ``backup`` or ``overlap``, where that is certain.
         least: The fewest heads that do nine tenths of the harm of all; of more than six heads none.
         words: What they do together.

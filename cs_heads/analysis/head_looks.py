@@ -26,9 +26,9 @@ LOOKS = {
 }
 """Shares of the last token's attention, and what they go to."""
 
-EVERYWHERE = tuple(
-    f"at every token: {what}"
-    for what in ("token before", "first token", "same token", "what followed it", "punctuation")
+EVERYWHERE = (
+    *("at every token: the token before", "at every token: the first token", "at every token: earlier copies of it"),
+    *("at every token: what followed earlier copies of it", "at every token: punctuation"),
 )
 """Shares of the attention of all tokens of a prompt."""
 

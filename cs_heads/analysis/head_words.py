@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cs_heads.analysis.attention import HABITS
-from cs_heads.analysis.head_looks import LOOKS
+from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS
+from cs_heads.analysis.intervals import difference_interval
 
 if TYPE_CHECKING:
     from cs_heads.analysis.head_cards import Figure
@@ -19,11 +20,12 @@ _CLAIMS = 3
 
 _SAID = {name: f"looks at {what}" for name, what in LOOKS.items()}
 _SAID |= {f"habit: {name}": f"has the habit {name} on random tokens" for name in HABITS}
+_SAID |= {name: f"looks at the {name.split(': ')[1]} from every token" for name in EVERYWHERE}
 _SAID |= {"copying": "copies what it reads"}
 
 
 def head_in_words(
-    figures: Sequence[Figure], promotes: Sequence[str], demotes: Sequence[str], word: str = "head"
+    figures: Sequence[Figure], promotes: Sequence[str], demotes: Sequence[str], random: str, word: str = "head"
 ) -> str:
     """What a head does: its effect, by which way, and where; then what it looks at, copies and writes.
 
@@ -31,11 +33,12 @@ def head_in_words(
         figures: Its figures.
         promotes: Tokens that it raises most.
         demotes: Tokens that it lowers most.
+        random: What chance is by, as "random heads of the same layers"; empty where there are no others.
         word: What such a unit is called.
     """
     known = {figure.name: figure for figure in figures}
     total = known["total"]
-    random = f"chance by random {word}s of the same layers: {total.chance:.2f}"
+    random = f"chance by {random}: {total.chance:.2f}" if random else f"no other {word} tells what is chance"
     if not total.clear:
         return f"Unclear: without it the answer loses {_interval(total)} nats ({random})."
     ways = {
@@ -43,11 +46,16 @@ def head_in_words(
         "through others": "most of it through later units",
         "at the last token": "most of it at the last token",
         "elsewhere": "most of it at tokens before the last",
+        "at the question": "most of it at the question",
+        "at the worked examples": "most of it at the worked examples",
     }
+    # What is lost at some tokens is known of the first examples.
+    placed = known["at the last token"].value + known["elsewhere"].value
     does, sign = ("loses", 1) if total.value > 0 else ("gains", -1)
     said = [f"Without it the answer {does} {_interval(total, sign)} nats ({random})"]
     for name, way in ways.items():
-        if name in known and known[name].clear and known[name].value / total.value >= _MOST:
+        whole = total.value if name in ("direct", "through others") else placed
+        if name in known and known[name].clear and known[name].value / whole >= _MOST:
             said.append(f"{way} ({known[name].value:.2f})")
     sentences = [", ".join(said)]
     claims = sorted(
@@ -76,7 +84,10 @@ def together_in_words(found: Interactions | None) -> str:
     """
     if found is None:
         return ""
-    harm = f"Together they take {found.harm[-1]:.2f} of right answers"
+    taken, low, high = difference_interval(found.drops[-1])
+    harm = f"Together they take {taken:.2f} ({low:.2f} to {high:.2f}) of right answers"
+    if low <= 0:
+        return f"{harm}: nothing for certain."
     said = [f"{harm}; {', '.join(map(str, found.least)) or 'none of them'} do nine tenths of that."]
     values = found.shapley()
     fillers = [

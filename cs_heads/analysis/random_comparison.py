@@ -47,6 +47,7 @@ class RandomComparison(Record):
         p_sets: p-value over sets of heads: ``(1 + n_as_harmful) / (1 + len(drops))``, and more where sets were settled
             before they had all examples (``_mistaken``).
         p_examples: p-value over examples.
+        stopped: Whether sets were left unsettled, as the p over examples or the mean drop spoke against the heads.
         like: In what the sets are like the heads, in words.
         spent: Example-evaluations.
     """
@@ -58,6 +59,7 @@ class RandomComparison(Record):
     p_examples: Proportion
     like: str = " of the same layers"
     spent: int = 0
+    stopped: bool = False
 
     @property
     def is_beyond_sets(self) -> bool:
@@ -112,7 +114,7 @@ def compare_with_random(
     masks, orders, mistaken = np.stack(sets), _orders(n_sets, losable, seed), _mistaken(n_sets)
     scores = np.full((n_sets, n), np.nan)
     left, has, more, spent = np.arange(n_sets), 0, _first(n_sets, n), 0
-    drop, p_examples, early = 0.0, 1.0, False
+    drop, p_examples, early, stopped = 0.0, 1.0, False, False
     while more and len(left):
         asked = orders[left, has : has + more]
         scores[left[:, None], asked] = measured(experiment, masks[left], asked)
@@ -128,6 +130,7 @@ def compare_with_random(
         left = left[~settled]
         margin = (intact - ablated).mean() - drop
         if p_examples >= MAX_P or margin < MIN_MARGIN * (intact.mean() - experiment.chance) - _ROUNDING:
+            stopped = bool(len(left)) and has < n
             break
         affordable = (most_of_random_sets(n_sets, n) - spent) // max(1, len(left))
         more = min(n - has, affordable, int(np.ceil(has * (_MORE - 1))))
@@ -139,6 +142,7 @@ def compare_with_random(
         p_examples=p_examples,
         like=like,
         spent=spent,
+        stopped=stopped,
     )
 
 

@@ -131,13 +131,14 @@ def judge(
     ]
     low, high = (bound - by_random for bound in result.loss_interval)
     close = []
-    # A bound that is not known leaves nothing to say.
+    if np.isnan([low, high]).any():
+        close.append("the interval of the loss is not known")
     beyond = f"the loss beyond that of random heads ({low:+.2f} to {high:+.2f})"
     if low < MIN_MARGIN and (localized or high >= MIN_MARGIN):
         close.append(f"{beyond} may be above or below {MIN_MARGIN:.2f}")
     elif low >= MIN_MARGIN and not localized:
-        over = "examples" if random.is_beyond_sets else "sets of heads"
-        p = random.p_examples if random.is_beyond_sets else random.p_sets
+        by_examples = random.is_beyond_sets or random.stopped
+        over, p = ("examples", random.p_examples) if by_examples else ("sets of heads", random.p_sets)
         close.append(f"{beyond} lies above {MIN_MARGIN:.2f}, but p = {p:.4f} over {over} is not below {MAX_P}")
     verdict: Verdict = "localized" if localized else "not localized"
     but_for: tuple[str, ...] = ()
@@ -229,6 +230,8 @@ def _told_p(p: float) -> str:
 
 def _over_sets(random: RandomComparison) -> str:
     n, k = len(random.drops), random.n_as_harmful
+    if random.stopped:
+        return f"the {n} random sets were not told apart one by one, since what follows speaks against the heads"
     less = f"{n - k} of {n}" if k else f"all {n}"
     said = f"{less} random sets seem to do less harm" if n > 1 or k else "the random set seems to do less harm"
     below = "below" if random.p_sets < MAX_P else "not below" if k else "the smallest that so few allow, not below"
@@ -298,6 +301,8 @@ def _told(found: Specificity, but_for: Sequence[str]) -> list[str]:
         reasons.append(f"{most}; the largest loss of any control lies in {worst.low:+.2f} to {worst.high:+.2f}")
     above = "above" if found.difference.low > MIN_DIFFERENCE else "not clearly above"
     reasons.append(f"own loss minus mean control loss {found.difference}: {above} {MIN_DIFFERENCE:.2f}")
+    if found.worst.loss > 1:
+        reasons.append("a loss above 1.00 falls below chance, and counts as 1.00")
     if found.shared_with:
         form = ", of the same form" if but_for else ""
         reasons.append(f"more than half of the own loss is lost by {', '.join(found.shared_with)}{form}")

@@ -84,7 +84,7 @@ def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
     # What takes seconds to import comes after what can be refused without it.
     from cs_heads.analysis.atlas import check_skills
     from cs_heads.experiment.baseline import MIN_CORRECT
-    from cs_heads.report.findings import COMPARISON, RESULT, check_alone
+    from cs_heads.report.findings import ATLAS, COMPARISON, RESULT, check_alone
 
     check_integer("n_unseen", options.n_unseen, MIN_CORRECT)
     if options.out is not None:
@@ -99,9 +99,12 @@ def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
         start = perf_counter()
         more: dict[str, Any] = {name: getattr(options, name) for name in ("n_random", "screen", "control_weight")}
         found = cs.atlas(model, tasks, n=options.n_unseen, **options.search, **more, **settings)
+        found = replace(found, command=options.command, seconds=round(perf_counter() - start, 3))
         if options.explain:
+            if options.out is not None:
+                # A search of hours lies on disk before the model runs once more.
+                found.save(options.out / ATLAS)
             found = replace(found, cards=_cards(options, model, found, tasks, settings))
-    found = replace(found, command=options.command, seconds=round(perf_counter() - start, 3))
     if options.json:
         print_json(found)
     else:

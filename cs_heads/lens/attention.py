@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,7 @@ def last_patterns(
     model: HookedModel,
     rows: Sequence[Tokens],
     room: TokenBudget,
-    masks: Sequence[Bool[np.ndarray, "kind query key"]] | None = None,
+    masks: Callable[[int], Bool[np.ndarray, "kind query key"]] | None = None,
 ) -> tuple[list[Float[np.ndarray, "head key"]], list[Float[np.ndarray, "kind head"]]]:
     """Of each row the attention of its last token by all heads, layer after layer; and the share of all by masks.
 
@@ -69,35 +69,35 @@ def last_patterns(
         model: The model.
         rows: Tokens of each row.
         room: Tokens of one forward.
-        masks: Of each row some masks: what share of all attention, of every query alike, goes where they are True.
+        masks: Gives some masks of a row: what share of all attention, of every query alike, goes where they are True.
 
     Raises:
-        ValueError: A model that has no such hook.
+        ValueError: A model that has no such hook or does not run it.
     """
     names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)}
-    last: dict[int, list[np.ndarray]] = {row: [] for row in range(len(rows))}
-    every: dict[int, list[np.ndarray]] = {row: [] for row in range(len(rows))}
+    last, every = ({row: dict[int, np.ndarray]() for row in range(len(rows))} for _ in range(2))
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
+        made = {} if masks is None else {int(i): torch.from_numpy(masks(int(i))).float() for i in batch}
+
         def keep(layer: int, pattern: Float[Tensor, "batch head query key"]) -> None:
-            for row, i in enumerate(batch):
+            for row, i in enumerate(map(int, batch)):
                 n = len(rows[i])
                 whole = pattern[row, :, :n, :n].float()
-                last[int(i)].append(whole[:, -1].cpu().numpy())
-                if masks is not None:
-                    at = to_device(torch.from_numpy(masks[i]).float(), whole.device)
-                    every[int(i)].append((einsum(whole, at, "head q k, kind q k -> kind head") / n).cpu().numpy())
+                last[i][layer] = whole[:, -1].cpu().numpy()
+                if made:
+                    at = to_device(made[i], whole.device)
+                    every[i][layer] = (einsum(whole, at, "head q k, kind q k -> kind head") / n).cpu().numpy()
 
-        for i in batch:
-            last[int(i)].clear()
-            every[int(i)].clear()
         with reading(model, keep, names):
             last_logits(model, [rows[i] for i in batch])
 
     with evaluating(model):
         run_in_batches([len(row) for row in rows], room, run)
-    of_masks = [] if masks is None else [np.concatenate(every[row], axis=1) for row in range(len(rows))]
-    return [np.concatenate(last[row]) for row in range(len(rows))], of_masks
+    if silent := [name for layer, name in names.items() if any(layer not in seen for seen in last.values())]:
+        raise ValueError(f"model does not run {', '.join(silent)}: its attention patterns cannot be read")
+    patterns = [np.concatenate([seen[layer] for layer in names]) for seen in last.values()]
+    return patterns, [np.concatenate([seen[layer] for layer in names], axis=1) for seen in every.values() if seen]
 
 
 def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:

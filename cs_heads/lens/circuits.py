@@ -134,7 +134,7 @@ def logits_written(
         room: Tokens of one forward.
     """
     z = np.zeros((len(rows), len(heads), model.cfg.d_head))
-    total = torch.zeros(len(heads), model.cfg.d_model)
+    added = torch.zeros(len(rows), len(heads), model.cfg.d_model)
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         seen = at_the_end(model, [rows[i] for i in batch])
@@ -143,11 +143,11 @@ def logits_written(
             layer = head.layer
             each, _ = head_outputs(model, layer, seen.z[layer], seen.attention[layer])
             z[batch, place] = seen.z[layer][:, head.index].cpu().numpy()
-            total[place] += final.part(each[:, head.index].to(seen.ends["last"].device)).sum(dim=0).cpu()
+            added[batch, place] = final.part(each[:, head.index].to(seen.ends["last"].device)).cpu()
 
     with evaluating(model):
         run_in_batches([len(row) for row in rows], room, run)
-        return z, as_logits(model, (total / len(rows)).numpy())
+        return z, as_logits(model, added.mean(dim=0).numpy())
 
 
 def as_logits(model: HookedModel, written: Float[np.ndarray, "chosen d_model"]) -> Float[np.ndarray, "chosen vocab"]:
@@ -172,7 +172,7 @@ def margins_without(
     off: Sequence[tuple[Unit, Bool[np.ndarray, " pos"]]],
     room: TokenBudget,
 ) -> Float[np.ndarray, " row"]:
-    """The logit of each row's first answer less that of its second, with one unit off at some tokens of the row.
+    """The logit of each row's first answer less that of its second, before a soft cap, one unit off at some tokens.
 
     Args:
         model: The model.
@@ -192,8 +192,14 @@ def margins_without(
             gates[row, unit.layer, unit.index] = 0
             where[row, : len(places)] = torch.from_numpy(places)
         at = torch.arange(len(batch)), torch.tensor([len(rows[i]) - 1 for i in batch])
-        logits = logits_at(model, tokens, attention_mask, at, gates=gates, units=kind, where=where)
-        right, wrong = logits.float().cpu().gather(1, torch.from_numpy(answers[batch])).unbind(dim=1)
+        seen = list[Tensor]()
+        # What the unembedding gives has no soft cap yet.
+        hook = model.unembed.register_forward_hook(lambda *given: seen.append(given[-1]))
+        try:
+            logits_at(model, tokens, attention_mask, at, gates=gates, units=kind, where=where)
+        finally:
+            hook.remove()
+        right, wrong = seen[-1][0].float().cpu().gather(1, torch.from_numpy(answers[batch])).unbind(dim=1)
         found[batch] = (right - wrong).numpy()
 
     with evaluating(model):

@@ -126,7 +126,7 @@ def unit_writes(
     kind = kind_of(units[0])
     n, grid = len(rows), Grid.from_model(model, kind)
     written, without = np.zeros((n, len(units))), np.zeros((n, len(units)))
-    mean = torch.zeros(len(units), model.cfg.d_model)
+    added = torch.zeros(n, len(units), model.cfg.d_model)
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         tokens = [rows[i] for i in batch]
@@ -145,11 +145,11 @@ def unit_writes(
             left = einsum(read, final.again(last - taken), "row d, row d -> row") + bias
             written[batch, place] = einsum(direction, taken, "row d, row d -> row").double().cpu().numpy()
             without[batch, place] = left.double().cpu().numpy()
-            mean[place] += final.part(taken).sum(dim=0).cpu() / n
+            added[batch, place] = final.part(taken).cpu()
 
     with evaluating(model):
         run_in_batches([len(row) for row in rows], room, run)
-    return UnitWrites(written, without, mean.numpy())
+    return UnitWrites(written, without, added.mean(dim=0).numpy())
 
 
 def likeliest_of(
@@ -232,11 +232,11 @@ def _parts(model: HookedModel, seen: Seen, answers: Int[Tensor, "row 2"]) -> Wri
     by_head, left_out = torch.stack(heads, dim=1), torch.stack(without, dim=1)
     whole = einsum(read, final.of(last), "row d, row d -> row") + bias
     layers, mlps = (einsum(direction, each, "row d, row layer d -> row layer") for each in (attention, mlp))
-    total, written_by, biases, by_mlp, kept = (
-        each.double().cpu().numpy() for each in (whole, by_head, layers - by_head.sum(dim=2), mlps, left_out)
+    rest = einsum(direction, first[:, 0], "row d, row d -> row") + read @ final.bias.to(read) + bias
+    total, written_by, biases, by_mlp, last_biases, kept = (
+        each.double().cpu().numpy() for each in (whole, by_head, layers - by_head.sum(dim=2), mlps, rest, left_out)
     )
-    rest = total - written_by.sum(axis=(1, 2)) - biases.sum(axis=1) - by_mlp.sum(axis=1)
-    return Writes(total, written_by, biases, by_mlp, rest, kept)
+    return Writes(total, written_by, biases, by_mlp, last_biases, kept)
 
 
 class HeldNorm:

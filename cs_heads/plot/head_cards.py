@@ -72,6 +72,6 @@ def head_cards(cards: HeadCards) -> Figure:
     image = strip.imshow(lost, cmap=style.signed_colors(), vmin=-limit, vmax=limit, aspect="auto")
     strip.set_yticks(range(len(names)), names)
     guides.turned_names(strip, [style.safe_text(token.strip() or "␣", _LETTERS) for token in cards.tokens])
-    strip.set_title("off at one token alone")
+    strip.set_title("off at one token, or span, alone")
     guides.color_bar(strip, image, "nats")
     return figure

@@ -277,6 +277,8 @@ def _cost(found: Atlas) -> list[tuple[str, str]]:
     search = found.provenance.get("search", {}).get("spent")
     lines = [] if search is None else [("to search", spent(search)), ("to prove", spent(found.spent - search))]
     took = "" if found.seconds is None else f", {found.seconds:.1f} s"
+    if found.cards:
+        lines.append(("head cards, beside", spent(sum(cards.spent for cards in found.cards.values()))))
     return [*lines, ("in all", f"{spent(found.spent)}{took}")]
 
 

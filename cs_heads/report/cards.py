@@ -11,8 +11,8 @@ from cs_heads.report import html
 
 _COLUMNS = ("value", "interval", "chance", "more than", "on controls", "clear")
 _TERMS = {
-    "interval": "corrected for the number of heads and figures",
-    "chance": "must be exceeded: what random heads of the same layers take, or what 95 of 100 other heads have at most",
+    "interval": "corrected for the number of heads, and of figures of its kind",
+    "chance": "must be exceeded: what random heads take, or what 95 of 100 other heads have at most",
     "more than": "share of other heads that have less",
     "clear": "✓ the head matters here, and the figure lies beyond chance",
 }

@@ -11,7 +11,7 @@ from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.failures import FailureModes
 from cs_heads.analysis.head_cards import HeadCards
 from cs_heads.analysis.intervals import UNKNOWN, Interval
-from cs_heads.analysis.losses import Loss, shared_line
+from cs_heads.analysis.losses import Loss, loss_of, shared_line
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.plot.attention_patterns import load_script
 from cs_heads.plot.head_markers import same_looks
@@ -27,7 +27,7 @@ _TEXTS = 5
 _TERMS = {
     "intact": "score with no head off, from 0 to 1",
     "heads off": f"score with the heads ablated; a control is {html.CONTROL}",
-    "loss": "(intact - heads off) / (intact - chance), the share of the score above chance that is lost; 1: all",
+    "loss": "(intact - heads off) / (intact - chance), the share of the score above chance that is lost; 1: all of it",
     "95 % interval": "of the loss; below zero where the task may do better",
 }
 
@@ -98,7 +98,8 @@ def _answer(findings: Findings) -> tuple[str, str, Markup]:
         if proof.passengers:
             given = len(proof.heads) + len(proof.passengers)
             verdict += f": {len(proof.heads)} of the {given} heads found"
-        parts.append(html.macro("meaning", proof.verdict, proof.but_for, bool(proof.kin), _too_much(proof)))
+        in_other_words = any(loss_of(one) is not None for one in proof.kin)
+        parts.append(html.macro("meaning", proof.verdict, proof.but_for, in_other_words, _too_much(proof)))
         parts.append(html.macro("listed", dict.fromkeys(reasons, ())))
     if ranking.shared_effects:
         shared = "; ".join(map(shared_line, ranking.shared_effects))
@@ -112,9 +113,11 @@ def _too_much(proof: Confirmation) -> str:
     found = proof.specificity
     if found is None:
         return ""
-    mean = "the controls lose more than a third of it on average"
-    much = f"{', '.join(found.shared_with)} more than half"
-    return " and ".join([mean] * (not found.is_mean_little) + [much] * bool(found.shared_with))
+    lost = [] if found.is_mean_little else ["the controls lose more than a third of what the task loses, on average"]
+    if found.shared_with:
+        lose = "loses" if len(found.shared_with) == 1 else "lose"
+        lost.append(f"{', '.join(found.shared_with)} {lose} more than half of what the task loses")
+    return ", and ".join(lost)
 
 
 def _notes(findings: Findings) -> Markup | None:
@@ -148,7 +151,10 @@ def _proof_table(proof: Confirmation) -> Markup:
 
 
 def _loss(loss: float, interval: Interval = UNKNOWN) -> list[str]:
-    return ["unknown" if np.isnan(loss) else f"{loss:+.3f}", html.interval(*interval)]
+    return [
+        "unknown" if np.isnan(loss) else f"{loss:+.3f}{' (below chance)' if loss > 1 else ''}",
+        html.interval(*interval),
+    ]
 
 
 def _maps(findings: Findings) -> Markup | None:

@@ -45,6 +45,17 @@ def test_the_total_effect_is_that_of_the_head_off_in_ones_own_forward(found, loa
     assert effects.spent == 25 * 4
 
 
+def test_behind_a_soft_cap_the_total_is_that_before_it(folders, load):
+    """The same weights without the cap say the same."""
+    task = task_of(choice_records(np.random.default_rng(0), 60))
+    capped = cs.direct_effects(load("gemma2"), task, ["L0H1", "L2H3"], n=25)
+    loose = cs.load_model(folders("gemma2"), device="cpu")
+    loose.original_model.config.final_logit_softcapping = None
+    plain = cs.direct_effects(loose, task, ["L0H1", "L2H3"], n=25)
+    assert capped.total == pytest.approx(plain.total, abs=1e-3)
+    assert capped.direct == pytest.approx(plain.direct, abs=1e-3)
+
+
 def test_effects_add_up(found):
     effects, _ = found
     assert effects.direct + effects.through_others == pytest.approx(effects.total)

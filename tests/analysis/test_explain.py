@@ -47,7 +47,7 @@ def test_planted_heads_write_against_the_shortcut_and_another_head_is_unclear(ca
 def test_cards_are_read_back_drawn_and_shown(capitals, tmp_path):
     capitals.save(tmp_path / "cards.json")
     assert HeadCards.load(tmp_path / "cards.json") == capitals
-    assert {ax.get_title() for ax in capitals.plot().axes} == {"total effect", "off at one token alone", ""}
+    assert {ax.get_title() for ax in capitals.plot().axes} == {"total effect", "off at one token, or span, alone", ""}
     shown = capitals._repr_html_()
     assert all(card.words.split(" (")[0] in shown for card in capitals.cards)
     frame = capitals.to_frame()
@@ -64,7 +64,7 @@ def test_other_units_have_cards_of_what_means_something_for_them():
     assert {figure.name for figure in card.figures} >= {"total", "direct", "elsewhere", "Shapley value"}
     assert not any(figure.name.startswith(("looks", "habit", "copying")) for figure in card.figures)
     assert card["direct"].value + card["through others"].value == pytest.approx(card["total"].value)
-    assert {ax.get_title() for ax in groups.plot().axes} == {"off at one token alone", ""}
+    assert {ax.get_title() for ax in groups.plot().axes} == {"off at one token, or span, alone", ""}
 
 
 def test_a_report_has_the_cards(capitals, tmp_path):
@@ -114,10 +114,17 @@ def test_he_or_she_is_written_by_one_head_of_a_real_model(real):
     assert card.words.startswith("Without it the answer loses ")
 
 
+def test_of_a_ranking_with_heads_off_throughout_nothing_is_said(load):
+    ranking = cs.HeadRanking("css", np.zeros((3, 4)), spent=0, off=(Head(1, 1),))
+    task = cs.Task.from_records(choice_records(np.random.default_rng(0), 60)).split(30, seed=0)[0]
+    with pytest.raises(ValueError, match="heads must be found with no others off, got a ranking with L1H1 off"):
+        cs.explain(load("llama"), task, ranking, **QUIET)
+
+
 @pytest.mark.lens
 def test_what_all_tokens_look_at_is_what_transformer_lens_detects(load, backend):
     model, row = load("llama", backend), (1, 4, 5, 4, 7, 5, 4)
-    [found] = last_patterns(model, [row], TokenBudget(64), [looked_at_everywhere(None, row)])[1]
+    [found] = last_patterns(model, [row], TokenBudget(64), lambda _: looked_at_everywhere(None, row))[1]
     text = model.tokenizer.decode(row[1:])
     assert model.to_tokens(text)[0].tolist() == list(row)
     for place, name in ((0, "previous_token_head"), (2, "duplicate_token_head"), (3, "induction_head")):

@@ -352,6 +352,15 @@ def test_what_is_not_localized_for_its_p_alone_says_so():
     )
 
 
+def test_where_examples_speak_against_heads_nothing_is_said_of_single_sets():
+    """No set is told apart then, which is no evidence that all do as much."""
+    random = replace(beside(0.0, 0.02, n_as_harmful=125), stopped=True)
+    found = judge(made(100, 70), random, [])
+    assert found.verdict == "not localized"
+    assert "the 125 random sets were not told apart one by one" in found.reasons[1]
+    assert found.close_because.endswith("but p = 0.0200 over examples is not below 0.01")
+
+
 def test_heads_that_seem_to_do_little_are_close_where_few_examples_hide_more():
     """None of 20 lost leaves a tenth possible; none of 100 does not."""
     few, many = (judge(made(n, n, n=n), beside(0.0, 1.0), []) for n in (20, 100))

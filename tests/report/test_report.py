@@ -153,7 +153,7 @@ VERDICTS = {
     "template-bound": ("localized", "they serve the wording of the task, and not the skill."),
     "shared": (
         "shared",
-        "they cannot be called heads of this task: the controls lose more than a third of it on average",
+        "they cannot be called heads of this task: the controls lose more than a third of",
     ),
     "localized": ("localized", "Whether other tasks do as well is not known: too few controls could tell"),
     "not localized": ("not", "the ranking is no evidence that the task rests on them."),
@@ -183,7 +183,7 @@ def test_the_losses_that_a_verdict_rests_on_are_told(report):
     words = report(Findings(ranking=made_ranking(), proof=proof, k=2)).words
     assert "shared (close)" in words
     assert f"close, since another verdict is compatible with the intervals: {close}" in words
-    assert "the controls lose more than a third of it on average and code more than half" in words
+    assert "the controls lose more than a third of what the task loses, on average, and code loses more" in words
     assert "mean of the controls that count +0.500 +0.429 to +0.571 – –" in words
     assert "largest of any control (here code) +0.900" in words
     assert "own minus mean of the controls +0.460 +0.338 to +0.582" in words
@@ -201,6 +201,13 @@ def test_what_is_written_with_the_heads_off_stands_beside_what_the_intact_model_
     assert "texts 40 example-evaluations" in words
     same = replace(texts, modes={"intact": none, "t": none})
     assert "No kind of failure is clearly more frequent" in report(Findings(ranking=made_ranking(), texts=same)).words
+
+
+def test_one_control_that_loses_too_much_is_named_where_the_mean_is_little(report):
+    losses = Specificity(OWN, {"code": SAME, **{name: Loss(0.0, -0.1, 0.1) for name in "abcd"}})
+    proof = replace(made_proof("shared"), specificity=losses)
+    words = report(Findings(ranking=made_ranking(), proof=proof, k=2)).words
+    assert "heads of this task: code loses more than half of what the task loses." in words
 
 
 def test_a_ranking_alone_is_no_proof(report):
