@@ -6,7 +6,7 @@ import pytest
 
 from cs_heads.cli import main
 from cs_heads.engine import Engine
-from cs_heads.experiment.timing import N_EXAMPLES, N_MASKS
+from cs_heads.experiment.timing import N_BASELINE, N_EXAMPLES, N_MASKS
 from cs_heads.methods.find import prepared_search
 from cs_heads.methods.registry import METHODS
 from cs_heads.tasks import Task
@@ -60,10 +60,12 @@ def test_a_dry_run_times_a_few_masks_prints_a_line_a_step_and_writes_nothing(run
     folder, store = tmp_path / "out", tmp_path / "run.sqlite"
     out = run("find", "--control", files["others"], "--out", folder, "--store", store, "--dry-run")
     lines = out.splitlines()
-    assert [line[:9].strip() for line in lines] == ["step", "search", "proof", "curve", "at most", "memory: a"]
-    numbers = [int(line[20:40].replace(",", "")) for line in lines[1:5]]
-    assert sum(numbers[:3]) == numbers[3]
-    assert 0 < sum(asked) <= (2 + N_MASKS) * N_EXAMPLES
+    assert lines[0] == "baseline 1.000 on 20 examples of own (chance 0.000)"
+    steps = ["step", "search", "proof", "curve", "texts", "at most", "memory: a"]
+    assert [line[:9].strip() for line in lines[2:]] == steps
+    numbers = [int(line[20:40].replace(",", "")) for line in lines[3:8]]
+    assert sum(numbers[:4]) == numbers[4]
+    assert 0 < sum(asked) <= (2 + N_MASKS) * N_EXAMPLES + N_BASELINE
     assert not folder.exists()
     assert not store.exists()
 

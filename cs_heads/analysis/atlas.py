@@ -114,12 +114,13 @@ def atlas(
         kin = {name: tuple(other for other in rankings if frozenset((other, name)) in apart) for name in rankings}
         step("random heads")
         universal = needed_by_most(judged.grid, joint.losses, joint.errors, [*rankings], kin)
-        proofs = _proofs(rankings, unseen, kin, universal, k=k, n_random=n_random, seed=seed)
+        asked: dict[str, Any] = {"n_random": n_random, "seed": seed}
+        proofs = _proofs(rankings, unseen, kin, universal, k=k, by_default=given is None, **asked)
         step("matrix")
         heads = {name: proof.heads for name, proof in proofs.items()}
         columns = [Column(name, "own", (unseen[name],)) for name in rankings]
         few = min(len(rankings) - 1 - len(others) for others in kin.values()) < MIN_DEFAULTS
-        asked = {"budget": budget, "n_random": n_random, "control_weight": joint.control_weight, "seed": seed}
+        asked |= {"budget": budget, "control_weight": joint.control_weight}
         return Atlas(
             rankings={name: found.proved(heads[name]) for name, found in rankings.items()},
             losses=joint.losses,
@@ -148,9 +149,10 @@ def _proofs(
     universal: Sequence[Unit],
     *,
     k: int,
+    by_default: bool,
     **options: Any,
 ) -> dict[str, Confirmation]:
-    """The proof of the heads of each skill, of which all others but its kin are controls."""
+    """The proof of the heads of each skill, of which all others but its kin are controls, chosen or by default."""
     proofs = {}
     for name, found in rankings.items():
         top, others = found.top(k), [other for other in rankings if other not in (name, *kin[name])]
@@ -160,6 +162,7 @@ def _proofs(
             exclude=[head for head in dict.fromkeys((*found.shared, *universal)) if head not in top],
             controls=[unseen[other] for other in others],
             kin=[unseen[other] for other in kin[name]],
+            defaults=others if by_default else None,
             **options,
         )
     return proofs

@@ -31,9 +31,10 @@ def print_cost(options: Run, steps: Mapping[str, int], experiment: Experiment) -
     """Print what the steps of a command cost; ``experiment`` is on the task whose example-evaluations are timed."""
     from cs_heads.cluster import Cluster
     from cs_heads.engine.plan import peak_memory
-    from cs_heads.experiment.timing import seconds_each
+    from cs_heads.experiment.timing import few_baseline, seconds_each
     from cs_heads.lens.model import device_of
 
+    baseline, n = few_baseline(experiment)
     each = seconds_each(experiment, options.seed)
     seconds = {step: n * each for step, n in steps.items()}
     memory = where = None
@@ -43,9 +44,10 @@ def print_cost(options: Run, steps: Mapping[str, int], experiment: Experiment) -
         memory, where = peak_memory(device), "this machine" if device.type == "cpu" else device
     if options.json:
         lasting = {step: round(value, 1) for step, value in seconds.items()}
-        cost = {"evaluations": dict(steps), "seconds": lasting, "memory_bytes": memory}
+        cost = {"baseline": baseline, "evaluations": dict(steps), "seconds": lasting, "memory_bytes": memory}
         print_json({**cost, "command": options.command})
         return
+    print(f"baseline {baseline:.3f} on {n} examples of {experiment.name} (chance {experiment.chance:.3f})\n")
     print_steps(steps, seconds)
     if memory is not None:
         print(f"memory: about {memory / 2**30:.1f} GiB of {where}")
