@@ -20,7 +20,7 @@ _CLAIMS = 3
 
 _SAID = {name: f"looks at {what}" for name, what in LOOKS.items()}
 _SAID |= {f"habit: {name}": f"has the habit {name} on random tokens" for name in HABITS}
-_SAID |= {name: f"looks at the {name.split(': ')[1]} from every token" for name in EVERYWHERE}
+_SAID |= {name: f"looks at {name.split(': ')[1]} from every token" for name in EVERYWHERE}
 _SAID |= {"copying": "copies what it reads"}
 
 

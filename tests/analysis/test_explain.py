@@ -9,7 +9,9 @@ from transformer_lens.head_detector import detect_head
 
 import cs_heads as cs
 from cs_heads.analysis import HeadCards
-from cs_heads.analysis.head_looks import looked_at_everywhere, parts_of
+from cs_heads.analysis.head_cards import Figure
+from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, looked_at_everywhere, parts_of
+from cs_heads.analysis.head_words import head_in_words
 from cs_heads.cli import main
 from cs_heads.demo.planting import planted_heads
 from cs_heads.lens.attention import last_patterns
@@ -161,3 +163,12 @@ def test_of_random_heads_nothing_is_said_in_95_of_100_tries(load):
         cards = cs.explain(model, task, heads, n=30, seed=seed, **QUIET)
         said += any(not card.words.startswith("Unclear") for card in cards.cards)
     assert said <= 5
+
+
+def test_each_look_has_words_of_its_own():
+    for name in (*LOOKS, *EVERYWHERE):
+        clear = [
+            Figure(each, 0.9, 0.8, 1.0, 0.3, clear=True) for each in ("total", "at the last token", "direct", name)
+        ]
+        words = head_in_words([*clear, Figure("elsewhere", 0.0, 0.0, 0.0)], ["a"], ["b"], "random heads")
+        assert f"looks at {LOOKS.get(name, name.removeprefix('at every token: '))}" in words
