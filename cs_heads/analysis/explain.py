@@ -21,12 +21,13 @@ from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, looked_at_everywhere
 from cs_heads.analysis.head_words import head_in_words, together_in_words
 from cs_heads.analysis.interactions import MOST_HEADS, Interactions, interactions
 from cs_heads.analysis.intervals import difference_interval
-from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
+from cs_heads.analysis.random_heads import Mask, drawn_notes, like_note, random_sets
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.baseline import MIN_CORRECT
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.inputs import as_shown
+from cs_heads.experiment.protocol import measured
 from cs_heads.lens.attention import last_patterns, token_texts
 from cs_heads.lens.batches import TokenBudget, default_tokens
 from cs_heads.lens.circuits import Circuits, as_logits, logits_written, margins_without, token_circuits
@@ -88,39 +89,39 @@ def explain(
         ValueError: What ``direct_effects`` refuses.
     """
     check_seed(seed)
+    if isinstance(heads, HeadRanking) and heads.off:
+        raise ValueError(f"heads must be found with no others off, got a ranking with {heads.off[0]} off throughout")
     own = local_model(model, Settings.of(settings, _SETTINGS))
     how: SettingsArguments = {**settings, "dtype": None}
     with controlled(own, task, controls, heads, n=n, seed=seed, settings=how) as judged:
         experiment, unseen = judged.own, judged.own.task
         grid = experiment.grid
-        if isinstance(heads, HeadRanking) and heads.off:
-            raise ValueError(
-                f"heads must be found with no others off, got a ranking with {heads.off[0]} off throughout"
-            )
         chosen = heads_of(grid, heads, model=model_of(experiment))
         found, none = grid.mask(chosen), grid.mask([])
         sets = random_sets(grid, found, none, -(-_RANDOM // len(chosen)), np.random.default_rng(seed))
         random = grid.units(np.any(sets, axis=0) & ~found)
         few = drawn_notes(grid, found, none, sets)
         effects = direct_effects(own, unseen, chosen, n=n, **how)
-        beside = direct_effects(own, unseen, random, n=MIN_CORRECT, **how) if random else None
+        # As many examples as have answers that can be told apart.
+        enough = effects.places[MIN_CORRECT - 1] + 1
+        beside = direct_effects(own, unseen, random, n=enough, **how) if random else None
         together = None
         if len(chosen) <= MOST_HEADS:
             together = interactions(own, unseen, chosen, n=n, seed=seed, **how)
-        measured = _Measured(experiment, chosen, effects, beside, together, judged.controls, seed)
-        measured.random_units = f"random {grid.word}s{like_note(found, sets)}" if random else ""
-        tokens, strips = measured.strips()
+        cards = _Measured(experiment, chosen, effects, beside, together, judged.controls, seed)
+        cards.random_units = f"random {grid.word}s{like_note(found, sets)}" if random else ""
+        tokens, strips = cards.strips()
         notes = (*judged.notes, *few, *effects.notes)
         if together is None:
             notes = (*notes, f"what heads do together is measured of {MOST_HEADS} at most, here are {len(chosen)}")
         pairs = [] if together is None else together.pairs().query("kind != ''").to_dict("records")
         return HeadCards(
-            cards=tuple(measured.card(place, strip) for place, strip in enumerate(strips)),
+            cards=tuple(cards.card(place, strip) for place, strip in enumerate(strips)),
             tokens=tokens,
             pairs=tuple((row["first"], row["second"], row["kind"]) for row in pairs),
             least=() if together is None else together.least,
-            words=together_in_words(together),
-            spent=measured.spent + sum(each.spent for each in (effects, beside, together) if each is not None),
+            words=together_in_words(together, cards.harm_of(sets) if together is not None and sets else np.nan),
+            spent=cards.spent + sum(each.spent for each in (effects, beside, together) if each is not None),
             provenance=experiment.provenance(),
             notes=tuple(dict.fromkeys(notes)),
         )
@@ -226,6 +227,13 @@ class _Measured:
         self.spent += len(at)
         given = [self.rows[i] for i in at]
         return self.intact[at] - margins_without(self.model, given, self.answers[at], off, self.room)
+
+    def harm_of(self, sets: Sequence[Mask]) -> float:
+        """What no more than 5 of 100 such sets take from the right answers."""
+        examples = np.tile(np.arange(min(MIN_CORRECT, self.experiment.n_examples)), (len(sets), 1))
+        self.spent += examples.size
+        taken = self.experiment.baseline()[examples] - measured(self.experiment, np.stack(sets), examples)
+        return _chance_of_random(taken.mean(axis=1), 1)
 
     def strips(self) -> tuple[tuple[str, ...], list[tuple[float, ...]]]:
         """The tokens of a prompt of typical length, and by head what is lost with it off at each."""
@@ -356,6 +364,6 @@ def _top_pairs(table: Float[np.ndarray, "word word"], words: Sequence[str]) -> t
 def most_of_cards(k: int, n: int, *, of_heads: bool = True) -> int:
     """Example-evaluations of ``explain`` at most, of k heads, or other units, on n examples."""
     subsets = 2**k if k <= MOST_HEADS else 0
-    placed = n + k * (3 * min(n, _PLACED) + _STRIP)
+    placed = n + k * (3 * min(n, _PLACED) + _STRIP) + (n + _RANDOM * MIN_CORRECT if subsets else 0)
     written = 0 if of_heads else (k + 1) * n + (_RANDOM + k + 1) * MIN_CORRECT
     return (subsets + k + 2) * n + (_RANDOM + k + 2) * MIN_CORRECT + placed + written

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cs_heads.analysis.attention import HABITS
 from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS
 from cs_heads.analysis.intervals import difference_interval
@@ -76,18 +78,21 @@ def head_in_words(
     return " ".join(f"{sentence}." for sentence in sentences)
 
 
-def together_in_words(found: Interactions | None) -> str:
+def together_in_words(found: Interactions | None, chance: float) -> str:
     """What heads do together: the harm of all, the fewest that do most of it, fillers, backups and overlaps.
 
     Args:
         found: As ``interactions`` gives it (None: not measured).
+        chance: What all must take, at least; NaN where nothing tells.
     """
     if found is None:
         return ""
     taken, low, high = difference_interval(found.drops[-1])
     harm = f"Together they take {taken:.2f} ({low:.2f} to {high:.2f}) of right answers"
-    if low <= 0:
-        return f"{harm}: nothing for certain."
+    if not np.isnan(chance):
+        harm = f"{harm}, random sets like them {chance:.2f} at most in 95 of 100"
+    if low <= 0 or taken <= chance:
+        return f"{harm}: nothing beyond chance."
     said = [f"{harm}; {', '.join(map(str, found.least)) or 'none of them'} do nine tenths of that."]
     values = found.shapley()
     fillers = [

@@ -60,7 +60,7 @@ def test_effects_add_up(found):
     effects, _ = found
     assert effects.direct + effects.through_others == pytest.approx(effects.total)
     table = effects.by_layer()
-    assert table.drop(columns="layer").to_numpy().sum() == pytest.approx(effects.writes.difference.mean())
+    assert table.drop(columns="layer").to_numpy().sum() == pytest.approx(effects.writes.difference.mean(), abs=1e-4)
     frame = effects.to_frame()
     assert frame["head"].tolist() == ["L0H1", "L2H3"]
     assert frame["total"].to_numpy() == pytest.approx(effects.total.mean(axis=0))
