@@ -63,7 +63,7 @@ def atlas(
         k: Heads of each skill (None: 5, or half of a grid of fewer than ten heads).
         budget: Example-evaluations of the search of all skills together (None: for each half of what
             ``find_heads`` takes, 4,000 up to 800 heads, beside the intact runs).
-            The proof takes some ``n × (11 + skills)`` for each skill, up to ``n × (22 + skills)`` where its heads
+            The proof takes some ``n × (11 + skills)`` for each skill, up to ``n × (29 + skills)`` where its heads
             take little more than random ones.
         seed: Seeds all draws.
         n: Unseen examples of each skill at most.

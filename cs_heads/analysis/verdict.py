@@ -118,8 +118,9 @@ def judge(
     if np.isnan(result.loss):
         near = f"the intact model scores {result.baseline:.3f}, no better than chance ({result.chance:.3f})"
         return Judgment("baseline too low", (result.too_low or near,), notes=tuple(notes))
-    by_random = random.drop / result.above_chance
-    margin = result.loss - by_random
+    # As in every difference, no loss counts beyond 0..1.
+    lost, by_random = (min(max(loss, 0.0), 1.0) for loss in (result.loss, random.drop / result.above_chance))
+    margin = lost - by_random
     localized = random.is_beyond_sets and random.p_examples < MAX_P and margin >= MIN_MARGIN
     reasons = [
         f"on {result.n_examples} unseen examples the score falls from {result.baseline:.3f} to {result.score:.3f}, "
@@ -129,7 +130,7 @@ def judge(
         f"loss {margin:+.2f} beyond that of random heads ({'at least' if margin >= MIN_MARGIN else 'less than'} "
         f"{MIN_MARGIN:.2f})",
     ]
-    low, high = (bound - by_random for bound in result.loss_interval)
+    low, high = (bound - result.loss + margin for bound in result.loss_interval)
     close = []
     if np.isnan([low, high]).any():
         close.append("the interval of the loss is not known")

@@ -67,7 +67,7 @@ def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
     Skills that the model cannot do are left out.
 
     Cost, counted in example-evaluations (one mask on one example, a forward pass): by default
-    4,000 for each skill to find, and 100 × (1 + skills + 8) for each to prove, at most.
+    4,000 for each skill to find, and 100 × (11 + skills) for each to prove, 100 × (29 + skills) at most.
 
     Examples:
       cs-heads atlas --model demo --out atlas
