@@ -114,13 +114,12 @@ def atlas(
         kin = {name: tuple(other for other in rankings if frozenset((other, name)) in apart) for name in rankings}
         step("random heads")
         universal = needed_by_most(judged.grid, joint.losses, joint.errors, [*rankings], kin)
-        asked: dict[str, Any] = {"n_random": n_random, "seed": seed}
-        proofs = _proofs(rankings, unseen, kin, universal, k=k, by_default=given is None, **asked)
+        proofs = _proofs(rankings, unseen, kin, universal, k=k, by_default=given is None, n_random=n_random, seed=seed)
         step("matrix")
         heads = {name: proof.heads for name, proof in proofs.items()}
         columns = [Column(name, "own", (unseen[name],)) for name in rankings]
         few = min(len(rankings) - 1 - len(others) for others in kin.values()) < MIN_DEFAULTS
-        asked |= {"budget": budget, "control_weight": joint.control_weight}
+        asked = {"budget": budget, "n_random": n_random, "control_weight": joint.control_weight, "seed": seed}
         return Atlas(
             rankings={name: found.proved(heads[name]) for name, found in rankings.items()},
             losses=joint.losses,

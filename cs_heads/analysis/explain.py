@@ -108,20 +108,20 @@ def explain(
         together = None
         if len(chosen) <= MOST_HEADS:
             together = interactions(own, unseen, chosen, n=n, seed=seed, **how)
-        cards = _Measured(experiment, chosen, effects, beside, together, judged.controls, seed)
-        cards.random_units = f"random {grid.word}s{like_note(found, sets)}" if random else ""
-        tokens, strips = cards.strips()
+        like = f"random {grid.word}s{like_note(found, sets)}" if random else ""
+        of = _Measured(experiment, chosen, effects, beside, together, judged.controls, like, seed)
+        tokens, strips = of.strips()
         notes = (*judged.notes, *few, *effects.notes)
         if together is None:
             notes = (*notes, f"what heads do together is measured of {MOST_HEADS} at most, here are {len(chosen)}")
         pairs = [] if together is None else together.pairs().query("kind != ''").to_dict("records")
         return HeadCards(
-            cards=tuple(cards.card(place, strip) for place, strip in enumerate(strips)),
+            cards=tuple(of.card(place, strip) for place, strip in enumerate(strips)),
             tokens=tokens,
             pairs=tuple((row["first"], row["second"], row["kind"]) for row in pairs),
             least=() if together is None else together.least,
-            words=together_in_words(together, cards.harm_of(sets) if together is not None and sets else np.nan),
-            spent=cards.spent + sum(each.spent for each in (effects, beside, together) if each is not None),
+            words=together_in_words(together, of.harm_of(sets) if together is not None and sets else np.nan),
+            spent=of.spent + sum(each.spent for each in (effects, beside, together) if each is not None),
             provenance=experiment.provenance(),
             notes=tuple(dict.fromkeys(notes)),
         )
@@ -137,9 +137,9 @@ class _Measured:
     random: DirectEffects | None
     together: Interactions | None
     controls: Sequence[Experiment]
+    random_units: str
     seed: int
     spent: int = 0
-    random_units: str = ""
 
     def __post_init__(self) -> None:
         self.model, self.grid = self.experiment.model, self.experiment.grid
