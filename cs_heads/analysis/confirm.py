@@ -228,7 +228,8 @@ def confirm(
             carries the task without them.
         n: Unseen examples at most.
         n_random: Random sets of heads, or all there are. With fewer than 125 no p over sets may be below .01, and
-            *localized* means that none of them does as much harm: by luck alone once in ``1 + n_random`` cases.
+            *localized* means that none of them does as much harm, by luck alone once in ``1 + n_random`` cases; so the
+            verdict is ``close``.
         least: Prove the fewest of the heads that do nine tenths of their harm, and name the others, passengers; False
             proves all.
         repeats: Search and prove again so often, as ``find_heads`` made the ranking but with the seeds after its own:

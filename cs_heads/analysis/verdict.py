@@ -32,7 +32,8 @@ is not said by it. Those that do not count are told in one note.
 A verdict is **close** where another one is compatible with the 95 % intervals: that of the loss beyond random heads
 (whose mean is taken as known), that of a third of the own loss minus the mean control loss, that of own loss
 minus mean control loss, that of half the own loss minus the loss of each kin, and where a control seems to lose more
-than half and may not. So it is where the first of these lies above .10 and a p alone speaks against *localized*.
+than half and may not. So it is where the first of these lies above .10 and a p alone speaks against *localized*, and
+where there are so few random sets that p over sets cannot be below .01.
 """
 
 from __future__ import annotations
@@ -141,6 +142,10 @@ def judge(
         by_examples = random.is_beyond_sets or random.stopped
         over, p = ("examples", random.p_examples) if by_examples else ("sets of heads", random.p_sets)
         close.append(f"{beyond} lies above {MIN_MARGIN:.2f}, but p = {p:.4f} over {over} is not below {MAX_P}")
+    if localized and random.p_sets >= MAX_P:
+        close.append(
+            f"with so few random sets ({len(random.drops)}) p = {random.p_sets:.4f} over sets is not below {MAX_P}"
+        )
     verdict: Verdict = "localized" if localized else "not localized"
     but_for: tuple[str, ...] = ()
     own, again = loss_of(result), float("nan")

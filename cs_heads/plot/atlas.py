@@ -180,7 +180,7 @@ def skill_matrix(found: Atlas, ax: Axes | None = None) -> Axes:
     for row, column in kin:
         guides.frame_square(ax, row, column, linewidth=0.9, linestyle=(0, (2, 1.5)))
     if kin:
-        ax.set_xlabel(ax.get_xlabel().replace(" (framed: their own)", "\n(framed: their own; dashed: kin)"))
+        ax.set_xlabel(ax.get_xlabel().replace(" (framed: their own", "\n(framed: their own; dashed: kin"))
     return ax
 
 

@@ -352,6 +352,14 @@ def test_what_is_not_localized_for_its_p_alone_says_so():
     )
 
 
+def test_so_few_random_sets_that_luck_may_explain_them_leave_the_verdict_close():
+    few = RandomComparison((0.0,) * 40, 0.0, 0, 1 / 41, 0.0001)
+    found = judge(made(100, 10), few, OTHERS)
+    assert found.verdict == "specific"
+    assert found.close_because == "with so few random sets (40) p = 0.0244 over sets is not below 0.01"
+    assert judge(made(100, 10), beside(), OTHERS).close_because is None
+
+
 def test_where_examples_speak_against_heads_nothing_is_said_of_single_sets():
     """No set is told apart then, which is no evidence that all do as much."""
     random = replace(beside(0.0, 0.02, n_as_harmful=125), stopped=True)
