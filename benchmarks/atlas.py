@@ -213,7 +213,9 @@ def alike(table: pd.DataFrame, first: str, second: str) -> str:
     """How the depths in two models go together, over skills that both can do and over those localized in both."""
     verdicts = table[[f"{first} verdict", f"{second} verdict"]]
     told = table[[f"{first} own loss", f"{second} own loss"]].notna().all(axis=1)
-    localized = verdicts.apply(lambda one: one.str.startswith(("specific", "shared"), na=False)).all(axis=1)
+    localized = verdicts.apply(
+        lambda one: one.str.startswith(("specific", "template-bound", "shared", "localized"), na=False)
+    ).all(axis=1)
     lines = []
     for what, rows in (("both can do", told), ("localized in both", told & localized)):
         one, two = (table.loc[rows, f"{name} depth"] for name in (first, second))

@@ -67,7 +67,7 @@ def main() -> None:
             f"{proof.result.baseline:.2f}",
             f"{first} ({found.importance[first.layer, first.index]:.3f})",
             f"{proof.result.score:.2f}",
-            f"{proof.result.baseline - proof.random_drop:.2f}",
+            f"{proof.result.baseline - proof.random.drop:.2f}",
             f"{proof.p:.4f}",
             proof.verdict,
             f"{found.spent:,}",

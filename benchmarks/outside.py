@@ -477,11 +477,12 @@ COSTS = ("example_evaluations", "cpu_seconds")
 README = {
     SCREENED: "this library, the other skills as controls",
     "attribution+": "attribution patching, with the same controls",
-    "css": "compressed sensing (Bair et al.)",
+    "css": "compressed sensing (Bair et al.), 49 masks, not tuned",
     "attribution": "attribution patching",
 }
 """Methods of the README's table, in its words."""
 PICTURED = README | {
+    "css": "compressed sensing (Bair et al.)",
     SCALE: "this library, without gradients",
     "csb": "compressed sensing, Bernoulli masks",
     "one-shot": "one head at a time",

@@ -153,7 +153,7 @@ def searched(
         "others' mean loss": None if others is None else others.loss,
         "others low": None if others is None else others.low,
         "others high": None if others is None else others.high,
-        "random": proof.random_drop / (own.baseline - own.chance),
+        "random": proof.random.drop / (own.baseline - own.chance),
         "p": f"{proof.p:.4f}",
         "verdict": proof.verdict + (" (close)" if proof.close else ""),
         "search": found.spent,

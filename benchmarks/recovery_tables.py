@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 
 from cs_heads import plot
-from cs_heads.analysis.verdict import Verdict
+from cs_heads.analysis.losses import Loss, Specificity, weighted_sum
+from cs_heads.analysis.verdict import MIN_DIFFERENCE, Verdict
 from cs_heads.simulate import SCENARIOS
 
 NO_STRUCTURE = ("no_structure", "no_structure_fragile", "no_structure_chance50")
@@ -84,6 +86,32 @@ def verdict_table(lines: pd.DataFrame) -> str:
         counts = [len(group), *(sum(group.verdict == verdict) for verdict in said), int(group.close.sum())]
         text.append(f"| {name} | {' | '.join(map(str, counts))} |")
     return "\n".join(text)
+
+
+def threshold_table(lines: pd.DataFrame) -> str:
+    """Worlds in a hundred that would be *specific* by what controls may lose at most, on average and the worst."""
+    means, worsts = (1 / 4, 1 / 3, 1 / 2), (0.4, 0.5, 0.6)
+    pairs = list(itertools.product(means, worsts))
+    text = ["| scenario | " + " | ".join(f"{mean:.2f}, {worst:.1f}" for mean, worst in pairs) + " |"]
+    text.append("|---" * (len(pairs) + 1) + "|")
+    for name, group in lines.groupby("scenario", sort=False):
+        counts = [
+            sum(_specific(losses, *pair) for losses in group.losses if isinstance(losses, dict)) for pair in pairs
+        ]
+        text.append(f"| {name} | {' | '.join(f'{100 * count / len(group):.0f}' for count in counts)} |")
+    return "\n".join(text)
+
+
+def _specific(losses: dict[str, Any], most_of_mean: float, most_of_one: float) -> bool:
+    """Whether heads with these losses are *specific* by other thresholds than those of the library."""
+
+    def loss_of(one: dict[str, float]) -> Loss:
+        return Loss(one["loss"], one["low"], one["high"])
+
+    found = Specificity(loss_of(losses["own"]), {name: loss_of(one) for name, one in losses["controls"].items()})
+    little = found.mean.loss <= most_of_mean * found.own.within.loss
+    beyond = [weighted_sum([one.within, found.own.within], [1, -most_of_one]) for one in found.controls.values()]
+    return little and found.difference.low > MIN_DIFFERENCE and all(one.low <= 0 for one in beyond)
 
 
 def draw(lines: pd.DataFrame, path: Path) -> None:

@@ -142,7 +142,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def proved(proof: Confirmation) -> dict[str, Any]:
     """What a proof says, in the words of its verdict."""
     return {
-        "verdict": proof.headline,
+        "verdict": f"{proof.headline}{' (close)' if proof.close else ''}",
         "proved": [str(head) for head in proof.heads],
         "passengers": [str(head) for head in proof.passengers],
         "spent_on_proof": proof.spent,

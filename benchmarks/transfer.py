@@ -150,7 +150,7 @@ def searched(
         row |= {"baseline": own.baseline, "own loss": own.loss, "low": low, "high": high}
         if others is not None:
             row |= {"others' mean loss": others.loss, "others low": others.low, "others high": others.high}
-        row |= {"random": proof.random_drop / (own.baseline - own.chance), "p": proof.p}
+        row |= {"random": proof.random.drop / (own.baseline - own.chance), "p": proof.p}
         verdict = f"{proof.verdict} (close)" if proof.close else proof.verdict
         yield {**row, "verdict": verdict, "search": found.spent, "proof": proof.spent}
 

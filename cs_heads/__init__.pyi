@@ -14,6 +14,7 @@ from .analysis.contrasts import held_out_contrasts as held_out_contrasts
 from .analysis.direct_effects import direct_effects as direct_effects
 from .analysis.doctor import check_model as check_model
 from .analysis.drops import specificity as specificity
+from .analysis.explain import explain as explain
 from .analysis.failures import failures as failures
 from .analysis.faithfulness import faithfulness as faithfulness
 from .analysis.formats import format_heads as format_heads
@@ -30,7 +31,6 @@ from .analysis.universal import universal_heads as universal_heads
 from .cluster import Cluster as Cluster
 from .experiment.baseline import BaselineTooLowError as BaselineTooLowError
 from .experiment.experiment import Experiment as Experiment
-from .lens import FoldedValueBiasesError as FoldedValueBiasesError
 from .lens import load_model as load_model
 from .methods.find import find_heads as find_heads
 from .ranking import HeadRanking as HeadRanking

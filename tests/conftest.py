@@ -97,6 +97,22 @@ def backend(request) -> str:
 
 
 @pytest.fixture
+def said(capsys):
+    """Runs ``cs-heads``, which has to refuse in one line, and gives that."""
+    from cs_heads.cli import main
+
+    def run(*arguments: object) -> str:
+        assert main([str(argument) for argument in arguments]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("cs-heads: error: ")
+        assert err.count("\n") == 1
+        return err
+
+    return run
+
+
+@pytest.fixture
 def few_skills(monkeypatch):
     """Four everyday skills in place of fifteen, which take time: of the first the tiny models read no choice."""
     from cs_heads.tasks import controls

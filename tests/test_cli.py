@@ -145,7 +145,8 @@ def test_the_table_shows_heads_verdict_and_cost(study, known_folder, task):
 
 def test_out_keeps_result_ranking_map_attention_and_report(study):
     out, folder = study
-    written = {"result.json", "ranking.json", "heads.png", "curve.json", "attention.json", "report.html", "run.toml"}
+    written = {"result.json", "ranking.json", "heads.png", "curve.json", "attention.json", "texts.json"}
+    written |= {"report.html", "run.toml"}
     assert {path.name for path in folder.iterdir()} == written
     found = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     assert found["command"].startswith("cs-heads find --model ")
@@ -271,7 +272,7 @@ def test_all_controls_are_shown_beside_the_verdict_and_count_in_it(find, others,
     ]
     shares = [control["loss"] for control in proof["controls"][:2]]
     assert proof["specificity"]["mean"]["loss"] == pytest.approx(np.mean(shares))
-    assert proof["specificity"]["own"]["loss"] == proof["loss"]
+    assert proof["specificity"]["own"]["loss"] == proof["result"]["loss"]
 
 
 def test_without_a_word_on_controls_the_default_ones_are_measured_and_told_in_a_line(find, few_skills):
@@ -313,6 +314,15 @@ def test_shared_heads_are_told_and_random_heads_of_the_proof_leave_them_out(find
     assert result["confirm"]["provenance"]["apart"] == ["L1H1"]
     told = "  L1H1 (alone: task 0.32 (+0.20 to +0.40), controls 0.30 (+0.20 to +0.40); most: b)\n"
     assert f"left out, because the controls need them too (shared):\n{told}" in out
+
+
+def test_find_goes_without_head_cards_where_the_model_does_not_allow_them(find, tmp_path):
+    (tmp_path / "cards.json").write_text("of an earlier run")
+    status, _, err = find("--no-curve", "--explain", out=tmp_path)
+    assert status == 0
+    assert err.startswith("cs-heads: note: no head cards of own: ")
+    assert (tmp_path / "report.html").is_file()
+    assert not (tmp_path / "cards.json").exists()
 
 
 @pytest.mark.parametrize("command", ["", "find", "compare", "atlas", "report", "reproduce", "store", "tasks"])
@@ -372,7 +382,7 @@ def test_compare_takes_options_of_each_method(compare, task):
     chosen = ("--option", "css.n_masks=12", "--option", "css.density=0.17")
     status, out, _ = compare("--json", *chosen, methods="css,one-shot")
     assert status == 0
-    assert json.loads(out)["methods"]["css"]["spent"] <= 30 * 13
+    assert json.loads(out)["methods"]["css"]["cost"]["spent"] <= 30 * 13
     for option, said in (
         ("css.steps=4", "method 'css' has no option steps; it has n_masks, density, alpha"),
         ("css.n_masks=x", "n_masks must be an integer or None, got 'x'"),

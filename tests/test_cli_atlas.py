@@ -3,6 +3,7 @@
 import json
 import shlex
 from contextlib import redirect_stdout
+from html import escape
 from io import StringIO
 
 import numpy as np
@@ -86,6 +87,21 @@ def test_out_keeps_the_atlas_tables_pictures_and_report(printed, folder, found, 
     assert (tmp_path / "page.html").read_bytes() == page
 
 
+def test_explain_puts_the_cards_of_each_skill_into_the_page(atlas, tmp_path):
+    given = ("--model", "demo", "--tasks", "demo/capitals,demo/copying", "--n", "60", "--n-unseen", "20", "--k", "1")
+    given += ("--n-random", "2", "--budget", "1700", "--explain")
+    status, _, err = atlas(*given, "--out", str(tmp_path / "out"))
+    assert (status, err) == (0, "")
+    found = cs.Atlas.load(tmp_path / "out" / "atlas.json")
+    assert tuple(found.cards) == found.skills == ("demo/capitals", "demo/copying")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    for name, cards in found.cards.items():
+        assert tuple(card.head for card in cards.cards) == found.proofs[name].heads
+        # Of one head below its skill, and where a reader points at it.
+        assert all(page.count(escape(card.words.split(" (")[0])) >= 2 for card in cards.cards)
+    assert "cards " in atlas(*given, "--dry-run")[1]
+
+
 def test_an_interrupted_atlas_is_resumed_ends_with_the_same_and_costs_what_was_said(
     atlas, tiny, printed, folder, monkeypatch, tmp_path
 ):
@@ -146,8 +162,7 @@ def test_a_wrong_argument_gets_one_line(atlas, arguments, said):
 
 
 @pytest.mark.parametrize(
-    ("flag", "value", "said"),
-    [("--k", "7", "k must be an integer in 1..6"), ("--budget", "100", "budget must be ")],
+    ("flag", "value", "said"), [("--k", "7", "k must be an integer in 1..6"), ("--budget", "100", "budget must be ")]
 )
 def test_what_does_not_fit_the_model_is_refused_before_it_runs(atlas, tiny, flag, value, said, monkeypatch):
     monkeypatch.setattr(Engine, "run", lambda *_, **__: pytest.fail("the model is run"))

@@ -6,7 +6,7 @@ import pytest
 
 from cs_heads.cli import main
 from cs_heads.engine import Engine
-from cs_heads.experiment.timing import N_EXAMPLES, N_MASKS
+from cs_heads.experiment.timing import N_BASELINE, N_EXAMPLES, N_MASKS
 from cs_heads.methods.find import prepared_search
 from cs_heads.methods.registry import METHODS
 from cs_heads.tasks import Task
@@ -49,8 +49,8 @@ def test_compare_costs_about_what_was_said(run):
     given = ("--methods", "one-shot,gradient", "--max-heads", 3, "--no-control", "--json")
     said = json.loads(run("compare", *given, "--dry-run"))["evaluations"]
     found = json.loads(run("compare", *given))
-    assert said["gradient"] == found["methods"]["gradient"]["spent"]
-    assert found["methods"]["one-shot"]["spent"] <= said["one-shot"]
+    assert said["gradient"] == found["methods"]["gradient"]["cost"]["spent"]
+    assert found["methods"]["one-shot"]["cost"]["spent"] <= said["one-shot"]
     assert found["spent"] <= said["judging"] <= 2 * found["spent"]
 
 
@@ -60,10 +60,12 @@ def test_a_dry_run_times_a_few_masks_prints_a_line_a_step_and_writes_nothing(run
     folder, store = tmp_path / "out", tmp_path / "run.sqlite"
     out = run("find", "--control", files["others"], "--out", folder, "--store", store, "--dry-run")
     lines = out.splitlines()
-    assert [line[:9].strip() for line in lines] == ["step", "search", "proof", "curve", "at most", "memory: a"]
-    numbers = [int(line[20:40].replace(",", "")) for line in lines[1:5]]
-    assert sum(numbers[:3]) == numbers[3]
-    assert 0 < sum(asked) <= (2 + N_MASKS) * N_EXAMPLES
+    assert lines[0] == "baseline 1.000 on 20 examples of own (chance 0.000)"
+    steps = ["step", "search", "proof", "curve", "texts", "at most", "memory: a"]
+    assert [line[:9].strip() for line in lines[2:]] == steps
+    numbers = [int(line[20:40].replace(",", "")) for line in lines[3:8]]
+    assert sum(numbers[:4]) == numbers[4]
+    assert 0 < sum(asked) <= (2 + N_MASKS) * N_EXAMPLES + N_BASELINE
     assert not folder.exists()
     assert not store.exists()
 
@@ -87,7 +89,6 @@ def test_no_method_takes_more_than_its_bound(load_known, method):
         assert 0 < search.run().spent <= search.most
 
 
-def test_what_a_command_refuses_its_dry_run_refuses(known_folder, files, capsys):
-    given = ["--model", str(known_folder), "--task", str(files["own"]), "--no-control", "--device", "cpu"]
-    assert main(["find", *given, "--budget", "40", "--dry-run"]) == 2
-    assert "budget must be " in capsys.readouterr().err
+def test_what_a_command_refuses_its_dry_run_refuses(known_folder, files, said):
+    given = ["--model", known_folder, "--task", files["own"], "--no-control", "--device", "cpu"]
+    assert "budget must be " in said("find", *given, "--budget", 40, "--dry-run")

@@ -129,10 +129,8 @@ def test_store_says_what_is_in_a_file_and_what_is_kept_beside_results(find, caps
     assert len(pd.read_parquet(tmp_path / "run.parquet")) == counts["all"]
 
 
-def test_what_cannot_be_a_store_is_refused_in_one_line(find, capsys, tmp_path, task):
-    assert main(["store", str(tmp_path / "nothing.sqlite")]) == 2
-    assert capsys.readouterr().err == f"cs-heads: error: store '{tmp_path / 'nothing.sqlite'}' does not exist\n"
-    assert main(["store", str(task)]) == 2
-    assert "is no store of cs-heads" in capsys.readouterr().err
-    assert main([*find[:-3], "--store", str(task), "--json"]) == 2
-    assert "is no store of cs-heads" in capsys.readouterr().err
+def test_what_cannot_be_a_store_is_refused_in_one_line(find, said, tmp_path, task):
+    nothing = tmp_path / "nothing.sqlite"
+    assert said("store", nothing) == f"cs-heads: error: store '{nothing}' does not exist\n"
+    for command in (["store", task], [*find[:-3], "--store", task, "--json"]):
+        assert "is no store of cs-heads" in said(*command)

@@ -8,26 +8,10 @@ from pathlib import Path
 import pytest
 
 import cs_heads as cs
-from cs_heads.cli import main
 from tests.plot.studies import made_ranking
 from tests.waiting import run_program
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def said(capsys):
-    """Runs ``cs-heads``, which has to refuse in one line, and gives that."""
-
-    def run(*arguments: object) -> str:
-        assert main([str(argument) for argument in arguments]) == 2
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.startswith("cs-heads: error: ")
-        assert err.count("\n") == 1
-        return err
-
-    return run
 
 
 @pytest.fixture
@@ -185,7 +169,7 @@ MISTAKES = {
     "grid.resolve(None)": "a head must be Head(2, 5), 'L2H5' or (2, 5), got None",
     "cs.HeadRanking.load(None)": "path must be a path, got None",
     "cs.write_report(None, 'r.html')": "findings must be a ranking, an atlas, or the path of a folder, got None",
-    "cs.write_report('.', 'r.html', proof=1)": "proof, curve and attention go beside a ranking, got findings '.'",
+    "cs.write_report('.', 'r.html', proof=1)": "proof, curve, attention and cards go beside a ranking, got findings",
     "cs.plot.save(None, None)": "path must be a path, got None",
     "cs.plot.atlas(None)": "found must be an Atlas, as cs.atlas gives, got None",
     "cs.plot.heads(None)": "ranking must be a HeadRanking, as find_heads gives, got None",

@@ -85,5 +85,5 @@ def test_the_baseline_is_that_of_plain_hugging_face(model, plain, pairs, made):
 def test_one_head_takes_a_tenth_of_he_or_she_alone(model):
     task = cs.load_task("everyday/he_she")
     proof = cs.confirm(model, task, [Head(4, 2)], n=400, n_random=4, controls=None, progress=False)
-    assert (proof.n_as_harmful, proof.close) == (0, True)
-    assert proof.p_examples < 0.05
+    assert (proof.random.n_as_harmful, proof.close) == (0, True)
+    assert proof.random.p_examples < 0.05

@@ -7,10 +7,19 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import cs_heads as cs
 from cs_heads.lens.tokens import encode_prompt
-from cs_heads.tasks import builtin_tasks
+from cs_heads.tasks import builtin_tasks, default_controls, default_kin
 from tests.plain import plain_score
 
 pytestmark = pytest.mark.real
+
+OPPOSITES = """
+left right;open closed;early late;fast slow;rich poor;young old;happy sad;light dark;hard soft;high low;long short;
+wet dry;full empty;near far;strong weak;thick thin;loud quiet;clean dirty;good bad;black white;day night;first last;
+inside outside;true false;buy sell;win lose;push pull;front back;begin end;north south;east west;male female;
+brother sister;king queen;love hate;peace war;life death;question answer;winter summer;above below;before after;
+more less;always never;yes no;come go;give take;laugh cry;tall short;deep shallow;sweet sour;smooth rough;wide narrow;
+heavy light;cheap expensive;safe dangerous;simple complex;alive dead
+"""
 
 # Heads of the first layers that many skills rest on: zeroing them changes what the model says.
 HEADS = ((1, 5), (1, 3), (20, 0))
@@ -84,13 +93,36 @@ def test_heads_of_plurals_cost_plurals_much_and_other_skills_little(model):
 
 
 @pytest.mark.slow
-def test_heads_of_plurals_are_found_that_other_skills_can_do_without(smollm2):
+def test_heads_of_plurals_are_found_that_other_skills_on_average_can_do_without(smollm2):
     """Where plain sensing finds L1H3 to L1H5, a group that every skill needs."""
     model = cs.load_model(smollm2, device="cpu")
     task = cs.load_task("everyday/plural", seed=0)
     found = cs.find_heads(model, task, progress=False)
     assert not {cs.Head(1, 3), cs.Head(1, 4), cs.Head(1, 5)} & {*found.top(5)}
     proof = cs.confirm(model, task, found.top(5), exclude=found.shared, progress=False)
-    assert proof.verdict == "specific"
+    # Upper case, which is asked by worked examples like plurals, may lose more than half as much.
+    assert proof.verdict in ("specific", "shared")
     assert proof.specificity.own.loss >= 0.7
     assert proof.specificity.mean.loss <= 0.2
+
+
+@pytest.mark.slow
+def test_of_ones_own_opposites_the_head_of_the_skill_is_told_from_that_of_the_template(model):
+    """A default control asks for the same in other words: L9H3 carries over to it, and L0H6 does not."""
+    pairs = [pair.split() for pair in OPPOSITES.replace("\n", "").strip().split(";")]
+    records = [{"prompt": f"big -> small\nup -> down\n{one} ->", "target": f" {other}"} for one, other in pairs]
+    task = cs.Task.from_records(records, "opposites").split(12)[0]
+    assert [kin.name for kin in default_kin(task, "smollm2")] == ["everyday/antonyms"]
+    assert "everyday/antonyms" not in {control.name for control in default_controls(task, "smollm2")}
+    # The past tense and the indirect object rest on L0H6, too.
+    controls = [cs.load_task(f"everyday/{name}") for name in ("antonyms", "plural", "copying")]
+    settings = {"controls": controls, "n": 60, "n_random": 40, "progress": False}
+    skill, template = (cs.confirm(model, task, [head], **settings) for head in ("L9H3", "L0H6"))
+    assert (skill.verdict, template.verdict) == ("specific", "template-bound")
+    for proof in (skill, template):
+        assert [each.task for each in proof.kin] == ["everyday/antonyms"]
+        assert "everyday/antonyms" not in proof.specificity.controls
+        assert any("ask for the same as the task: everyday/antonyms" in note for note in proof.notes)
+        assert proof.result.loss > 0.9
+    assert skill.kin[0].loss > 0.7
+    assert template.kin[0].loss < 0.2

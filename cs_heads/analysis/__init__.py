@@ -2,21 +2,21 @@
 
 The **verdict** (``confirm``) ablates the top heads on *unseen* examples, which the search had no part
 in, beside random heads of the same layers, since any ablation does some harm. *Localized* are heads that do more harm
-than the random ones (p < .01 over sets of heads and over examples) and have a relative drop larger by .10; of these,
+than the random ones (p < .01 over sets of heads and over examples) and a loss larger by .10; of these,
 *specific* are heads whose removal costs the controls little, *shared* those that cost them too much for that, and the
 verdict says *localized* where that is not known. *Baseline too low*: the intact model does not beat chance, or
 answers fewer than 20 examples right, so that nothing could be seen to drop.
 Else *not localized*. ``cs_heads.analysis.verdict`` has the rule.
 
-A **drop** is the baseline less the score with heads off, on their scale of 0 to 1 (drop@k: with the top k); the
-*relative drop* is its share of the baseline, the *loss* that of what lies above chance. A *point* is a
-percentage point: 2 points are a drop of .02. All come with 95 % intervals:
+A **drop** is the baseline less the score with heads off, on their scale of 0 to 1 (drop@k: with the top k); the *loss*
+is its share of what the baseline has above chance. A *point* is a percentage point: 2 points are a drop of .02. All
+come with 95 % intervals:
 
 >>> import numpy as np
 >>> from cs_heads.analysis.losses import task_drop
 >>> drop = task_drop("choices of four", 0.25, [(np.repeat([1.0, 0.0], [90, 10]), np.repeat([1.0, 0.0], [45, 55]))])
->>> [round(number, 2) for number in (drop.drop, drop.relative_drop, drop.loss)]
-[0.45, 0.5, 0.69]
+>>> [round(number, 2) for number in (drop.drop, drop.loss)]
+[0.45, 0.69]
 
 ``confirm``, ``specificity``, ``sparsity_curve``, ``faithfulness`` and ``format_heads`` take a model and tasks, or no
 model (None) and an **experiment** in place of every task. Anything that answers masks with scores is one, also a

@@ -13,6 +13,7 @@ from .direct_effects import direct_effects as direct_effects
 from .doctor import check_model as check_model
 from .drops import TaskDrops as TaskDrops
 from .drops import specificity as specificity
+from .explain import explain as explain
 from .failures import FailureModes as FailureModes
 from .failures import failures as failures
 from .faithfulness import SHARES as SHARES
@@ -27,6 +28,9 @@ from .gating import score_of_heads as score_of_heads
 from .gating import seed_agreement as seed_agreement
 from .gating import taxonomy as taxonomy
 from .gating import toggle_curves as toggle_curves
+from .head_cards import Figure as Figure
+from .head_cards import HeadCard as HeadCard
+from .head_cards import HeadCards as HeadCards
 from .interactions import Interactions as Interactions
 from .interactions import interactions as interactions
 from .least_set import LeastSet as LeastSet

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
@@ -10,11 +10,11 @@ from typing_extensions import Unpack
 
 from cs_heads.analysis.atlas_result import Atlas, needed_by_most
 from cs_heads.analysis.columns import Column
-from cs_heads.analysis.confirm import prove
+from cs_heads.analysis.confirm import Confirmation, prove
 from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.least_set import most_of_least_set
 from cs_heads.analysis.random_comparison import N_RANDOM, most_of_random_sets
-from cs_heads.arguments import check_integer, check_one_of, check_seed, check_weight
+from cs_heads.arguments import check_integer, check_seed
 from cs_heads.cluster import Cluster, ModelLike, model_or_cluster
 from cs_heads.engine.encoding import encode_task
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
@@ -24,11 +24,13 @@ from cs_heads.experiment.protocol import preparation_of
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.methods.annealing.sensing import annealed_jointly, check_joint_budget, per_task
 from cs_heads.progress import expect, one_bar, step
-from cs_heads.settings import SCREENS, Settings, SettingsArguments
+from cs_heads.ranking import HeadRanking
+from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.tasks.controls import MIN_DEFAULTS, family_of, kin_among
 from cs_heads.tasks.splits import check_apart, check_tasks, distinct
+from cs_heads.units import Unit
 
 
 @one_bar("atlas")
@@ -61,7 +63,7 @@ def atlas(
         k: Heads of each skill (None: 5, or half of a grid of fewer than ten heads).
         budget: Example-evaluations of the search of all skills together (None: for each half of what
             ``find_heads`` takes, 4,000 up to 800 heads, beside the intact runs).
-            The proof takes some ``n × (11 + skills)`` for each skill, up to ``n × (22 + skills)`` where its heads
+            The proof takes some ``n × (11 + skills)`` for each skill, up to ``n × (29 + skills)`` where its heads
             take little more than random ones.
         seed: Seeds all draws.
         n: Unseen examples of each skill at most.
@@ -84,31 +86,24 @@ def atlas(
             finding examples of another, or a budget below the least; raised before the model runs.
         BaselineTooLowError: The model can do fewer than two of the skills.
     """
-    seed = check_seed(seed)
+    check_seed(seed)
     check_integer("n", n, MIN_CORRECT)
     check_integer("n_random", n_random, 1)
-    check_one_of("screen", screen, SCREENS)
-    if control_weight is not None:
-        control_weight = check_weight("control_weight", control_weight)
-    budget = None if budget is None else check_integer("budget", budget, 1)
     given = None if tasks is None else check_skills(tasks, n)
     with _source(model, settings) as (source, rest), ExitStack() as opened:
         listed = default_skills(source, seed) if given is None else given
-        said = [note for task in listed for side in (task, confirming_side(task)) for note in distinct(side)[1]]
-        listed = [distinct(finding_side(task))[0] for task in listed]
-        unseen, unread, same = _unseen(source, listed, n, rest, opened, chosen=given is not None)
-        listed = [task for task in listed if task.name in unseen]
-        names, judged = [task.name for task in listed], next(iter(unseen.values()))
+        unseen, unread, notes = _unseen(source, listed, n, rest, opened, chosen=given is not None)
+        sides = [distinct(finding_side(task))[0] for task in listed if task.name in unseen]
+        names, judged = [*unseen], next(iter(unseen.values()))
         k, fitted = fitting_k(k, judged.grid)
-        pairs = kin_among(listed)
-        if 2 * len(pairs) == len(listed) * (len(listed) - 1):
+        pairs = kin_among(sides)
+        if 2 * len(pairs) == len(sides) * (len(sides) - 1):
             raise ValueError(f"tasks must ask for two skills or more, got {', '.join(names)}, which are kin")
-        sizes = [len(finding_side(task)) for task in listed]
+        sizes, judging = [len(side) for side in sides], [one.n_examples for one in unseen.values()]
         check_joint_budget(budget, sizes, sum(sizes))
-        searching = judged.on(finding_side(listed[0])).in_faster_dtype()
-        finding = [searching, *(searching.on(finding_side(task)) for task in listed[1:])]
-        judging = [one.n_examples for one in unseen.values()]
         most = most_of_atlas(judged.grid.size, k, sizes, judging, budget=budget, n_random=n_random)
+        searching = judged.on(sides[0]).in_faster_dtype()
+        finding = [searching, *(searching.on(side) for side in sides[1:])]
         expect(sum(most.values()) + preparation_of(*finding, *unseen.values()))
         step("search", names)
         joint = annealed_jointly(
@@ -117,47 +112,59 @@ def atlas(
         rankings = {name: found for name, found in zip(names, joint.rankings, strict=True) if found is not None}
         apart = {frozenset((names[i], names[j])) for i, j in pairs}
         kin = {name: tuple(other for other in rankings if frozenset((other, name)) in apart) for name in rankings}
-        top = {name: found.top(k) for name, found in rankings.items()}
         step("random heads")
         universal = needed_by_most(judged.grid, joint.losses, joint.errors, [*rankings], kin)
-        proofs = {
-            name: prove(
-                unseen[name],
-                top[name],
-                exclude=[h for h in dict.fromkeys((*found.shared, *universal)) if h not in top[name]],
-                controls=[unseen[other] for other in rankings if other not in (name, *kin[name])],
-                kin=[unseen[other] for other in kin[name]],
-                n_random=n_random,
-                seed=seed,
-            )
-            for name, found in rankings.items()
-        }
+        proofs = _proofs(rankings, unseen, kin, universal, k=k, by_default=given is None, n_random=n_random, seed=seed)
         step("matrix")
         heads = {name: proof.heads for name, proof in proofs.items()}
         columns = [Column(name, "own", (unseen[name],)) for name in rankings]
-        drops = measure_drops(columns, heads, {name: name for name in rankings}, seed)
         few = min(len(rankings) - 1 - len(others) for others in kin.values()) < MIN_DEFAULTS
+        asked = {"budget": budget, "n_random": n_random, "control_weight": joint.control_weight, "seed": seed}
         return Atlas(
             rankings={name: found.proved(heads[name]) for name, found in rankings.items()},
             losses=joint.losses,
             errors=joint.errors,
-            drops=drops,
+            drops=measure_drops(columns, heads, {name: name for name in rankings}, seed),
             proofs=proofs,
             k=k,
             left_out={**unread, **{names[place]: why for place, why in joint.left_out.items()}},
             spent=sum(one.spent for one in (*finding, *unseen.values())),
             kin={name: others for name, others in kin.items() if others},
-            notes=(*said, *same, *fitted, *((_FEW.format(len(rankings)),) if few else ())),
-            provenance={
-                **judged.provenance(),
-                "tasks": {task.name: one.provenance().get("task") for task, one in zip(listed, finding, strict=True)},
-                "search": {"spent": sum(one.spent for one in finding), "compute_dtype": searching.compute_dtype},
-                "budget": budget,
-                "n_random": n_random,
-                "control_weight": joint.control_weight,
-                "seed": seed,
-            },
+            notes=(*notes, *fitted, *((_FEW.format(len(rankings)),) if few else ())),
+            provenance={**judged.provenance(), **_search(finding), **asked},
         )
+
+
+def _search(finding: Sequence[Experiment]) -> dict[str, Any]:
+    """Where the finding examples are from, and what the search took of them."""
+    told = {"spent": sum(one.spent for one in finding), "compute_dtype": finding[0].compute_dtype}
+    return {"tasks": {one.name: one.provenance().get("task") for one in finding}, "search": told}
+
+
+def _proofs(
+    rankings: Mapping[str, HeadRanking],
+    unseen: Mapping[str, Experiment],
+    kin: Mapping[str, Sequence[str]],
+    universal: Sequence[Unit],
+    *,
+    k: int,
+    by_default: bool,
+    **options: Any,
+) -> dict[str, Confirmation]:
+    """The proof of the heads of each skill, of which all others but its kin are controls, chosen or by default."""
+    proofs = {}
+    for name, found in rankings.items():
+        top, others = found.top(k), [other for other in rankings if other not in (name, *kin[name])]
+        proofs[name] = prove(
+            unseen[name],
+            top,
+            exclude=[head for head in dict.fromkeys((*found.shared, *universal)) if head not in top],
+            controls=[unseen[other] for other in others],
+            kin=[unseen[other] for other in kin[name]],
+            defaults=others if by_default else None,
+            **options,
+        )
+    return proofs
 
 
 def most_of_atlas(
@@ -219,10 +226,11 @@ def default_skills(source: Any, seed: int) -> list[Task]:
 
 def _unseen(
     source: Any, tasks: Sequence[Task], n: int, settings: SettingsArguments, opened: ExitStack, *, chosen: bool
-) -> tuple[dict[str, Experiment], dict[str, str], dict[str, None]]:
-    """Experiments on unseen examples by task, why some not ``chosen`` are not read, and notes, each once."""
+) -> tuple[dict[str, Experiment], dict[str, str], tuple[str, ...]]:
+    """Experiments on unseen examples by task, why some not ``chosen`` are not read, and notes on examples left out."""
     made: dict[str, Experiment] = {}
     unread: dict[str, str] = {}
+    said = [note for task in tasks for side in (task, confirming_side(task)) for note in distinct(side)[1]]
     for task in tasks:
         first, (side, _) = next(iter(made.values()), None), unseen_side(task, n)
         try:
@@ -238,7 +246,10 @@ def _unseen(
             unread[task.name] = str(error)
     if len(made) < 2:
         raise ValueError(f"tasks must be two or more that the model can read: {'; '.join(unread.values())}")
-    # Without the tokens of the finding sides.
-    parts = {task.name: unseen_tokens([made[task.name]], task, ()) for task in tasks if task.name in made}
-    notes = dict.fromkeys(note for _, said in parts.values() for note in said)
-    return {name: one for name, ([one], _) in parts.items()}, unread, notes
+    same = dict[str, None]()
+    for task in tasks:
+        if task.name in made:
+            # Without the tokens of the finding side.
+            [made[task.name]], notes = unseen_tokens([made[task.name]], task, ())
+            same.update(dict.fromkeys(notes))
+    return made, unread, (*said, *same)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.drops import TaskDrops
+from cs_heads.analysis.head_cards import HeadCards
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_integer
 from cs_heads.drawable import Drawable
@@ -54,6 +55,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
         spent: Example-evaluations.
         provenance: Model, skills and seed.
         notes: What its reader should know.
+        cards: What the heads of skills do, by skill, as ``explain`` says it; ``replace(atlas, cards=...)`` adds them.
         command: The shell line that made it; empty: none did.
         seconds: What that took; None: not known.
 
@@ -71,20 +73,25 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
     k: int
     left_out: dict[str, str]
     kin: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    cards: dict[str, HeadCards] = field(default_factory=dict)
     command: str = ""
     seconds: float | None = None
 
     def __post_init__(self) -> None:
         if not self.rankings:
             raise ValueError("rankings must hold those of one skill or more")
-        grid = next(iter(self.rankings.values())).grid
-        check_integer("k", self.k, 1, grid.size, "the heads of the grid")
+        check_integer("k", self.k, 1, self.grid.size, "the heads of the grid")
         # What is not known is written as it is kept.
         object.__setattr__(self, "errors", np.where(np.isfinite(self.errors), self.errors, np.nan))
-        wanted = (len(self.rankings), *grid.shape)
+        wanted = (len(self.rankings), *self.grid.shape)
         for name in ("losses", "errors"):
             if (got := getattr(self, name).shape) != wanted:
                 raise ValueError(f"{name} must be [skill, layer, head] = {wanted}, got {got}")
+
+    @property
+    def grid(self) -> Grid:
+        """The grid of all rankings."""
+        return next(iter(self.rankings.values())).grid
 
     @property
     def skills(self) -> tuple[str, ...]:
@@ -100,8 +107,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
     @property
     def universal(self) -> tuple[Unit, ...]:
         """Heads that most skills need, those first that take most (see ``annealed_jointly``)."""
-        grid = next(iter(self.rankings.values())).grid
-        return needed_by_most(grid, self.losses, self.errors, self.skills, self.kin)
+        return needed_by_most(self.grid, self.losses, self.errors, self.skills, self.kin)
 
     @property
     def shared(self) -> dict[Unit, tuple[str, ...]]:
@@ -134,7 +140,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
 
         Skills whose heads go off down, skills measured across; NaN where a skill cannot tell.
         """
-        return self.drops.matrix("loss")
+        return self.drops.matrix()
 
     def means(self) -> tuple[float, float]:
         """The mean loss of skills to their own heads, and to those of other skills.
@@ -153,19 +159,14 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
         The distance of two skills is 1 less the cosine of what heads take from each beyond what they take from all in
         the mean. These heads are those of any skill, but for universal ones.
         """
-        from scipy.cluster.hierarchy import linkage, optimal_leaf_ordering
-        from scipy.spatial.distance import squareform
+        from scipy.cluster.hierarchy import linkage
+        from scipy.spatial.distance import pdist
 
-        grid = next(iter(self.rankings.values())).grid
-        named = grid.mask([head for heads in self.heads.values() for head in heads]) & ~grid.mask(self.universal)
+        named = self.grid.mask({head for heads in self.heads.values() for head in heads} - {*self.universal})
         profile = np.maximum(self.losses - self.losses.mean(axis=0), 0)[:, named]
-        length = np.linalg.norm(profile, axis=1)
-        length[length == 0] = 1.0
-        cosine = (profile / length[:, None]) @ (profile / length[:, None]).T
-        distance = np.clip(1 - cosine, 0, 1)
-        np.fill_diagonal(distance, 0)
-        condensed = squareform(distance, checks=False)
-        return np.asarray(optimal_leaf_ordering(linkage(condensed, "average"), condensed))
+        # A skill without heads of its own has none in common with others.
+        distance = np.clip(np.nan_to_num(pdist(profile, "cosine"), nan=1.0), 0, 1)
+        return np.asarray(linkage(distance, "average", optimal_ordering=True))
 
     def clusters(self, at: float = 0.7) -> list[tuple[str, ...]]:
         """Groups of skills that are nearer than ``at`` in the tree, the largest first.
@@ -182,14 +183,16 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
     def to_frame(self) -> pd.DataFrame:
         """One row a skill: its heads, own loss and mean loss of the others, on unseen examples, and the verdict.
 
-        ``frequency`` is the share of the resamples of the search that select its heads, on average.
+        ``frequency`` is the share of the resamples of the search that select its heads, on average, ``again`` that of
+        draws of the losses, as on other examples, that give the same verdict; ``below chance`` are skills that lose
+        more than their score above chance.
         """
         matrix = self.matrix()
         rows = []
         for name, proof in self.proofs.items():
+            below = matrix.columns[matrix.loc[name].to_numpy(dtype=float) > 1]
             others = matrix.loc[name].drop([name, *self.kin.get(name, ())])
             worst = str(others.idxmax()) if (others > 0).any() else None
-            above = proof.result.baseline - proof.result.chance
             rows.append(
                 {
                     "skill": name,
@@ -199,8 +202,10 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
                     "others' mean loss": others.clip(0, 1).mean(),
                     "loses most": worst,
                     "loss of that": np.nan if worst is None else others[worst],
-                    "random": proof.random_drop / above if above > 0 else np.nan,
+                    "random": proof.random.drop / proof.result.above_chance,
                     "frequency": np.mean([*self.rankings[name].stability.values()] or [np.nan]),
+                    "again": proof.again,
+                    "below chance": " ".join(map(str, below)),
                     "verdict": f"{proof.headline}{' (close)' if proof.close else ''}",
                 }
             )
@@ -224,18 +229,12 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
     def __repr__(self) -> str:
         own, others = self.means()
         lines = [f"{name}: {' '.join(map(str, heads))}" for name, heads in self.heads.items()]
-        universal = ", ".join(map(str, self.universal)) or "none"
         head = f"Atlas({len(self.skills)} skills: own loss {own:.2f}, others' {others:.2f}; {self.spent:,} evaluations)"
-        return "\n  ".join([head, *lines, f"universal: {universal}", *self._gains()])
+        return "\n  ".join([head, *lines, *self._told()])
 
-    def _gains(self) -> list[str]:
-        return [f"{name} gains without {', '.join(map(str, heads))}" for name, heads in self.interfering.items()]
+    def _told(self) -> list[str]:
+        gains = [f"{name} gains without {', '.join(map(str, heads))}" for name, heads in self.interfering.items()]
+        return [f"universal heads: {', '.join(map(str, self.universal)) or 'none'}", *gains]
 
     def _remarks(self) -> Sequence[str]:
-        universal = f"universal heads: {', '.join(map(str, self.universal)) or 'none'}"
-        return (
-            universal,
-            *self._gains(),
-            *(f"{name} is left out: {why}" for name, why in self.left_out.items()),
-            *self.notes,
-        )
+        return (*self._told(), *(f"{name} is left out: {why}" for name, why in self.left_out.items()), *self.notes)

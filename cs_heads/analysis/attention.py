@@ -47,24 +47,17 @@ class PromptAttention(Record):
     intact: Float[np.ndarray, "head query key"]
     ablated: Float[np.ndarray, "head query key"] | None = None
 
-    def looks_at(self, head: int, n: int = 3, *, ablated: bool = False) -> list[tuple[str, float]]:
+    def looks_at(self, head: int, n: int = 3) -> list[tuple[str, float]]:
         """The ``n`` tokens that the last token attends to most, with the share of its attention.
 
         Args:
             head: A row of ``intact``.
             n: How many tokens.
-            ablated: Whether with the heads off.
 
         Returns:
             Each token's text and its share of attention, in [0, 1], the largest first.
-
-        Raises:
-            ValueError: ``ablated`` where no heads were off.
         """
-        patterns = self.ablated if ablated else self.intact
-        if patterns is None:
-            raise ValueError("ablated must be False: no heads were off")
-        row = patterns[head, -1]
+        row = self.intact[head, -1]
         return [(self.tokens[key], float(row[key])) for key in np.argsort(-row, kind="stable")[:n]]
 
     def truncated(self, max_tokens: int) -> PromptAttention:
@@ -144,15 +137,13 @@ class HeadAttention(Saved, Result, Drawable, picture="last_token"):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per (prompt, head): what the last token looks at most, habits in [0, 1], and how much changes."""
-        rows = []
-        for one, changes in zip(self.prompts, self.change, strict=True):
-            scores = habit_scores(one.intact, one.ids)
-            for row, (head, change) in enumerate(zip(self.heads, changes, strict=True)):
-                token, share = one.looks_at(row, 1)[0]
-                habits = {name: float(scores[name][row]) for name in HABITS}
-                seen = {"prompt": one.prompt, "head": str(head), "last token looks at": token, "share": share}
-                rows.append({**seen, **habits, "change": float(change)})
-        return pd.DataFrame(rows)
+        frames = []
+        for one, change in zip(self.prompts, self.change, strict=True):
+            tokens, shares = zip(*(one.looks_at(row, 1)[0] for row in range(len(self.heads))), strict=True)
+            seen = {"prompt": one.prompt, "head": list(map(str, self.heads)), "last token looks at": tokens}
+            habits = habit_scores(one.intact, one.ids)
+            frames.append(pd.DataFrame({**seen, "share": shares, **habits, "change": change}))
+        return pd.concat(frames, ignore_index=True)
 
     def to_dict(self) -> dict[str, Any]:
         """The whole of it, JSON-ready; attention is kept to four decimals."""
@@ -201,15 +192,9 @@ def attention(
     seen = []
     for prompt in prompts:
         ids = encode_prompt(tokenizer, prompt, asked.prepend_bos)
-        seen.append(
-            PromptAttention(
-                prompt=shown(prompt),
-                tokens=tuple(token_texts(tokenizer, ids)),
-                ids=tuple(ids),
-                intact=attention_patterns(loaded, ids, chosen),
-                ablated=attention_patterns(loaded, ids, chosen, grid.mask(ablated)) if ablated else None,
-            )
-        )
+        intact = attention_patterns(loaded, ids, chosen)
+        without = attention_patterns(loaded, ids, chosen, grid.mask(ablated)) if ablated else None
+        seen.append(PromptAttention(shown(prompt), tuple(token_texts(tokenizer, ids)), tuple(ids), intact, without))
     return HeadAttention(chosen, ablated, tuple(seen), provenance={"model": described})
 
 
@@ -269,8 +254,9 @@ def habits(
         settings: ``dtype``, ``progress``: see ``SettingsArguments``.
 
     Returns:
-        Columns ``head``, ``previous token``, ``first token``, ``same token`` and ``induction``: the mean share of its
-        attention that each habit has, in [0, 1].
+        Columns ``head``, ``previous token``, ``first token``, ``same token`` and ``induction``: the share of its
+        attention that each habit has, in [0, 1], in the mean over the tokens that can follow it (``habit_scores``).
+        They are no parts of one: the token before may be the first.
 
     Raises:
         ValueError: A wrong argument, a head that the model has not, or sequences longer than its context; the message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from cs_heads.arguments import check_integer, check_list, check_mapping
 from cs_heads.cluster import ModelLike
@@ -31,9 +31,6 @@ Role = Literal["own", "sibling", "control", "suite", "letters", "full"]
 Judged = Task | ExperimentLike
 """What heads are judged on: a task with a model, or, where ``model`` is None, an experiment, which has its own."""
 
-TasksByRole = list[tuple[str, Role, Sequence[Judged]]]
-"""By name and role one task, or those of a suite."""
-
 
 @dataclass(frozen=True, eq=False)
 class Column:
@@ -42,28 +39,29 @@ class Column:
     Attributes:
         name: Of the task or suite.
         role: What it is to the heads.
-        parts: One experiment, or those of a suite, whose score is their mean.
+        parts: One task or experiment, or those of a suite, whose score is their mean.
         notes: On examples that are no part of it.
     """
 
     name: str
     role: Role
-    parts: tuple[ExperimentLike, ...]
+    parts: tuple[Any, ...]
     notes: tuple[str, ...] = ()
 
 
-def in_role(role: Role, tasks: Any, name: str | None = None) -> TasksByRole:
+def in_role(role: Role, tasks: Any, name: str | None = None) -> list[Column]:
     """Tasks or experiments under their own names; one that is no list raises ``ValueError``, as ``name``."""
-    return [(task.name, role, [task]) for task in _listed(name or f"{role}s", tasks)]
+    return [Column(task.name, role, (task,)) for task in _listed(name or f"{role}s", tasks)]
 
 
-def in_suites(suites: Any) -> TasksByRole:
-    """Suites of tasks or experiments under their names; an empty one raises ``ValueError``."""
+def with_others(own: list[Column], siblings: Any, controls: Any, suites: Any) -> list[Column]:
+    """The tasks of heads, their siblings and controls, and suites under their names, of which none may be empty."""
     given = {} if suites is None else check_mapping("suites", suites, "a list of tasks by the name of each suite")
     for name, tasks in given.items():
         if not _listed(f"suite {name!r}", tasks):
             raise ValueError(f"suite {name!r} must be a list of one task or more")
-    return [(name, "suite", list(tasks)) for name, tasks in given.items()]
+    beside = [Column(name, "suite", tuple(tasks)) for name, tasks in given.items()]
+    return [*own, *in_role("sibling", siblings), *in_role("control", controls or ()), *beside]
 
 
 def _listed(name: str, tasks: Any) -> list[Judged]:
@@ -74,7 +72,7 @@ def _listed(name: str, tasks: Any) -> list[Judged]:
 
 @contextmanager
 def unseen_columns(
-    model: ModelLike | None, asked: TasksByRole, found: Any, *, n: int, seed: int, settings: SettingsArguments
+    model: ModelLike | None, asked: Sequence[Column], found: Any, *, n: int, seed: int, settings: SettingsArguments
 ) -> Iterator[list[Column]]:
     """Experiments on unseen examples, checked before the model runs; workers end with the block.
 
@@ -83,7 +81,7 @@ def unseen_columns(
 
     Args:
         model: A model, the name of one, or a ``Cluster``; None where experiments are given.
-        asked: The tasks, or experiments.
+        asked: Columns of tasks, or of experiments.
         found: The heads: what rankings among them were found on is left out.
         n: Examples of every task at most.
         seed: Draws the examples of whole tasks.
@@ -94,18 +92,18 @@ def unseen_columns(
             of another task.
     """
     check_integer("n", n, MIN_CORRECT)
-    given: list[Any] = [task for _, _, tasks in asked for task in tasks]
+    given: list[Any] = [task for column in asked for task in column.parts]
     if model is None:
-        check_own(given, settings)
-        yield without_seen([Column(name, role, tuple(cast(Any, tasks))) for name, role, tasks in asked], found)
+        _check_own(given, settings)
+        yield without_seen(asked, found)
         return
     for task in given:
         check_is_task(task)
     seen = found_on(found)
     judged = [
-        unseen_side(task, n, seen) if role == "own" else unseen_control(cast(Task, task), n, seed, seen)
-        for _, role, tasks in asked
-        for task in cast(Any, tasks)
+        unseen_side(task, n, seen) if column.role == "own" else unseen_control(task, n, seed, seen)
+        for column in asked
+        for task in column.parts
     ]
     for side, notes in judged:
         check_size(side, notes)
@@ -114,12 +112,11 @@ def unseen_columns(
         made = [first, *(first.on(side) for side, _ in judged[1:])]
         read = [unseen_tokens([one], task, seen) for one, task in zip(made, given, strict=True)]
         parts = iter([(part, (*notes, *more)) for ([part], more), (_, notes) in zip(read, judged, strict=True)])
-        columns = []
-        for name, role, tasks in asked:
-            of = [next(parts) for _ in tasks]
-            said = tuple(note for _, notes in of for note in notes)
-            columns.append(Column(name, role, tuple(part for part, _ in of), said))
-        yield columns
+        several = [[next(parts) for _ in column.parts] for column in asked]
+        yield [
+            replace(column, parts=tuple(part for part, _ in of), notes=tuple(note for _, said in of for note in said))
+            for column, of in zip(asked, several, strict=True)
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,28 +127,26 @@ class Controlled:
         own: On the task.
         controls: On each control.
         kin: On tasks that ask for the same in other words.
-        given: The controls that the caller chose, whole, without kin.
         defaults: Names of the default controls, also of those that cannot be measured (None: the caller chose).
         notes: On examples and controls that are left out.
     """
 
-    own: Experiment
-    controls: list[Experiment]
-    kin: list[Experiment]
-    given: list[Task]
-    defaults: list[str] | None
-    notes: tuple[str, ...]
+    own: Any
+    controls: Sequence[Any]
+    kin: Sequence[Any] = ()
+    defaults: list[str] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
-    def experiments(self) -> list[Experiment]:
+    def experiments(self) -> list[Any]:
         """All, that on the task first."""
         return [self.own, *self.controls, *self.kin]
 
 
 @contextmanager
 def controlled(
-    model: ModelLike,
-    task: Task,
+    model: ModelLike | None,
+    task: Any,
     controls: Any,
     found: Any,
     *,
@@ -163,7 +158,7 @@ def controlled(
     """Experiments on the unseen side of a task and of its controls; workers end with the block.
 
     Args:
-        model: A model, the name of one, or a ``Cluster``.
+        model: A model, the name of one, or a ``Cluster``; None where experiments are given.
         task: The task, both sides.
         controls: As of ``confirm``.
         found: The heads: what rankings among them were found on is left out.
@@ -172,8 +167,16 @@ def controlled(
         settings: As of ``Experiment``.
         with_kin: Whether kin are measured beside.
     """
-    given, kin = without_kin(check_controls(controls, task), task)
+    check_integer("n", n, MIN_CORRECT)
     seen, automatic = found_on(found), isinstance(controls, str)
+    if model is None:
+        experiments = [task, *(() if controls is None or automatic else controls)]
+        _check_own(experiments, settings)
+        (only, *rest), notes = unseen_parts(experiments, seen)
+        yield Controlled(only, rest, notes=notes)
+        return
+    check_is_task(task)
+    given, kin = without_kin(check_controls(controls, task), task)
     judged = [unseen_side(task, n, seen), *(unseen_control(control, n, seed, seen) for control in given)]
     sides, names = [side for side, _ in judged], None
     check_apart([task, *given], sides)
@@ -183,7 +186,7 @@ def controlled(
         if automatic:
             defaults = defaults_of(made, task, seed)
             names = [control.name for control in defaults]
-            beside, fewer = _unseen_sides(defaults, n, seed, seen)
+            beside, fewer = _unseen_sides(defaults, max(n // 2, MIN_CORRECT), seed, seen)
             sides, left_out = [*sides, *beside], [*left_out, *fewer]
         others = experiments_on(made, sides[1:], chosen=not automatic)
         (own, *others), same = unseen_tokens([made, *others], task, seen)
@@ -193,16 +196,16 @@ def controlled(
             unseen = [side for side in _unseen_sides(kin, n, seed, known)[0] if len(side) >= MIN_CORRECT]
             of_kin = experiments_on(own, unseen, chosen=False)
         notes = (*left_out, *same, *left_out_note(own, kin, automatic, of_kin))
-        yield Controlled(own, others, of_kin or [], given, names, notes)
+        yield Controlled(own, others, of_kin or [], names, notes)
 
 
 def _unseen_sides(tasks: Sequence[Task], n: int, seed: int, seen: Collection[str]) -> tuple[list[Task], list[str]]:
-    """Up to ``n // 2`` unseen examples of each task, 20 at least, and notes: also on tasks that have too few."""
+    """Up to ``n`` unseen examples of each task, and notes: also on tasks that have too few."""
     sides: list[Task] = []
     notes: list[str] = []
     for task in tasks:
         try:
-            side, left_out = unseen_control(task, max(n // 2, MIN_CORRECT), seed, seen)
+            side, left_out = unseen_control(task, n, seed, seen)
         except ValueError as error:
             notes.append(str(error))
         else:
@@ -211,7 +214,7 @@ def _unseen_sides(tasks: Sequence[Task], n: int, seed: int, seen: Collection[str
     return sides, notes
 
 
-def check_own(experiments: Sequence[Any], settings: SettingsArguments) -> None:
+def _check_own(experiments: Sequence[Any], settings: SettingsArguments) -> None:
     """Raise ``ValueError`` unless what is given with no model are experiments, and no settings beside."""
     for experiment in experiments:
         check_is_experiment("task", experiment)

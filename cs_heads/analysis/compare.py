@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import combinations
 from time import perf_counter
@@ -26,7 +26,7 @@ from cs_heads.analysis.verdict import default_note
 from cs_heads.arguments import check_integer, check_list, check_mapping, check_one_of, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, check_size, fitting_k
+from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
 from cs_heads.experiment.controls import defaults_of
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.find import PreparedSearch, prepared_search
@@ -36,7 +36,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.record import Proportion, Record, json_ready
 from cs_heads.settings import SettingsArguments, check_method_options
 from cs_heads.store.store import BrokenStoreError
-from cs_heads.tasks import Task, check_controls, finding_side
+from cs_heads.tasks import Task
 from cs_heads.units import Grid, Unit
 
 _MOST = 10
@@ -48,12 +48,25 @@ class Compared(Record):
     """One method: its ranking, how long it took, and what its heads do to unseen examples.
 
     ``curve[i]`` is what its first i + 1 heads take; ``control_drops`` what the top heads take from each control.
+    The ranking has a file of its own.
     """
+
+    _written = ("heads", "seconds", "cost", "drops", "controls", "curve", "control_drops", "notes")
 
     ranking: HeadRanking
     seconds: float
     curve: tuple[TaskDrop, ...]
     control_drops: dict[str, TaskDrop]
+
+    @property
+    def heads(self) -> tuple[Unit, ...]:
+        """The heads of the curve."""
+        return tuple(self.ranking.top(len(self.curve)))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Those of the ranking."""
+        return self.ranking.notes
 
     @property
     def drops(self) -> Float[np.ndarray, " k"]:
@@ -179,20 +192,7 @@ class Comparison(Result, Drawable, picture="comparison"):
 
     def to_dict(self) -> dict[str, Any]:
         """The whole comparison but for the rankings' importances, JSON-ready."""
-        methods = {name: self._record(one) for name, one in self.methods.items()}
-        agreement = json_ready(self.agreement().to_dict("records"))
-        return {**super().to_dict(), "methods": methods, "agreement": agreement}
-
-    def _record(self, one: Compared) -> dict[str, Any]:
-        return {
-            "heads": [str(head) for head in one.ranking.top(self.random_drops.shape[1])],
-            **one.cost,
-            "drops": one.drops.tolist(),
-            "controls": one.controls,
-            "curve": json_ready(one.curve),
-            "control_drops": json_ready(one.control_drops),
-            "notes": list(one.ranking.notes),
-        }
+        return {**super().to_dict(), "agreement": json_ready(self.agreement().to_dict("records"))}
 
     def _remarks(self) -> tuple[str, ...]:
         refused = (f"{name} did not run: {reason}" for name, reason in self.refused.items())
@@ -260,29 +260,24 @@ def compare(
             model runs. Also the first reason, where all methods refuse.
         BaselineTooLowError: The intact model cannot do the task.
     """
+    methods, options = _checked(methods, options)
     check_seed(seed)
-    options = {} if options is None else check_mapping("options", options, "those of each method by its name")
-    methods = check_list("methods", methods, "different names")
     check_integer("n_random", n_random, 1)
     shares = None if shares is None else check_shares(shares)
-    _check(methods, options)
-    check_controls(controls, task)
-    check_size(finding_side(task))
     with controlled(model, task, controls, options, n=n, seed=seed, settings=settings) as sides:
         judged, others = sides.own, sides.controls
-        # Found on the same model or workers, with the same store.
-        same, grid = judged.shared_settings(), judged.grid
-        k, max_heads, notes = _fitting(k, max_heads, grid)
-        helping = sides.given
+        k, max_heads, notes = _fitting(k, max_heads, judged.grid)
+        helping = controls
         if contrast and sides.defaults is not None:
             # The default controls, to a method that has none by itself, are those judged.
             skills = {skill.name: skill for skill in defaults_of(judged, task, seed)}
             helping = [skills[other.task.name] for other in others]
 
         def search(name: str) -> AbstractContextManager[PreparedSearch]:
-            more = {"budget": budget, "seed": seed, **same, **options.get(name, {})}
             method = method_named(name)
             searching = helping if contrast and method.takes_controls else None
+            # Found on the same model or workers, with the same store.
+            more = {"budget": budget, "seed": seed, **judged.shared_settings(), **options.get(name, {})}
             more["controls"] = controls if method.default_controls else searching
             return prepared_search(judged.source, task, k=max_heads, method=name, **more)
 
@@ -292,26 +287,24 @@ def compare(
         step("judging")
         tops = [ranking.top(max_heads) for ranking, _ in rankings.values()]
         shared = sorted({head for ranking, _ in rankings.values() for head in ranking.shared})
-        random, drawn = _random(grid, tops, shared, n_random, seed)
-        baseline = float(judged.baseline().mean())
-        counted = [other.task.name for other in others if not baseline_too_low(other, other.baseline())]
-        own, beside = ([Column(each.task.name, "control", (each,)) for each in group] for group in ([judged], others))
-        compared = {}
+        random, drawn = _random(judged.grid, tops, shared, n_random, seed)
+        own, *beside = (Column(each.task.name, "control", (each,)) for each in (judged, *others))
+        compared, taken = {}, dict[str, TaskDrop]()
         for name, (ranking, seconds) in rankings.items():
-            curve = measure_sparsity(own, ranking.top(max_heads), seed).drops[judged.task.name][1:]
+            curve = measure_sparsity([own], ranking.top(max_heads), seed).drops[own.name][1:]
             taken = measure_drops(beside, {name: ranking.top(k)}, {}, seed).drops[name] if beside else {}
             compared[name] = Compared(ranking, seconds, curve, taken)
-        said = () if sides.defaults is None else default_note(sides.defaults, counted)
+        counted = [name for name, drop in taken.items() if not drop.too_low]
         kept, limits = _faithful(judged, compared, shares, n_random, seed)
         asked = {"budget": budget, "n_random": n_random, "contrast": contrast, "seed": seed, "shares": shares}
         return Comparison(
             methods=compared,
-            random_drops=random_drops(own[0], random)[0][:, 1:],
+            random_drops=random_drops(own, random)[0][:, 1:],
             k=k,
-            baseline=baseline,
+            baseline=float(judged.baseline().mean()),
             spent=judged.spent + sum(other.spent for other in others),
-            refused={name: str(error) for name, error in refused.items()},
-            notes=(*notes, *sides.notes, *drawn, *said, *limits),
+            refused=refused,
+            notes=(*notes, *sides.notes, *drawn, *default_note(sides.defaults or (), counted), *limits),
             faithfulness=kept,
             default_controls=sides.defaults is not None,
             provenance=judged.provenance() | {"controls": [other.task.name for other in others], **asked},
@@ -333,7 +326,7 @@ def most_of_judging(n: int, controls: Sequence[int], max_heads: int, n_methods: 
 
 def _rankings(
     prepare: Callable[[str], AbstractContextManager[PreparedSearch]], methods: Sequence[str], judging: int
-) -> tuple[dict[str, tuple[HeadRanking, float]], dict[str, ValueError]]:
+) -> tuple[dict[str, tuple[HeadRanking, float]], dict[str, str]]:
     """By the name of each method what it found and in how many seconds, or why it refused; all of them may not.
 
     Args:
@@ -343,37 +336,31 @@ def _rankings(
     """
     rankings: dict[str, tuple[HeadRanking, float]] = {}
     refused: dict[str, ValueError] = {}
+    searches: dict[str, PreparedSearch] = {}
     with ExitStack() as opened:
-        searches: dict[str, tuple[ExitStack, PreparedSearch, float]] = {}
-        expected = judging
         for name in methods:
-            start = perf_counter()
-            try:
-                own = opened.enter_context(ExitStack())
-                search = own.enter_context(prepare(name))
-                expected += search.most
-            except BrokenStoreError:
-                raise
-            except ValueError as error:
-                refused[name] = error
-            else:
-                searches[name] = own, search, perf_counter() - start
-        expect(expected)
-        for name, (own, search, seconds) in searches.items():
+            with _refusing(name, refused):
+                searches[name] = opened.enter_context(prepare(name))
+        expect(judging + sum(search.most for search in searches.values()))
+        for name, search in searches.items():
             step(f"{methods.index(name) + 1}/{len(methods)}")
             start = perf_counter()
-            try:
-                with own, calling(name):
-                    found = search.run()
-            except (BaselineTooLowError, BrokenStoreError):
-                raise
-            except ValueError as error:
-                refused[name] = error
-            else:
-                rankings[name] = found, seconds + perf_counter() - start
+            with _refusing(name, refused), calling(name):
+                rankings[name] = search.run(), perf_counter() - start
     if not rankings:
         raise next(iter(refused.values()))
-    return rankings, refused
+    return rankings, {name: str(error) for name, error in refused.items()}
+
+
+@contextmanager
+def _refusing(name: str, refused: dict[str, ValueError]) -> Iterator[None]:
+    """Keep why a method refuses its arguments; what concerns all methods is raised."""
+    try:
+        yield
+    except (BaselineTooLowError, BrokenStoreError):
+        raise
+    except ValueError as error:
+        refused[name] = error
 
 
 def _faithful(
@@ -391,17 +378,19 @@ def _faithful(
     return found, found.notes
 
 
-def _check(methods: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> None:
+def _checked(methods: Any, options: Any) -> tuple[list[str], Mapping[str, Mapping[str, Any]]]:
+    """The methods, and options by the name of a method; others raise ``ValueError``."""
+    methods = check_list("methods", methods, "different names")
+    options = check_mapping("options", options or {}, "those of each method by its name")
     if not methods or len({*map(str, methods)}) < len(methods):
         raise ValueError(f"methods must be a list of different names, got {methods!r}")
-    foreign = [str(name) for name in options if name not in methods]
-    if foreign:
+    if foreign := [str(name) for name in options if name not in methods]:
         raise ValueError(f"options must be those of the methods compared, got some for {', '.join(foreign)}")
-    for name, given in options.items():
-        check_mapping(f"options[{name!r}]", given, "values by the name of an option")
     for name in methods:
         has = method_named(name).options
-        check_method_options(name, has, [key for key in options.get(name, {}) if key != "budget"])
+        given = check_mapping(f"options[{name!r}]", options.get(name, {}), "values by the name of an option")
+        check_method_options(name, has, [key for key in given if key != "budget"])
+    return methods, options
 
 
 def _fitting(k: int | None, max_heads: int | None, grid: Grid) -> tuple[int, int, tuple[str, ...]]:

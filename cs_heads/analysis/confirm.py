@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, cast
@@ -11,37 +11,32 @@ import numpy as np
 import pandas as pd
 from typing_extensions import Unpack
 
-from cs_heads.analysis.columns import Column, Judged, check_columns, check_own, controlled
+from cs_heads.analysis.columns import Column, Judged, check_columns, controlled
 from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.found_heads import Found, heads_of, model_of
+from cs_heads.analysis.intervals import UNKNOWN, Interval
 from cs_heads.analysis.least_set import LeastSet, least_set, most_of_least_set
 from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
-from cs_heads.analysis.random_comparison import N_RANDOM, compare_with_random, most_of_random_sets
+from cs_heads.analysis.random_comparison import N_RANDOM, RandomComparison, compare_with_random, most_of_random_sets
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
 from cs_heads.analysis.stability import Stability, search_of
-from cs_heads.analysis.verdict import Verdict, is_localized, judge
+from cs_heads.analysis.verdict import Verdict, judge
 from cs_heads.arguments import check_integer, check_seed, check_type
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import MIN_CORRECT, baseline_too_low, check_k, remedy
+from cs_heads.experiment.baseline import baseline_too_low, check_k, remedy
 from cs_heads.experiment.controls import check_ranked, found_on, unseen_parts
 from cs_heads.experiment.heads_off import WithHeadsOff
-from cs_heads.experiment.protocol import (
-    ExperimentLike,
-    measured,
-    preparation_of,
-)
+from cs_heads.experiment.protocol import ExperimentLike, measured, preparation_of
 from cs_heads.experiment.shared_forwards import Call, measure_together
 from cs_heads.methods.find import find_heads
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
-from cs_heads.record import Proportion
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, check_controls
-from cs_heads.tasks.controls import alike
-from cs_heads.tasks.splits import check_is_task
+from cs_heads.tasks.controls import alike, alike_in_answers
 from cs_heads.units import HeadLike, Unit, as_heads
 
 _UNTOLD = (
@@ -57,13 +52,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     Attributes:
         heads: The heads ablated.
         result: What they take from their task.
-        random_drop: Mean drop of sets of random heads from the same layers.
-        random_drops: That of each set, on the examples that it was measured on.
-        p_sets: p-value over sets of heads: the chance that heads drawn like the random sets do more harm than as many
-            of these. It is never below 1 / (1 + number of sets).
-        p_examples: p-value over examples: the chance that heads that do no more harm than random ones seem to do so
-            much more, by which examples were drawn.
-        n_as_harmful: Random sets that are not known to do less harm than the heads.
+        random: The heads beside random sets of heads from the same layers.
         verdict: *specific*, *template-bound*, *shared*, *localized*, *not localized* or *baseline too low*.
         reasons: What the verdict rests on, in words (``cs_heads.analysis.verdict`` says what each means).
         controls: What the heads take from each control that was measured.
@@ -71,6 +60,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         spent: Example-evaluations.
         provenance: Model, task, controls and seed.
         specificity: Losses of the task and of the controls that count (None: there are none to compare).
+        again: How often the verdict would be the same on other examples (``cs_heads.analysis.verdict``).
         least: Which of the heads given these are, where the fewest of them were sought that do nine tenths of the harm.
         but_for: Controls of the task's form that lose much, where it is *specific* but for these.
         stability: How often heads and verdict come again with other seeds, where ``repeats`` were asked for.
@@ -80,19 +70,15 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     """
 
     _written = (
-        *("heads", "result", "random_drop", "random_drops", "p", "p_sets", "p_examples", "n_as_harmful"),
+        *("heads", "drop", "result", "random", "p"),
         *("verdict", "headline", "but_for", "localized", "close", "close_because"),
-        *("reasons", "notes", "controls", "kin", "least", "stability"),
+        *("reasons", "notes", "controls", "kin", "least", "stability", "again"),
         *("default_controls", "specificity", "spent", "provenance"),
     )
 
     heads: tuple[Unit, ...]
     result: TaskDrop
-    random_drop: float
-    random_drops: tuple[float, ...]
-    p_sets: Proportion
-    p_examples: Proportion
-    n_as_harmful: int
+    random: RandomComparison
     verdict: Verdict
     reasons: tuple[str, ...]
     controls: tuple[TaskDrop, ...]
@@ -103,16 +89,17 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     stability: Stability | None = None
     default_controls: bool = False
     close_because: str | None = None
+    again: float = float("nan")
 
     @property
     def p(self) -> float:
         """The larger of both p-values."""
-        return max(self.p_sets, self.p_examples)
+        return max(self.random.p_sets, self.random.p_examples)
 
     @property
     def localized(self) -> bool:
-        """Whether the heads do more harm than random ones: the verdict is localized, specific or shared."""
-        return is_localized(self.verdict)
+        """Whether the heads do more harm than random ones: the verdict is localized, or a kind of it."""
+        return self.verdict in ("specific", "template-bound", "shared", "localized")
 
     @property
     def headline(self) -> str:
@@ -140,27 +127,8 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         """The score lost on unseen examples with the heads off: drop@k."""
         return self.result.drop
 
-    def to_dict(self) -> dict[str, Any]:
-        """The whole result, JSON-ready."""
-        record = super().to_dict()
-        return {"heads": record.pop("heads"), **record.pop("result"), **record}
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Confirmation:
-        """What ``to_dict`` wrote.
-
-        Args:
-            record: The record.
-
-        Raises:
-            ValueError: A value is not of the type of its field, a field is missing, or a key is unknown.
-        """
-        # What is of no field of its own is of its result.
-        own = {name: value for name, value in record.items() if name in cls._written}
-        return super().from_dict({**own, "result": {key: record[key] for key in record if key not in own}})
-
     def to_frame(self) -> pd.DataFrame:
-        """One row per task, the confirmed one first: baseline, score, drop and relative drop with their intervals."""
+        """One row per task, the confirmed one first: baseline, score, drop and loss with their intervals."""
         drops = {"task": [self.result], "kin": self.kin, "control": self.controls}
         return pd.DataFrame({"role": role, **drop.to_dict()} for role, group in drops.items() for drop in group)
 
@@ -177,23 +145,21 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
     def _table(self) -> pd.DataFrame:
         """Five columns, which ``_remarks`` explains; ``to_frame`` has all that was measured."""
-        above = self.result.baseline - self.result.chance
-        random = self.random_drop / above if above > 0 and self.result.too_low is None else np.nan
+        random = self.random.drop / self.result.above_chance
+        drops = {"heads found": [self.result], "heads found, kin": self.kin, "heads found, control": self.controls}
         rows = [
-            ("heads found", self.result, self.result.score, _loss(self.result)),
-            ("random heads", self.result, self.result.baseline - self.random_drop, _share(random)),
-            *(("heads found, kin", one, one.score, _loss(one)) for one in self.kin),
-            *(("heads found, control", one, one.score, _loss(one)) for one in self.controls),
+            (off, one.task, one.baseline, one.score, _loss(one.loss, one.loss_interval, one.loss > 1))
+            for off, several in drops.items()
+            for one in several
         ]
-        columns = ("off", "task", "intact", "without", "loss (95 % interval)")
-        return pd.DataFrame(
-            [(off, drop.task, drop.baseline, score, lost) for off, drop, score, lost in rows], columns=[*columns]
-        )
+        own, baseline = self.result.task, self.result.baseline
+        rows.insert(1, ("random heads", own, baseline, baseline - self.random.drop, _loss(random)))
+        return pd.DataFrame(rows, columns=["off", "task", "intact", "without", "loss (95 % interval)"])
 
     def _remarks(self) -> tuple[str, ...]:
         # The notes stand above the table.
         return (
-            f"off: what was ablated; random heads: the mean of {len(self.random_drops)} sets like these. "
+            f"off: what was ablated; random heads: the mean of {len(self.random.drops)} sets like these. "
             "intact, without: the score on unseen examples with nothing off, and with these heads off. "
             "loss: the share of the score above chance that is lost; unknown where a baseline is too low. "
             "to_frame() has all numbers.",
@@ -225,10 +191,11 @@ def confirm(
 
     - *baseline too low*: the intact model cannot do the task;
     - *not localized*: the heads do not do clearly more harm than the random sets (p < .01 over sets of heads and over
-      examples), or not by .10 of the relative drop;
+      examples), or their loss is not larger by .10;
     - *specific*: localized, and the controls lose at most a third of what the task loses on average, less by .10 for
       certain, and none for certain more than half, but for one or two that share a form with the task;
-    - *template-bound*: the same, but kin of the task (the same in other words) lose less than half of what it loses;
+    - *template-bound*: specific or localized, but one of the kin of the task (the same in other words) loses less than
+      half of what it loses for certain;
     - *shared*: localized, and the controls lose more than that third, or one of them more than that half;
     - *localized*: the difference is not certain, or no control can tell: one whose intact score beats chance with 20
       right answers or more.
@@ -236,9 +203,9 @@ def confirm(
     It is ``close`` where the 95 % intervals allow another verdict. Each random set is measured on a few examples, on
     more only while it may do as much harm as the heads. With ``2 × n`` for the task that costs some ``8 × n``
     example-evaluations, and up to ``22 × n`` where the heads take little more than random ones (with ``n`` below 38 up
-    to ``2 × n + 750``). The least set of five heads takes ``5 × n`` more. Each control given adds ``2 × n``, each
-    default one ``n`` (14 or 15, on the demo model 7), and each kin ``n``; mean and resample ablation take another run
-    of each task's examples beforehand. Each of ``repeats`` takes a search and a proof more.
+    to ``2 × n + 750``). The least set of five heads takes some ``5 × n`` more. Each control given adds ``2 × n``, each
+    default one ``n`` (14 or 15, on the demo model 7), and each kin ``2 × n``; mean and resample ablation take another
+    run of each task's examples beforehand. Each of ``repeats`` takes a search and a proof more.
 
     Args:
         model: A model, the name of one, or a ``Cluster``; None: ``task`` and ``controls`` are experiments, of which no
@@ -261,7 +228,8 @@ def confirm(
             carries the task without them.
         n: Unseen examples at most.
         n_random: Random sets of heads, or all there are. With fewer than 125 no p over sets may be below .01, and
-            *localized* means that none of them does as much harm: by luck alone once in ``1 + n_random`` cases.
+            *localized* means that none of them does as much harm, by luck alone once in ``1 + n_random`` cases; so the
+            verdict is ``close``.
         least: Prove the fewest of the heads that do nine tenths of their harm, and name the others, passengers; False
             proves all.
         repeats: Search and prove again so often, as ``find_heads`` made the ranking but with the seeds after its own:
@@ -279,59 +247,48 @@ def confirm(
             weights than the model's; ``repeats`` of a search that is not known. Raised before the model runs.
     """
     check_seed(seed)
-    check_integer("n", n, MIN_CORRECT)
     check_integer("n_random", n_random, 1)
     check_type("least", least, bool)
     check_integer("repeats", repeats, 0)
-    asked: dict[str, Any] = {"k": k, "controls": controls, "exclude": exclude, "n": n, "n_random": n_random}
+    if repeats and model is None:
+        raise ValueError(f"repeats must be 0 for an experiment, which has no search to repeat, got {repeats}")
+    search = search_of(heads, check_controls(controls, cast(Task, task))) if repeats else None
+    again: dict[str, Any] = {"k": k, "controls": controls, "exclude": exclude, "n": n, "n_random": n_random}
     if isinstance(heads, HeadRanking):
         exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
     else:
         as_heads("heads", heads)
-    ranked = {"exclude": exclude, "off": off}
-    exclude, off = as_heads("exclude", () if exclude is None else exclude), as_heads("off", () if off is None else off)
-    how: dict[str, Any] = {"exclude": [*exclude, *off], "n_random": n_random, "seed": seed, "least": least}
-    if model is None:
-        if repeats:
-            raise ValueError(f"repeats must be 0 for an experiment, which has no search to repeat, got {repeats}")
-        others: list[Any] = [] if controls is None or isinstance(controls, str) else [*controls]
-        check_own([task, *others], settings)
-        own, *others = (WithHeadsOff(each, off) for each in (task, *others))
-        return prove(own, heads, k=k, controls=others, **how)
-    check_is_task(task)
-    whole = cast(Task, task)
-    search = search_of(heads, check_controls(controls, whole)) if repeats else None
-    with controlled(model, whole, controls, heads, n=n, seed=seed, settings=settings, with_kin=True) as judged:
-        experiment = judged.own
-        chosen = heads_of(experiment.grid, heads, k, model=model_of(experiment))
-        for option, each in ranked.items():
-            check_ranked(option, each, experiment)
-        if twice := {experiment.grid.resolve(head) for head in off} & {*chosen}:
+    with controlled(model, task, controls, heads, n=n, seed=seed, settings=settings, with_kin=True) as judged:
+        grid, chosen = judged.own.grid, heads_of(judged.own.grid, heads, k, model=model_of(judged.own))
+        for option, each in (("exclude", exclude), ("off", off)):
+            check_ranked(option, each, judged.own)
+        without = as_heads("off", () if off is None else off)
+        if twice := {*map(grid.resolve, without)} & {*chosen}:
             raise ValueError(f"heads must be others than those off already, got {', '.join(map(str, sorted(twice)))}")
-        own, *beside = (WithHeadsOff(each, off) for each in judged.experiments)
+        own, *beside = (WithHeadsOff(each, without) for each in judged.experiments)
         n_controls = len(judged.controls)
-        how |= {"controls": beside[:n_controls], "kin": beside[n_controls:], "defaults": judged.defaults}
-        proof = prove(own, chosen, **how)
-        said = (*judged.notes, *_cast_note(heads, experiment), *(() if found_on(heads) else (_UNTOLD,)))
-        if proof.verdict == "baseline too low":
-            said = (remedy(own), *said)
-        # Their own count has what the ablation ran beforehand.
-        proof = replace(proof, spent=sum(each.spent for each in judged.experiments), notes=(*proof.notes, *said))
+        proof = prove(
+            own,
+            chosen,
+            exclude=[*as_heads("exclude", () if exclude is None else exclude), *without],
+            controls=beside[:n_controls],
+            defaults=judged.defaults,
+            kin=beside[n_controls:],
+            n_random=n_random,
+            seed=seed,
+            least=least,
+        )
+        notes, spent = [*judged.notes], proof.spent
+        if model is not None:
+            # Their own count has what the ablation ran beforehand.
+            spent = sum(each.spent for each in judged.experiments)
+            low = [remedy(own)] if proof.verdict == "baseline too low" else []
+            notes = [*low, *notes, *_cast_note(heads, judged.own), *([] if found_on(heads) else [_UNTOLD])]
+        proof = replace(proof, spent=spent, notes=(*proof.notes, *notes))
     if search is None:
         return proof
-
-    def again(number: int) -> Confirmation:
-        repeated = {**search, "seed": search["seed"] + number}
-        found = find_heads(model, whole, off=off, **repeated, **settings)
-        once = confirm(model, whole, found, off=off, seed=repeated["seed"], least=least, **asked, **settings)
-        return replace(once, spent=once.spent + found.spent)
-
-    proofs = [again(number) for number in range(1, repeats + 1)]
-    stability = Stability(
-        tuple(each.heads for each in proofs),
-        tuple(each.verdict for each in proofs),
-        sum(each.spent for each in proofs),
-    )
+    again |= {"off": without, "least": least}
+    stability = _stability(cast(ModelLike, model), cast(Task, task), search, repeats, again=again, settings=settings)
     reasons = (*proof.reasons, stability.told)
     return replace(proof, stability=stability, reasons=reasons, spent=proof.spent + stability.spent)
 
@@ -344,6 +301,18 @@ def _cast_note(heads: Any, experiment: ExperimentLike) -> tuple[str, ...]:
     if len({*kinds}) < 2:
         return ()
     return (f"found on a {kinds[0]}, proved on a {kinds[1]}: that their weights are the same could not be checked",)
+
+
+def _stability(
+    model: ModelLike, task: Task, search: dict[str, Any], repeats: int, *, again: dict[str, Any], settings: Any
+) -> Stability:
+    """What is proved where the search and ``confirm``, with these arguments, are repeated with the next seeds."""
+    proofs, spent = [], 0
+    for seed in range(search["seed"] + 1, search["seed"] + repeats + 1):
+        found = find_heads(model, task, off=again["off"], **{**search, "seed": seed}, **settings)
+        proofs.append(confirm(model, task, found, seed=seed, **again, **settings))
+        spent += found.spent + proofs[-1].spent
+    return Stability(tuple(each.heads for each in proofs), tuple(each.headline for each in proofs), spent)
 
 
 def most_of_proof(k: int, n: int, others: Sequence[int], n_random: int = N_RANDOM, *, least: bool = True) -> int:
@@ -408,58 +377,45 @@ def prove(
     drawn = random_sets(grid, found, apart, n_random, check_seed(seed))
     others = [Column(each.name, "control", (each,)) for each in parts]
     check_columns(others)
-    n, sizes = experiment.n_examples, [each.n_examples for each in parts]
-    expect(preparation_of(experiment, *parts) + most_of_proof(len(heads), n, sizes, len(drawn), least=least))
-    chance = experiment.chance
+    sizes = [each.n_examples for each in (experiment, *parts)]
+    expect(preparation_of(experiment, *parts) + most_of_proof(len(heads), sizes[0], sizes[1:], len(drawn), least=least))
     own = explicit(grid, [[], heads])
     baseline, ablated = measured(experiment, own)
-    fewest = least_set(experiment, heads, baseline, ablated) if least else None
-    if fewest is not None and fewest.passengers:
-        heads = fewest.heads
-        own = explicit(grid, [[], heads])
-        ablated = measured(experiment, own[1:])[0]
-    measure_together([Call(experiment, own), *(Call(other, own) for other in parts if other.grid == grid)])
-    like = like_note(found, drawn)
+    fewest, ablated = least_set(experiment, heads, baseline, ablated) if least else (None, ablated)
     if fewest is not None:
-        like = f"{like}, {found.sum()} in a set,"
+        heads = fewest.heads
+    own = explicit(grid, [[], heads])
+    measure_together([Call(each, own) for each in parts if each.grid == grid])
+    like = like_note(found, drawn) + ("" if fewest is None else f" (as many as the {found.sum()} given)")
     random = compare_with_random(experiment, drawn, baseline, ablated, like=like, seed=seed)
-    low = baseline_too_low(experiment, baseline, chance)
-    result = task_drop(experiment.name, chance, [(baseline, ablated)], seed, [low])
-    controlled = measure_drops(others, {"heads": heads}, {}, seed) if others else None
-    drops = () if controlled is None else tuple(controlled.drops["heads"].values())
+    low = baseline_too_low(experiment, baseline)
+    result = task_drop(experiment.name, experiment.chance, [(baseline, ablated)], seed, [low])
+    beside = measure_drops(others, {"heads": heads}, {}, seed) if others else None
+    drops = () if beside is None else tuple(beside.drops["heads"].values())
     taken, carried = drops[: len(controls)], drops[len(controls) :]
     # What has no task shares no form with another.
     tasks = {control.name: control.task for control in controls if control.task is not None}
-    of_form = [] if experiment.task is None else alike(experiment.task, tasks)
-    said = judge(result, random, taken, defaults, kin=carried, alike=of_form)
+    task = experiment.task
+    of_form, of_answers = ([], []) if task is None else (alike(task, tasks), alike_in_answers(task, tasks))
+    said = judge(result, random, taken, defaults, kin=carried, alike=of_form, doubtful=of_answers, seed=seed)
+    spent = 2 * sizes[0] + experiment.preparation + random.spent
+    told = () if fewest is None else (fewest.told,)
+    reasons = (*said.reasons, *told) if said.verdict == "not localized" else (*told, *said.reasons)
+    notes = (*said.notes, *drawn_notes(grid, found, apart, drawn), *left_out)
     return Confirmation(
+        **vars(replace(said, reasons=reasons, notes=notes)),
         heads=heads,
         result=result,
-        random_drop=random.drop,
-        random_drops=random.drops,
-        p_sets=random.p_sets,
-        p_examples=random.p_examples,
-        n_as_harmful=random.n_as_harmful,
-        verdict=said.verdict,
-        reasons=said.reasons if fewest is None else (fewest.told, *said.reasons),
+        random=random,
         least=fewest,
         controls=taken,
         kin=carried,
-        spent=2 * n + random.spent + sum(part.spent for part in (fewest, controlled) if part is not None),
+        spent=spent + sum(part.spent for part in (fewest, beside) if part is not None),
         provenance=experiment.provenance() | {"n_random": n_random, "apart": list(map(str, exclude)), "seed": seed},
-        specificity=said.specificity,
-        but_for=said.but_for,
         default_controls=defaults is not None,
-        close_because=said.close,
-        notes=(*said.notes, *drawn_notes(grid, found, apart, drawn), *left_out),
     )
 
 
-def _loss(drop: TaskDrop) -> str:
-    low, high = drop.loss_interval
-    bounds = "" if np.isnan(low) or np.isnan(high) else f" ({low:+.2f} to {high:+.2f})"
-    return f"{_share(drop.loss)}{bounds}{', below chance' if drop.loss > 1 else ''}"
-
-
-def _share(share: float) -> str:
-    return "unknown" if np.isnan(share) else f"{share:.2f}"
+def _loss(loss: float, interval: Interval = UNKNOWN, below_chance: bool = False) -> str:
+    bounds = "" if np.isnan(interval).any() else f" ({interval[0]:+.2f} to {interval[1]:+.2f})"
+    return "unknown" if np.isnan(loss) else f"{loss:.2f}{bounds}{', below chance' if below_chance else ''}"

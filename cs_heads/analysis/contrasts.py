@@ -107,9 +107,8 @@ def held_out_contrasts(
     check_seed(seed)
     names = _check_formats(formats)
     left_out = names if held_out is None else check_list("held_out", held_out, "names of tasks")
-    foreign = [name for name in left_out if name not in names]
-    if foreign or not left_out:
-        got = ", ".join(map(str, foreign)) or "none"
+    if not left_out or not {*left_out} <= {*names}:
+        got = ", ".join(str(name) for name in left_out if name not in names) or "none"
         raise ValueError(f"held_out must be tasks among {', '.join(names)}, got {got}")
     scores, gates, spent = [], {}, 0
     first, second = formats
@@ -129,17 +128,9 @@ def held_out_contrasts(
                 fitted = gates[name, retained] = ranking.importance  # one seed: the mean gate is the gate
                 spent += ranking.spent
                 for measured, experiment in unseen.items():
-                    gated = experiment(fitted[None])
-                    scores.append(
-                        HeldOutScore(
-                            held_out=name,
-                            retained=retained,
-                            measured=measured,
-                            baseline=float(experiment.baseline().mean()),
-                            score=float(gated.mean()),
-                            interval=mean_interval(gated[0]),
-                        )
-                    )
+                    [gated], intact = experiment(fitted[None]), float(experiment.baseline().mean())
+                    told = name, retained, measured, intact, float(gated.mean()), mean_interval(gated)
+                    scores.append(HeldOutScore(*told))
                     spent += experiment.n_examples
             spent += sum(experiment.n_examples for experiment in unseen.values())
         return HeldOutContrasts(

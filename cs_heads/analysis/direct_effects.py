@@ -14,32 +14,39 @@ from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.result import Result
 from cs_heads.cluster import ModelLike, local_model
-from cs_heads.designs import explicit
 from cs_heads.experiment.baseline import MIN_CORRECT
 from cs_heads.experiment.controls import found_on, unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens.batches import TokenBudget, default_tokens
-from cs_heads.lens.direct import Writes, direct_writes, likeliest_of
+from cs_heads.lens.circuits import margins_without
+from cs_heads.lens.direct import Writes, direct_writes, likeliest_of, unit_writes
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.text import TokenIds
-from cs_heads.units import HeadLike, Unit
+from cs_heads.units import Head, HeadLike, Unit
 
 _WHY = "logits of two first tokens are compared"
-_SETTINGS = ("prepend_bos", "dtype", "batch_tokens", "progress", "store")
+_SETTINGS = ("units", "prepend_bos", "dtype", "batch_tokens", "progress", "store")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DirectEffects(Result):
     """What units write into the difference of two logits: the right answer's first token less that of the best wrong.
 
-    All numbers are in nats, before a soft cap of the logits; ``total`` is behind it.
+    All numbers are in nats, before a soft cap of the logits.
 
     Attributes:
-        heads: The heads whose effects are told apart.
+        heads: The heads, or other units, whose effects are told apart.
         writes: By example what every head and layer of the intact model writes, with the scale of the final norm held.
-        total: How much the difference falls with one of ``heads`` ablated.
+        written: The same of each of ``heads``.
+        direct: How much the difference falls where one of them is missing from the last residual stream alone; all
+            later heads and layers do what they do in the intact model.
+        total: How much it falls with one of them ablated.
+        added: What each adds behind the final norm, on average; of heads None.
+        prompts: The tokens of each example's prompt.
+        answers: The first tokens of its right and its best wrong answer.
+        places: Its place among the unseen examples.
         spent: Example-evaluations.
         provenance: Model and task.
         notes: Examples that were left out.
@@ -47,15 +54,13 @@ class DirectEffects(Result):
 
     heads: tuple[Unit, ...]
     writes: Writes
+    written: Float[np.ndarray, "example chosen"]
+    direct: Float[np.ndarray, "example chosen"]
     total: Float[np.ndarray, "example chosen"]
-
-    @property
-    def direct(self) -> Float[np.ndarray, "example chosen"]:
-        """How much the difference falls where the head is missing from the last residual stream alone.
-
-        All later heads and layers do what they do in the intact model.
-        """
-        return self.writes.difference[:, None] - self._of_heads(self.writes.without)
+    prompts: tuple[TokenIds, ...]
+    answers: Int[np.ndarray, "example 2"]
+    places: tuple[int, ...]
+    added: Float[np.ndarray, "chosen d_model"] | None = None
 
     @property
     def through_others(self) -> Float[np.ndarray, "example chosen"]:
@@ -65,17 +70,18 @@ class DirectEffects(Result):
     def to_frame(self) -> pd.DataFrame:
         """One row per head: what it writes, its effects with 95 % intervals of the mean, and its place among all heads.
 
-        ``writes more than`` is the share of the other heads of the model that write less, in absolute numbers.
+        ``writes more than`` is the share of the other heads of the model that write less, in absolute numbers; it is
+        said of heads alone.
         """
         all_heads = np.abs(self.writes.heads.mean(axis=0)).ravel()
-        columns = (self._of_heads(self.writes.heads), self.total, self.direct, self.through_others)
+        columns = (self.written, self.total, self.direct, self.through_others)
         rows = []
         for place, head in enumerate(self.heads):
             row: dict[str, object] = {"head": str(head)}
             for name, values in zip(("writes", "total", "direct", "through others"), columns, strict=True):
                 mean, low, high = difference_interval(values[:, place])
                 row |= {name: mean, f"{name} low": low, f"{name} high": high}
-                if name == "writes":
+                if name == "writes" and isinstance(head, Head):
                     row["writes more than"] = float((all_heads < abs(mean)).sum() / max(1, len(all_heads) - 1))
             rows.append(row)
         return pd.DataFrame(rows)
@@ -85,15 +91,9 @@ class DirectEffects(Result):
         heads, attention, mlps = (
             part.mean(axis=0) for part in (self.writes.heads.sum(axis=2), self.writes.attention, self.writes.mlps)
         )
-        first = {"layer": "embedding and last biases", "heads": 0.0, "attention biases": 0.0, "mlp": 0.0}
-        rows = [{**first, "rest": self.writes.rest.mean()}]
-        for layer in range(len(heads)):
-            parts = {"heads": heads[layer], "attention biases": attention[layer], "mlp": mlps[layer]}
-            rows.append({"layer": str(layer), **parts, "rest": 0.0})
-        return pd.DataFrame(rows)
-
-    def _of_heads(self, values: Float[np.ndarray, "example layer head"]) -> Float[np.ndarray, "example chosen"]:
-        return values[:, [head.layer for head in self.heads], [head.index for head in self.heads]]
+        rows = [(str(layer), *parts, 0.0) for layer, parts in enumerate(zip(heads, attention, mlps, strict=True))]
+        first = ("embedding and last biases", 0.0, 0.0, 0.0, self.writes.rest.mean())
+        return pd.DataFrame([first, *rows], columns=["layer", "heads", "attention biases", "mlp", "rest"])
 
 
 @one_bar("direct effects")
@@ -118,9 +118,10 @@ def direct_effects(
     Args:
         model: Your own TransformerLens model, the name of one, or a ``Cluster``: its model in this process is run.
         task: Choices or completions; their first tokens are compared.
-        heads: A ranking, or a list of heads.
+        heads: A ranking, or a list of heads, or of other units of the kind ``units``.
         n: Unseen examples at most.
-        settings: ``prepend_bos``, ``dtype``, ``batch_tokens``, ``progress``, ``store``: see ``SettingsArguments``.
+        settings: ``units``, ``prepend_bos``, ``dtype``, ``batch_tokens``, ``progress``, ``store``: as of
+            ``Experiment``.
 
     Returns:
         By example and head the three effects, and what every part of the model writes.
@@ -135,42 +136,52 @@ def direct_effects(
     with Experiment(local_model(model, asked), unseen, **how) as experiment:
         chosen = heads_of(experiment.grid, heads, model=model_of(experiment))
         room = TokenBudget(asked.batch_tokens or default_tokens(experiment.model, "patching"))
-        prompts, answers, more = _answers(experiment, room)
-        expect(len(prompts) * (len(chosen) + 2))
+        prompts, answers, places, more = _answers(experiment, room)
+        # What heads write is seen in one forward.
+        of_heads = experiment.grid.kind == "heads"
+        spent = len(prompts) * (len(chosen) + 2 + (0 if of_heads else len(chosen) + 1))
+        expect(spent)
         step("what is written")
         writes = direct_writes(experiment.model, prompts, answers, room)
+        made = writes.of(chosen) if of_heads else unit_writes(experiment.model, prompts, answers, chosen, room)
         step("one head off")
-        pairs = experiment.on(_as_choices(task.name, prompts, answers))
-        masks = explicit(pairs.grid, [[], *([head] for head in chosen)])
-        said = pairs.observe(masks).logprobs
-        assert said is not None
-        margins = said[..., 0] - said[..., 1]
+        everywhere = [np.ones(len(prompt), dtype=bool) for prompt in prompts]
+        off = [[(head, where) for where in everywhere] for head in chosen]
+        intact = [(chosen[0], ~where) for where in everywhere]
+        margins = [margins_without(experiment.model, prompts, answers, each, room) for each in (intact, *off)]
         return DirectEffects(
             heads=chosen,
             writes=writes,
-            total=(margins[:1] - margins[1:]).T,
-            spent=len(prompts) * (len(chosen) + 2),
+            written=made.written,
+            direct=writes.difference[:, None] - made.without,
+            total=(margins[0] - np.stack(margins[1:])).T,
+            prompts=tuple(prompts),
+            answers=answers,
+            places=tuple(places),
+            added=made.mean,
+            spent=spent,
             provenance=experiment.provenance(),
             notes=(*notes, *more),
         )
 
 
-def _answers(experiment: Experiment, room: TokenBudget) -> tuple[list[TokenIds], Int[np.ndarray, "row 2"], list[str]]:
-    """Prompts, the first tokens of the right and of the best wrong answer, and notes on what was left out."""
-    rows: list[TokenIds] = []
-    right, wrong = [], []
-    alike = 0
-    for tokens, example in zip(experiment.encoded, experiment.task.examples, strict=True):
+def _answers(
+    experiment: Experiment, room: TokenBudget
+) -> tuple[list[TokenIds], Int[np.ndarray, "row 2"], list[int], list[str]]:
+    """Prompts, the first tokens of right and best wrong answers, which examples' they are, and notes on the others."""
+    rows, places, right, wrong, alike = list[TokenIds](), list[int](), list[int](), list[list[int]](), 0
+    for place, (tokens, example) in enumerate(zip(experiment.encoded, experiment.task.examples, strict=True)):
         if tokens.positions or tokens.prompts or not example.continuations:
             raise ValueError(
                 f"task {experiment.name!r} must have one prompt an example, and answers that follow it: {_WHY}"
             )
         first = [continuation[0] for continuation in tokens.continuations]
-        others = [token for place, token in enumerate(first) if place != example.answer]
+        others = [token for index, token in enumerate(first) if index != example.answer]
         if first[example.answer] in others:
             alike += 1
             continue
         rows.append(tokens.prompt)
+        places.append(place)
         right.append(first[example.answer])
         wrong.append(others)
     if len(rows) < MIN_CORRECT:
@@ -180,15 +191,4 @@ def _answers(experiment: Experiment, room: TokenBudget) -> tuple[list[TokenIds],
         )
     notes = [f"{alike} examples whose answers begin with the same token are left out"] if alike else []
     best = likeliest_of(experiment.model, rows, wrong, right, room)
-    return rows, np.stack([np.array(right), best], axis=1), notes
-
-
-def _as_choices(name: str, prompts: Sequence[TokenIds], answers: Int[np.ndarray, "row 2"]) -> Task:
-    """The same questions with two answers of one token each."""
-    return Task.from_records(
-        (
-            {"prompt": list(prompt), "choices": [[int(right)], [int(wrong)]], "answer": 0}
-            for prompt, (right, wrong) in zip(prompts, answers, strict=True)
-        ),
-        name=name,
-    )
+    return rows, np.stack([np.array(right), best], axis=1), places, notes

@@ -15,8 +15,8 @@ from cs_heads.analysis.columns import (
     Role,
     check_columns,
     in_role,
-    in_suites,
     unseen_columns,
+    with_others,
     without_seen,
 )
 from cs_heads.analysis.found_heads import Found, sets_of
@@ -56,35 +56,30 @@ class TaskDrops(Result, Drawable, picture="specificity"):
     own: dict[str, str]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per (set of heads, task): role, baseline, score, drop and relative drop with their intervals."""
+        """One row per (set of heads, task): role, baseline, score, drop and loss with their intervals."""
         return pd.DataFrame(
+            # The own task of another set is a control to this one.
             {
                 "found": found,
                 "heads": " ".join(map(str, self.heads[found])),
-                "role": self._role_beside(found, name),
+                "role": "control" if self.roles[name] == "own" and self.own.get(found) != name else self.roles[name],
                 **drop.to_dict(),
             }
             for found, row in self.drops.items()
             for name, drop in row.items()
         )
 
-    def _role_beside(self, found: str, task: str) -> Role:
-        """What a task is to one set of heads: the own task of another set is a control to it."""
-        if self.own.get(found) == task:
-            return "own"
-        return "control" if self.roles[task] == "own" else self.roles[task]
-
-    def matrix(self, value: str = "relative_drop") -> pd.DataFrame:
+    def matrix(self, value: str = "loss") -> pd.DataFrame:
         """Sets of heads down, tasks across: one property of ``TaskDrop`` in each cell.
 
         Args:
-            value: Which: ``"drop"``, ``"relative_drop"``, ``"loss"``, or another number that a ``TaskDrop`` has.
+            value: Which: ``"drop"``, ``"loss"``, or another number that a ``TaskDrop`` has.
 
         Raises:
             ValueError: A ``TaskDrop`` has no such property.
         """
         if not isinstance(getattr(TaskDrop, value, None), property) and value not in TaskDrop.__dataclass_fields__:
-            raise ValueError(f"value must be a property of TaskDrop, as 'drop' or 'relative_drop'; got {value!r}")
+            raise ValueError(f"value must be a property of TaskDrop, as 'drop' or 'loss'; got {value!r}")
         return pd.DataFrame(
             {found: {name: getattr(drop, value) for name, drop in row.items()} for found, row in self.drops.items()}
         ).T
@@ -115,7 +110,6 @@ def measure_drops(
     Raises:
         ValueError: Columns of one name, or of different grids. Raised before anything is measured.
     """
-    check_seed(seed)
     check_columns(columns)
     columns = without_seen(columns, heads)
     grid = columns[0].parts[0].grid
@@ -123,12 +117,11 @@ def measure_drops(
     once, place = different(explicit(grid, [[], *sets.values()]))
     drops: dict[str, dict[str, TaskDrop]] = {found: {} for found in heads}
     parts = [part for column in columns for part in column.parts]
-    expect(len(once) * sum(part.n_examples for part in parts) + preparation_of(*parts))
+    spent = len(once) * sum(part.n_examples for part in parts) + preparation_of(*parts)
+    expect(spent)
     measure_together([Call(part, once) for part in parts])
-    spent = 0
     for column in columns:
         scores = [measured(part, once)[place] for part in column.parts]
-        spent += sum(len(once) * part.n_examples + part.preparation for part in column.parts)
         chances = [part.chance for part in column.parts]
         low = [baseline_too_low(part, each[0]) for part, each in zip(column.parts, scores, strict=True)]
         for row, found in enumerate(heads, start=1):
@@ -195,13 +188,13 @@ def specificity(
     check_seed(seed)
     several = isinstance(tasks, Sequence)
     own = in_role("own", tasks if several else [tasks], "tasks")
-    names = [name for name, _, _ in own]
+    names = [column.name for column in own]
     if not own or len({*names}) < len(names):
         raise ValueError(f"tasks must be one or more of different names, got {', '.join(names) or 'none'}")
     found = heads if isinstance(heads, Mapping) else {names[0]: heads}
     if several:
         found = _of_each(names, heads)
-    asked = [*own, *in_role("sibling", siblings), *in_role("control", controls or ()), *in_suites(suites)]
+    asked = with_others(own, siblings, controls, suites)
     step("", names)
     with unseen_columns(model, asked, found, n=n, seed=seed, settings=settings) as columns:
         judged = columns[0].parts[0]

@@ -7,22 +7,23 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool
 from typing_extensions import Unpack
 
+from cs_heads.analysis.columns import in_role, unseen_columns
 from cs_heads.analysis.found_heads import Found, sets_of
 from cs_heads.analysis.intervals import wilson_interval
 from cs_heads.analysis.result import Result
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.controls import found_on, unseen_side, unseen_tokens
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.progress import one_bar
-from cs_heads.record import Record
+from cs_heads.record import Record, Saved
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.responses import RESPONSES, compared_of
@@ -62,7 +63,7 @@ class Share(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FailureModes(Result, Drawable, picture="failures"):
+class FailureModes(Saved, Result, Drawable, picture="failures"):
     """How often each kind of failure is seen with each set of heads off; ``intact`` is the model with none off.
 
     Attributes:
@@ -76,6 +77,8 @@ class FailureModes(Result, Drawable, picture="failures"):
         right: The right answer to each prompt, where there is one.
         notes: How many examples were left out, since heads were found on them or they repeat a question.
     """
+
+    _format = "failure modes"
 
     heads: dict[str, tuple[Unit, ...]]
     modes: dict[str, dict[str, Share]]
@@ -109,19 +112,13 @@ class FailureModes(Result, Drawable, picture="failures"):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per (set of heads, kind): share, its interval, and whether it is beyond the intact model's."""
-        return pd.DataFrame(
-            {
-                "found": found,
-                "heads": " ".join(map(str, self.heads.get(found, ()))),
-                "mode": mode,
-                "share": share.share,
-                "low": share.interval[0],
-                "high": share.interval[1],
-                "beyond_intact": self.beyond_intact(found, mode),
-            }
+        named = {found: " ".join(map(str, self.heads.get(found, ()))) for found in self.modes}
+        rows = [
+            (found, named[found], mode, share.share, *share.interval, self.beyond_intact(found, mode))
             for found, row in self.modes.items()
             for mode, share in row.items()
-        )
+        ]
+        return pd.DataFrame(rows, columns=["found", "heads", "mode", "share", "low", "high", "beyond_intact"])
 
 
 @one_bar("failures")
@@ -174,50 +171,47 @@ def failures(
     of_choices = task.kind == "choice" and not texts
     if of_choices and not (max_new_tokens is None and stop is None):
         raise ValueError(f"max_new_tokens and stop are for texts, and {task.name!r} is a choice task: give texts=True")
-    seen = found_on(heads)
-    side, left_out = unseen_side(task, (100 if of_choices else 50) if n is None else n, seen)
-    with Experiment(model, side, **settings) as made:
-        [experiment], same = unseen_tokens([made], task, seen)
-        found = heads if isinstance(heads, Mapping) else {task.name: heads}
+    n = (100 if of_choices else 50) if n is None else n
+    with unseen_columns(model, in_role("own", [task]), heads, n=n, seed=0, settings=settings) as [column]:
+        [experiment], found = column.parts, heads if isinstance(heads, Mapping) else {task.name: heads}
         if INTACT in found:
             raise ValueError(f"heads must not be named {INTACT!r}: that is the model with no head off")
         named = sets_of(experiment, found, k)
         masks = explicit(experiment.grid, [[], *named.values()])
         sets, provenance = (INTACT, *named), dict(experiment.provenance())
-        written: dict[str, tuple[str, ...]] = {}
-        prompts, right = list[str](), list[str]()
+        said: dict[str, Any] = {}
         if of_choices:
             judged = _judge_choices(experiment, masks)
         else:
             rows = experiment.generate(masks, max_new_tokens=max_new_tokens, stop=stop)
             written = {name: tuple(map(str, row)) for name, row in zip(sets, rows, strict=True)}
-            prompts, right = [shown(each.prompt) for each in experiment.task.examples], _answers(experiment.task)
+            prompts, right = tuple(shown(each.prompt) for each in experiment.task.examples), _answers(experiment.task)
             judged = [_judge_texts(row, written[INTACT], right) for row in written.values()]
             provenance |= {"max_new_tokens": max_new_tokens, "stop": None if stop is None else list(stop)}
+            said = {"texts": written, "prompts": prompts, "right": right}
         shares = [{mode: Share(n, experiment.n_examples) for mode, n in counts.items()} for counts in judged]
         return FailureModes(
-            heads=named,
-            modes=dict(zip(sets, shares, strict=True)),
+            named,
+            dict(zip(sets, shares, strict=True)),
+            **said,
             spent=len(masks) * experiment.n_examples + experiment.preparation,
-            texts=written,
             provenance=provenance,
-            prompts=tuple(prompts),
-            right=tuple(right),
-            notes=(*left_out, *same),
+            notes=column.notes,
         )
 
 
-def _answers(task: Task) -> list[str]:
+def _answers(task: Task) -> tuple[str, ...]:
     """The target of each prompt, where a task has them and they are texts; choices are not meant to be written."""
     targets = [example.target for example in task.examples if example.continuations]
-    return [] if task.kind == "choice" else [target for target in targets if isinstance(target, str)]
+    return () if task.kind == "choice" else tuple(target for target in targets if isinstance(target, str))
 
 
 def _judge_texts(row: Sequence[str], intact: Sequence[str], right: Sequence[str]) -> dict[str, int]:
     """How many texts show each kind of failure."""
-    same = most_common(row)
+    same = _most_common(row)
     counts = {
-        "empty": sum(map(is_empty, row)),
+        # Punctuation alone is no text.
+        "empty": sum(not re.search(r"\w", text) for text in row),
         "repetition": sum(map(is_repetition, row)),
         "same text": same if same > 1 else 0,
         "changed": sum(a != b for a, b in zip(row, intact, strict=True)),
@@ -236,10 +230,15 @@ def _judge_choices(experiment: Experiment, masks: Bool[np.ndarray, "row layer he
         {
             "wrong": int((score == 0).sum()),
             "choices unlikely": int((mass <= masses[0] + np.log(UNLIKELY)).sum()),
-            "same place": most_common(places),
+            "same place": _most_common(places),
         }
         for score, mass, places in zip(RESPONSES["score"](task, said), masses, picked.tolist(), strict=True)
     ]
+
+
+def _most_common(items: Sequence[object]) -> int:
+    """How many of the items are the one that is there most often."""
+    return max(Counter(items).values(), default=0)
 
 
 def words_of(text: str) -> list[str]:
@@ -268,11 +267,6 @@ def looped(text: str) -> float:
     return most / len(words) if words else 0.0
 
 
-def is_empty(text: str) -> bool:
-    """Whether a text has no word in it, punctuation alone or nothing at all."""
-    return not re.search(r"\w", text)
-
-
 def is_repetition(text: str) -> bool:
     """Whether half of a text is a loop at its end, or fewer than half of its pairs of words differ.
 
@@ -295,8 +289,3 @@ def is_later(answer: str, text: str) -> bool:
     words, sought = (re.findall(r"\w+|[^\w\s]", each.lower()) for each in (text, answer))
     places = [i for i in range(len(words) - len(sought) + 1) if words[i : i + len(sought)] == sought]
     return bool(sought and places) and places[0] > 0
-
-
-def most_common(items: Sequence[object]) -> int:
-    """How many of the items are the one that is there most often."""
-    return Counter(items).most_common(1)[0][1] if items else 0

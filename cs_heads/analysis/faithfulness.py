@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
+from scipy.integrate import trapezoid
 from typing_extensions import Unpack
 
 from cs_heads.analysis.columns import Judged, in_role, unseen_columns
@@ -27,12 +28,7 @@ from cs_heads.cluster import ModelLike
 from cs_heads.designs import different
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, remedy
-from cs_heads.experiment.protocol import (
-    ExperimentLike,
-    check_response,
-    measured,
-    responding,
-)
+from cs_heads.experiment.protocol import ExperimentLike, check_response, measured, responding
 from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Record
@@ -115,21 +111,16 @@ class Faithfulness(Result, Drawable, picture="faithfulness"):
 
         Random orders are rows of their own (``random``), with their mean, least and largest faithfulness.
         """
-        points = {"kept": self.kept, "share": self.shares}
-        rows = {
-            name: (one.responses, one.faithfulness, one.bounds[:, 0], one.bounds[:, 1])
-            for name, one in self.curves.items()
-        }
+        rows = {name: (one.responses, one.faithfulness, *one.bounds.T) for name, one in self.curves.items()}
         if self.random is not None:
             mean = self.random.mean(axis=0)
             response = self.empty + (self.intact - self.empty) * mean
             rows[RANDOM] = response, mean, self.random.min(axis=0), self.random.max(axis=0)
-        columns = ("response", "faithfulness", "low", "high")
-        frames = [
-            pd.DataFrame({"found": name, **points, **dict(zip(columns, each, strict=True))})
-            for name, each in rows.items()
+        columns = ["found", "kept", "share", "response", "faithfulness", "low", "high"]
+        points = [
+            (name, *point) for name, each in rows.items() for point in zip(self.kept, self.shares, *each, strict=True)
         ]
-        return pd.concat(frames, ignore_index=True)
+        return pd.DataFrame(points, columns=columns)
 
     def areas(self) -> pd.DataFrame:
         """One row per ranking: CPR and CMD with their intervals; of random orders mean, least and largest."""
@@ -156,8 +147,7 @@ def areas(
     >>> areas(np.array([0.0, 0.5, 1.0]), np.array([[0.0, 1.0, 1.0]]))
     (array([0.75]), array([0.25]))
     """
-    weights = _weights(shares)
-    return faithful @ weights, np.abs(1 - faithful) @ weights
+    return trapezoid(faithful, shares), trapezoid(np.abs(1 - faithful), shares)
 
 
 @one_bar("faithfulness")
@@ -217,60 +207,56 @@ def faithfulness(
         [experiment], left_out = columns[0].parts, columns[0].notes
         for name, ranking in rankings.items():
             heads_of(experiment.grid, ranking, name=f"found[{name!r}]", model=model_of(experiment))
-        response = _default_response(experiment) if response is None else response
-        kept = _numbers_kept(shares, experiment.grid)
-        notes = (*(said for one in rankings.items() for said in _order_notes(*one)), *left_out)
+        if response is None:
+            response = "margin" if "margin" in experiment.responses else "score"
         asked = {"shares": shares, "response": response, "n_random": n_random, "seed": seed}
-        return _measured(experiment, rankings, kept, asked, notes)
+        kept = _numbers_kept(shares, experiment.grid)
+        orders = [np.array(list(map(experiment.grid.index, one.order))) for one in rankings.values()]
+        rng = np.random.default_rng([seed, 1])
+        orders += [rng.permutation(experiment.grid.size) for _ in range(n_random)]
+        responses, place = _responses(experiment, response, orders, kept)
+        intact, empty = responses[:2]
+
+        # The same resamples of the examples for every circuit, the intact model and the one with nothing kept.
+        size = experiment.n_examples
+        counts = np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), size=_RESAMPLES)
+        means = responses.mean(axis=1)
+        faithful, resampled = _faithful(means[None])[0], _faithful(counts @ responses.T / size)
+        # Of equal answers a bootstrap knows nothing: where all are right or wrong, as many as may hide in n examples.
+        reach = wilson_interval(0, size)[1] / float(means[0] - means[1]) if response == "score" else 0.0
+        return Faithfulness(
+            curves={
+                name: _curve(np.array(kept), means[row], faithful[row], resampled[:, row], reach)
+                for name, row in zip(rankings, place, strict=False)
+            },
+            kept=kept,
+            unit=experiment.grid.word,
+            response=response,
+            intact=float(intact.mean()),
+            empty=float(empty.mean()),
+            spent=responses.size + experiment.preparation,
+            random=faithful[place[len(rankings) :]] if n_random else None,
+            provenance=experiment.provenance() | asked,
+            notes=(*(said for one in rankings.items() for said in _order_notes(*one)), *left_out),
+        )
 
 
-def _measured(
-    experiment: ExperimentLike,
-    rankings: Mapping[str, HeadRanking],
-    kept: tuple[int, ...],
-    asked: dict[str, Any],
-    notes: tuple[str, ...],
-) -> Faithfulness:
-    """Measure the intact model and the one with nothing kept, then every order."""
-    response, n_random, seed = asked["response"], asked["n_random"], asked["seed"]
-    grid, n, prepared = experiment.grid, experiment.n_examples, experiment.preparation
+def _responses(
+    experiment: ExperimentLike, response: str, orders: Sequence[Int[np.ndarray, " flat"]], kept: Sequence[int]
+) -> tuple[Float[np.ndarray, "mask example"], Int[np.ndarray, "order share"]]:
+    """Responses under each different mask, the first intact and the second empty, and the mask of each circuit."""
     ask = responding(experiment, response)
-    expect((2 + (len(rankings) + n_random) * len(kept)) * n + prepared)
+    grid, n = experiment.grid, experiment.n_examples
+    expect((2 + len(orders) * len(kept)) * n + experiment.preparation)
     ends = np.stack([np.zeros(grid.shape, dtype=bool), np.ones(grid.shape, dtype=bool)])
-    intact, empty = ask(ends, None)
-    _check_clear(experiment, measured(experiment, ends[:1], None)[0], intact, empty, response)
-
-    orders = [np.array([grid.index(unit) for unit in ranking.order]) for ranking in rankings.values()]
-    rng = np.random.default_rng([seed, 1])
-    orders += [rng.permutation(grid.size) for _ in range(n_random)]
-    masks = np.concatenate([_kept_alone(grid, order, kept) for order in orders])
-    once, place = different(np.concatenate([ends, masks]))
-    responses = np.stack([intact, empty])
+    responses = ask(ends, None)
+    _check_clear(experiment, measured(experiment, ends[:1])[0], responses, response)
+    # All units are off but the first so many of an order.
+    masks = [(np.argsort(order) >= np.array(kept)[:, None]).reshape(-1, *grid.shape) for order in orders]
+    once, place = different(np.concatenate([ends, *masks]))
     if len(once) > 2:
         responses = np.concatenate([responses, ask(once[2:], None)])
-
-    # The same resamples of the examples for every circuit, the intact model and the one with nothing kept.
-    counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=_RESAMPLES)
-    faithful = _faithful(responses.mean(axis=1)[None])[0]
-    resampled = _faithful(counts @ responses.T / n)
-    # Of equal answers a bootstrap knows nothing: where all are right or wrong, as many as may hide in n examples.
-    reach = wilson_interval(0, n)[1] / float(intact.mean() - empty.mean()) if response == "score" else 0.0
-    at = place[2:].reshape(len(orders), len(kept))
-    return Faithfulness(
-        curves={
-            name: _curve(np.array(kept), responses[row].mean(axis=1), faithful[row], resampled[:, row], reach)
-            for name, row in zip(rankings, at, strict=False)
-        },
-        kept=kept,
-        unit=grid.word,
-        response=response,
-        intact=float(intact.mean()),
-        empty=float(empty.mean()),
-        spent=len(once) * n + prepared,
-        random=faithful[at[len(rankings) :]] if n_random else None,
-        provenance={**experiment.provenance(), **asked},
-        notes=notes,
-    )
+    return responses, place[2:].reshape(len(orders), len(kept))
 
 
 def check_shares(shares: Any) -> list[float]:
@@ -293,14 +279,6 @@ def _rankings(found: Any) -> Mapping[str, HeadRanking]:
     if RANDOM in given:
         raise ValueError(f"found must have other names than {RANDOM!r}, which is that of random orders")
     return given
-
-
-def _default_response(experiment: ExperimentLike) -> str:
-    try:
-        responding(experiment, "margin")
-    except ValueError:
-        return "score"
-    return "margin"
 
 
 def _numbers_kept(shares: Sequence[int | float], grid: Grid) -> tuple[int, ...]:
@@ -326,14 +304,14 @@ def _order_notes(name: str, ranking: HeadRanking) -> list[str]:
 def _check_clear(
     experiment: ExperimentLike,
     scores: Float[np.ndarray, " example"],
-    intact: Float[np.ndarray, " example"],
-    empty: Float[np.ndarray, " example"],
+    ends: Float[np.ndarray, "2 example"],
     response: str,
 ) -> None:
     """Raise ``BaselineTooLowError`` where the intact model cannot do the task, or hardly differs from an empty one."""
     low = baseline_too_low(experiment, scores)
     if low:
         raise BaselineTooLowError(f"task {experiment.name!r}: {low}; {remedy(experiment)}")
+    intact, empty = ends
     gain = intact - empty
     error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
     if gain.mean() <= max(_CLEAR * error, _NOTHING):
@@ -345,23 +323,10 @@ def _check_clear(
         )
 
 
-def _kept_alone(grid: Grid, order: Int[np.ndarray, " flat"], kept: Sequence[int]) -> Bool[np.ndarray, "row layer head"]:
-    """Masks with all units off but the first so many of an order."""
-    place = np.empty(grid.size, dtype=int)
-    place[order] = np.arange(grid.size)
-    return (place >= np.array(kept)[:, None]).reshape(len(kept), *grid.shape)
-
-
 def _faithful(means: Float[np.ndarray, "row mask"]) -> Float[np.ndarray, "row mask"]:
     """F of each mask, the first being the intact model and the second an empty one; NaN where these do not differ."""
     intact, empty = means[:, :1], means[:, 1:2]
     return np.divide(means - empty, intact - empty, out=np.full_like(means, np.nan), where=intact > empty)
-
-
-def _weights(shares: Float[np.ndarray, " share"]) -> Float[np.ndarray, " share"]:
-    """Of each point under the trapezoid rule."""
-    steps = np.diff(shares) / 2
-    return np.append(steps, 0) + np.append(0, steps)
 
 
 def _curve(
@@ -372,31 +337,23 @@ def _curve(
     reach: float,
 ) -> FaithfulnessCurve:
     shares = kept / kept[-1]
-    weights = _weights(shares)
+    n = len(shares)
     # The few resamples in which the intact model is no better than an empty one have no ratio.
     resampled = resampled[~np.isnan(resampled).any(axis=1)]
-    # Nothing kept, and all of it, are 0 and 1 by definition.
-    inner = np.where((kept > 0) & (kept < kept[-1]), reach, 0.0)
     (cpr,), (cmd,) = areas(shares, faithful[None])
     numbers, samples = np.array([*faithful, cpr, cmd]), np.column_stack([resampled, *areas(shares, resampled)])
     low, high = np.quantile(samples, (0.025, 0.975), axis=0)
     # A distance of resamples is never 0, that of the truth may be, wherever the interval of f holds 1.
-    clear = (low[: len(kept)] > 1) | (high[: len(kept)] < 1)
-    low[-1] = np.quantile(np.abs(1 - resampled) @ (weights * clear), 0.025)
+    clear = (low[:n] > 1) | (high[:n] < 1)
+    low[-1] = np.quantile(trapezoid(np.abs(1 - resampled) * clear, shares), 0.025)
     below, above = np.maximum(numbers - low, 0), np.maximum(high - numbers, 0)
-    flat = (np.maximum(below, above) < _NOTHING)[: len(kept)] * inner
+    # Nothing kept, and all of it, are 0 and 1 by definition.
+    flat = (np.maximum(below, above) < _NOTHING)[:n] * np.where((kept > 0) & (kept < kept[-1]), reach, 0.0)
     # Points where no answer changes are as uncertain together as each by itself, and independent of the others.
-    beyond = np.array([*flat, *[flat @ weights] * 2])
+    beyond = np.array([*flat, *[trapezoid(flat, shares)] * 2])
     low, high = numbers - np.hypot(below, beyond), numbers + np.hypot(above, beyond)
     # No area of a distance is negative.
     low[-1] = max(0.0, low[-1])
-    *bounds, of_cpr, of_cmd = np.stack([low, high], axis=1)
-    return FaithfulnessCurve(
-        responses=responses,
-        faithfulness=faithful,
-        bounds=np.array(bounds),
-        cpr=float(cpr),
-        cmd=float(cmd),
-        cpr_interval=(float(of_cpr[0]), float(of_cpr[1])),
-        cmd_interval=(float(of_cmd[0]), float(of_cmd[1])),
-    )
+    bounds = np.stack([low, high], axis=1)
+    of_cpr, of_cmd = map(tuple, bounds[n:].tolist())
+    return FaithfulnessCurve(responses, faithful, bounds[:n], float(cpr), float(cmd), of_cpr, of_cmd)

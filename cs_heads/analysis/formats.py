@@ -121,7 +121,7 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         return {**self.drops.to_dict(), "kinds": kinds}
 
     def _table(self) -> pd.DataFrame:
-        table = self.drops.matrix("loss")
+        table = self.drops.matrix()
         table.insert(0, "kind", [self.kind(str(found)) for found in table.index])
         return table
 

@@ -154,15 +154,9 @@ def taxonomy(fits: Mapping[str, HeadGates], threshold: float = THRESHOLD) -> pd.
     for name, gates in fits.items():
         reached = {score: gates.score(score) >= threshold for score in SCORES}
         active = (reached["facilitation"] | reached["interference"]).any(axis=0).mean()
-        made: dict[str, Any] = {
-            "fit": name,
-            "model": gates.provenance.get("model", {}).get("name"),
-            "seeds": len(gates.free),
-        }
+        made = {"fit": name, "model": gates.provenance.get("model", {}).get("name"), "seeds": len(gates.free)}
         for kind, over_seeds in (("mean", np.mean), ("always", np.all), ("any", np.any)):
-            shares: dict[str, float] = {
-                score: float(over_seeds(each, axis=0).mean()) for score, each in reached.items()
-            }
+            shares: dict[str, Any] = {score: over_seeds(each, axis=0).mean() for score, each in reached.items()}
             rows.append({**made, "heads": kind, **shares, "active": active if kind == "any" else np.nan})
     return pd.DataFrame(rows)
 
@@ -220,15 +214,9 @@ class ToggleCurve(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per number of heads: the difference, its mean, least and largest value over seeds."""
-        return pd.DataFrame(
-            {
-                "by": self.by,
-                "n_heads": self.n_heads,
-                "difference": self.difference.mean(axis=0),
-                "low": self.difference.min(axis=0),
-                "high": self.difference.max(axis=0),
-            }
-        )
+        over: dict[str, Any] = {"difference": np.mean, "low": np.min, "high": np.max}
+        seeds = {name: each(self.difference, axis=0) for name, each in over.items()}
+        return pd.DataFrame({"by": self.by, "n_heads": self.n_heads, **seeds})
 
 
 def most_of_toggles(max_heads: int, n_seeds: int, n_points: int = 12) -> int:

@@ -31,13 +31,11 @@ class _Estimate:
     above: float
 
 
-def paired_intervals(
-    parts: Sequence[tuple[Scores, Scores]], chance: float, seed: int = 0
-) -> tuple[Interval, Interval, Interval]:
-    """The intervals of a task's drop, of its relative drop, and of its loss above ``chance``.
+def paired_intervals(parts: Sequence[tuple[Scores, Scores]], chance: float, seed: int = 0) -> tuple[Interval, Interval]:
+    """The intervals of a task's drop, and of its loss above ``chance``.
 
     Where all scores are 0 or 1 the drop's interval is Newcombe's for paired proportions (Statistics in Medicine 17,
-    1998, method 10: Wilson intervals, squared and added), and those of the ratios recover their variances from the same
+    1998, method 10: Wilson intervals, squared and added), and that of the ratio recovers its variance from the same
     ones (Donner and Zou, Statistical Methods in Medical Research 21, 2012): they have a width where nothing changes
     too. Else they are Gaffke's (``mean_interval``): to the examples of each part comes one that loses all, for the
     upper bounds, or gains all, for the lower ones.
@@ -49,10 +47,10 @@ def paired_intervals(
         seed: Draws the weights.
 
     Returns:
-        Three intervals. A bound that is not known is NaN, as those of a ratio where the baseline may be no better than
+        Two intervals. A bound that is not known is NaN, as those of the loss where the baseline may be no better than
         chance.
 
-    >>> drop, _, _ = paired_intervals([(np.ones(20), np.ones(20))], 0.0)
+    >>> drop, _ = paired_intervals([(np.ones(20), np.ones(20))], 0.0)
     >>> round(drop[0], 3), round(drop[1], 3)
     (-0.161, 0.161)
     """
@@ -61,7 +59,7 @@ def paired_intervals(
     return _by_weights(parts, chance, seed)
 
 
-def _by_score(parts: Sequence[tuple[Scores, Scores]], chance: float) -> tuple[Interval, Interval, Interval]:
+def _by_score(parts: Sequence[tuple[Scores, Scores]], chance: float) -> tuple[Interval, Interval]:
     intact, off = (_mean([_proportion(int(pair[side].sum()), len(pair[side])) for pair in parts]) for side in (0, 1))
     # Correlation of the two means, from that of each part.
     spread = np.array([(np.std(a), np.std(b)) for a, b in parts]) / np.sqrt([[len(a)] for a, _ in parts])
@@ -72,7 +70,7 @@ def _by_score(parts: Sequence[tuple[Scores, Scores]], chance: float) -> tuple[In
         intact.value - off.value - _added(intact.below, off.above, r),
         intact.value - off.value + _added(intact.above, off.below, r),
     )
-    return drop, _ratio(intact, off, r, 0.0), _ratio(intact, off, r, chance)
+    return drop, _ratio(intact, off, r, chance)
 
 
 @lru_cache(maxsize=4096)
@@ -183,9 +181,7 @@ def _weighted(
     return np.concatenate(found, axis=-1)
 
 
-def _by_weights(
-    parts: Sequence[tuple[Scores, Scores]], chance: float, seed: int
-) -> tuple[Interval, Interval, Interval]:
+def _by_weights(parts: Sequence[tuple[Scores, Scores]], chance: float, seed: int) -> tuple[Interval, Interval]:
     rng = np.random.default_rng(seed)
     # For the lower bounds an example more is wrong and, with the heads off, right; for the upper ones the reverse.
     extra = np.array([[0.0, 1.0], [1.0, 0.0]])
@@ -199,4 +195,4 @@ def _by_weights(
         low, high = (float(np.quantile(*each)) for each in zip((intact - off) / above, _TAILS, strict=True))
         return low, high
 
-    return bounds(np.ones_like(intact)), bounds(intact), bounds(intact - chance)
+    return bounds(np.ones_like(intact)), bounds(intact - chance)

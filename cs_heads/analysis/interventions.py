@@ -18,7 +18,6 @@ from cs_heads.lens.gates import hooked, hooks_of
 from cs_heads.lens.locks import alone
 from cs_heads.lens.model import check_ablatable, check_units, largest_number
 from cs_heads.ranking import HeadRanking
-from cs_heads.settings import ABLATIONS
 from cs_heads.tasks import Task
 from cs_heads.tasks.splits import check_is_task
 from cs_heads.units import Grid, HeadLike, Unit, as_head, as_heads, kind_of
@@ -29,12 +28,7 @@ _ANY_TEXT = ("zero", "mean", "optimal")
 
 @contextmanager
 def ablated(
-    model: Any,
-    heads: Found | HeadLike,
-    ablation: str = "zero",
-    *,
-    k: int | None = None,
-    task: Task | None = None,
+    model: Any, heads: Found | HeadLike, ablation: str = "zero", *, k: int | None = None, task: Task | None = None
 ) -> Iterator[Any]:
     """Your own model with heads off, inside a ``with`` block: forward, ``run_with_cache``, ``generate``, all of it.
 
@@ -111,12 +105,7 @@ def scale(model: Any, factors: Mapping[HeadLike, float | int]) -> Iterator[Any]:
 
 
 def bake(
-    model: Any,
-    heads: Found | HeadLike,
-    path: str | Path | None = None,
-    *,
-    k: int | None = None,
-    copy: bool = True,
+    model: Any, heads: Found | HeadLike, path: str | Path | None = None, *, k: int | None = None, copy: bool = True
 ) -> Any:
     """A model without some heads: their part of W_O is zero, so that it needs no hooks and can be shipped.
 
@@ -184,12 +173,7 @@ def _listed(name: str, heads: Any) -> list[Any]:
 
 def _constants(model: Any, grid: Grid, ablation: str, task: Task | None) -> Any:
     """By layer, what an ablated unit gives, ``[row 1, pos 1, unit, width]``; None is zero."""
-    check_one_of("ablation", ablation, ABLATIONS)
-    if ablation not in _ANY_TEXT:
-        raise ValueError(
-            f"ablation must be one of {', '.join(_ANY_TEXT)} here, got {ablation!r}, which needs a place in an example "
-            "of a task; a text of your own has none"
-        )
+    check_one_of("ablation", ablation, _ANY_TEXT)
     if ablation == "zero":
         return None
     if task is None:

@@ -21,12 +21,13 @@ MOST_OF = 0.9
 
 @dataclass(frozen=True)
 class LeastSet(Record):
-    """Which of some heads do their harm, on half of the unseen examples.
+    """Which of some heads do their harm, chosen on half of the unseen examples and measured again on all.
 
     Attributes:
-        heads: The fewest that do nine tenths of it, in the order given.
+        heads: The fewest that do nine tenths of it on that half and on all examples, in the order given.
         passengers: The others.
-        drop: Of all.
+        share: The share of the harm that they do, on all examples.
+        drop: Of all heads; here and below on that half.
         others: Drop of the others with each head left on, in the order given.
         order: Heads by that, those first without which the least is lost.
         first: Drop of the first 1, 2, ... of ``order``, up to all.
@@ -36,6 +37,7 @@ class LeastSet(Record):
 
     heads: tuple[Unit, ...]
     passengers: tuple[Unit, ...]
+    share: float
     drop: float
     others: tuple[float, ...]
     order: tuple[Unit, ...]
@@ -46,9 +48,9 @@ class LeastSet(Record):
     @property
     def told(self) -> str:
         """Which heads do the harm, in words."""
-        n, share = len(self.heads), self.first[len(self.heads) - 1] / self.drop
+        n, share = len(self.heads), self.share
         if not self.passengers:
-            return f"each of the {n} heads is needed: without any one they do less than {MOST_OF:.1f} of the harm"
+            return f"all {n} heads are needed: the first that are missed most do less than {MOST_OF:.1f} of the harm"
         alone, more = (", ".join(map(str, heads)) for heads in (self.heads, self.passengers))
         does, of_all = "does" if n == 1 else "do", "all" if share >= 0.995 else f"{share:.2f} of"
         by_themselves = f" (by themselves they do {max(0.0, self.rest / self.drop):.2f} of it)"
@@ -59,8 +61,8 @@ class LeastSet(Record):
 
 
 def most_of_least_set(k: int, n_examples: int) -> int:
-    """What ``least_set`` and the set that it names take at most, beside what is known of all heads and of none."""
-    return (2 * k - 1) * -(-n_examples // 2) + n_examples
+    """What ``least_set`` takes at most, beside what is known of all heads and of none."""
+    return (2 * k - 1) * -(-n_examples // 2) + (k - 1) * (n_examples // 2)
 
 
 def least_set(
@@ -68,45 +70,65 @@ def least_set(
     heads: Sequence[Unit],
     intact: Float[np.ndarray, " example"],
     ablated: Float[np.ndarray, " example"],
-) -> LeastSet | None:
+) -> tuple[LeastSet | None, Float[np.ndarray, " example"]]:
     """Leave each head on in turn, then turn off the first 1, 2, ... of those that are missed most.
 
-    Where heads stand in for each other none is missed, and they stay in the order given. None where there is nothing to
-    choose: one head, a baseline that is too low, or all together take a tenth of the score of these examples or less.
+    Every other example chooses how many; the set is then measured on the rest, and grows until it does nine tenths of
+    the harm on all. Where heads stand in for each other none is missed, and they stay in the order given. None where
+    there is nothing to choose: one head, a baseline that is too low, or all together take no more than a tenth of what
+    these examples score above chance.
 
     Args:
-        experiment: On unseen examples of the task, of which every other one is measured.
+        experiment: On unseen examples of the task.
         heads: Those to choose from, the most important first.
         intact: Score of each example with nothing off.
         ablated: The same with all heads off.
+
+    Returns:
+        The least set, and the score of each example with it off.
     """
-    half = np.arange(0, len(intact), 2)
-    full = float((intact - ablated)[half].mean())
-    if len(heads) < 2 or full <= MIN_MARGIN * intact.mean() or baseline_too_low(experiment, intact):
-        return None
-    known = {frozenset(heads): full}
+    n_heads, half, rest = len(heads), np.arange(0, len(intact), 2), np.arange(1, len(intact), 2)
+    harm = intact - ablated
+    full = float(harm[half].mean())
+    if n_heads < 2 or full <= MIN_MARGIN * (intact.mean() - experiment.chance) or baseline_too_low(experiment, intact):
+        return None, ablated
+    known = {frozenset(heads): ablated[half]}
+    spent = 0
 
     def drops(sets: list[list[Unit]]) -> list[float]:
+        nonlocal spent
         new = [frozenset(each) for each in sets if frozenset(each) not in known]
         if new:
             masks = explicit(experiment.grid, list(map(sorted, new)))
-            scores = measured(experiment, masks, np.tile(half, (len(new), 1)))
-            known.update(zip(new, (intact[half] - scores).mean(axis=1).tolist(), strict=True))
-        return [known[frozenset(each)] for each in sets]
+            known.update(zip(new, measured(experiment, masks, np.tile(half, (len(new), 1))), strict=True))
+            spent += len(new) * len(half)
+        return [float((intact[half] - known[frozenset(each)]).mean()) for each in sets]
 
     others = drops([[each for each in heads if each != head] for head in heads])
     order = [heads[place] for place in np.argsort(others, kind="stable")]
-    first = drops([order[:n] for n in range(1, len(order) + 1)])
-    n = next(n for n, drop in enumerate(first, start=1) if drop >= MOST_OF * full - 1e-9)
-    passengers = [head for head in heads if head not in order[:n]]
-    rest = drops([passengers])[0] if passengers else 0.0
-    return LeastSet(
-        heads=tuple(head for head in heads if head in order[:n]),
+    first = drops([order[:n] for n in range(1, n_heads + 1)])
+    for n in (n for n, drop in enumerate(first, start=1) if drop >= MOST_OF * full - 1e-9):
+        off, share = ablated, 1.0
+        if n < n_heads:
+            off = ablated.copy()
+            off[half] = known[frozenset(order[:n])]
+            off[rest] = measured(experiment, explicit(experiment.grid, [order[:n]]), rest[None])[0]
+            spent += len(rest)
+            share = float((intact - off).mean() / harm.mean()) if harm.mean() > 0 else 0.0
+        if share >= MOST_OF - 1e-9:
+            break
+    chosen = {*order[:n]}
+    passengers = [head for head in heads if head not in chosen]
+    alone = drops([passengers])[0] if passengers else 0.0
+    least = LeastSet(
+        heads=tuple(head for head in heads if head in chosen),
         passengers=tuple(passengers),
+        share=share,
         drop=full,
         others=tuple(others),
         order=tuple(order),
         first=tuple(first),
-        rest=rest,
-        spent=(len(known) - 1) * len(half) + len(intact) * bool(passengers),
+        rest=alone,
+        spent=spent,
     )
+    return least, off

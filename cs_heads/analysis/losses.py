@@ -23,6 +23,8 @@ from cs_heads.record import Proportion, Record
 SHARED = 0.5
 """The share of the own loss that a control loses at most where heads are specific, and kin at least where heads serve
 the skill in other words."""
+MAX_CONTROL = 1 / 3
+"""Mean control loss as a share of the own loss, at most, for *specific*."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +38,14 @@ class TaskDrop(Record):
         baseline: Score of the intact model.
         score: Score with the heads off.
         interval: That of ``drop``; here and below a bound that is not known is NaN.
-        too_low: Why the task cannot show a drop, where its baseline does not allow one (None: it can): its relative
-            drop and loss are NaN then, for they would be nothing but noise.
-        relative_interval: That of ``relative_drop``.
+        too_low: Why the task cannot show a drop, where its baseline does not allow one (None: it can): its loss is NaN
+            then, for it would be nothing but noise.
         loss_interval: That of ``loss``.
     """
 
     _written = (
         *("task", "n_examples", "chance", "baseline", "score", "drop", "interval"),
-        *("relative_drop", "relative_interval", "loss", "loss_interval", "too_low"),
+        *("loss", "loss_interval", "too_low"),
     )
 
     task: str
@@ -54,7 +55,6 @@ class TaskDrop(Record):
     score: Proportion
     interval: Interval
     too_low: str | None = None
-    relative_interval: Interval = UNKNOWN
     loss_interval: Interval = UNKNOWN
 
     @property
@@ -63,14 +63,14 @@ class TaskDrop(Record):
         return self.baseline - self.score
 
     @property
-    def relative_drop(self) -> float:
-        """Drop as a share of the baseline; NaN where the baseline is too low to show one."""
-        return self.drop / self.baseline if self.baseline and not self.too_low else float("nan")
-
-    @property
     def loss(self) -> float:
         """Drop as a share of what the baseline has above chance; NaN where the baseline is too low to show one."""
-        return self.drop / (self.baseline - self.chance) if self.baseline > self.chance and not self.too_low else np.nan
+        return self.drop / self.above_chance
+
+    @property
+    def above_chance(self) -> float:
+        """What the baseline has above chance; NaN where that is too little to show a drop."""
+        return self.baseline - self.chance if self.baseline > self.chance and not self.too_low else np.nan
 
 
 def task_drop(
@@ -90,24 +90,18 @@ def task_drop(
         low: By part why it is too low to show a drop, or None (None: by scores and chance alone); a suite is too low
             where one of its parts is.
 
-    >>> task_drop("t", 0.0, [(np.ones(40), np.repeat([1.0, 0.0], 20))]).relative_drop
+    >>> task_drop("t", 0.0, [(np.ones(40), np.repeat([1.0, 0.0], 20))]).loss
     0.5
     """
     check_seed(seed)
     chances = [chance] * len(parts) if isinstance(chance, int | float) else list(chance)
     baseline, score = (float(np.mean([pair[side].mean() for pair in parts])) for side in (0, 1))
-    reasons = (
-        [baseline_too_low(None, intact, guess) for (intact, _), guess in zip(parts, chances, strict=True)]
-        if low is None
-        else low
-    )
-    named = [
-        reason if len(parts) == 1 else f"part {number} of {len(parts)}: {reason}"
-        for number, reason in enumerate(reasons, start=1)
-        if reason
-    ]
+    if low is None:
+        low = [baseline_too_low(None, intact, guess) for (intact, _), guess in zip(parts, chances, strict=True)]
+    of = ("part {} of {}: " if len(parts) > 1 else "").format
+    named = [f"{of(number, len(parts))}{reason}" for number, reason in enumerate(low, start=1) if reason]
     mean = float(np.mean(chances))
-    interval, relative, share = paired_intervals(parts, mean, seed)
+    interval, share = paired_intervals(parts, mean, seed)
     return TaskDrop(
         task=name,
         n_examples=sum(len(intact) for intact, _ in parts),
@@ -116,7 +110,6 @@ def task_drop(
         score=score,
         interval=interval,
         too_low="; ".join(named) or None,
-        relative_interval=UNKNOWN if named else relative,
         loss_interval=UNKNOWN if named else share,
     )
 
@@ -256,6 +249,12 @@ class Specificity(Record):
             max(one.loss - wider * (one.loss - one.low) for one in losses),
             max(one.high for one in losses),
         )
+
+    @property
+    def is_mean_little(self) -> bool:
+        """Whether the mean control loss is at most a third of the own loss."""
+        # A third of .6 is no less than .2, whatever the rounding.
+        return self.mean.loss <= MAX_CONTROL * self.own.within.loss + 1e-9
 
     @property
     def difference(self) -> Loss:

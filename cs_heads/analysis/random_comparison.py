@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import logsumexp
+from scipy.special import betaincinv, logsumexp
 
 from cs_heads.analysis.random_heads import Mask
 from cs_heads.experiment.protocol import ExperimentLike, measured
+from cs_heads.record import Proportion, Record
 
 Scores = Float[np.ndarray, " example"]
 
@@ -23,11 +24,11 @@ N_RANDOM = 250
 """Random sets."""
 MAX_P = 0.01
 MIN_MARGIN = 0.10
-"""Relative drop beyond that of random heads, at least."""
+"""Loss beyond that of random heads, at least."""
 
 # Evaluations of each example by all sets together: in the first round, and at most. Of few examples each set may have
 # all the same this many on average.
-_FIRST, _MOST, _MOST_OF_SET = 5, 20, 3
+_FIRST, _MOST, _MOST_OF_SET = 4, 20, 3
 # How many times more examples a set has in the next round.
 _MORE = 1.3
 # What is bet on a set doing less harm, and on the mean of all, as shares of what could be lost.
@@ -36,7 +37,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class RandomComparison:
+class RandomComparison(Record):
     """Heads beside random sets of heads.
 
     Attributes:
@@ -46,6 +47,7 @@ class RandomComparison:
         p_sets: p-value over sets of heads: ``(1 + n_as_harmful) / (1 + len(drops))``, and more where sets were settled
             before they had all examples (``_mistaken``).
         p_examples: p-value over examples.
+        stopped: Whether sets were left unsettled, as the p over examples or the mean drop spoke against the heads.
         like: In what the sets are like the heads, in words.
         spent: Example-evaluations.
     """
@@ -53,15 +55,29 @@ class RandomComparison:
     drops: tuple[float, ...]
     drop: float
     n_as_harmful: int
-    p_sets: float
-    p_examples: float
+    p_sets: Proportion
+    p_examples: Proportion
     like: str = " of the same layers"
     spent: int = 0
+    stopped: bool = False
 
     @property
     def is_beyond_sets(self) -> bool:
         """Whether p over sets is below .01, or where there are too few sets for that, all do less harm."""
         return self.p_sets < MAX_P or self.n_as_harmful == 0
+
+    @property
+    def most_as_harmful(self) -> float:
+        """The share of all such sets that do as much harm, at most (95 %): Clopper and Pearson's upper bound.
+
+        It is larger where sets were settled early, as ``p_sets`` is.
+
+        >>> round(RandomComparison((0.0,) * 250, 0.0, 0, 1 / 251, 0.001).most_as_harmful, 4)
+        0.0119
+        """
+        n, k = len(self.drops), self.n_as_harmful
+        bound = float(betaincinv(k + 1, n - k, 0.95)) if k < n else 1.0
+        return min(1.0, bound * max(1.0, self.p_sets * (1 + n) / (1 + k)))
 
 
 def most_of_random_sets(n_sets: int, n_examples: int) -> int:
@@ -98,7 +114,7 @@ def compare_with_random(
     masks, orders, mistaken = np.stack(sets), _orders(n_sets, losable, seed), _mistaken(n_sets)
     scores = np.full((n_sets, n), np.nan)
     left, has, more, spent = np.arange(n_sets), 0, _first(n_sets, n), 0
-    drop, p_examples, early = 0.0, 1.0, False
+    drop, p_examples, early, stopped = 0.0, 1.0, False, False
     while more and len(left):
         asked = orders[left, has : has + more]
         scores[left[:, None], asked] = measured(experiment, masks[left], asked)
@@ -113,7 +129,8 @@ def compare_with_random(
         early |= has < n and bool(settled.any())
         left = left[~settled]
         margin = (intact - ablated).mean() - drop
-        if p_examples >= MAX_P or margin < MIN_MARGIN * intact.mean() - _ROUNDING:
+        if p_examples >= MAX_P or margin < MIN_MARGIN * (intact.mean() - experiment.chance) - _ROUNDING:
+            stopped = bool(len(left)) and has < n
             break
         affordable = (most_of_random_sets(n_sets, n) - spent) // max(1, len(left))
         more = min(n - has, affordable, int(np.ceil(has * (_MORE - 1))))
@@ -125,6 +142,7 @@ def compare_with_random(
         p_examples=p_examples,
         like=like,
         spent=spent,
+        stopped=stopped,
     )
 
 

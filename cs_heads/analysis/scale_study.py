@@ -13,9 +13,9 @@ from jaxtyping import Float
 from scipy.stats import t as student
 
 from cs_heads.analysis.confirm import Confirmation
+from cs_heads.analysis.intervals import UNKNOWN, Interval
 from cs_heads.analysis.result import Result
 from cs_heads.analysis.sparsity import SparsityCurve
-from cs_heads.analysis.verdict import is_localized
 from cs_heads.arguments import check_integer, check_mapping, check_path
 from cs_heads.drawable import Drawable
 from cs_heads.files import read_json
@@ -43,30 +43,63 @@ class Study:
 class ModelScale:
     """One model: where its heads lie, and how much rests on them.
 
-    ``localization`` is the share of the score above chance that is lost with the top heads off, less what random heads
-    of the same layers take of it: 1 where everything rests on the top heads and 0 where they are like any others.
-    ``interval`` is its 95 % interval, over the examples (``TaskDrop.loss_interval``) and over the random sets
-    (Student's, for their mean; squared and added). Both are None where the baseline is too low. ``half`` is the number
-    of heads that take half of the score above chance. ``effective`` is the number of heads that would share the
-    positive importance evenly: (Σ importance)² / Σ importance². ``profile`` is the share of that importance in each
-    layer.
+    Attributes:
+        name: Of the model.
+        study: What was found on it.
+        weights: The importance of each head that counts, where it is above zero.
     """
 
     name: str
-    ranking: HeadRanking = field(repr=False)
-    n_ablated: int | None
-    baseline: float | None
-    localization: float | None
-    interval: tuple[float, float] | None
-    verdict: str | None
-    half: int | None
-    effective: float
-    profile: Float[np.ndarray, " layer"]
+    study: Study = field(repr=False)
+    weights: Float[np.ndarray, "layer head"] = field(repr=False)
 
     @property
     def localized(self) -> bool:
         """Whether the top heads do more harm than random ones: the verdict is localized, specific or shared."""
-        return is_localized(self.verdict)
+        return self.study.proof is not None and self.study.proof.localized
+
+    @property
+    def localization(self) -> float:
+        """The share of the score above chance that is lost with the top heads off, less what random heads take of it.
+
+        It is 1 where everything rests on the top heads and 0 where they are like any others; NaN where there is no
+        proof, or the baseline is too low.
+        """
+        proof = self.study.proof
+        if proof is None or np.isnan(proof.result.loss):
+            return np.nan
+        return proof.result.loss - proof.random.drop / proof.result.above_chance
+
+    @property
+    def interval(self) -> Interval:
+        """The 95 % interval of ``localization``; NaN where it is not known.
+
+        It is over the examples (``TaskDrop.loss_interval``) and over the random sets (Student's, for their mean;
+        squared and added).
+        """
+        index, proof = self.localization, self.study.proof
+        if proof is None or np.isnan(index):
+            return UNKNOWN
+        sets, apart = np.array(proof.random.drops) / proof.result.above_chance, 0.0
+        if len(sets) > 1:
+            apart = float(student.ppf(0.975, len(sets) - 1) * sets.std(ddof=1) / np.sqrt(len(sets)))
+        below, beyond = (float(np.hypot(proof.result.loss - bound, apart)) for bound in proof.result.loss_interval)
+        return index - below, index + beyond
+
+    @property
+    def half(self) -> int | None:
+        """The number of heads that take half of the score above chance; None where it is not known."""
+        return None if self.study.curve is None else self.study.curve.heads_for(0.5)
+
+    @property
+    def effective(self) -> float:
+        """The number of heads that would share the positive importance evenly: (Σ importance)² / Σ importance²."""
+        return float(self.weights.sum() ** 2 / (self.weights**2).sum())
+
+    @property
+    def profile(self) -> Float[np.ndarray, " layer"]:
+        """The share of the positive importance in each layer."""
+        return self.weights.sum(axis=1) / self.weights.sum()
 
     @property
     def depths(self) -> Float[np.ndarray, " layer"]:
@@ -110,27 +143,28 @@ class ScaleStudy(Result, Drawable, picture="scale_study"):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per model: its grid, the localization index with its interval, heads for half of the score, depth."""
-        return pd.DataFrame(
-            {
-                "model": m.name,
-                "task": m.ranking.provenance.get("task", {}).get("name"),
-                "method": m.ranking.method,
-                "layers": m.ranking.grid.n_layers,
-                "heads": m.ranking.grid.size,
-                "ablated": m.n_ablated,
-                "baseline": m.baseline,
-                "localization": m.localization,
-                "low": None if m.interval is None else m.interval[0],
-                "high": None if m.interval is None else m.interval[1],
-                "verdict": m.verdict,
-                "heads for half": m.half,
-                "share for half": None if m.half is None else m.half / m.ranking.grid.size,
-                "effective heads": m.effective,
-                "mean depth": m.mean_depth,
-                "depth spread": m.spread,
-            }
-            for m in self.models
-        )
+        rows = []
+        for m in self.models:
+            ranking, proof, size = m.study.ranking, m.study.proof, m.study.ranking.grid.size
+            rows.append(
+                {
+                    "model": m.name,
+                    "task": ranking.provenance.get("task", {}).get("name"),
+                    "method": ranking.method,
+                    "layers": ranking.grid.n_layers,
+                    "heads": size,
+                    "ablated": None if proof is None else len(proof.heads),
+                    "baseline": None if proof is None else proof.result.baseline,
+                    **dict(zip(("localization", "low", "high"), (m.localization, *m.interval), strict=True)),
+                    "verdict": None if proof is None else proof.verdict,
+                    "heads for half": m.half,
+                    "share for half": None if m.half is None else m.half / size,
+                    "effective heads": m.effective,
+                    "mean depth": m.mean_depth,
+                    "depth spread": m.spread,
+                }
+            )
+        return pd.DataFrame(rows)
 
     def profiles(self) -> pd.DataFrame:
         """One row per (model, layer): the share of importance there, by the depth of the layer."""
@@ -166,7 +200,7 @@ def scale_study(studies: Mapping[str, Study | HeadRanking | str | Path], *, k: i
     if not check_mapping("studies", studies, "a Study, a ranking or a folder by the name of each model"):
         raise ValueError("studies must hold one study or more")
     models = tuple(_model(name, _read(study), k) for name, study in studies.items())
-    return ScaleStudy(models, k, provenance={m.name: m.ranking.provenance for m in models})
+    return ScaleStudy(models, k, provenance={m.name: m.study.ranking.provenance for m in models})
 
 
 def _read(study: Study | HeadRanking | str | Path) -> Study:
@@ -191,38 +225,11 @@ def _read(study: Study | HeadRanking | str | Path) -> Study:
 
 
 def _model(name: str, study: Study, k: int | None) -> ModelScale:
-    ranking, proof, curve = study.ranking, study.proof, study.curve
+    ranking = study.ranking
     weights = np.where(ranking.grid.mask(ranking.shared), 0.0, np.maximum(ranking.importance, 0.0))
     if k is not None:
         check_integer("k", k, 1, ranking.grid.size, f"the heads of {name!r}")
         weights = np.where(ranking.grid.mask(ranking.top(k)), weights, 0.0)
     if not weights.any():
         raise ValueError(f"study {name!r} has no head of positive importance that is not shared")
-    localization, interval = (None, None) if proof is None else _localization(proof)
-    return ModelScale(
-        name=name,
-        ranking=ranking,
-        n_ablated=None if proof is None else len(proof.heads),
-        baseline=None if proof is None else proof.result.baseline,
-        localization=localization,
-        interval=interval,
-        verdict=None if proof is None else proof.verdict,
-        half=None if curve is None else curve.heads_for(0.5),
-        effective=float(weights.sum() ** 2 / (weights**2).sum()),
-        profile=weights.sum(axis=1) / weights.sum(),
-    )
-
-
-def _localization(proof: Confirmation) -> tuple[float | None, tuple[float, float] | None]:
-    """The index and its interval; None where no loss is known, or no interval of it."""
-    lost, bounds = proof.result.loss, proof.result.loss_interval
-    if np.isnan(lost):
-        return None, None
-    above = proof.result.baseline - proof.result.chance
-    sets = np.array(proof.random_drops) / above
-    index = float(lost - proof.random_drop / above)
-    if np.isnan(bounds).any():
-        return index, None
-    apart = float(student.ppf(0.975, len(sets) - 1) * sets.std(ddof=1) / np.sqrt(len(sets))) if len(sets) > 1 else 0.0
-    below, beyond = (float(np.hypot(lost - bound, apart)) for bound in bounds)
-    return index, (index - below, index + beyond)
+    return ModelScale(name, study, weights)

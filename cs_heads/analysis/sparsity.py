@@ -10,7 +10,7 @@ import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.columns import Column, Judged, Role, in_role, in_suites, unseen_columns, without_seen
+from cs_heads.analysis.columns import Column, Judged, Role, in_role, unseen_columns, with_others, without_seen
 from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.losses import TaskDrop
@@ -83,11 +83,7 @@ class SparsityCurve(Result, Drawable, picture="sparsity"):
 
 @one_bar("sparsity curve", outermost=True)
 def measure_sparsity(
-    columns: Sequence[Column],
-    heads: Found,
-    seed: int = 0,
-    n_random: int = 0,
-    exclude: Sequence[HeadLike] = (),
+    columns: Sequence[Column], heads: Found, seed: int = 0, n_random: int = 0, exclude: Sequence[HeadLike] = ()
 ) -> SparsityCurve:
     """``sparsity_curve`` of all ``heads``, in order, on columns of which the first is their own task.
 
@@ -170,9 +166,9 @@ def sparsity_curve(
     """
     check_seed(seed)
     check_integer("n_random", n_random, 0)
-    asked = [*in_role("own", [task]), *in_role("sibling", siblings), *in_role("control", controls or ())]
+    asked = with_others(in_role("own", [task]), siblings, controls, suites)
     exclude = heads.shared if isinstance(heads, HeadRanking) else ()
-    with unseen_columns(model, [*asked, *in_suites(suites)], heads, n=n, seed=seed, settings=settings) as columns:
+    with unseen_columns(model, asked, heads, n=n, seed=seed, settings=settings) as columns:
         judged = columns[0].parts[0]
         max_heads, notes = fitting_k(max_heads, judged.grid, 10, "max_heads")
         chosen = heads_of(judged.grid, heads, max_heads, model=model_of(judged))[:max_heads]

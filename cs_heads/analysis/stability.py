@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cs_heads.analysis.verdict import Verdict
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Record
 from cs_heads.tasks import Task
@@ -20,12 +19,12 @@ class Stability(Record):
 
     Attributes:
         heads: The heads proved, by repeat.
-        verdicts: The verdict, by repeat.
+        verdicts: The verdict, with what it holds but for, by repeat.
         spent: Example-evaluations.
     """
 
     heads: tuple[tuple[Unit, ...], ...]
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[str, ...]
     spent: int
 
     @property

@@ -16,12 +16,7 @@ from cs_heads.arguments import check_integer, check_mapping, check_seed
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import baseline_too_low
 from cs_heads.experiment.controls import check_ranked, unseen_parts
-from cs_heads.experiment.protocol import (
-    ExperimentLike,
-    check_is_experiment,
-    measured,
-    preparation_of,
-)
+from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment, measured, preparation_of
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.units import HeadLike, Unit, as_heads
 
@@ -55,19 +50,12 @@ class UniversalHeads(Result, Drawable, picture="universal"):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per candidate: its name, whether it is universal, the share left of each task, and the intervals."""
-        bounds = {
-            f"{task} {bound}": self.interval[:, column, side]
-            for column, task in enumerate(self.tasks)
-            for side, bound in enumerate(("low", "high"))
-        }
-        return pd.DataFrame(
-            {
-                "head": [str(head) for head in self.candidates],
-                "universal": [head in self.heads for head in self.candidates],
-                **dict(zip(self.tasks, self.left.T, strict=True)),
-                **bounds,
-            }
-        )
+        frame = pd.DataFrame(self.left, columns=self.tasks)
+        frame.insert(0, "head", list(map(str, self.candidates)))
+        frame.insert(1, "universal", [head in self.heads for head in self.candidates])
+        for column, task in enumerate(self.tasks):
+            frame[[f"{task} low", f"{task} high"]] = self.interval[:, column]
+        return frame
 
 
 @one_bar("universal heads")
@@ -127,27 +115,26 @@ def universal_heads(
         if reason := baseline_too_low(every[name], scores):
             raise ValueError(f"the baseline of task {name!r} is too low: {reason}")
     off = designs.explicit(grid, [[head] for head in candidates])
-    left, interval = np.full((len(candidates), len(every)), np.nan), np.full((len(candidates), len(every), 2), np.nan)
+    left, bounds = [], []
     for column, (name, experiment) in enumerate(every.items()):
         step(f"on {name}")
         drawn = np.random.default_rng([seed, column]).permutation(experiment.n_examples)[:n]
         ablated = measured(experiment, off, np.tile(drawn, (len(off), 1)))
         before, chance = intact[name][drawn], experiment.chance
         drops = [task_drop(name, chance, [(before, scores)], seed, [None]) for scores in ablated]
-        left[:, column] = [1 - drop.loss for drop in drops]
-        interval[:, column] = [(1 - drop.loss_interval[1], 1 - drop.loss_interval[0]) for drop in drops]
+        left.append([1 - drop.loss for drop in drops])
+        bounds.append([(1 - drop.loss_interval[1], 1 - drop.loss_interval[0]) for drop in drops])
+    shares = np.array(left).T
     return UniversalHeads(
-        heads=tuple(head for head, share in zip(candidates, left, strict=True) if is_universal(share[-1], share[:-1])),
+        heads=tuple(
+            head for head, share in zip(candidates, shares, strict=True) if is_universal(share[-1], share[:-1])
+        ),
         candidates=candidates,
         tasks=tuple(every),
-        left=left,
+        left=shares,
         spent=spent,
-        interval=interval,
-        provenance={
-            "tasks": {name: part.provenance() for name, part in zip(every, parts, strict=True)},
-            "n_examples": n,
-            "seed": seed,
-        },
+        interval=np.array(bounds).swapaxes(0, 1),
+        provenance={"tasks": {name: part.provenance() for name, part in every.items()}, "n_examples": n, "seed": seed},
         notes=notes,
     )
 

@@ -6,18 +6,20 @@ The verdicts, from measurements on unseen examples; a *loss* is the share of the
   be seen to be lost. Scores on a scorer's own scale are not counted: their mean must beat that with the answers
   exchanged between examples, or chance.
 - **not localized**: the heads do not do clearly more harm than random heads of the same layers. Localized in the wide
-  sense (``is_localized``) are heads with p < .01 over sets of heads and over examples
-  (``cs_heads.analysis.random_comparison``) and whose relative drop is larger by .10 or more. Where a grid has too few
+  sense (``Confirmation.localized``) are heads with p < .01 over sets of heads and over examples
+  (``cs_heads.analysis.random_comparison``) and whose loss is larger by .10 or more. Where a grid has too few
   other sets for p < .01, or fewer are asked for, none of them may do as much harm. The three verdicts that are left
   are the kinds of this:
 - **specific**: the controls lose little. Their mean loss is at most a third of the task's own, the 95 % interval
   of own loss minus mean control loss lies above .10, and no control by its interval loses more than half of the own
-  loss. *Specific but for* one or two such controls it is where these share a form with the task: half of the words
-  and marks that most of their questions have.
-- **template-bound**: it would be specific or localized, but kin of the task, which ask for the same in other words,
-  by their interval lose less than half of what the task loses: the heads serve this wording, and not the skill.
+  loss. *Specific but for* one or two such controls it is where these share a form with the task: both ask after worked
+  examples, or they have half of the words and marks that most of their questions have.
+- **template-bound**: it would be specific or localized, but one of the kin of the task, which ask for the same in other
+  words, by its interval loses less than half of what the task loses: the heads serve this wording, and not the skill.
 - **shared**: the controls lose as much, or too much for *specific*: more than a third of the own loss on average, or
-  one of them more than half of it.
+  one of them more than half of it. Where such a control gives the answers that the task gives, it may be kin in words
+  that cannot be compared: then the heads decide. What they take from it makes them *shared*, and *close* where they
+  would be specific without it.
 - **localized**: whether it is the one or the other is not known. The controls lose little, and the interval of the
   difference reaches down to .10: a weak effect, or few examples. Or there is no control, or none that can tell: a
   control does not count that is not clearly above chance or has fewer than 20 right answers, and none does where the
@@ -27,30 +29,36 @@ Controls that the caller gives are chosen to tell something, and one is enough. 
 model may not have: what is left of them by chance, one or two, is no sample of what else the model does, so *specific*
 is not said by it. Those that do not count are told in one note.
 
-A verdict is **close** where another one is compatible with the 95 % intervals: that of the relative drop beyond random
-heads (whose mean is taken as known), that of a third of the own loss minus the mean control loss, that of own loss
-minus mean control loss, that of half the own loss minus the loss of kin, and where a control seems to lose more than
-half and may not. So it is where the first of these lies above .10 and a p alone speaks against *localized*.
+A verdict is **close** where another one is compatible with the 95 % intervals: that of the loss beyond random heads
+(whose mean is taken as known), that of a third of the own loss minus the mean control loss, that of own loss
+minus mean control loss, that of half the own loss minus the loss of each kin, and where a control seems to lose more
+than half and may not. So it is where the first of these lies above .10 and a p alone speaks against *localized*, and
+where there are so few random sets that p over sets cannot be below .01.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from cs_heads.analysis.losses import SHARED, Loss, Specificity, TaskDrop, loss_of, weighted_sum
+import numpy as np
+from scipy.special import ndtri
+
+from cs_heads.analysis.losses import MAX_CONTROL, SHARED, Loss, Specificity, TaskDrop, loss_of, weighted_sum
 from cs_heads.analysis.random_comparison import MAX_P, MIN_MARGIN, RandomComparison
 from cs_heads.tasks.controls import MIN_DEFAULTS, NO_CONTROLS
 
 Verdict = Literal["specific", "template-bound", "shared", "localized", "not localized", "baseline too low"]
 
-MAX_CONTROL = 1 / 3
-"""Mean control loss as a share of the own loss, at most, for *specific*."""
 MAX_BUT = 2
 """Controls of the task's form that may lose more than half of the own loss, for *specific*."""
 MIN_DIFFERENCE = 0.10
 """What the interval of own loss minus mean control loss lies above, for *specific*."""
+
+# Draws of all losses that say how often a verdict comes again.
+_DRAWS = 200
 
 _NONE_COUNTS = "no control counts, so heads of this task cannot be distinguished from task-general (universal) heads"
 _FEW_DEFAULTS = (
@@ -66,27 +74,21 @@ _OWN_UNKNOWN = (
 
 @dataclass(frozen=True)
 class Judgment:
-    """A verdict with its ``reasons``; ``close`` says why another one is compatible with the intervals, or is None.
+    """A verdict with its ``reasons``; ``close_because`` says why another one fits the intervals, or is None.
 
     ``specificity`` has the losses that it was compared with, where there are any; ``notes`` say what weakens it.
-    Where it is *specific* but for controls of the task's form, these are ``but_for``.
+    Where it is *specific* but for controls of the task's form, these are ``but_for``. ``again`` is how often the
+    verdict is the same where losses are drawn anew from their intervals, as on other examples; NaN where it is not
+    localized.
     """
 
     verdict: Verdict
     reasons: tuple[str, ...]
-    close: str | None = None
+    close_because: str | None = None
     specificity: Specificity | None = None
     notes: tuple[str, ...] = ()
     but_for: tuple[str, ...] = ()
-
-
-def is_localized(verdict: str | None) -> bool:
-    """Whether a verdict says that the heads do more harm than random ones.
-
-    >>> [is_localized(verdict) for verdict in ("specific", "not localized")]
-    [True, False]
-    """
-    return verdict in ("specific", "template-bound", "shared", "localized")
+    again: float = float("nan")
 
 
 def judge(
@@ -97,6 +99,8 @@ def judge(
     *,
     kin: Sequence[TaskDrop] = (),
     alike: Collection[str] = (),
+    doubtful: Collection[str] = (),
+    seed: int = 0,
 ) -> Judgment:
     """The verdict on heads from what they and random heads take from their task, and what they take from controls.
 
@@ -108,65 +112,122 @@ def judge(
             chosen by the caller. Where it is empty, as for a model that reads no text, the caller says why.
         kin: What the heads take from tasks that ask for the same in other words.
         alike: Names of the controls that share a form with the task.
+        doubtful: Names of the controls that give the answers of the task, and may be kin.
+        seed: Draws the losses of ``Judgment.again``.
     """
     found, notes = _specificity(result, controls, defaults)
-    if result.too_low:
-        return Judgment("baseline too low", (result.too_low,), notes=tuple(notes))
-    margin = result.relative_drop - random.drop / result.baseline
+    if np.isnan(result.loss):
+        near = f"the intact model scores {result.baseline:.3f}, no better than chance ({result.chance:.3f})"
+        return Judgment("baseline too low", (result.too_low or near,), notes=tuple(notes))
+    # As in every difference, no loss counts beyond 0..1.
+    lost, by_random = (min(max(loss, 0.0), 1.0) for loss in (result.loss, random.drop / result.above_chance))
+    margin = lost - by_random
     localized = random.is_beyond_sets and random.p_examples < MAX_P and margin >= MIN_MARGIN
     reasons = [
         f"on {result.n_examples} unseen examples the score falls from {result.baseline:.3f} to {result.score:.3f}, "
         f"with random heads{random.like} to {result.baseline - random.drop:.3f} on average",
         _over_sets(random),
         f"{_told_p(random.p_examples)} over examples ({'below' if random.p_examples < MAX_P else 'not below'} {MAX_P})",
-        f"relative drop {margin:+.2f} beyond random heads ({'at least' if margin >= MIN_MARGIN else 'less than'} "
+        f"loss {margin:+.2f} beyond that of random heads ({'at least' if margin >= MIN_MARGIN else 'less than'} "
         f"{MIN_MARGIN:.2f})",
     ]
-    low, high = (bound - random.drop / result.baseline for bound in result.relative_interval)
+    low, high = (bound - result.loss + margin for bound in result.loss_interval)
     close = []
-    # A bound that is not known leaves nothing to say.
-    beyond = f"the relative drop beyond random heads ({low:+.2f} to {high:+.2f})"
+    if np.isnan([low, high]).any():
+        close.append("the interval of the loss is not known")
+    beyond = f"the loss beyond that of random heads ({low:+.2f} to {high:+.2f})"
     if low < MIN_MARGIN and (localized or high >= MIN_MARGIN):
         close.append(f"{beyond} may be above or below {MIN_MARGIN:.2f}")
     elif low >= MIN_MARGIN and not localized:
-        over = "examples" if random.is_beyond_sets else "sets of heads"
-        p = random.p_examples if random.is_beyond_sets else random.p_sets
+        by_examples = random.is_beyond_sets or random.stopped
+        over, p = ("examples", random.p_examples) if by_examples else ("sets of heads", random.p_sets)
         close.append(f"{beyond} lies above {MIN_MARGIN:.2f}, but p = {p:.4f} over {over} is not below {MAX_P}")
+    if localized and random.p_sets >= MAX_P:
+        close.append(
+            f"with so few random sets ({len(random.drops)}) p = {random.p_sets:.4f} over sets is not below {MAX_P}"
+        )
     verdict: Verdict = "localized" if localized else "not localized"
     but_for: tuple[str, ...] = ()
+    own, again = loss_of(result), float("nan")
+    few = defaults is not None and found is not None and len(found.controls) < MIN_DEFAULTS
+    kind = partial(_kind, few=few, alike=alike)
+    carried = {one.task: loss for one in kin if (loss := loss_of(one)) is not None}
     if localized and found is not None:
-        few = defaults is not None and len(found.controls) < MIN_DEFAULTS
-        verdict, but_for, open_ = _kind(found, few, alike)
+        verdict, but_for, open_ = kind(found)
         reasons += _told(found, but_for)
-        close += open_
+        close += [*open_, *_in_doubt(found, doubtful, kind)]
         if few and verdict == "localized":
             notes.append(_FEW_DEFAULTS)
     elif localized and (defaults is None or len(defaults)):
-        notes.append(NO_CONTROLS if not controls else _OWN_UNKNOWN if loss_of(result) is None else _NONE_COUNTS)
-    own = loss_of(result)
-    if localized and kin and own is not None:
-        bound, said, open_ = _carried(own, kin)
-        verdict = "template-bound" if bound and verdict in ("specific", "localized") else verdict
-        but_for = but_for if verdict == "specific" else ()
+        notes.append(NO_CONTROLS if not controls else _OWN_UNKNOWN if own is None else _NONE_COUNTS)
+    if localized and own is not None:
+        said, open_ = _carried(own, carried, [one.task for one in kin if one.task not in carried])
         reasons += said
         close += open_
-    return Judgment(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes), but_for)
+        verdict = _bound(verdict, own, carried)
+        but_for = but_for if verdict == "specific" else ()
+        others = {} if found is None else found.controls
+        again = _again(verdict, own, others, carried, kind=kind, spare=margin - MIN_MARGIN, seed=seed)
+    return Judgment(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes), but_for, again)
 
 
-def _carried(own: Loss, kin: Sequence[TaskDrop]) -> tuple[bool, list[str], list[str]]:
-    """Whether kin lose less than half of the own loss, in words what they lose, and whether that is open."""
-    losses = {one.task: loss for one in kin if (loss := loss_of(one)) is not None}
-    left_out = [one.task for one in kin if one.task not in losses]
+def _bound(verdict: Verdict, own: Loss, kin: Mapping[str, Loss]) -> Verdict:
+    bound = any(Specificity(own, kin).beyond_half(one).high < 0 for one in kin.values())
+    return "template-bound" if bound and verdict in ("specific", "localized") else verdict
+
+
+def _carried(own: Loss, kin: Mapping[str, Loss], left_out: Sequence[str]) -> tuple[list[str], list[str]]:
+    """In words what each kin loses, and whether that is less than half of the own loss where it is open."""
     said = [f"kin of the task that the intact model does not do well enough: {', '.join(left_out)}"] if left_out else []
-    if not losses:
-        return False, said, []
-    found = Specificity(own, losses)
-    more = found.beyond_half(found.mean)
-    names = ", ".join(losses)
-    half = "less than half" if found.mean.loss < SHARED * own.loss else "half or more"
-    said.append(f"the same in other words ({names}) loses {found.mean}: {half} of what the task loses")
-    open_ = [f"whether {names} loses half of what the task loses is not certain"] if more.low <= 0 <= more.high else []
-    return more.high < 0, said, open_
+    open_ = []
+    for name, one in kin.items():
+        more = Specificity(own, kin).beyond_half(one)
+        half = "less than half" if more.loss < 0 else "half or more"
+        said.append(f"the same in other words ({name}) loses {one}: {half} of what the task loses")
+        if more.low <= 0 <= more.high:
+            open_.append(f"whether {name} loses half of what the task loses is not certain")
+    return said, open_
+
+
+_Kind = Callable[[Specificity], tuple[Verdict, tuple[str, ...], list[str]]]
+
+
+def _in_doubt(found: Specificity, doubtful: Collection[str], kind: _Kind) -> list[str]:
+    """Whether heads are shared only with controls that give the answers of the task, in words."""
+    same = [name for name in found.shared_with if name in doubtful]
+    others = Specificity(found.own, {name: one for name, one in found.controls.items() if name not in same})
+    if not same or not others.controls or kind(others)[0] != "specific":
+        return []
+    gives, is_ = ("gives", "it is") if len(same) == 1 else ("give", "they are")
+    named = ", ".join(same)
+    return [f"{named} {gives} the answers of the task: if {is_} the same skill in other words, the heads are specific"]
+
+
+def _again(
+    verdict: Verdict,
+    own: Loss,
+    controls: Mapping[str, Loss],
+    kin: Mapping[str, Loss],
+    *,
+    kind: _Kind,
+    spare: float,
+    seed: int,
+) -> float:
+    """The share of draws in which the verdict is the same, and the own loss not smaller by more than it can spare."""
+    rng, same = np.random.default_rng(seed), 0
+    for _ in range(_DRAWS):
+        drawn = _redrawn(own, rng)
+        others, beside = ({name: _redrawn(one, rng) for name, one in each.items()} for each in (controls, kin))
+        came = _bound(kind(Specificity(drawn, others))[0] if others else "localized", drawn, beside)
+        same += came == verdict and own.loss - drawn.loss <= spare
+    return same / _DRAWS
+
+
+def _redrawn(one: Loss, rng: np.random.Generator) -> Loss:
+    """A loss as other examples might give it: as far off as its interval reaches, which moves with it."""
+    z = float(rng.normal() / ndtri(0.975))
+    moved = z * (one.high - one.loss if z > 0 else one.loss - one.low)
+    return Loss(one.loss + moved, one.low + moved, one.high + moved)
 
 
 def _told_p(p: float) -> str:
@@ -174,14 +235,14 @@ def _told_p(p: float) -> str:
 
 
 def _over_sets(random: RandomComparison) -> str:
-    n = len(random.drops)
-    if random.n_as_harmful:
-        said = f"{n - random.n_as_harmful} of {n} random sets are known to do less harm; "
-        said += "below" if random.p_sets < MAX_P else "not below"
-        return f"{_told_p(random.p_sets)} over sets of heads ({said} {MAX_P})"
-    all_less = f"all {n} random sets do less harm" if n > 1 else "the random set does less harm"
-    least = f"below {MAX_P}" if random.p_sets < MAX_P else "the smallest that so few allow"
-    return f"{_told_p(random.p_sets)} over sets of heads ({all_less}; {least})"
+    n, k = len(random.drops), random.n_as_harmful
+    if random.stopped:
+        return f"the {n} random sets were not told apart one by one, since what follows speaks against the heads"
+    less = f"{n - k} of {n}" if k else f"all {n}"
+    said = f"{less} random sets seem to do less harm" if n > 1 or k else "the random set seems to do less harm"
+    below = "below" if random.p_sets < MAX_P else "not below" if k else "the smallest that so few allow, not below"
+    share = f"of all such sets at most {100 * random.most_as_harmful:.1f} % do as much"
+    return f"{_told_p(random.p_sets)} over sets of heads ({said}; {share}; {below} {MAX_P})"
 
 
 def _specificity(
@@ -218,38 +279,36 @@ def _kind(found: Specificity, few: bool, alike: Collection[str]) -> tuple[Verdic
     """
     difference, much = found.difference, found.shared_with
     spare = weighted_sum([found.own.within, found.mean], [MAX_CONTROL, -1.0])
-    little = _is_little(found) and len(much) <= MAX_BUT and {*much} <= {*alike}
+    little = found.is_mean_little and len(much) <= MAX_BUT and {*much} <= {*alike}
     specific = not few and little and difference.low > MIN_DIFFERENCE
     open_ = []
     # On the one side of the third they are shared, on the other specific or localized.
-    if spare.low < 0 <= spare.high and (little or not _is_little(found)):
+    if spare.low < 0 <= spare.high and (little or not found.is_mean_little):
         open_.append(_MEAN_OPEN)
     if not few and little and spare.high >= 0 and difference.low <= MIN_DIFFERENCE < difference.high:
         open_.append(f"own loss minus mean control loss may be above or below {MIN_DIFFERENCE:.2f}")
-    if little and (seem := [name for name in _seeming(found) if name not in much]):
+    more = [name for name, one in found.controls.items() if one.loss > SHARED * found.own.within.loss > 0]
+    if little and (seem := [name for name in more if name not in much]):
         open_.append(f"{', '.join(seem)} may lose more than half of the own loss")
     return "specific" if specific else "localized" if little else "shared", much if specific else (), open_
-
-
-def _seeming(found: Specificity) -> list[str]:
-    return [name for name, one in found.controls.items() if one.loss > SHARED * found.own.loss > 0]
-
-
-def _is_little(found: Specificity) -> bool:
-    # A third of .6 is no less than .2, whatever the rounding.
-    return found.mean.loss <= MAX_CONTROL * found.own.within.loss + 1e-9
 
 
 def _told(found: Specificity, but_for: Sequence[str]) -> list[str]:
     """What specificity rests on."""
     many = len(found.controls) > 1
     controls = f"its {len(found.controls)} controls {found.mean} on average" if many else f"its control {found.mean}"
-    third = "at most a third of that" if _is_little(found) else "more than a third of that"
-    reasons = [f"of the score above chance the task loses {found.own}, {controls}: {third}"]
+    third = "at most a third of that" if found.is_mean_little else "more than a third of that"
+    # What falls below chance is all lost, as in every mean.
+    own = f"{found.own}, counted as 1.00" if found.own.loss > 1 else str(found.own)
+    reasons = [f"of the score above chance the task loses {own}, {controls}: {third}"]
     if many:
-        reasons.append(f"the control that loses most, {found.worst_control}: {found.worst}")
+        worst = found.worst
+        most = f"the control that loses most, {found.worst_control}, loses {worst.loss:.2f}"
+        reasons.append(f"{most}; the largest loss of any control lies in {worst.low:+.2f} to {worst.high:+.2f}")
     above = "above" if found.difference.low > MIN_DIFFERENCE else "not clearly above"
     reasons.append(f"own loss minus mean control loss {found.difference}: {above} {MIN_DIFFERENCE:.2f}")
+    if found.worst.loss > 1:
+        reasons.append("a loss above 1.00 falls below chance, and counts as 1.00")
     if found.shared_with:
         form = ", of the same form" if but_for else ""
         reasons.append(f"more than half of the own loss is lost by {', '.join(found.shared_with)}{form}")

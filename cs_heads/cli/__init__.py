@@ -12,6 +12,8 @@ the usual way:
   cs-heads doctor gpt2                                               whether a model can be measured
   cs-heads find --model demo --task demo/capitals --out found
                                                                      the heads, the verdict, found/report.html
+  cs-heads explain --model demo --task demo/capitals --ranking found/ranking.json
+                                                                     what each of these heads does
   cs-heads compare --model demo --task demo/capitals --out compared  the same by several methods
   cs-heads atlas --model demo --out atlas                            the heads of many skills at once, and of all
   cs-heads report found -o page.html                                 the page once more; nothing is measured
@@ -86,6 +88,7 @@ with _stopped_by() as _signals:
         from cs_heads.cli import housekeeping
         from cs_heads.cli.atlas import atlas
         from cs_heads.cli.compare import compare
+        from cs_heads.cli.explain import explain
         from cs_heads.cli.find import find
         from cs_heads.cli.flags import Command
         from cs_heads.cli.reproduce import reproduce
@@ -100,6 +103,7 @@ WIDTH = 118  # columns of help
 COMMANDS: tuple[Callable[..., Any], ...] = (
     housekeeping.doctor,
     find,
+    explain,
     compare,
     atlas,
     housekeeping.report,

@@ -19,6 +19,7 @@ from cs_heads.files import write_csv
 
 if TYPE_CHECKING:
     from cs_heads.analysis.atlas_result import Atlas
+    from cs_heads.analysis.head_cards import HeadCards
     from cs_heads.tasks import Task
 
 
@@ -36,6 +37,7 @@ class AtlasFlags(Run):
             where the model has them
         control_weight: what the mean loss of other skills counts beside that of the own one (default: 1.5 after a
             screen by gradients, 3 by masks); below 1 skills keep universal heads that take much more from them
+        explain: what each of the heads proved does, as cs-heads explain says it
     """
 
     tasks: str | None = None
@@ -43,6 +45,7 @@ class AtlasFlags(Run):
     n_random: Annotated[int, Parameter(validator=Number(gte=1))] = 250
     screen: Literal["auto", "gradients", "masks"] = "auto"
     control_weight: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    explain: bool = False
 
 
 def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
@@ -64,7 +67,7 @@ def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
     Skills that the model cannot do are left out.
 
     Cost, counted in example-evaluations (one mask on one example, a forward pass): by default
-    4,000 for each skill to find, and 100 × (1 + skills + 8) for each to prove, at most.
+    4,000 for each skill to find, and 100 × (11 + skills) for each to prove, 100 × (29 + skills) at most.
 
     Examples:
       cs-heads atlas --model demo --out atlas
@@ -81,7 +84,7 @@ def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
     # What takes seconds to import comes after what can be refused without it.
     from cs_heads.analysis.atlas import check_skills
     from cs_heads.experiment.baseline import MIN_CORRECT
-    from cs_heads.report.findings import COMPARISON, RESULT, check_alone
+    from cs_heads.report.findings import ATLAS, COMPARISON, RESULT, check_alone
 
     check_integer("n_unseen", options.n_unseen, MIN_CORRECT)
     if options.out is not None:
@@ -96,7 +99,12 @@ def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
         start = perf_counter()
         more: dict[str, Any] = {name: getattr(options, name) for name in ("n_random", "screen", "control_weight")}
         found = cs.atlas(model, tasks, n=options.n_unseen, **options.search, **more, **settings)
-    found = replace(found, command=options.command, seconds=round(perf_counter() - start, 3))
+        found = replace(found, command=options.command, seconds=round(perf_counter() - start, 3))
+        if options.explain:
+            if options.out is not None:
+                # A search of hours lies on disk before the model runs once more.
+                found.save(options.out / ATLAS)
+            found = replace(found, cards=_cards(options, model, found, tasks, settings))
     if options.json:
         print_json(found)
     else:
@@ -107,6 +115,7 @@ def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
 
 def _print_cost(options: AtlasFlags, model: Any, tasks: list[Task] | None, settings: dict[str, Any]) -> None:
     from cs_heads.analysis.atlas import default_skills, most_of_atlas
+    from cs_heads.analysis.explain import N_EXAMPLES, most_of_cards
     from cs_heads.experiment.baseline import fitting_k
     from cs_heads.experiment.experiment import Experiment
     from cs_heads.tasks import confirming_side, finding_side
@@ -118,7 +127,27 @@ def _print_cost(options: AtlasFlags, model: Any, tasks: list[Task] | None, setti
     with Experiment(model, finding_side(tasks[0]), **settings) as experiment:
         k, _ = fitting_k(options.k, experiment.grid)
         more: dict[str, Any] = {"budget": options.budget, "n_random": options.n_random}
-        print_cost(options, most_of_atlas(experiment.grid.size, k, sizes, unseen, **more), experiment)
+        steps = dict(most_of_atlas(experiment.grid.size, k, sizes, unseen, **more))
+        if options.explain:
+            of_heads = experiment.grid.kind == "heads"
+            steps["cards"] = sum(most_of_cards(k, min(n, N_EXAMPLES), of_heads=of_heads) for n in unseen)
+        print_cost(options, steps, experiment)
+
+
+def _cards(
+    options: AtlasFlags, model: Any, found: Atlas, tasks: list[Task] | None, settings: dict[str, Any]
+) -> dict[str, HeadCards]:
+    """Of the heads of each skill that can tell."""
+    from cs_heads.analysis.atlas import default_skills
+    from cs_heads.cli.explain import cards_or_note
+
+    made: dict[str, HeadCards] = {}
+    for task in default_skills(model, options.seed) if tasks is None else tasks:
+        proof = found.proofs.get(task.name)
+        if proof is not None and not proof.result.too_low:
+            cards = cards_or_note(model, task, proof.heads, controls=None, seed=options.seed, **settings)
+            made |= {} if cards is None else {task.name: cards}
+    return made
 
 
 def _tasks(options: AtlasFlags) -> list[Task] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from cs_heads.cli.loading import N_UNSEEN
@@ -30,9 +31,10 @@ def print_cost(options: Run, steps: Mapping[str, int], experiment: Experiment) -
     """Print what the steps of a command cost; ``experiment`` is on the task whose example-evaluations are timed."""
     from cs_heads.cluster import Cluster
     from cs_heads.engine.plan import peak_memory
-    from cs_heads.experiment.timing import seconds_each
+    from cs_heads.experiment.timing import few_baseline, seconds_each
     from cs_heads.lens.model import device_of
 
+    baseline, n = few_baseline(experiment)
     each = seconds_each(experiment, options.seed)
     seconds = {step: n * each for step, n in steps.items()}
     memory = where = None
@@ -42,9 +44,10 @@ def print_cost(options: Run, steps: Mapping[str, int], experiment: Experiment) -
         memory, where = peak_memory(device), "this machine" if device.type == "cpu" else device
     if options.json:
         lasting = {step: round(value, 1) for step, value in seconds.items()}
-        cost = {"evaluations": dict(steps), "seconds": lasting, "memory_bytes": memory}
+        cost = {"baseline": baseline, "evaluations": dict(steps), "seconds": lasting, "memory_bytes": memory}
         print_json({**cost, "command": options.command})
         return
+    print(f"baseline {baseline:.3f} on {n} examples of {experiment.name} (chance {experiment.chance:.3f})\n")
     print_steps(steps, seconds)
     if memory is not None:
         print(f"memory: about {memory / 2**30:.1f} GiB of {where}")
@@ -59,7 +62,9 @@ def print_steps(steps: Mapping[str, int], seconds: Mapping[str, float]) -> None:
 
 
 def _lasting(seconds: float) -> str:
-    """Seconds, minutes or hours, of two digits or so."""
+    """Seconds, minutes or hours, of two digits or so; nothing where they are not known."""
+    if isnan(seconds):
+        return ""
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.1f} {unit}"

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from cs_heads import plot
 from cs_heads.cli.cost import judged_with, print_cost
+from cs_heads.cli.explain import cards_or_note
 from cs_heads.cli.flags import MethodOption, OneTask, names_of_methods, one_line_each, write_config
 from cs_heads.cli.loading import N_UNSEEN, Loaded, loaded, method_options, unseen_of
 from cs_heads.cli.printing import end_with_page, largest_losses, losses_line, print_json
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from cs_heads.units import Unit
 
 PROMPTS = 3  # unseen prompts that a report shows attention on
+TOKENS = 12  # tokens of the texts that it shows
 MOST, N_RANDOM = 10, 3  # heads of the curve of a report, and sets of random heads beside it
 
 
@@ -42,12 +44,14 @@ class FindFlags(OneTask):
         off: heads that are off throughout, as L1H3 L1H4: what carries the task without them
         curve: with --out: the score with 0 to 10 heads off, beside random heads (41 example-evaluations an unseen
             example at most; none with --off)
+        explain: with --out: what each of the heads proved does, as cs-heads explain says it
         repeats: search and prove again so often, with other seeds: how often heads and verdict come again
     """
 
     method: Annotated[str, Parameter(completer=names_of_methods)] = "annealed"
     off: Annotated[list[str], Parameter(consume_multiple=True, show_default=False)] = field(default_factory=list)
     curve: bool = True
+    explain: bool = False
     repeats: int = 0
 
 
@@ -84,8 +88,8 @@ def find(options: Annotated[FindFlags, Parameter(name="*")], **own: MethodOption
     heads, and the result names the controls that lose.
 
     Cost, counted in example-evaluations (one mask on one example, a forward pass): by default 10 for
-    each head of the model, from 8,000 to 60,000, to find; about 800 to prove (2,200 at most), and up
-    to 1,500 for the default controls (100 each; 200 for each --control); with --out a curve of up to 4,100.
+    each head of the model, from 8,000 to 60,000, to find; about 1,300 to prove (2,850 at most), and
+    up to 1,500 for the default controls (100 each; 200 for each --control); with --out a curve of up to 4,100.
 
     Examples:
       cs-heads find --model demo --task demo/capitals --out found
@@ -115,7 +119,7 @@ def find(options: Annotated[FindFlags, Parameter(name="*")], **own: MethodOption
             with prepared_search(at.model, at.task, **search, **at.dry) as prepared:
                 print_cost(options, _steps(options, at, prepared, curve=curve), prepared.experiment)
             return
-        from cs_heads.report.findings import COMPARISON
+        from cs_heads.report.findings import CARDS, COMPARISON
 
         unseen = unseen_of(options, at, COMPARISON)
         start = perf_counter()
@@ -137,6 +141,13 @@ def find(options: Annotated[FindFlags, Parameter(name="*")], **own: MethodOption
                 written += _measure_curve(folder, unseen, found, result, options.seed)
             if found.grid.kind == "heads":
                 written += _attend(folder, at, found.heads)
+            if options.explain and not proof.result.too_low:
+                given: dict[str, Any] = {"controls": at.controls, "seed": options.seed, **at.settings}
+                if (cards := cards_or_note(at.model, at.task, found, **given)) is not None:
+                    cards.save(folder / CARDS)
+                    written.append(folder / CARDS)
+            if not proof.result.too_low:
+                written += _write_on(folder, at, found)
             end_with_page(options, written)
     if options.json:
         print_json(result)
@@ -231,10 +242,11 @@ def _print_controls(proof: Confirmation) -> None:
 def _write(folder: Path, result: dict[str, Any], found: HeadRanking) -> list[Path]:
     from cs_heads.plot.style import draw_to
     from cs_heads.record import write_json
-    from cs_heads.report.findings import CURVE, RESULT
+    from cs_heads.report.findings import CARDS, CURVE, RESULT, TEXTS
 
     # Parts of an earlier run do not stay beside this one's.
-    (folder / CURVE).unlink(missing_ok=True)
+    for part in (CARDS, CURVE, TEXTS):
+        (folder / part).unlink(missing_ok=True)
     written = [write_json(folder / RESULT, result), folder / "ranking.json"]
     found.save(written[-1])
     return written + draw_to(folder / "heads.png", plot.heads, found, found.k, verdict=result["confirm"]["verdict"])
@@ -248,6 +260,8 @@ def _heads_of_curve(size: int) -> int:
 def _steps(options: FindFlags, at: Loaded, search: PreparedSearch, *, curve: bool) -> dict[str, int]:
     """The most example-evaluations of each step."""
     from cs_heads.analysis.confirm import most_of_proof
+    from cs_heads.analysis.explain import N_EXAMPLES, most_of_cards
+    from cs_heads.experiment.baseline import MIN_CORRECT
     from cs_heads.tasks import confirming_side
 
     n, experiment = min(N_UNSEEN, len(confirming_side(at.task))), search.experiment
@@ -259,6 +273,10 @@ def _steps(options: FindFlags, at: Loaded, search: PreparedSearch, *, curve: boo
     if curve:
         # None off, the heads found, and the sets of random heads.
         steps["curve"] = (1 + (1 + N_RANDOM) * _heads_of_curve(experiment.grid.size)) * n
+    if options.out is not None:
+        steps["texts"] = 2 * MIN_CORRECT
+    if options.explain:
+        steps["cards"] = most_of_cards(search.k, min(n, N_EXAMPLES), of_heads=experiment.grid.kind == "heads")
     return steps
 
 
@@ -276,6 +294,21 @@ def _measure_curve(
     result |= {"half": curve.heads_for(0.5), "curve_spent": curve.spent}
     write_json(folder / RESULT, result)
     return written
+
+
+def _write_on(folder: Path, at: Loaded, found: HeadRanking) -> list[Path]:
+    """What the model writes after some unseen prompts, intact and with the heads off; one that cannot goes without."""
+    from cs_heads.analysis.failures import failures
+    from cs_heads.experiment.baseline import MIN_CORRECT
+    from cs_heads.report.findings import TEXTS
+
+    given: dict[str, Any] = {"n": MIN_CORRECT, "texts": True, "max_new_tokens": TOKENS, "stop": ["\n"]}
+    try:
+        failures(at.model, at.task, found, **given, **at.settings).save(folder / TEXTS)
+    except ValueError as error:
+        print(f"cs-heads: note: no texts: {error}", file=sys.stderr)
+        return []
+    return [folder / TEXTS]
 
 
 def _attend(folder: Path, at: Loaded, heads: Sequence[Unit]) -> list[Path]:

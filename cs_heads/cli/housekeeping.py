@@ -40,6 +40,11 @@ def doctor(
     Examples:
       cs-heads doctor gpt2
       cs-heads doctor FOLDER --dtype bfloat16 --json
+
+    Args:
+        model: Hugging Face name, local folder or GGUF file, or demo: the model that comes with the library
+        loading: device, dtype and class
+        json: print one JSON object
     """
     import cs_heads as cs
 
@@ -66,6 +71,10 @@ def report(folder: Path, /, *, out: Annotated[Path | None, Parameter(alias="-o")
     Examples:
       cs-heads find --model demo --task demo/capitals --out capitals
       cs-heads report capitals -o capitals.html
+
+    Args:
+        folder: what --out named
+        out: file of the page (default: report.html in the folder)
     """
     from cs_heads.report import write_report
 
@@ -77,6 +86,11 @@ def store(file: Path, /, *, json: Switch = False, parquet: Path | None = None) -
 
     Say what a file made with --store holds: the model, the tasks and how many results of each.
     Nothing is measured. The command that wrote it resumes from there when it is given once more.
+
+    Args:
+        file: what --store named
+        json: print one JSON object
+        parquet: file that every observation is exported to
     """
     from cs_heads.store.store import Store
 
@@ -111,6 +125,9 @@ def tasks(*, json: Switch = False) -> None:
     List the tasks that --task and --control know by name, what each is and what it needs: an extra
     to install, or files (--task-option data_files=PATH). A .jsonl or .csv file of your own needs
     no name.
+
+    Args:
+        json: print one JSON object
     """
     from cs_heads.tasks import builtin_tasks
 

@@ -97,13 +97,12 @@ def faster_dtype(model: HookedModel, texts: Sequence[TokenIds]) -> str | None:
     if _rate(device, torch.bfloat16) < _FASTER * _rate(device, torch.float32):
         return None
     tokens, attention_mask = pad(texts)
-    row, position = attention_mask.nonzero(as_tuple=True)
     shape = len(texts), *Grid.from_model(model).shape
     masked = (torch.rand(shape, generator=torch.Generator().manual_seed(0)) >= _TRIED_OFF).float()
 
     def likeliest(gates: Tensor) -> tuple[Tensor, Tensor]:
         with evaluating(model):
-            logits = logits_at(model, tokens, attention_mask, row=row, position=position, gates=gates)
+            logits = logits_at(model, tokens, attention_mask, gates=gates)
         first, second = logits.topk(2).values.T
         return logits.argmax(dim=1), first - second > _LEAD
 

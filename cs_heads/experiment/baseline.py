@@ -89,10 +89,10 @@ def fitting_k(
     return fits, (note,) if fits < default else ()
 
 
-def check_baseline(experiment: Experiment | WithHeadsOff) -> tuple[str, ...]:
+def check_baseline(experiment: Experiment | WithHeadsOff, least: int = MIN_CORRECT) -> tuple[str, ...]:
     """A note where the intact model answers few examples right; raises ``BaselineTooLowError`` where too few."""
     scores = experiment.baseline()
-    reason = baseline_too_low(experiment, scores)
+    reason = baseline_too_low(experiment, scores, least=least)
     if reason:
         raise BaselineTooLowError(f"task {experiment.name!r}: {reason}; {remedy(experiment)}")
     return () if is_continuous(scores, experiment) else few_correct(int(scores.sum()), experiment)

@@ -1,4 +1,4 @@
-"""The seconds of an example-evaluation, from one timed batch of masks on a few examples of a task."""
+"""The seconds of an example-evaluation, from one timed batch of masks on a few examples of a task, and its baseline."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from cs_heads.experiment.experiment import Experiment
 N_EXAMPLES = 8
 """Examples of a batch that is timed: as many as the default method measures under one mask."""
 N_MASKS = 16
+N_BASELINE = 20
+"""Examples whose intact score is told."""
 
 
 def seconds_each(experiment: Experiment, seed: int = 0) -> float:
@@ -26,3 +28,13 @@ def seconds_each(experiment: Experiment, seed: int = 0) -> float:
     start, before = perf_counter(), few.ran
     few(designs.bernoulli(few.grid, N_MASKS, density, seed + 1))
     return (perf_counter() - start) / max(few.ran - before, 1)
+
+
+def few_baseline(experiment: Experiment) -> tuple[float, int]:
+    """The mean score of the intact model on the first examples, and how many these are.
+
+    Args:
+        experiment: The task; what is measured for this counts elsewhere, and reaches no store.
+    """
+    few = experiment.on(experiment.task.take(N_BASELINE))
+    return float(few.baseline().mean()), few.n_examples

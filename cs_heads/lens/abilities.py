@@ -207,18 +207,16 @@ class _Trial:
     def check(self) -> None:
         """See ``check_forward``."""
         dtype, away = dtype_of(self.model), {what: difference(*both) for what, both in self.beside_others().items()}
-        beyond = tolerance(dtype) * (1 if dtype in HALF else _FAULT)
         # Of what is no number nothing is told here: it is refused where it is scored.
-        wrong = next((what for what, by in away.items() if by > beyond), None)
-        if wrong is None:
+        wrong = [what for what, by in away.items() if by > tolerance(dtype) * (1 if dtype in HALF else _FAULT)]
+        if not wrong:
             return
         with InDtype(self.model, torch.float32):
             if dtype_of(self.model) != dtype:
-                _Trial(self.model).check()
-                return
+                return _Trial(self.model).check()
         raise ValueError(
-            f"model {self.model.cfg.model_name} cannot be measured: {_FAULTS[wrong]} (by {away[wrong]:.1e} of the "
-            "largest); TransformerLens, or a hook that stands on it, runs it wrongly"
+            f"model {self.model.cfg.model_name} cannot be measured: {_FAULTS[wrong[0]]} (by {away[wrong[0]]:.1e} of "
+            "the largest); TransformerLens, or a hook that stands on it, runs it wrongly"
         )
 
     def leave_out(self, name: str, why: str) -> None:
@@ -241,9 +239,8 @@ class _Trial:
 
     def logits(self, **options: Any) -> Float[Tensor, "n vocab"]:
         """At all tokens of the rows; ``options`` are those of ``logits_at``."""
-        row, position = self.mask.nonzero(as_tuple=True)
         options = {"tokens": self.tokens, "gates": self.gates} | options
-        return logits_at(self.model, attention_mask=self.mask, row=row, position=position, **options)
+        return logits_at(self.model, attention_mask=self.mask, **options)
 
     def extended(
         self, fused: bool, resumed: bool = False, gates: Float[Tensor, "row layer unit"] | None = None
@@ -272,18 +269,8 @@ class _Trial:
                 whose, where = (each.to(residual.device) for each in (torch.tensor(order)[:, None], pad(at)[0]))
                 options["start"] = Resumed(self.layer, residual[whose, where])
             extension = Extension(mask, stored, parents, keep=parents is not None or stored is None)
-            row, position = mask.nonzero(as_tuple=True)
-            logits = logits_at(
-                self.model,
-                tokens,
-                mask,
-                row=row,
-                position=position,
-                gates=(self.gates if gates is None else gates)[order],
-                extension=extension,
-                fused=fused,
-                **options,
-            )
+            options |= {"gates": (self.gates if gates is None else gates)[order], "extension": extension}
+            logits = logits_at(self.model, tokens, mask, fused=fused, **options)
             if extension.n_layers_extended != self.model.cfg.n_layers - (self.layer if resumed else 0):
                 raise ValueError("not every layer stores keys and values")
             pieces |= {(row, piece): part for row, part in zip(order, logits.split([len(i) for i in at]), strict=True)}

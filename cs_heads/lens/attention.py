@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from einops import einsum
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from cs_heads.lens.batches import TokenBudget, run_in_batches
+from cs_heads.lens.forward import Tokens, last_logits
 from cs_heads.lens.gates import gated, reading
 from cs_heads.lens.logprobs import check_numbers, row_of
 from cs_heads.lens.model import HookedModel, device_of, evaluating
+from cs_heads.lens.transfer import to_device
 from cs_heads.units import Grid, Unit
 
 
@@ -37,25 +41,63 @@ def attention_patterns(
     grid = Grid.from_model(model)
     wanted = [grid.resolve(head) for head in heads]
     names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in sorted({head.layer for head in wanted})}
-    missing = [name for name in names.values() if name not in model.hook_dict]
-    if missing:
-        raise ValueError(f"model has no hook point {', '.join(missing)}: its attention patterns cannot be read")
     seen: dict[int, Float[np.ndarray, "head query key"]] = {}
 
     def keep(layer: int, pattern: Float[Tensor, "batch head query key"]) -> None:
         seen[layer] = pattern[0].float().cpu().numpy()
 
-    device = device_of(model)
     gates = None if mask is None else 1 - torch.from_numpy(mask).float()[None]
     with evaluating(model), reading(model, keep, names), gated(model, gates):
-        model(torch.tensor([list(tokens)], device=device))
-    silent = [names[layer] for layer in names if layer not in seen]
-    if silent:
+        model(torch.tensor([list(tokens)], device=device_of(model)))
+    if silent := [names[layer] for layer in names if layer not in seen]:
         raise ValueError(f"model does not run {', '.join(silent)}: its attention patterns cannot be read")
     patterns = np.stack([seen[head.layer][head.index] for head in wanted])
     off = None if gates is None else gates[0]
     check_numbers(model, patterns, lambda i: f"in attention of {wanted[i]} {row_of(model, off, tokens)}")
     return patterns
+
+
+def last_patterns(
+    model: HookedModel,
+    rows: Sequence[Tokens],
+    room: TokenBudget,
+    masks: Callable[[int], Bool[np.ndarray, "kind query key"]] | None = None,
+) -> tuple[list[Float[np.ndarray, "head key"]], list[Float[np.ndarray, "kind head"]]]:
+    """Of each row the attention of its last token by all heads, layer after layer; and the share of all by masks.
+
+    Args:
+        model: The model.
+        rows: Tokens of each row.
+        room: Tokens of one forward.
+        masks: Gives some masks of a row: what share of all attention, of every query alike, goes where they are True.
+
+    Raises:
+        ValueError: A model that has no such hook or does not run it.
+    """
+    names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)}
+    last, every = ({row: dict[int, np.ndarray]() for row in range(len(rows))} for _ in range(2))
+
+    def run(batch: Int[np.ndarray, " n"]) -> None:
+        made = {} if masks is None else {int(i): torch.from_numpy(masks(int(i))).float() for i in batch}
+
+        def keep(layer: int, pattern: Float[Tensor, "batch head query key"]) -> None:
+            for row, i in enumerate(map(int, batch)):
+                n = len(rows[i])
+                whole = pattern[row, :, :n, :n].float()
+                last[i][layer] = whole[:, -1].cpu().numpy()
+                if made:
+                    at = to_device(made[i], whole.device)
+                    every[i][layer] = (einsum(whole, at, "head q k, kind q k -> kind head") / n).cpu().numpy()
+
+        with reading(model, keep, names):
+            last_logits(model, [rows[i] for i in batch])
+
+    with evaluating(model):
+        run_in_batches([len(row) for row in rows], room, run)
+    if silent := [name for layer, name in names.items() if any(layer not in seen for seen in last.values())]:
+        raise ValueError(f"model does not run {', '.join(silent)}: its attention patterns cannot be read")
+    patterns = [np.concatenate([seen[layer] for layer in names]) for seen in last.values()]
+    return patterns, [np.concatenate([seen[layer] for layer in names], axis=1) for seen in every.values() if seen]
 
 
 def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:

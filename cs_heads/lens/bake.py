@@ -46,30 +46,30 @@ def without_units(model: HookedModel, heads: Sequence[Unit], units: Units = "hea
     refused = f"{named} cannot be taken out of the weights of model {model.cfg.model_name}"
     if units not in _BAKED:
         raise ValueError(f"{refused}: units must be one of {', '.join(_BAKED)}, got {units!r}")
-    _check_hooks(model, refused)
+    # Permanent ones belong to the model; others would be baked in.
+    if standing := [
+        name for name, point in model.hook_dict.items() if not all(h.is_permanent for h in point.fwd_hooks)
+    ]:
+        raise ValueError(
+            f"{refused}: hooks stand on it ({standing[0]}); leave their with block, or model.reset_hooks()"
+        )
     grid = Grid.from_model(model, units)
-    changed = {layer: [head.index for head in heads if head.layer == layer] for layer in {h.layer for h in heads}}
     # Read first, so that nothing is copied or run for weights that cannot be changed.
-    for layer in changed:
-        _output_weights(model, layer, units, refused)
-    off = torch.ones(1, *grid.shape)
-    for layer, indices in changed.items():
-        off[:, layer, indices] = 0
-    wanted = sample_logits(model, off, units)
-    made = model if in_place else copied_model(model)
-    before = []
+    for head in heads:
+        _output_weights(model, head.layer, units, refused)
+    wanted = sample_logits(model, 1 - torch.from_numpy(grid.mask(heads)).float()[None], units)
+    made, slices = model if in_place else copied_model(model), list[Tensor]()
     with torch.no_grad():
-        for layer, indices in changed.items():
-            rows, bias = _output_weights(made, layer, units, refused)
-            width = len(rows) // grid.n_units
-            slices = [rows[index * width : (index + 1) * width] for index in indices]
+        for head in heads:
+            rows, bias = _output_weights(made, head.layer, units, refused)
+            slices.append(rows.unflatten(0, (grid.n_units, -1))[head.index])
             slices += [bias] if bias is not None and units in ("attn", "mlp") else []
-            before += [(one, one.clone()) for one in slices]
-            for one in slices:
-                one.zero_()
+        before = [one.clone() for one in slices]
+        for one in slices:
+            one.zero_()
         away = np.abs(sample_logits(made) - wanted).max()
         if not away <= tolerance(dtype_of(model)) * np.abs(wanted).max():
-            for one, values in before:
+            for one, values in zip(slices, before, strict=True):
                 one.copy_(values)
             raise ValueError(f"{refused}: without these weights it does not run as with them ablated")
     config = config_of(made)
@@ -79,27 +79,15 @@ def without_units(model: HookedModel, heads: Sequence[Unit], units: Units = "hea
     return made
 
 
-def _check_hooks(model: HookedModel, refused: str) -> None:
-    """Raise ``ValueError`` for hooks that would be baked in; permanent ones belong to the model."""
-    standing = [name for name, point in model.hook_dict.items() if not all(h.is_permanent for h in point.fwd_hooks)]
-    if standing:
-        raise ValueError(
-            f"{refused}: hooks stand on it ({standing[0]}); leave their with block, or model.reset_hooks()"
-        )
-
-
 def check_can_save(model: HookedModel, path: Path) -> None:
     """Raise ``ValueError`` where ``save_plain`` could not write a model, or would write over one."""
+    why = None
     if backend_of(model) != "bridge":
-        raise ValueError(
-            f"path must be left out for model {model.cfg.model_name}: a HookedTransformer has no Hugging Face model to "
-            "save; load a bridge (load_model(..., backend='bridge'))"
-        )
-    if getattr(model, "compatibility_mode", False):
-        raise ValueError(
-            f"path must be left out for model {model.cfg.model_name}: its weights were processed "
-            "(enable_compatibility_mode), and are not those of a Hugging Face model"
-        )
+        why = "a HookedTransformer has no Hugging Face model to save; load a bridge (load_model(..., backend='bridge'))"
+    elif getattr(model, "compatibility_mode", False):
+        why = "its weights were processed (enable_compatibility_mode), and are not those of a Hugging Face model"
+    if why is not None:
+        raise ValueError(f"path must be left out for model {model.cfg.model_name}: {why}")
     if (path / "config.json").exists() or (path.exists() and not path.is_dir()):
         raise ValueError(f"path must be a new folder, or one without a model, got {str(path)!r}")
 

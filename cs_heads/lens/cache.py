@@ -21,19 +21,17 @@ class KeyValues:
 
     Attributes:
         valid: Which positions hold tokens; in main memory, so that plans are made without waiting for a device.
-        keys: By layer, ``[row, kv_head, pos, d_head]``; none of layers that did not run. A buffer may have room beyond
-            the last position of ``valid``.
-        values: As ``keys``.
+        layers: Keys and values by layer, each ``[row, kv_head, pos, d_head]``; none of layers that did not run. A
+            buffer may have room beyond the last position of ``valid``.
     """
 
     valid: Bool[Tensor, "row pos"]
-    keys: dict[int, Tensor] = field(default_factory=dict)
-    values: dict[int, Tensor] = field(default_factory=dict)
+    layers: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @property
     def n_bytes(self) -> int:
         """Memory held."""
-        return sum(tensor.nbytes for part in (self.keys, self.values) for tensor in part.values())
+        return sum(tensor.nbytes for pair in self.layers.values() for tensor in pair)
 
     def compact(self) -> None:
         """Move each row's tokens to the right, so that no gap follows its first token."""
@@ -41,9 +39,8 @@ class KeyValues:
         if bool((valid[:, 1:] < valid[:, :-1]).any()):
             order = _to_the_right(valid)
             at = Shared(order)
-            for part in (self.keys, self.values):
-                for layer, tensor in part.items():
-                    part[layer] = _moved(tensor, at)
+            for layer, (keys, values) in self.layers.items():
+                self.layers[layer] = _moved(keys, at), _moved(values, at)
             self.valid = valid.gather(1, order)
 
     def select(self, rows: Int[Tensor, " n"], lengths: Int[Tensor, " n"] | None = None) -> KeyValues:
@@ -54,10 +51,11 @@ class KeyValues:
         order = _to_the_right(valid)
         chosen, at = Shared(rows), Shared(order)
 
-        def of_rows(part: dict[int, Tensor]) -> dict[int, Tensor]:
-            return {layer: _moved(tensor[chosen.on(tensor.device)], at) for layer, tensor in part.items()}
+        def of_rows(tensor: Tensor) -> Tensor:
+            return _moved(tensor[chosen.on(tensor.device)], at)
 
-        return KeyValues(valid.gather(1, order), of_rows(self.keys), of_rows(self.values))
+        layers = {layer: (of_rows(keys), of_rows(values)) for layer, (keys, values) in self.layers.items()}
+        return KeyValues(valid.gather(1, order), layers)
 
     @classmethod
     def joined(cls, parts: Sequence[KeyValues]) -> KeyValues:
@@ -65,15 +63,12 @@ class KeyValues:
         widths = [part.valid.shape[1] for part in parts]
         before = [max(widths) - width for width in widths]
 
-        def rows_of(sides: list[dict[int, Tensor]]) -> dict[int, Tensor]:
-            each = list(zip(sides, widths, before, strict=True))
-            return {
-                layer: torch.cat([pad(side[layer][:, :, :width], (0, 0, n, 0)) for side, width, n in each])
-                for layer in sides[0]
-            }
+        def rows_of(layer: int, side: int) -> Tensor:
+            each = zip((part.layers[layer][side] for part in parts), widths, before, strict=True)
+            return torch.cat([pad(tensor[:, :, :width], (0, 0, n, 0)) for tensor, width, n in each])
 
         valid = torch.cat([pad(part.valid, (n, 0)) for part, n in zip(parts, before, strict=True)])
-        return cls(valid, rows_of([part.keys for part in parts]), rows_of([part.values for part in parts]))
+        return cls(valid, {layer: (rows_of(layer, 0), rows_of(layer, 1)) for layer in parts[0].layers})
 
 
 def _to_the_right(valid: Bool[Tensor, "row pos"]) -> Int[Tensor, "row longest"]:
@@ -108,7 +103,7 @@ class Extension:
         keep: bool = False,
         room: int = 0,
     ) -> None:
-        self.past, self.room = past, room
+        self.room, in_place = room, past is not None and parents is None
         self.parents = None if parents is None else Shared(parents)
         new = attention_mask.bool()
         if past is None:
@@ -121,7 +116,8 @@ class Extension:
         self.n_past, self.n_new = old.shape[1], new.shape[1]
         self.valid = torch.cat([old, new], dim=1)
         self._mask = Shared(self.valid)
-        self.kept = KeyValues(self.valid) if keep else None
+        self.past = past if self.n_past or in_place else None
+        self.stored = past if in_place else KeyValues(self.valid) if keep else None
         self.n_layers_extended = 0
 
     def extend(
@@ -129,12 +125,13 @@ class Extension:
     ) -> tuple[Tensor, Tensor]:
         """Keys and values of old and new tokens of one layer, ``[row, kv_head, old + new, d_head]``."""
         self.n_layers_extended += 1
-        if self.past is not None and self.parents is None:
-            return self._grow(self.past.keys, layer, keys), self._grow(self.past.values, layer, values)
-        old_keys, old_values = self._old(layer, keys), self._old(layer, values, of_values=True)
-        keys, values = self._join(old_keys, keys), self._join(old_values, values)
-        if self.kept is not None:
-            self.kept.keys[layer], self.kept.values[layer] = keys, values
+        if self.past is None:
+            keys, values = self._join(None, keys), self._join(None, values)
+        else:
+            old, extend = self.past.layers[layer], self._join if self.parents else self._grow
+            keys, values = extend(old[0], keys), extend(old[1], values)
+        if self.stored is not None:
+            self.stored.layers[layer] = keys, values
         n = self.n_past + self.n_new
         return keys[:, :, :n], values[:, :, :n]
 
@@ -144,33 +141,27 @@ class Extension:
 
     def finish(self) -> KeyValues:
         """The stored rows after the forward."""
-        if self.past is not None and self.parents is None:
-            self.past.valid = self.valid
-            return self.past
-        assert self.kept is not None
-        return self.kept
-
-    def _old(self, layer: int, like: Tensor, of_values: bool = False) -> Tensor | None:
-        if self.past is None or not self.n_past:
-            return None
-        stored = (self.past.values if of_values else self.past.keys)[layer]
-        assert self.parents is not None
-        n_stored = self.past.valid.shape[1]
-        return stored[:, :, n_stored - self.n_past : n_stored].index_select(0, self.parents.on(like.device))
+        assert self.stored is not None
+        self.stored.valid = self.valid
+        return self.stored
 
     def _join(self, old: Tensor | None, new: Tensor) -> Tensor:
-        parts = [new] if old is None else [old, new]
-        if self.kept is not None and self.room:
+        parts = [new]
+        if old is not None and self.past is not None and self.parents is not None:
+            n_stored = self.past.valid.shape[1]
+            kept = old[:, :, n_stored - self.n_past : n_stored]
+            parts.insert(0, kept.index_select(0, self.parents.on(new.device)))
+        if self.stored is not None and self.room:
             parts.append(new.new_empty(*new.shape[:2], self.room, new.shape[3]))
         return torch.cat(parts, dim=2) if len(parts) > 1 else new
 
-    def _grow(self, stored: dict[int, Tensor], layer: int, new: Tensor) -> Tensor:
+    def _grow(self, old: Tensor, new: Tensor) -> Tensor:
         end = self.n_past + self.n_new
-        if stored[layer].shape[2] < end:
-            more = new.new_empty(*new.shape[:2], end - stored[layer].shape[2] + self.room, new.shape[3])
-            stored[layer] = torch.cat([stored[layer], more], dim=2)
-        stored[layer][:, :, self.n_past : end] = new
-        return stored[layer][:, :, :end]
+        if old.shape[2] < end:
+            more = new.new_empty(*new.shape[:2], end - old.shape[2] + self.room, new.shape[3])
+            old = torch.cat([old, more], dim=2)
+        old[:, :, self.n_past : end] = new
+        return old
 
 
 def bridge_cache(extension: Extension, n_layers: int) -> DynamicCache:

@@ -31,7 +31,8 @@ class InDtype:
 
     def __init__(self, model: Any, dtype: torch.dtype) -> None:
         self.model, self.dtype = model, dtype
-        self._cast: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._others = [other for other in (torch.float32, *HALF) if other != dtype]
+        self._cast: list[torch.Tensor] = []
         self._versions: list[tuple[int, int]] = []
         self._stack, self._depth = ExitStack(), 0
 
@@ -45,29 +46,22 @@ class InDtype:
                 if versions != self._versions:
                     # Memory first: the weights of before are of no use any more.
                     self._cast, self._versions = [], []
-                    self._cast, self._versions = [(value, value.data.to(self.dtype)) for value in values], versions
-                self._put(stack)
+                    self._cast, self._versions = [value.data.to(self.dtype) for value in values], versions
+                for value, cast in zip(values, self._cast, strict=True):
+                    stack.callback(setattr, value, "data", value.data)
+                    value.data = cast
+                # HookedTransformer casts to what its configuration says, whatever its weights are.
+                cfg: Any = getattr(self.model, "cfg", None)
+                if values and getattr(cfg, "dtype", None) in self._others:
+                    stack.callback(setattr, cfg, "dtype", cfg.dtype)
+                    cfg.dtype = self.dtype
                 self._stack = stack.pop_all()
         self._depth += 1
-
-    def _put(self, stack: ExitStack) -> None:
-        # HookedTransformer casts to what its configuration says, whatever its weights are.
-        said = getattr(getattr(self.model, "cfg", None), "dtype", None) if self._cast else None
-        for value, cast in self._cast:
-            stack.callback(setattr, value, "data", value.data)
-            value.data = cast
-        if said is not None and said in self._others:
-            stack.callback(setattr, self.model.cfg, "dtype", said)
-            self.model.cfg.dtype = self.dtype
 
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
         if not self._depth:
             self._stack.close()
-
-    @property
-    def _others(self) -> tuple[torch.dtype, ...]:
-        return tuple(dtype for dtype in (torch.float32, *HALF) if dtype != self.dtype)
 
     def _values(self) -> list[torch.Tensor]:
         if not can_be_cast(self.model):
@@ -75,9 +69,5 @@ class InDtype:
         every = self.dtype == torch.float32 or "HookedTransformer" in {cls.__name__ for cls in type(self.model).__mro__}
         # What a Hugging Face model computes positions with stays in float32 when it is loaded in half precision;
         # a bridge has an unembedding bias that is no parameter.
-        buffers = [
-            value
-            for name, value in self.model.named_buffers()
-            if every or name.rpartition(".")[2] in ("weight", "bias")
-        ]
+        buffers = (value for name, value in self.model.named_buffers() if every or name.endswith((".weight", ".bias")))
         return [value for value in (*self.model.parameters(), *buffers) if value.dtype in self._others]

@@ -68,10 +68,6 @@ class Check:
     found: str
     remedy: str = ""
 
-    def __post_init__(self) -> None:
-        if (self.status == "ok") != (not self.remedy):
-            raise ValueError(f"remedy must be given where a check is not ok, and only there, got {self.remedy!r}")
-
     def __str__(self) -> str:
         return f"{self.status:<5} {self.name:<16} {self.found}" + (f"; {self.remedy}" if self.remedy else "")
 
@@ -175,13 +171,11 @@ def _dtype(model: HookedModel, plain: PlainModel | None) -> Check:
         return Check("dtype", "warn", f"weights of {', '.join(kinds)}", "load the model with one dtype=")
     if dtype_of(model) == torch.float16:
         grid, tokens = Grid.from_model(model), _tokens(model, 1)
-        for layer in range(grid.n_layers):
-            # Each head of the layer off, in a row of its own.
-            gates = torch.ones(grid.n_units, *grid.shape)
-            gates[:, layer] -= torch.eye(grid.n_units)
+        # Each head off, in a row of its own, a layer at a time.
+        for gates in _each_off(grid, list(grid)).split(grid.n_units):
             _logprobs(model, tokens.expand(grid.n_units, -1), gates)
-    stored = plain.stored if plain is not None else None
-    if own in ("bfloat16", "float16") and stored not in (None, own):
+    stored = plain and plain.stored
+    if dtype_of(model) in HALF and stored not in (None, own):
         found = f"{own}, coarser than the files, {stored}: scores near a tie may turn"
         return Check("dtype", "warn", found, "prove what you find with dtype='float32' (--dtype float32)")
     if dtype_of(model) in HALF and sum(p.numel() for p in model.parameters()) >= LARGE:
@@ -210,10 +204,9 @@ def _fused_attention(model: HookedModel, plain: PlainModel | None) -> Check:
 
 def _shortcuts(model: HookedModel, plain: PlainModel | None) -> Check:
     """What forwards share, in every way in which they do: numbers are right either way."""
-    able = abilities(model, Abilities())
+    able = abilities(model)
     lost = [f"{name} not used: {why}" for name, why in able.why_not.items() if name != "fused attention"]
-    reason = why_no_gradients(model) if able.extend else None
-    if reason is not None:
+    if able.extend and (reason := why_no_gradients(model)):
         lost.append(f"gradients through stored keys and values not used: {reason}")
     if not lost:
         return Check("shortcuts", "ok", "stored keys and values, later layers and gradients: the same logits")
@@ -241,33 +234,27 @@ def _context(model: HookedModel, plain: PlainModel | None) -> Check:
     found = f"{ours:,} tokens" + (f", in config.json {theirs:,}" if theirs not in (None, ours) else "")
     if theirs is None or ours == theirs:
         return Check("context length", "ok", found)
-    if ours < theirs:
-        return Check("context length", "warn", found, f"longer prompts are refused: set model.cfg.n_ctx = {theirs}")
-    return Check("context length", "fail", found, f"the model has no more: set model.cfg.n_ctx = {theirs}")
+    remedy = (
+        f"{'longer prompts are refused' if ours < theirs else 'the model has no more'}: set model.cfg.n_ctx = {theirs}"
+    )
+    return Check("context length", "warn" if ours < theirs else "fail", found, remedy)
 
 
 def _hook_z(model: HookedModel, plain: PlainModel | None) -> Check:
     """There in every layer, before W_O: a head's gate is its slice of W_O's input zeroed; in float32."""
-    with _both_in_float32(model, plain):
-        return _hook_z_in_float32(model, plain)
-
-
-def _hook_z_in_float32(model: HookedModel, plain: PlainModel | None) -> Check:
     grid = Grid.from_model(model)
-    tokens = _tokens(model, grid.n_layers + 1)
-    intact = _logprobs(model, tokens[:1])
     heads = [Head(layer, layer % grid.n_units) for layer in range(grid.n_layers)]
-    gates = torch.ones(len(heads), *grid.shape)
-    for row, head in enumerate(heads):
-        gates[row, head.layer, head.index] = 0
+    gates = _each_off(grid, heads)
     # One text in every row, with another head off in each.
-    rows = tokens[:1].expand(len(heads), -1)
-    ours = _logprobs(model, rows, gates)[:, -1] - intact[:, -1]
-    if plain is None:
-        own, without = intact[:, -1], _without(model, rows, heads)[:, -1]
-    else:
-        own, without = (each[:, -1] for each in (plain.logprobs(rows[:1]), plain.logprobs_without(rows, heads)))
-    theirs, noise = without - own, 4 * _rms(intact[:, -1] - own)
+    rows = _tokens(model, 1).expand(len(heads), -1)
+    with _both_in_float32(model, plain):
+        intact = _logprobs(model, rows[:1])[:, -1]
+        ours = _logprobs(model, rows, gates)[:, -1] - intact
+        if plain is None:
+            own, without = intact, _without(model, rows, heads)[:, -1]
+        else:
+            own, without = (each[:, -1] for each in (plain.logprobs(rows[:1]), plain.logprobs_without(rows, heads)))
+    theirs, noise = without - own, 4 * _rms(intact - own)
     wrong = torch.clamp(_rms(ours - theirs) - noise, min=0) / _rms(theirs)
     untold = [str(head) for head, share in zip(heads, (noise / _rms(theirs)).tolist(), strict=True) if share > 0.5]
     against = f"its slice of W_O's input zeroed in {'itself' if plain is None else _PLAIN}"
@@ -357,6 +344,11 @@ def _without(model: HookedModel, rows: Int[Tensor, "row pos"], heads: Sequence[U
     return torch.cat(found)
 
 
+def _each_off(grid: Grid, heads: Sequence[Unit]) -> Float[Tensor, "row layer head"]:
+    """Gates of as many rows as there are heads, each with one off."""
+    return torch.stack([1 - torch.from_numpy(grid.mask([head])).float() for head in heads])
+
+
 def _tokens(model: HookedModel, n_rows: int) -> Int[Tensor, "row pos"]:
     length = min(_LENGTH, context_length(model) or _LENGTH)
     drawn = torch.randint(model.cfg.d_vocab, (n_rows, length), generator=torch.Generator().manual_seed(0))
@@ -366,17 +358,17 @@ def _tokens(model: HookedModel, n_rows: int) -> Int[Tensor, "row pos"]:
 def _logprobs(
     model: HookedModel, tokens: Int[Tensor, "row pos"], gates: Float[Tensor, "row layer head"] | None = None
 ) -> Float[Tensor, "row pos vocab"]:
-    mask = torch.ones(tokens.shape, dtype=torch.long)
-    row, position = mask.nonzero(as_tuple=True)
-    flat = logits_at(model, tokens, mask, row=row, position=position, gates=gates).float()
-    texts = tokens[row].tolist()
-    check_numbers(model, flat.amax(dim=1), lambda i: row_of(model, None if gates is None else gates[row[i]], texts[i]))
-    return flat.log_softmax(dim=-1).reshape(*tokens.shape, -1)
+    logits = logits_at(model, tokens, torch.ones(tokens.shape, dtype=torch.long), gates=gates).float()
+    logits, texts = logits.reshape(*tokens.shape, -1), tokens.tolist()
+    check_numbers(
+        model, logits.amax(dim=2), lambda row: row_of(model, None if gates is None else gates[row], texts[row])
+    )
+    return logits.log_softmax(dim=-1)
 
 
 def _nats(ours: Tensor, theirs: Tensor) -> str:
-    difference = ours - theirs
-    return f"{float(difference.abs().max()):.2g} nats (root mean square {float(difference.pow(2).mean().sqrt()):.2g})"
+    off = (ours - theirs).flatten()
+    return f"{float(off.abs().max()):.2g} nats (root mean square {float(_rms(off)):.2g})"
 
 
 def _rms(values: Float[Tensor, "*row vocab"]) -> Float[Tensor, "*row"]:

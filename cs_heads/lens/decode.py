@@ -65,8 +65,6 @@ class Decoding:
                 self.model,
                 tokens,
                 attention_mask,
-                row=torch.arange(len(self.rows)),
-                position=torch.zeros(len(self.rows), dtype=torch.long),
                 gates=self.gates[self.rows],
                 replacement=self.replacement(self.rows, [len(self.texts[r]) - 1 for r in self.rows]),
                 units=self.units,

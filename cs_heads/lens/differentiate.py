@@ -165,9 +165,9 @@ def _summed_logprobs(
         tokens, attention_mask = pad([row.texts[0][: row.prefix] for row in rows])
         extension = Extension(attention_mask, keep=True)
         where = tokens_gated(off_at, [0] * len(rows), [row.prompts[0] for row in rows], tokens.shape[1])
-        read: dict[str, Any] = dict.fromkeys(("row", "position"), torch.zeros(1, dtype=torch.long))
+        first = torch.zeros(1, dtype=torch.long)
         options: dict[str, Any] = {"units": units, "where": where, "extension": extension}
-        logits_at(model, tokens, attention_mask, **read, gates=gates, **options)
+        logits_at(model, tokens, attention_mask, (first, first), gates=gates, **options)
         stored = extension.finish()
         stored.compact()
     else:
@@ -187,8 +187,7 @@ def _summed_logprobs(
         model,
         tokens,
         attention_mask,
-        row=text,
-        position=position,
+        (text, position),
         gates=gates[to_device(parents, gates.device)],
         replacement=replacement,
         units=units,

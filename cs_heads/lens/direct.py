@@ -15,22 +15,37 @@ from typing import Any
 
 import numpy as np
 import torch
-from einops import einsum, rearrange
+from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from cs_heads.lens.abilities import difference, tolerance
 from cs_heads.lens.batches import TokenBudget, run_in_batches
-from cs_heads.lens.forward import Tokens, last_logits, logits_at, pad, residual_of
-from cs_heads.lens.gates import reading
+from cs_heads.lens.forward import Tokens, last_logits, residual_of
+from cs_heads.lens.gates import gated, reading
 from cs_heads.lens.logprobs import check_numbers, row_of
-from cs_heads.lens.model import HookedModel, backend_of, check_units, dtype_of, evaluating, hook_name
+from cs_heads.lens.model import HookedModel, backend_of, check_units, dtype_of, evaluating, hook_names
 from cs_heads.lens.transfer import to_device
-from cs_heads.units import Grid, Units
+from cs_heads.units import Grid, Unit, Units, kind_of
 
 # Norms that may stand between what the heads write and the residual stream, and how far sums of many parts may be off,
 # as a share of the largest number, or what rounding makes in a narrow dtype.
+_OF_ATTENTION: tuple[Units, ...] = ("heads", "kv", "attn")
 _NORMS_AFTER, _OFF = ("ln1_post", "ln1"), 1e-3
+
+
+@dataclass(frozen=True)
+class UnitWrites:
+    """What each of some units, heads or others, adds to the residual stream after the last token.
+
+    Of each row ``written`` is its part of the difference of two logits, with the scale of the final norm held, and
+    ``without`` that difference with it taken out of the last residual stream, everything else as in the intact model;
+    ``mean`` is what it adds behind the final norm, on average, where that is known.
+    """
+
+    written: Float[np.ndarray, "row chosen"]
+    without: Float[np.ndarray, "row chosen"]
+    mean: Float[np.ndarray, "chosen d_model"] | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +63,11 @@ class Writes:
     mlps: Float[np.ndarray, "row layer"]
     rest: Float[np.ndarray, " row"]
     without: Float[np.ndarray, "row layer head"]
+
+    def of(self, heads: Sequence[Unit]) -> UnitWrites:
+        """That of some heads."""
+        layers, places = zip(*((head.layer, head.index) for head in heads), strict=True)
+        return UnitWrites(self.heads[:, layers, places], self.without[:, layers, places])
 
 
 def direct_writes(
@@ -69,26 +89,67 @@ def direct_writes(
     """
     for units in ("attn", "mlp"):
         check_units(model, units)
-    grid, n = Grid.from_model(model), len(rows)
-    found = Writes(
-        difference=np.zeros(n),
-        heads=np.zeros((n, *grid.shape)),
-        attention=np.zeros((n, grid.n_layers)),
-        mlps=np.zeros((n, grid.n_layers)),
-        rest=np.zeros(n),
-        without=np.zeros((n, *grid.shape)),
-    )
+    n, grid = len(rows), Grid.from_model(model)
+    by_layer, by_head = (n, grid.n_layers), (n, *grid.shape)
+    found = Writes(*(np.zeros(shape) for shape in ((n,), by_head, by_layer, by_layer, (n,), by_head)))
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
         tokens = [rows[i] for i in batch]
-        seen = _seen_at_the_end(model, tokens)
-        for name, part in vars(_parts(model, seen, torch.from_numpy(answers[batch]))).items():
+        for name, part in vars(_parts(model, at_the_end(model, tokens), torch.from_numpy(answers[batch]))).items():
             getattr(found, name)[batch] = part
         check_numbers(model, found.heads[batch], lambda i: row_of(model, None, tokens[i], int(batch[i])))
 
     with evaluating(model):
         run_in_batches([len(row) for row in rows], room, run)
     return found
+
+
+def unit_writes(
+    model: HookedModel,
+    rows: Sequence[Tokens],
+    answers: Int[np.ndarray, "row 2"],
+    units: Sequence[Unit],
+    room: TokenBudget,
+) -> UnitWrites:
+    """What units write into the logit of a row's first answer less that of its second.
+
+    It is how much less the attention or the MLP of its layer adds with the unit off: one forward a row and unit, and
+    one a row with nothing off.
+
+    Args:
+        model: The model.
+        rows: Tokens of each row.
+        answers: Two tokens a row.
+        units: Units of one kind.
+        room: Tokens of one forward.
+    """
+    kind = kind_of(units[0])
+    n, grid = len(rows), Grid.from_model(model, kind)
+    written, without = np.zeros((n, len(units))), np.zeros((n, len(units)))
+    added = torch.zeros(n, len(units), model.cfg.d_model)
+
+    def run(batch: Int[np.ndarray, " n"]) -> None:
+        tokens = [rows[i] for i in batch]
+        intact = at_the_end(model, tokens)
+        last = intact.ends["last"]
+        final = HeldNorm(model, model.ln_final, last)
+        read, bias = readout(model, final.of(last), torch.from_numpy(answers[batch]))
+        direction = final.back(read)
+        for place, unit in enumerate(units):
+            gates = torch.ones(len(batch), *grid.shape)
+            gates[:, unit.layer, unit.index] = 0
+            with gated(model, gates, units=kind):
+                off = at_the_end(model, tokens)
+            before, after = (seen.attention if kind in _OF_ATTENTION else seen.mlp for seen in (intact, off))
+            taken = (before[unit.layer] - after[unit.layer]).to(last.device)
+            left = einsum(read, final.again(last - taken), "row d, row d -> row") + bias
+            written[batch, place] = einsum(direction, taken, "row d, row d -> row").double().cpu().numpy()
+            without[batch, place] = left.double().cpu().numpy()
+            added[batch, place] = final.part(taken).cpu()
+
+    with evaluating(model):
+        run_in_batches([len(row) for row in rows], room, run)
+    return UnitWrites(written, without, added.mean(dim=0).numpy())
 
 
 def likeliest_of(
@@ -119,7 +180,7 @@ def likeliest_of(
 
 
 @dataclass
-class _Seen:
+class Seen:
     """At the last token of each row: z by layer, what attention and MLP add, the residual stream first and last."""
 
     z: dict[int, Float[Tensor, "row head d_head"]]
@@ -128,8 +189,9 @@ class _Seen:
     ends: dict[str, Float[Tensor, "row d_model"]]
 
 
-def _seen_at_the_end(model: HookedModel, rows: Sequence[Tokens]) -> _Seen:
-    seen, place = _Seen({}, {}, {}, {}), torch.tensor([len(row) - 1 for row in rows])
+def at_the_end(model: HookedModel, rows: Sequence[Tokens]) -> Seen:
+    """What one forward has at the last token of each row."""
+    seen, place = Seen({}, {}, {}, {}), torch.tensor([len(row) - 1 for row in rows])
 
     def keep(into: dict[Any, Tensor], at: Any, value: Tensor) -> None:
         here = to_device(place, value.device)
@@ -141,48 +203,43 @@ def _seen_at_the_end(model: HookedModel, rows: Sequence[Tokens]) -> _Seen:
     def last(norm: Any, arguments: Any) -> None:
         keep(seen.ends, "last", arguments[0])
 
-    layers = range(model.cfg.n_layers)
+    kinds: dict[Units, dict[int, Tensor]] = {"heads": seen.z, "attn": seen.attention, "mlp": seen.mlp}
     with ExitStack() as stack:
-        stack.enter_context(reading(model, partial(keep, seen.z)))
-        added: tuple[tuple[Units, dict[int, Tensor]], ...] = (("attn", seen.attention), ("mlp", seen.mlp))
-        for units, into in added:
-            names = {layer: hook_name(layer, units) for layer in layers}
-            stack.enter_context(reading(model, partial(keep, into), names))
+        for units, into in kinds.items():
+            stack.enter_context(reading(model, partial(keep, into), dict(enumerate(hook_names(model, units)))))
         stack.callback(model.blocks[0].register_forward_pre_hook(first, with_kwargs=True).remove)
         stack.callback(model.ln_final.register_forward_pre_hook(last).remove)
-        tokens, attention_mask = pad(rows)
-        logits_at(model, tokens, attention_mask, row=torch.arange(len(rows)), position=place)
+        last_logits(model, rows)
     return seen
 
 
-def _parts(model: HookedModel, seen: _Seen, answers: Int[Tensor, "row 2"]) -> Writes:
+def _parts(model: HookedModel, seen: Seen, answers: Int[Tensor, "row 2"]) -> Writes:
     last = seen.ends["last"]
-    added = seen.ends["first"].to(last.device)
-    for each in (*seen.attention.values(), *seen.mlp.values()):
-        added = added + each.to(last.device)
+    first, attention, mlp = (
+        torch.stack([each.to(last.device) for each in by_place.values()], dim=1)
+        for by_place in ({0: seen.ends["first"]}, seen.attention, seen.mlp)
+    )
+    added = torch.cat([first, attention, mlp], dim=1).sum(dim=1)
     _check_close(model, added, last, "its layers do not add up to what its final norm is given")
-    final = _Norm(model, model.ln_final, last)
-    read, bias = _readout(model, final.of(last), answers)
-    total = einsum(read, final.of(last), "row d, row d -> row") + bias
-    direction = final.back(read)
-    heads, attention, mlps, without = [], [], [], []
-    for layer in range(model.cfg.n_layers):
-        written, taken = _written(model, layer, seen.z[layer], seen.attention[layer])
-        both = einsum(direction, seen.attention[layer].to(direction.device), "row d, row d -> row")
-        heads.append(einsum(direction, written.to(direction.device), "row d, row head d -> row head"))
-        attention.append(both - heads[-1].sum(dim=1))
-        mlps.append(einsum(direction, seen.mlp[layer].to(direction.device), "row d, row d -> row"))
+    final = HeldNorm(model, model.ln_final, last)
+    read, bias = readout(model, final.of(last), answers)
+    direction, heads, without = final.back(read), [], []
+    for layer, z in seen.z.items():
+        written, taken = head_outputs(model, layer, z, seen.attention[layer])
+        heads.append(einsum(direction, written.to(last.device), "row d, row head d -> row head"))
         left = final.again(last[:, None] - taken.to(last.device))
         without.append(einsum(read, left, "row d, row head d -> row head") + bias[:, None])
-    by_head, biases, by_mlp, left_out = (
-        torch.stack(each, dim=1).double().cpu().numpy() for each in (heads, attention, mlps, without)
+    by_head, left_out = torch.stack(heads, dim=1), torch.stack(without, dim=1)
+    whole = einsum(read, final.of(last), "row d, row d -> row") + bias
+    layers, mlps = (einsum(direction, each, "row d, row layer d -> row layer") for each in (attention, mlp))
+    rest = einsum(direction, first[:, 0], "row d, row d -> row") + read @ final.bias.to(read) + bias
+    total, written_by, biases, by_mlp, last_biases, kept = (
+        each.double().cpu().numpy() for each in (whole, by_head, layers - by_head.sum(dim=2), mlps, rest, left_out)
     )
-    whole = total.double().cpu().numpy()
-    rest = whole - by_head.sum(axis=(1, 2)) - biases.sum(axis=1) - by_mlp.sum(axis=1)
-    return Writes(whole, by_head, biases, by_mlp, rest, left_out)
+    return Writes(total, written_by, biases, by_mlp, last_biases, kept)
 
 
-class _Norm:
+class HeldNorm:
     """A norm ``w * (x - mean) / scale + bias``, or the same without the mean, at some ``x``: a linear map once held.
 
     What ``w`` and the bias are, and whether the mean is taken off, is seen from what the norm makes of two inputs.
@@ -190,26 +247,20 @@ class _Norm:
 
     def __init__(self, model: HookedModel, norm: Any, x: Float[Tensor, "row d"]) -> None:
         dtype = next((p.dtype for p in norm.parameters()), x.dtype)
-        self._call: Callable[[Tensor], Tensor] = lambda x: norm(x.to(dtype)).float()
+        # What the norm makes of other inputs, with their own scale.
+        self.again: Callable[[Tensor], Tensor] = lambda x: norm(x.to(dtype)).float()
         size = x.shape[-1]
         # Large, so that the small number under the root does not count, and of mean zero.
         signs = 64.0 * (1 - 2 * (torch.arange(size, device=x.device) % 2)).float()
-        with torch.no_grad():
-            self.bias, odd, even = self._call(torch.stack([0 * signs, signs, signs.abs()])[None])[0]
-            self.weight = (odd - self.bias) * signs.sign()
-            self.centers = bool((even - self.bias).abs().max() < 0.5 * self.weight.abs().max())
-            made = self._call(x[None])[0] - self.bias
-            turned = self._turned(x)
-            self.scale = (turned**2).sum(dim=-1, keepdim=True) / (turned * made).sum(dim=-1, keepdim=True)
+        self.bias, odd, even = self.again(torch.stack([0 * signs, signs, signs.abs()])[None])[0]
+        self.weight = (odd - self.bias) * signs.sign()
+        self.centers = bool((even - self.bias).abs().max() < 0.5 * self.weight.abs().max())
+        made, turned = self.again(x[None])[0] - self.bias, self._turned(x)
+        self.scale = (turned**2).sum(dim=-1, keepdim=True) / (turned * made).sum(dim=-1, keepdim=True)
         _check_close(model, turned / self.scale, made, "its norm does not divide by one number a token")
 
     def _turned(self, x: Float[Tensor, "*row d"]) -> Float[Tensor, "*row d"]:
         return self.weight * (x - x.mean(dim=-1, keepdim=True) if self.centers else x)
-
-    def again(self, x: Float[Tensor, "row some d"]) -> Float[Tensor, "row some d"]:
-        """What the norm makes of other inputs, with their own scale."""
-        with torch.no_grad():
-            return self._call(x)
 
     def of(self, x: Float[Tensor, "*row d"]) -> Float[Tensor, "*row d"]:
         """What it makes of an input with the scale held, its bias too."""
@@ -226,7 +277,7 @@ class _Norm:
         return read - read.mean(dim=-1, keepdim=True) if self.centers else read
 
 
-def _readout(
+def readout(
     model: HookedModel, x: Float[Tensor, "row d"], answers: Int[Tensor, "row 2"]
 ) -> tuple[Float[Tensor, "row d"], Float[Tensor, " row"]]:
     """The direction that the difference of two logits is read in, and what the unembedding adds."""
@@ -239,7 +290,7 @@ def _readout(
     return direction, (right - wrong).detach() - (direction * given.detach().float()).sum(dim=1)
 
 
-def _written(
+def head_outputs(
     model: HookedModel, layer: int, z: Float[Tensor, "row head d_head"], added: Float[Tensor, "row d_model"]
 ) -> tuple[Float[Tensor, "row head d_model"], Float[Tensor, "row head d_model"]]:
     """What each head of a layer adds to the residual stream; and how much less the layer adds without it.
@@ -247,19 +298,15 @@ def _written(
     The two differ where a norm stands behind the heads, whose scale is held for the first alone.
     """
     attn, n_heads = model.blocks[layer].attn, z.shape[1]
-    with torch.no_grad():
-        if backend_of(model) == "hooked":
-            each = einsum(z.to(attn.W_O), attn.W_O, "row head d, head d model -> row head model").float()
-            bias = attn.b_O.float()
-        else:
-            eye = torch.eye(n_heads, device=z.device, dtype=z.dtype)
-            alone = einsum(z, eye, "row head d, head kept -> row kept head d")
-            inputs = rearrange(
-                torch.cat([alone, torch.zeros_like(alone[:, :1])], dim=1), "row some h d -> row some (h d)"
-            )
-            dtype = next(p.dtype for p in attn.o.parameters())
-            made = attn.o(inputs.to(dtype)).float()
-            each, bias = made[:, :-1] - made[:, -1:], made[0, -1]
+    if backend_of(model) == "hooked":
+        each = einsum(z.to(attn.W_O), attn.W_O, "row head d, head d model -> row head model").float()
+        bias = attn.b_O.float()
+    else:
+        eye = torch.eye(n_heads, device=z.device, dtype=z.dtype)
+        alone = einsum(z, eye, "row head d, head kept -> row kept head d")
+        inputs = torch.cat([alone, torch.zeros_like(alone[:, :1])], dim=1).flatten(2)
+        made = attn.o(inputs.to(next(p.dtype for p in attn.o.parameters()))).float()
+        each, bias = made[:, :-1] - made[:, -1:], made[0, -1]
     whole = each.sum(dim=1) + bias
     if _close(model, whole, added):
         return each, each
@@ -267,7 +314,7 @@ def _written(
     if _close(model, whole * factor, added):
         return each * factor, each * factor
     for norm in (getattr(model.blocks[layer], name, None) for name in _NORMS_AFTER):
-        held = None if norm is None else _Norm(model, norm, whole)
+        held = None if norm is None else HeldNorm(model, norm, whole)
         if held is not None and _close(model, held.of(whole), added):
             return held.part(each), added[:, None] - held.again(whole[:, None] - each)
     raise ValueError(

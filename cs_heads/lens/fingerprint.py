@@ -5,27 +5,17 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
-from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings
+from cs_heads.lens.model import HookedModel, ModelInfo, ModelSettings, config_inside
 from cs_heads.lens.quantized import scales_of
 
-# Words of 8 bytes that are summed up at once; a new length would change every fingerprint.
-_CHUNK = 2**20
-
-# Odd, so that multiplying loses nothing modulo 2^64: Knuth's multiplicative hashing constant, and a step of the
-# MurmurHash3 finalizer.
-_FACTOR = 0x9E3779B97F4A7C15 - 2**64
-_SECOND = 0xC4CEB9FE1A85EC53 - 2**64
-
-# Of a word: the half that a shift to the right moves down.
-_LOW = 2**32 - 1
-
+# Tensors that are hashed at once: a GPU's are copied to main memory for it.
+_THREADS = 8
 
 # Fields that change no number, or that stand elsewhere in the key of a result: names and places, libraries, devices,
 # dtype, tokens (each example has its own), how weights were first drawn, dropout, and which hooks are fed.
@@ -52,61 +42,36 @@ _STRETCHED = ("dynamic", "longrope")
 def fingerprint(model: HookedModel | ModelInfo | torch.nn.Module) -> str:
     """A hash of every bit of every parameter: its name, shape, dtype and values; 16 hexadecimal digits.
 
-    The same for the same weights loaded again or on another device, in integer arithmetic done where the weights
-    are: a changed weight changes it, and so does another dtype. A CPU core reads about a GB a second. Hooks and
-    buffers are not part of it. Weights that are not in memory (``meta`` tensors of an offloaded model) raise
-    ``ValueError``.
+    The same for the same weights loaded again or on another device: a changed weight changes it, and so does another
+    dtype. A CPU core reads about a GB a second. Hooks and buffers are not part of it. Weights that are not in memory
+    (``meta`` tensors of an offloaded model) raise ``ValueError``.
     """
     if isinstance(model, ModelInfo):
         return model.fingerprint
-    digest = hashlib.sha256()
+    named: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         if parameter.device.type == "meta":
             raise ValueError(
                 f"model has weights that are not in memory ({name} is on the meta device): they cannot be "
                 "distinguished from others, so nothing can be stored of it"
             )
-        digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}\n".encode())
-        digest.update(checksum(parameter.detach()))
-        for scale, values in scales_of(parameter).items():
-            digest.update(f"{scale} {tuple(values.shape)} {values.dtype}\n".encode())
-            digest.update(checksum(values.detach()))
-    return digest.hexdigest()[:16]
+        named[name] = parameter
+        named |= {f"{name}.{scale}": values for scale, values in scales_of(parameter).items()}
+    return _hash(named)
 
 
-def checksum(values: Tensor) -> bytes:
-    """Sums of the words of 8 bytes, each mixed with its place, and the bytes left over; the same on every device."""
-    flat = values.reshape(-1)
-    if flat.storage_offset() * flat.element_size() % 8 or not flat.is_contiguous():
-        flat = flat.clone(memory_format=torch.contiguous_format)
-    octets = flat.view(torch.uint8)
-    whole = len(octets) // 8 * 8
-    words = octets[:whole].view(torch.int64)
-    factors = _factors(words.device)
-    # One copy to main memory a tensor, not one a chunk.
-    sums = [_mixed(chunk, factors[: len(chunk)]).sum() for chunk in words.split(_CHUNK) if len(chunk)]
-    left = octets[whole:].cpu().numpy().tobytes()
-    return (torch.stack(sums).cpu().numpy().astype("<i8").tobytes() if sums else b"") + left
+def _hash(named: Mapping[str, Tensor]) -> str:
+    """A hash of the name, shape, dtype and bytes of each tensor."""
 
+    def of_bytes(values: Tensor) -> str:
+        # Packed weights have a class and a ``cpu`` of their own.
+        octets = values.detach().as_subclass(Tensor).cpu().reshape(-1).contiguous().view(torch.uint8)
+        return hashlib.sha256(octets.numpy().data).hexdigest()
 
-@cache
-def _factors(device: torch.device) -> Int[Tensor, " word"]:
-    """An odd one for each place of a chunk."""
-    return (torch.arange(_CHUNK, dtype=torch.int64, device=device) * _FACTOR) | 1
-
-
-def _mixed(words: Int[Tensor, " word"], factors: Int[Tensor, " word"]) -> Int[Tensor, " word"]:
-    """Each word and its place made one number, of which every bit depends on every bit, and none is lost.
-
-    Without this a sum would not see what neighbors undo: two signs turned, the highest bits of two words, add up to
-    nothing. Multiplying carries bits up and shifting carries them down, as in the finalizer of MurmurHash3.
-    """
-    mixed = (words >> 32).bitwise_and_(_LOW).bitwise_xor_(words)
-    for factor in (factors, _SECOND):
-        mixed.mul_(factor)
-        # The shift of signed integers repeats the sign.
-        mixed.bitwise_xor_((mixed >> 32).bitwise_and_(_LOW))
-    return mixed
+    with ThreadPoolExecutor(_THREADS) as pool:
+        hashed = zip(named.items(), pool.map(of_bytes, named.values()), strict=True)
+        told = [f"{name} {tuple(values.shape)} {values.dtype} {own}" for (name, values), own in hashed]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
 
 
 def settings_of(model: HookedModel | ModelInfo) -> ModelSettings:
@@ -124,7 +89,7 @@ def settings_of(model: HookedModel | ModelInfo) -> ModelSettings:
 
 def configurations_of(model: HookedModel) -> ModelSettings:
     """The configurations of TransformerLens and Hugging Face: ``settings_of`` without the hash."""
-    config = getattr(getattr(model, "original_model", None), "config", None)
+    config = config_inside(model)
     own = ModelSettings(cfg=_plain(vars(model.cfg)))
     return own if config is None else {**own, "config": _plain(config.to_dict())}
 
@@ -152,7 +117,7 @@ def is_stretched(module: torch.nn.Module, buffer: str) -> bool:
 
 
 def _buffers(model: HookedModel) -> str:
-    """A hash of the buffers by name, shape and values; those computed from the configuration to bfloat16's precision.
+    """A hash of the buffers; those computed from the configuration to bfloat16's precision.
 
     Such tables may differ by a rounding from device to device.
     """
@@ -162,8 +127,4 @@ def _buffers(model: HookedModel) -> str:
             if buffer is not None and not is_stretched(module, name):
                 computed = name in module._non_persistent_buffers_set and buffer.is_floating_point()
                 found[f"{path}.{name}"] = buffer.to(torch.bfloat16) if computed else buffer
-    digest = hashlib.sha256()
-    for name, buffer in sorted(found.items()):
-        digest.update(f"{name} {tuple(buffer.shape)}\n".encode())
-        digest.update(checksum(buffer.detach()))
-    return digest.hexdigest()[:16]
+    return _hash(dict(sorted(found.items())))

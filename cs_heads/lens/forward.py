@@ -54,9 +54,8 @@ def logits_at(
     model: HookedModel,
     tokens: Int[Tensor, "batch pos"],
     attention_mask: Int[Tensor, "batch pos"],
+    at: tuple[Int[Tensor, " n"], Int[Tensor, " n"]] | None = None,
     *,
-    row: Int[Tensor, " n"],
-    position: Int[Tensor, " n"],
     gates: Float[Tensor, "batch layer unit"] | None = None,
     replacement: Mapping[int, Tensor] | None = None,
     units: Units = "heads",
@@ -65,7 +64,7 @@ def logits_at(
     start: Resumed | None = None,
     fused: bool = False,
 ) -> Float[Tensor, "n vocab"]:
-    """Logits at the given (row, position) pairs alone, from one forward under per-row gates.
+    """Logits at the given rows and positions alone, from one forward under per-row gates.
 
     The residual stream is gathered there before it meets the unembedding, so memory does not grow with
     vocabulary × sequence.
@@ -74,8 +73,7 @@ def logits_at(
         model: The model.
         tokens: Token ids, padded at the right, on any device.
         attention_mask: 1 for tokens, 0 for padding; in main memory, where it is looked at.
-        row: The row of each position that logits are wanted at.
-        position: These positions.
+        at: The rows and positions that logits are wanted at; None is every token, one row after another.
         gates: What each row's units are multiplied by: 0 = ablated; None leaves them as they are.
         replacement: By layer, what an ablated unit gives (``gated``); None is zero.
         units: The kind of unit.
@@ -89,15 +87,15 @@ def logits_at(
     """
     device = device_of(model)
     tokens = to_device(tokens, device)
+    row, position = attention_mask.nonzero(as_tuple=True) if at is None else at
 
     def gather(unembed: Any, residual: tuple[Float[Tensor, "batch pos d_model"]]) -> Float[Tensor, "1 n d_model"]:
         return residual[0][to_device(row, residual[0].device), to_device(position, residual[0].device)][None]
 
-    arguments: dict[str, Any]
     placed = Extension(attention_mask) if extension is None else extension
     if backend_of(model) == "bridge":
         # A bridge takes the mask of old and new tokens, HookedTransformer that of the new ones.
-        arguments = {"use_cache": False, "attention_mask": placed.mask(tokens)}
+        arguments: dict[str, Any] = {"use_cache": False, "attention_mask": placed.mask(tokens)}
         if type(model.original_model).__name__ in _MASKED_BY_PADDING_ALONE and extension is None:
             # Padding at the right is later than every token.
             del arguments["attention_mask"]
@@ -118,10 +116,8 @@ def logits_at(
         stack.callback(model.unembed.register_forward_pre_hook(gather).remove)
         logits = model(tokens, **arguments)
     if logits.shape[:2] != (1, len(row)):
-        raise ValueError(
-            f"model {model.cfg.model_name} is not supported: it does not unembed what it is given "
-            f"(logits of shape {list(logits.shape)})"
-        )
+        what = f"it does not unembed what it is given (logits of shape {list(logits.shape)})"
+        raise ValueError(f"model {model.cfg.model_name} is not supported: {what}")
     return logits[0]
 
 
@@ -145,9 +141,10 @@ def _nan_of_attention(model: HookedModel) -> Iterator[None]:
     def mark(layer: int, z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Tensor:
         return z.masked_fill(seen.pop(layer)[..., None], torch.nan) if layer in seen else z
 
-    points = range(model.cfg.n_layers)
-    hooks: dict[str, Callable[..., Tensor]] = {hook_name(layer): partial(mark, layer) for layer in points}
-    hooks |= {f"blocks.{layer}.attn.hook_attn_scores": partial(see, layer) for layer in points}
+    hooks: dict[str, Callable[..., Tensor]] = {}
+    for layer in range(model.cfg.n_layers):
+        hooks[hook_name(layer)] = partial(mark, layer)
+        hooks[f"blocks.{layer}.attn.hook_attn_scores"] = partial(see, layer)
     with hooked(model, hooks):
         yield
 
@@ -157,10 +154,9 @@ def check_runs(model: HookedModel) -> None:
     grid, seen = Grid.from_model(model), dict[int, list[tuple[int, ...]]]()
     inside = getattr(model, "original_model", model)
     refused = f"model {model.cfg.model_name} is not supported: TransformerLens"
-    tokens = (torch.arange(1, min(4, context_length(model) or 4) + 1)) % model.cfg.d_vocab
     try:
-        with evaluating(model), reading(model, lambda layer, z: seen.setdefault(layer, []).append(tuple(z.shape[2:]))):
-            last_logits(model, [tokens.numpy()])
+        with reading(model, lambda layer, z: seen.setdefault(layer, []).append(tuple(z.shape[2:]))):
+            sample_logits(model)
     except Exception as error:  # whatever a bridge of other classes raises
         reason = f"{type(error).__name__}: {first_line(error)[:300]}"
         raise ValueError(f"{refused} cannot run its {type(inside).__name__} ({reason})") from error
@@ -182,17 +178,15 @@ def sample_logits(
     """Logits at a few fixed tokens, in float32: copies of a model are compared by these."""
     n = min(8, context_length(model) or 8)
     tokens = (torch.arange(1, n + 1)[None] * 7919) % model.cfg.d_vocab
-    at: dict[str, Any] = {"row": torch.zeros(n, dtype=torch.long), "position": torch.arange(n)}
     with evaluating(model):
-        logits = logits_at(model, tokens, torch.ones_like(tokens), gates=gates, units=units, **at)
+        logits = logits_at(model, tokens, torch.ones_like(tokens), gates=gates, units=units)
     return logits.float().cpu().numpy()
 
 
 def last_logits(model: HookedModel, rows: Sequence[Tokens]) -> Float[Tensor, "batch vocab"]:
     """Logits after each row's last token."""
     tokens, attention_mask = pad(rows)
-    position = torch.tensor([len(row) - 1 for row in rows])
-    return logits_at(model, tokens, attention_mask, row=torch.arange(len(rows)), position=position)
+    return logits_at(model, tokens, attention_mask, (torch.arange(len(rows)), attention_mask.sum(dim=1) - 1))
 
 
 def pad(rows: Sequence[Tokens]) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
@@ -201,11 +195,9 @@ def pad(rows: Sequence[Tokens]) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "
     Padding is token 0, which no attention mask lets through: the tokenizer needs no padding token.
     """
     width = max(len(row) for row in rows)
-    tokens = np.zeros((len(rows), width), dtype=np.int64)
-    attention_mask = np.zeros_like(tokens)
+    tokens, attention_mask = np.zeros((2, len(rows), width), dtype=np.int64)
     for i, row in enumerate(rows):
-        tokens[i, : len(row)] = row
-        attention_mask[i, : len(row)] = 1
+        tokens[i, : len(row)], attention_mask[i, : len(row)] = row, 1
     return torch.from_numpy(tokens), torch.from_numpy(attention_mask)
 
 
@@ -242,9 +234,8 @@ def recorded(model: HookedModel, layers: Sequence[int], record: Callable[[int, T
 
     with alone(model), ExitStack() as stack:
         for layer in layers:
-            stack.callback(
-                model.blocks[layer].register_forward_pre_hook(partial(hand_over, layer), with_kwargs=True).remove
-            )
+            seen = partial(hand_over, layer)
+            stack.callback(model.blocks[layer].register_forward_pre_hook(seen, with_kwargs=True).remove)
         stack.callback(model.blocks[0].register_forward_hook(see_form).remove)
         with _skipping(model, range(max(layers), model.cfg.n_layers)):
             yield
@@ -260,8 +251,7 @@ def _skipping(model: HookedModel, layers: Sequence[int]) -> Iterator[None]:
         length = _TUPLE_LENGTH.get(model, 0)
         return (residual, *[None] * (length - 1)) if length else residual
 
-    blocks = [model.blocks[layer] for layer in layers]
-    with replaced_forwards((block, partial(hand_on, block)) for block in blocks):
+    with replaced_forwards((model.blocks[layer], partial(hand_on, model.blocks[layer])) for layer in layers):
         yield
 
 

@@ -66,23 +66,18 @@ def _why_not(block: Any) -> str | None:
 def _output_projection(attention: Any) -> str | None:
     """Under which name the wrapped module has its output projection: as the bridge's component, or bare."""
     wanted = (attention.o, attention.o.original_component)
-    names = [name for name, module in attention.original_component._modules.items() if any(module is w for w in wanted)]
-    return names[0] if names else None
+    modules = attention.original_component._modules.items()
+    return next((name for name, module in modules if any(module is each for each in wanted)), None)
 
 
 def _listened_to(attention: Any) -> bool:
     """Whether a hook waits for what the fused kernel does not compute or another module would."""
-    heard = [attention.o, attention.hook_in, attention.hook_out]
-    still_heard = {id(module) for part in heard for module in part.modules()}
-    return any(
-        getattr(module, "fwd_hooks", None) or getattr(module, "bwd_hooks", None)
-        for module in attention.modules()
-        if id(module) not in still_heard
-    )
+    heard = {module for part in (attention.o, attention.hook_in, attention.hook_out) for module in part.modules()}
+    others = (module for module in attention.modules() if module not in heard)
+    return any(getattr(other, "fwd_hooks", None) or getattr(other, "bwd_hooks", None) for other in others)
 
 
 def _configs(model: Any) -> list[Any]:
     """The configurations that say how attention is computed: of the model and of its layers."""
     modules: list[Any] = [model.original_model, *(block.attn.original_component for block in model.blocks)]
-    found = {id(module.config): module.config for module in modules if hasattr(module, "config")}
-    return list(found.values())
+    return list({id(module.config): module.config for module in modules if hasattr(module, "config")}.values())

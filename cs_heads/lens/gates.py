@@ -75,19 +75,18 @@ def gate_hooks(
     shared, at = Shared(gates), None if where is None else Shared(where)
     # The layer is bound here: on the bridge, `hook.name` inside a hook is another name than hook_z.
     return {
-        hook_name(layer, units): partial(_mix, (shared, layer, units), _on_device(replacement, layer), at)
+        hook_name(layer, units): partial(_mix, (shared, layer, units), _given(replacement, layer), at)
         for layer in range(len(touched))
         if touched[layer]
     }
 
 
-def _on_device(replacement: Mapping[int, Tensor] | None, layer: int) -> Callable[[torch.device], Tensor] | None:
+def _given(replacement: Mapping[int, Tensor] | None, layer: int) -> Callable[[torch.device], Tensor] | None:
     """Gives a layer's on a device: the same copy to every forward or, where tokens differ, one for this forward."""
     if replacement is None:
         return None
-    given = replacement[layer]
     # Copies of all tokens would fill a device.
-    return Shared(given).on if given.shape[1] == 1 else partial(to_device, given)
+    return Shared(replacement[layer]).on if replacement[layer].shape[1] == 1 else partial(to_device, replacement[layer])
 
 
 def hooks_of(

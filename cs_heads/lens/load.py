@@ -109,17 +109,27 @@ def load_model(
         # TransformerLens names all that it knows.
         reason = first_line(error).partition(" Available architectures")[0]
         if not isinstance(error, ValueError | OSError):
-            reason = f"{type(error).__name__}: {reason}"
-        raise ValueError(
-            f"model {name!r} could not be loaded: it is no folder here, and as a Hugging Face name: {reason[:600]}"
-            if not folder.exists()
-            else f"model {'folder' if folder.is_dir() else 'file'} {name!r} could not be loaded: {reason[:600]}"
-        ) from error
+            reason = f"{_architecture(name, revision)}{type(error).__name__}: {reason}"
+        what = "folder " if folder.is_dir() else "file " if folder.exists() else ""
+        tried = "" if what else "it is no folder here, and as a Hugging Face name: "
+        raise ValueError(f"model {what}{name!r} could not be loaded: {tried}{reason[:600]}") from error
     # Nothing was folded on the way here.
     check_ablatable(model, unfolded=True)
     check_runs(model)
     _RUN.add(model)
     return model
+
+
+def _architecture(name: str, revision: str | None) -> str:
+    """What begins an error that does not say itself of which architecture a model is."""
+    from transformers import PretrainedConfig
+
+    folder = folder_of(name)
+    try:
+        said, _ = PretrainedConfig.get_config_dict(folder if folder.exists() else name, revision=revision)
+    except (OSError, ValueError):  # no configuration beside a GGUF file
+        return ""
+    return "".join(f"{architecture}: " for architecture in said.get("architectures") or [])
 
 
 def folder_of(name: str) -> Path:
@@ -240,11 +250,9 @@ def _load_hooked_folder(cls: Any, folder: Path, read: Read, device: torch.device
     longest = getattr(source.config.get_text_config(), "max_position_embeddings", None)
     if longest is not None and longest < cfg.n_ctx:
         cfg.n_ctx = longest
-    tokenizer = None
-    if _lacks_tokenizer(str(folder)):
+    tokenizer = None if _lacks_tokenizer(str(folder)) else AutoTokenizer.from_pretrained(folder)
+    if tokenizer is None:
         cfg.tokenizer_name = None  # else it is asked for by that
-    else:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
     model = cls(cfg, tokenizer, move_to_device=False)
     model.load_and_process_state_dict(
         weights, fold_ln=False, center_writing_weights=False, center_unembed=False, fold_value_biases=False
@@ -267,9 +275,7 @@ def device_named(device: str | torch.device | None) -> torch.device:
 
 
 def _dtype(dtype: str | torch.dtype | None) -> torch.dtype:
-    if isinstance(dtype, torch.dtype):
-        return dtype
-    if dtype is None:
-        return torch.float32
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return dtype or torch.float32
     check_one_of("dtype", dtype, DTYPES)
     return DTYPES[dtype]

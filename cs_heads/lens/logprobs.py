@@ -121,15 +121,8 @@ def token_logprobs(
     """
     place, which = np.unique(reads.row * tokens.shape[1] + reads.position, return_inverse=True)
     with evaluating(model):
-        logits = logits_at(
-            model,
-            tokens,
-            attention_mask,
-            row=torch.from_numpy(place // tokens.shape[1]),
-            position=torch.from_numpy(place % tokens.shape[1]),
-            gates=gates,
-            **options,
-        )
+        places = torch.from_numpy(place // tokens.shape[1]), torch.from_numpy(place % tokens.shape[1])
+        logits = logits_at(model, tokens, attention_mask, places, gates=gates, **options)
         at, wanted = (to_device(torch.from_numpy(side), logits.device) for side in (which, reads.token))
         normalizer, argmax = [], []
         for part in logits.split(max(1, _CHUNK // logits.shape[1])):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, runtime_checkable
 
 import torch
-from typing_extensions import NotRequired, TypedDict
 
 from cs_heads.lens.locks import alone
 from cs_heads.lens.quantized import why_not_ablatable
@@ -52,23 +52,8 @@ class FoldedValueBiasesError(ValueError):
     """The model's value biases were folded into ``b_O``, where ablating a head cannot reach them."""
 
 
-# ``class`` is no name that a class body takes.
-ModelDescription = TypedDict(
-    "ModelDescription",
-    {
-        "name": str,
-        "revision": str | None,
-        "dtype": str,
-        "class": str,
-        "grid": list[int],
-        "key_value_heads": int,
-        "weights": str | None,
-        "versions": dict[str, str],
-        "without": NotRequired[list[str]],
-        "hooks": NotRequired[list[str]],
-    },
-)
-"""The model's part of the provenance of a result.
+ModelDescription = dict[str, Any]
+"""The model's part of the provenance of a result: name, revision, dtype, class, grid, versions of libraries.
 
 ``weights`` is their fingerprint (None: not all are in memory), ``without`` are units that were taken out of them, and
 ``hooks`` the places where hooks of others stood.
@@ -86,20 +71,6 @@ class ModelSettings(TypedDict, total=False):
     buffers: str
 
 
-@dataclass(frozen=True)
-class InfoConfig:
-    """The fields of a TransformerLens configuration that are asked for away from the model."""
-
-    n_layers: int
-    n_heads: int
-    n_key_value_heads: int | None
-    d_mlp: int | None
-    n_ctx: int | None
-    d_vocab: int
-    d_vocab_out: int
-    model_name: str
-
-
 @dataclass(frozen=True, eq=False)
 class ModelInfo:
     """A model that is in another process: it takes the model's place where texts are tokenized and results labeled.
@@ -107,7 +78,7 @@ class ModelInfo:
     It has no weights and cannot be run.
 
     Attributes:
-        cfg: Its shape and name.
+        cfg: Of its TransformerLens configuration what is asked for away from the model: its shape and name.
         tokenizer: Its tokenizer.
         description: What ``describe`` says.
         end_tokens: Tokens that end a text.
@@ -116,7 +87,7 @@ class ModelInfo:
         device: Its kind of device.
     """
 
-    cfg: InfoConfig
+    cfg: SimpleNamespace
     tokenizer: Any
     description: ModelDescription
     end_tokens: frozenset[int]
@@ -155,27 +126,20 @@ def check_ablatable(model: Any, unfolded: bool = False) -> None:
         return
     backend_of(model)
     if not _reads_left_to_right(model):
-        raise ValueError(
-            f"model {model.cfg.model_name} must be a causal language model: it does not read left to right"
-        )
-    missing = _without_point(model, "heads")
-    if missing is not None:
+        raise ValueError(f"model {model.cfg.model_name} must be a causal language model, which reads left to right")
+    if missing := _without_point(model, "heads"):
         raise ValueError(f"model {model.cfg.model_name} has {missing}: its heads cannot be ablated there")
-    packed = why_not_ablatable(model)
-    if packed is not None:
-        raise ValueError(
-            f"model {model.cfg.model_name} is not supported: {packed}; load it in bfloat16, "
-            "or as a bridge, by bitsandbytes in 4 bits"
-        )
+    if packed := why_not_ablatable(model):
+        remedy = "load it in bfloat16, or as a bridge, by bitsandbytes in 4 bits"
+        raise ValueError(f"model {model.cfg.model_name} is not supported: {packed}; {remedy}")
     if not _value_biases_are_folded(model):
         return
     if not unfolded:
         raise FoldedValueBiasesError(
-            "model has its value biases folded into b_O (fold_value_biases, the default of "
-            "HookedTransformer.from_pretrained and of enable_compatibility_mode): ablating a head would leave "
-            "its value bias standing and every score would be wrong. Load it with cs_heads.load_model, with "
-            "from_pretrained_no_processing, or with fold_value_biases=False. If its value biases are zero by "
-            "themselves, say so once: cs_heads.load_model(model, unfolded=True)"
+            "model has its value biases folded into b_O (fold_value_biases, the default of TransformerLens): ablating "
+            "a head would leave its value bias standing and every score would be wrong. Load it with "
+            "cs_heads.load_model, or with fold_value_biases=False. If its value biases are zero by themselves, say so "
+            "once: cs_heads.load_model(model, unfolded=True)"
         )
     model.__dict__[_OWN_OUTPUT_BIASES] = [bias.to("cpu", copy=True) for bias in _output_biases(model)]
 
@@ -259,11 +223,9 @@ def _why_no_experts(model: HookedModel) -> str | None:
 def _width(component: Any, out: int) -> int | None:
     """What a linear map of a bridge takes or (``out``) gives: numbers a token; None where it is no such map."""
     linear = getattr(component, "original_component", None)
-    if isinstance(linear, torch.nn.Linear):
-        return linear.out_features if out else linear.in_features
-    weight = getattr(linear, "weight", None)
-    # GPT-2's linear maps have their weights the other way round.
-    return int(weight.shape[out]) if type(linear).__name__ == "Conv1D" and weight is not None else None
+    # GPT-2's have other names.
+    names = ("out_features", "nf") if out else ("in_features", "nx")
+    return next((getattr(linear, name) for name in names if hasattr(linear, name)), None)
 
 
 def device_of(model: HookedModel | torch.nn.Module) -> torch.device:
@@ -294,11 +256,11 @@ def context_length(model: HookedModel | ModelInfo) -> int | None:
 def vocabularies(model: HookedModel | ModelInfo) -> tuple[int, int]:
     """How many tokens the model reads, and how many it answers with: a model over integers may have fewer of these."""
     n_in = int(model.cfg.d_vocab)
-    n_out = getattr(model.cfg, "d_vocab_out", None)
-    n_out = n_out if n_out is not None and n_out > 0 else n_in
+    said = int(getattr(model.cfg, "d_vocab_out", None) or -1)
+    n_out = said if said > 0 else n_in
     # A head that was put in by hand is in no configuration.
     weight = getattr(getattr(getattr(model, "unembed", None), "original_component", None), "weight", None)
-    return n_in, int(n_out) if weight is None or weight.ndim != 2 else min(int(n_out), len(weight))
+    return n_in, n_out if weight is None or weight.ndim != 2 else min(n_out, len(weight))
 
 
 def tokenizer_of(model: Any) -> Any:
@@ -306,11 +268,9 @@ def tokenizer_of(model: Any) -> Any:
 
     transformers makes up such a one for a folder without any.
     """
-    tokenizer = getattr(model, "tokenizer", None)
+    tokenizer: Any = getattr(model, "tokenizer", None)
     special = getattr(tokenizer, "all_special_ids", None)
-    if tokenizer is None or special is None or len(tokenizer) > len(set(special)):
-        return tokenizer
-    return None
+    return tokenizer if special is None or len(tokenizer) > len(set(special)) else None
 
 
 def end_tokens(model: HookedModel | ModelInfo) -> frozenset[int]:
@@ -333,10 +293,14 @@ def without_place(name: str) -> str:
     return name.rstrip("/").rsplit("/", 1)[-1]
 
 
+def config_inside(model: HookedModel) -> Any:
+    """The configuration of the Hugging Face model inside a bridge; None where there is none."""
+    return getattr(getattr(model, "original_model", None), "config", None)
+
+
 def config_of(model: HookedModel) -> Any:
     """The configuration of the Hugging Face model inside, which goes where its weights go; else TransformerLens's."""
-    config = getattr(getattr(model, "original_model", None), "config", None)
-    return model.cfg if config is None else config
+    return config_inside(model) or model.cfg
 
 
 @contextmanager
@@ -369,25 +333,17 @@ def replaced_forwards(pairs: Iterable[tuple[Any, Callable[..., Any]]]) -> Iterat
 
 def _reads_left_to_right(model: HookedModel) -> bool:
     # TransformerLens 3.9 has attention_dir "causal" for BERT too: the Hugging Face model inside says more.
-    inside = getattr(model, "original_model", None)
-    masked = "MaskedLM" in type(inside).__name__
-    encoder_decoder = bool(getattr(getattr(inside, "config", None), "is_encoder_decoder", False))
-    return not masked and not encoder_decoder and getattr(model.cfg, "attention_dir", "causal") == "causal"
+    masked = "MaskedLM" in type(getattr(model, "original_model", None)).__name__
+    both_ways = masked or bool(getattr(config_inside(model), "is_encoder_decoder", False))
+    return not both_ways and getattr(model.cfg, "attention_dir", "causal") == "causal"
 
 
 def _value_biases_are_folded(model: HookedModel) -> bool:
-    unprocessed_neo = (
-        backend_of(model) == "hooked"
-        and model.cfg.original_architecture == _NO_VALUE_BIAS
-        and model.cfg.normalization_type == "LN"
-    )
-    if unprocessed_neo:
+    cfg, biases, output = model.cfg, [_value_bias(block.attn) for block in model.blocks], _output_biases(model)
+    neo = backend_of(model) == "hooked" and cfg.original_architecture == _NO_VALUE_BIAS
+    if neo and cfg.normalization_type == "LN":  # unprocessed
         return False
-    biases = [_value_bias(block.attn) for block in model.blocks]
-    if any(value is None or bool(value.any()) for value in biases):
-        return False
-    output = _output_biases(model)
-    if not any(bool(bias.any()) for bias in output):
+    if any(value is None or bool(value.any()) for value in biases) or not any(bool(bias.any()) for bias in output):
         return False
     own = model.__dict__.get(_OWN_OUTPUT_BIASES, [])
     return len(own) != len(output) or not all(map(_is_cast, output, own))

@@ -60,25 +60,22 @@ def record_z(
     model: HookedModel, points: Sequence[PatchPoint], room: TokenBudget
 ) -> Float[Tensor, "pair point layer head d_head"]:
     """Each head's z at the positions of each prompt. One forward a prompt, within a budget of tokens."""
-    found: list[Tensor | None] = [None] * len(points)
+    found: dict[int, Tensor] = {}
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
-        kept: list[Tensor] = []
+        chosen, kept = [points[i] for i in batch], list[Tensor]()
+        places = _places(chosen)
 
         def keep(layer: int, z: Float[Tensor, "batch pos head d_head"]) -> None:
-            at = z.device
-            kept.append(z[rows[:, None].to(at), places.to(at)].clone().to(rows.device))
+            kept.append(z[tuple(places.on(z.device))].clone().to(device_of(model)))
 
-        rows = torch.arange(len(batch), device=device_of(model))
-        places = to_device(torch.tensor([points[i].positions for i in batch]), rows.device)
         with reading(model, keep):
-            last_logits(model, [points[i].prompt for i in batch])
-        for place, z in zip(batch, torch.stack(kept, dim=2), strict=True):
-            found[place] = z
+            last_logits(model, [point.prompt for point in chosen])
+        found.update(zip(batch.tolist(), torch.stack(kept, dim=2), strict=True))
 
     with evaluating(model):
         run_in_batches([len(point.prompt) for point in points], room, run)
-    return torch.stack([z for z in found if z is not None])
+    return torch.stack([found[place] for place in range(len(points))])
 
 
 def patched_effects(
@@ -144,6 +141,12 @@ def patch_gradients(
     return gradient
 
 
+def _places(points: Sequence[PatchPoint]) -> Shared:
+    """The row and the position of each place, ``[2, batch, point]``."""
+    positions = torch.tensor([point.positions for point in points])
+    return Shared(torch.stack([torch.arange(len(points))[:, None].expand_as(positions), positions]))
+
+
 @contextmanager
 def _patched(
     model: HookedModel,
@@ -152,13 +155,11 @@ def _patched(
     strength: Float[Tensor, "batch layer head"],
 ) -> Iterator[None]:
     """Mix ``source`` into z at each row's positions inside the ``with`` block; layers of strength 0 are not hooked."""
-    rows = torch.arange(len(points), device=device_of(model))
-    places = to_device(torch.tensor([point.positions for point in points]), rows.device)
+    places, shares = _places(points), Shared(strength)
     touched = [True] * strength.shape[1] if strength.requires_grad else (strength != 0).any(dim=2).any(dim=0).tolist()
-    shares = Shared(strength)
 
     def mix(layer: int, z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Float[Tensor, "batch pos head d_head"]:
-        at = rows[:, None].to(z.device), places.to(z.device)
+        at = tuple(places.on(z.device))
         here = z[at]
         share = rearrange(shares.on(z.device)[:, layer], "batch head -> batch 1 head 1")
         moved = here + share * (source[:, :, layer].to(here) - here)

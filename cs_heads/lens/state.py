@@ -16,7 +16,16 @@ from torch.nn.modules import module as torch_module
 
 from cs_heads.lens.fingerprint import fingerprint, is_stretched
 from cs_heads.lens.locks import alone
-from cs_heads.lens.model import WITHOUT, HookedModel, ModelDescription, ModelInfo, backend_of, config_of, dtype_of
+from cs_heads.lens.model import (
+    WITHOUT,
+    HookedModel,
+    ModelDescription,
+    ModelInfo,
+    backend_of,
+    config_inside,
+    config_of,
+    dtype_of,
+)
 from cs_heads.units import Grid
 
 # Numbers of each tensor that are read: of 32 heads one whose weights alone were changed is missed in one case of 60.
@@ -84,15 +93,8 @@ class ModelState:
         return list(dict.fromkeys(place for place, _ in self.hooks))
 
     def check(self, model: HookedModel | ModelInfo, since: str = "the experiment was made") -> None:
-        """Raise ``ValueError`` where a model is another than it was.
-
-        Args:
-            model: The model.
-            since: When it was as this state says.
-        """
-        now = ModelState.of(model)
-        changed = self.changed(now)
-        if changed:
+        """Raise ``ValueError`` where a model is another than it was, ``since`` when it was as this state says."""
+        if changed := self.changed(ModelState.of(model)):
             raise ValueError(
                 f"model {model.cfg.model_name} must be what it was when {since}: {changed}; undo it, or make a new "
                 "Experiment of the model as it is (with a store of its own)"
@@ -113,20 +115,17 @@ class ModelState:
                 listed = (", ".join(sorted(each)).replace("torch.", "") for each in (was, is_now))
                 return f"the {name} of its weights was {next(listed)} and is {next(listed)}"
         if self.hooks != now.hooks:
-            came = [place for place, hook in now.hooks if (place, hook) not in self.hooks]
-            came = list(dict.fromkeys(came))
-            gone = [place for place, hook in self.hooks if (place, hook) not in now.hooks]
+            sides = (now.hooks, self.hooks), (self.hooks, now.hooks)
+            came, gone = ([*dict.fromkeys(hook[0] for hook in one if hook not in other)] for one, other in sides)
             return f"hooks stand on {', '.join(came[:3])}" if came else f"hooks are gone from {', '.join(gone[:3])}"
         if self.modules != now.modules:
             return "some of its modules are others"
-        return None if self._same_weights(now) else "its weights were changed"
-
-    def _same_weights(self, other: ModelState) -> bool:
-        return self.weights == other.weights and self.numbers == other.numbers
+        same = (self.weights, self.numbers) == (now.weights, now.numbers)
+        return None if same else "its weights were changed"
 
 
-# By model, the fingerprint of its weights, and its state when they were read.
-_READ: WeakKeyDictionary[Any, tuple[ModelState, str]] = WeakKeyDictionary()
+# By model, what was known of its weights when they were read, and their fingerprint.
+_READ: WeakKeyDictionary[Any, tuple[Any, str]] = WeakKeyDictionary()
 
 
 def describe(model: HookedModel | ModelInfo, *, anew: bool = False) -> ModelDescription:
@@ -138,13 +137,11 @@ def describe(model: HookedModel | ModelInfo, *, anew: bool = False) -> ModelDesc
     """
     if isinstance(model, ModelInfo):
         return model.description.copy()
-    config = getattr(getattr(model, "original_model", None), "config", None)
-    without = getattr(config_of(model), WITHOUT, None)
     with alone(model):
         state = ModelState.of(model)
         described: ModelDescription = {
             "name": str(model.cfg.model_name),
-            "revision": getattr(config, "_commit_hash", None),
+            "revision": getattr(config_inside(model), "_commit_hash", None),
             "dtype": str(dtype_of(model)).removeprefix("torch."),
             "class": {"bridge": "TransformerBridge", "hooked": "HookedTransformer"}[backend_of(model)],
             "grid": list(Grid.from_model(model).shape),
@@ -152,11 +149,8 @@ def describe(model: HookedModel | ModelInfo, *, anew: bool = False) -> ModelDesc
             "weights": _weights(model, state, anew),
             "versions": {name: version(name) for name in ("transformer-lens", "transformers", "torch")},
         }
-    if without:
-        described["without"] = list(without)
-    if state.hooks:
-        described["hooks"] = state.places
-    return described
+    others = {"without": list(getattr(config_of(model), WITHOUT, ())), "hooks": state.places}
+    return described | {name: value for name, value in others.items() if value}
 
 
 def check_weights(what: str, one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> None:
@@ -184,12 +178,11 @@ def _weights(model: HookedModel, state: ModelState, anew: bool) -> str | None:
     """The fingerprint of the weights in a state, read once; None where some are not in memory."""
     if any(device.type == "meta" for _, _, _, device, *_ in state.weights):
         return None
-    known = None if anew else _READ.get(model)
-    if known is None or not known[0]._same_weights(state):
-        # Hooks may hold the model, which must not hold itself.
-        known = ModelState(state.weights, state.numbers), fingerprint(model)
-        _READ[model] = known
-    return known[1]
+    now, (read, found) = (state.weights, state.numbers), _READ.get(model, (None, ""))
+    if anew or read != now:
+        found = fingerprint(model)
+        _READ[model] = now, found
+    return found
 
 
 def _modules(model: Any) -> Iterator[torch.nn.Module]:

@@ -23,13 +23,16 @@ def leading_tokens(tokenizer: Any) -> tuple[int, ...]:
     """
     if tokenizer is None:
         return ()
-    kept: tuple[int, ...] | None = getattr(tokenizer, _KEPT, None)
-    if kept is not None:
-        return kept
-    if getattr(tokenizer, "init_kwargs", {}).get("add_bos_token") is not True:
-        return _before_a_text(tokenizer)
-    keep_leading_tokens(tokenizer, as_loaded(tokenizer))
-    return leading_tokens(tokenizer)
+    if not hasattr(tokenizer, _KEPT):
+        if not _is_changed(tokenizer):
+            return _before_a_text(tokenizer)
+        keep_leading_tokens(tokenizer, as_loaded(tokenizer))
+    return tuple(getattr(tokenizer, _KEPT))
+
+
+def _is_changed(tokenizer: Any) -> bool:
+    """Whether TransformerLens loaded it with another setting than its files have."""
+    return getattr(tokenizer, "init_kwargs", {}).get("add_bos_token") is True
 
 
 def as_loaded(tokenizer: Any) -> Any:
@@ -37,7 +40,7 @@ def as_loaded(tokenizer: Any) -> Any:
 
     Where the files cannot be read again a warning says so, and the tokenizer is taken as it is.
     """
-    if getattr(tokenizer, "init_kwargs", {}).get("add_bos_token") is not True:
+    if not _is_changed(tokenizer):
         return tokenizer
     from transformers import AutoTokenizer
 
@@ -89,7 +92,7 @@ def _before_a_text(tokenizer: Any) -> tuple[int, ...]:
     text = list(tokenizer("a", add_special_tokens=False)["input_ids"])
     for start in range(len(with_special) - len(text) + 1 if text else 0):
         if with_special[start : start + len(text)] == text:
-            return tuple(int(token) for token in with_special[:start])
+            return tuple(with_special[:start])
     # The text alone reads differently, or is nothing to this tokenizer.
     return (int(tokenizer.bos_token_id),) if with_special[:1] == [tokenizer.bos_token_id] else ()
 
@@ -173,7 +176,8 @@ def encode_example(
         ValueError: A continuation without tokens, or an empty prompt for a tokenizer with neither of these tokens.
     """
     if not isinstance(prompt, str):
-        return EncodedExample(encode_prompt(tokenizer, prompt, prepend_bos), _ids(continuations), False, (), positions)
+        ids = tuple(text for text in continuations if not isinstance(text, str))
+        return EncodedExample(encode_prompt(tokenizer, prompt, prepend_bos), ids, False, (), positions)
     alone, texts = _encode(tokenizer, prompt), [text for text in continuations if isinstance(text, str)]
     if isinstance(prompt, ChatPrompt):
         joined = [alone + _encode(tokenizer, text) for text in texts]
@@ -181,8 +185,7 @@ def encode_example(
     else:
         joined = [_encode(tokenizer, prompt + text) for text in texts]
         ends = [_end_of(tokenizer, prompt, *each, alone) for each in zip(texts, joined, strict=True)]
-    border = min(common_prefix(joined[0], tokens) for tokens in joined)
-    border = min([border, *(end for end, _ in ends)])
+    border = min([*(common_prefix(joined[0], tokens) for tokens in joined), *(end for end, _ in ends)])
     for text, tokens in zip(texts, joined, strict=True):
         if len(tokens) <= border:
             why = "" if text.strip() else ": the tokenizer drops white space at the end of a text"
@@ -289,10 +292,6 @@ def _word_at(text: str, at: int) -> str:
     return (before[-1] if inside else "") + after[0]
 
 
-def _ids(texts: Sequence[Text]) -> tuple[tuple[int, ...], ...]:
-    return tuple(text for text in texts if not isinstance(text, str))
-
-
 def _encode(tokenizer: Any, text: str) -> list[int]:
     if tokenizer is None:
         raise ValueError(NO_TOKENIZER)
@@ -317,9 +316,8 @@ def _prefix(tokenizer: Any, prompt: str, tokens: list[int], prepend_bos: bool | 
         return ()
     if tokens or wanted:
         return wanted
-    first = bos if bos is not None else eos
-    if first is None:
+    if bos is None and eos is None:
         raise ValueError(
             "an empty prompt needs a beginning- or end-of-sequence token to stand before it; the tokenizer has neither"
         )
-    return (int(first),)
+    return (int(eos if bos is None else bos),)

@@ -41,8 +41,10 @@ def ranking_method(bar: str) -> Callable[[Callable[P, RankingSteps]], Callable[P
 
         def begun(*args: Any, **kwargs: Any) -> tuple[dict[str, Any], int, Any]:
             """The arguments, the most that the search takes with them, and the search to go on with."""
-            steps(*args, **kwargs)  # what it does not take is refused in its name; nothing runs yet
-            given = signature(method).bind(*args, **kwargs)
+            try:
+                given = signature(method).bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{method.__name__}(): {error}") from None
             given.apply_defaults()
             given.arguments["seed"] = check_seed(given.arguments["seed"])
             check_is_experiment("experiment", given.arguments["experiment"])

@@ -19,12 +19,15 @@ from .curves import recall as recall
 from .curves import recalls as recalls
 from .curves import scale_study as scale_study
 from .curves import sparsity as sparsity
+from .gates import gate_maps as gate_maps
 from .gates import gate_plane as gate_plane
 from .gates import group as group
+from .gates import mediating as mediating
 from .gates import score_ecdf as score_ecdf
 from .gates import taxonomy as taxonomy
 from .gates import toggle_curves as toggle_curves
 from .gates import trajectories as trajectories
+from .head_cards import head_cards as head_cards
 from .head_map import heads as heads
 from .head_map import importance as importance
 from .head_map import roles as roles

@@ -51,7 +51,7 @@ def atlas(found: Atlas, ax: Axes | None = None) -> Axes:
         ValueError: for no atlas.
     """
     _check(found)
-    grid = grid_of(found)
+    grid = found.grid
     looks = skill_looks(found.skills, found.linkage())
     # Each is worked out anew when it is asked for.
     universal, shared = found.universal, found.shared
@@ -171,7 +171,7 @@ def skill_matrix(found: Atlas, ax: Axes | None = None) -> Axes:
     """
     _check(found)
     looks = skill_looks(found.skills, found.linkage())
-    ax = drop_matrix(found.drops, ax, "loss", order=list(looks))
+    ax = drop_matrix(found.drops, ax, order=list(looks))
     for axis in (ax.xaxis, ax.yaxis):
         labels = [label.get_text() for label in axis.get_ticklabels()]
         axis.set_ticklabels([f"{label} {look.letter}" for label, look in zip(labels, looks.values(), strict=True)])
@@ -180,13 +180,8 @@ def skill_matrix(found: Atlas, ax: Axes | None = None) -> Axes:
     for row, column in kin:
         guides.frame_square(ax, row, column, linewidth=0.9, linestyle=(0, (2, 1.5)))
     if kin:
-        ax.set_xlabel(ax.get_xlabel().replace(" (framed: their own)", "\n(framed: their own; dashed: kin)"))
+        ax.set_xlabel(ax.get_xlabel().replace(" (framed: their own", "\n(framed: their own; dashed: kin"))
     return ax
-
-
-def grid_of(found: Atlas) -> Grid:
-    """The grid of all rankings of an atlas."""
-    return next(iter(found.rankings.values())).grid
 
 
 def _check(found: Any) -> None:
@@ -209,7 +204,7 @@ def _limit(found: Atlas, excess: Float[np.ndarray, "skill layer head"]) -> float
 
     Where one skill falls much more steeply than others, these stay seen.
     """
-    own = excess[:, ~grid_of(found).mask(found.universal)]
+    own = excess[:, ~found.grid.mask(found.universal)]
     return float(np.median(own.max(axis=1, initial=0))) or 1.0
 
 

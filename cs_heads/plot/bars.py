@@ -71,7 +71,7 @@ def draw_bars(ax: Axes, series: list[Bars], *, width: float = 0.84, horizontal: 
 
 @style.styled
 def confirmation(proof: Confirmation, ax: Axes | None = None) -> Axes:
-    """Draw the share of each task's score that is lost with the heads off, one bar per task with its 95 % interval.
+    """Draw what each task loses with the heads off, one bar per task with its 95 % interval.
 
     The title is the verdict; a gray line on the first bar is what random heads take. A task that cannot show a drop
     says so in place of a bar.
@@ -85,17 +85,16 @@ def confirmation(proof: Confirmation, ax: Axes | None = None) -> Axes:
     """
     drops = (proof.result, *proof.kin, *proof.controls)
     ax = style.new_axes(height=0.99 + 0.24 * len(drops)) if ax is None else ax
-    able = [drop.baseline > 0 and drop.too_low is None for drop in drops]
-    shares = [drop.relative_drop if can else np.nan for drop, can in zip(drops, able, strict=True)]
-    draw_bars(ax, [Bars(None, shares, [drop.relative_interval for drop in drops])], width=0.72, horizontal=True)
-    for place in (place for place, can in enumerate(able) if not can):
+    losses = [drop.loss for drop in drops]
+    draw_bars(ax, [Bars(None, losses, [drop.loss_interval for drop in drops])], width=0.72, horizontal=True)
+    for place in np.flatnonzero(np.isnan(losses)).tolist():
         ax.text(0.01, place, "baseline too low", va="center", color="0.35")
-    at = proof.random_drop / (proof.result.baseline or 1)
+    at = proof.random.drop / proof.result.above_chance
     ax.plot([at, at], [-0.48, 0.48], label="random heads", **style.random_look() | {"linewidth": 2.2, "zorder": 4})
     ax.set_title(f"{proof.headline}{' (close)' if proof.close else ''}")
     ax.axvline(0, color="0.7", linewidth=0.6, zorder=0)
     guides.names_down(ax, [style.safe_text(drop.task, 24) + " (kin)" * (drop in proof.kin) for drop in drops])
-    ax.set_xlabel("score lost with the heads off\n(share of the intact score)")
+    ax.set_xlabel("loss with the heads off\n(share of the score above chance)")
     ax.set_xlim(min(ax.get_xlim()[0], -0.02), max(1.02, ax.get_xlim()[1]))
     return guides.add_legend(ax)
 

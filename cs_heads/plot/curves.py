@@ -290,19 +290,20 @@ def scale_study(study: ScaleStudy, ax: Axes | None = None) -> Axes:
     Raises:
         ValueError: where no model has a proof.
     """
-    proven = [(m, m.localization, m.interval) for m in study.models if m.localization is not None and m.interval]
+    proven = [model for model in study.models if not np.isnan(model.interval).any()]
     if not proven:
         raise ValueError("study must hold a model with a proof on unseen examples")
     ax = style.new_axes(height=0.9 + 0.28 * len(proven)) if ax is None else ax
-    for place, (model, index, interval) in enumerate(proven):
-        ax.plot(interval, [place, place], color=style.COLORS[0], linewidth=1.4)
+    for place, model in enumerate(proven):
+        ax.plot(model.interval, [place, place], color=style.COLORS[0], linewidth=1.4)
         filled = style.COLORS[0] if model.localized else "white"
-        ax.plot(index, place, marker="o", markersize=6, markerfacecolor=filled, color=style.COLORS[0])
+        ax.plot(model.localization, place, marker="o", markersize=6, markerfacecolor=filled, color=style.COLORS[0])
     ax.axvline(0, color="0.6", linewidth=0.8, linestyle=":")
-    names = [style.safe_text(f"{model.name} ({model.n_ablated} of {model.ranking.grid.size})") for model, *_ in proven]
-    guides.names_down(ax, names)
-    ax.set(xlim=(min(-0.05, *(interval[0] for *_, interval in proven)), 1.05))
-    hollow = not all(model.localized for model, *_ in proven)
+    studies = [(model.name, model.study) for model in proven]
+    names = [f"{name} ({len(each.proof.heads)} of {each.ranking.grid.size})" for name, each in studies if each.proof]
+    guides.names_down(ax, map(style.safe_text, names))
+    ax.set(xlim=(min(-0.05, *(model.interval[0] for model in proven)), 1.05))
+    hollow = not all(model.localized for model in proven)
     ax.set_xlabel("localization index\n(hollow: not localized)" if hollow else "localization index")
     return ax
 

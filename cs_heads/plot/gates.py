@@ -18,6 +18,7 @@ from cs_heads.units import Head, HeadLike
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_CHANNELS = ("facilitation", "interference")
 TITLES = {"free": "no penalty", "plus": "pushed open (G⁺)", "minus": "pushed shut (G⁻)"}
 
 
@@ -175,3 +176,57 @@ def group(test: GroupTest, ax: Axes | None = None) -> Axes:
     over = "largest" if test.over == "any" else "mean"
     ax.set(xlim=(-0.5, 1.5), ylabel=f"{test.by} ({over} over seeds)", title=f"t = {test.t:.2f}, p = {test.p:.2g}")
     return ax
+
+
+@style.styled
+def gate_maps(gates: HeadGates) -> Sequence[Axes]:
+    """Draw both scores of every head in two channels, layers down and heads across (figure 3b of Nam et al.).
+
+    Blue is facilitation and orange interference, dark is both, white neither: left in every seed, right in any.
+
+    Args:
+        gates: as ``fit_gates`` fits them.
+
+    Returns:
+        The two axes.
+    """
+    from matplotlib.colors import to_rgb
+
+    n_layers, n_heads = gates.free.shape[1:]
+    height = min(9.0, 0.8 + max(1.2, 2.6 * n_layers / n_heads))
+    axes: Sequence[Axes] = style.new_figure(style.PAGE, height).subplots(1, 2, sharey=True)
+    for ax, title, scores in zip(axes, ("in every seed", "in any seed"), (gates.always, gates.any), strict=True):
+        # Each channel takes its complement from white.
+        taken = [scores(name)[..., None] * (1 - np.array(to_rgb(style.ROLES[name][0]))) for name in _CHANNELS]
+        ax.imshow(np.clip(1 - sum(taken), 0, 1), interpolation="none")
+        ax.set(title=title, xlabel="head", xticks=guides.some_of(n_heads, 12), yticks=guides.some_of(n_layers, 16))
+    axes[0].set_ylabel("layer")
+    for name in _CHANNELS:
+        axes[0].plot([], [], "s", color=style.ROLES[name][0], label=name)
+    style.figure_of(axes).legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return axes
+
+
+@style.styled
+def mediating(frame: pd.DataFrame, sigmas: float, ax: Axes | None = None) -> Axes:
+    """Draw the facilitation of each head against its indirect effect (figure 4a of Nam et al.).
+
+    Args:
+        frame: one row a head: ``sigmas``, its effect in standard deviations over heads, and ``facilitation_any``.
+        sigmas: from which on a head mediates; a line.
+        ax: axes to draw on; None: those of a new figure.
+
+    Returns:
+        The axes.
+    """
+    ax = style.new_axes(height=2.6) if ax is None else ax
+    mediates = frame["sigmas"] >= sigmas
+    for rows, color, label in (
+        (~mediates, style.RANDOM, "other heads"),
+        (mediates, style.ROLES["facilitation"][0], f"{sigmas:g} standard deviations or more"),
+    ):
+        at = frame.loc[rows]
+        ax.scatter(at["sigmas"], at["facilitation_any"], s=12, alpha=0.6, color=color, linewidths=0, label=label)
+    ax.axvline(sigmas, color="0.6", linewidth=0.8, linestyle=":")
+    ax.set(xlabel="indirect effect (standard deviations)", ylabel="facilitation (largest over seeds)")
+    return guides.add_legend(ax)

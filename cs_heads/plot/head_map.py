@@ -73,7 +73,7 @@ def heads(
         raise ValueError(f"key_value_heads must divide the {grid.n_units} heads of a layer, got {key_value_heads}")
     limit, top = _limit(ranking), _shown(ranking, k)
     label = guides.importance_label(ranking.unit, 26)
-    ax, image, _ = _draw_map(ax, grid, ranking.importance, limit, label=label, n_lines=len(top))
+    ax, image, _ = draw_map(ax, grid, ranking.importance, limit, label=label, n_lines=len(top))
     if key_value_heads not in (None, 1, grid.n_units):
         _draw_groups(ax, grid, key_value_heads)
     opposed = np.argwhere(ranking.importance < -CLEARLY * limit)
@@ -126,7 +126,7 @@ def roles(gates: HeadGates, ax: Axes | None = None, *, threshold: float = 0.5, k
     ranking = gates.ranking()
     grid = ranking.grid
     top = [head for head in ranking.top(min(k, grid.size)) if values[head.layer, head.index] > 0] if k else []
-    ax, _, bar = _draw_map(ax, grid, values, 1.0, label="interferes ← score → facilitates", n_lines=len(top) + 1)
+    ax, _, bar = draw_map(ax, grid, values, 1.0, label="interferes ← score → facilitates", n_lines=len(top) + 1)
     bar.set_ticks([-1, -0.5, 0, 0.5, 1], labels=["1", "0.5", "0", "0.5", "1"])
     ax.set_title(style.safe_text(_title(gates.provenance, "causal head gating"), 50))
     signs = _draw_signs(ax, gates, threshold, grid.mask(top))
@@ -180,10 +180,22 @@ def heads_caption(ranking: HeadRanking, k: int = 5) -> str:
     return f"{text} {'; '.join(marks)}." if marks else text
 
 
-def _draw_map(
+def draw_map(
     ax: Axes | None, grid: Grid, values: Float[np.ndarray, "layer head"], limit: float, *, label: str, n_lines: int
 ) -> tuple[Axes, AxesImage, Colorbar]:
-    """The squares with their color bar; without axes on a figure that has room for ``n_lines`` in the legend."""
+    """Draw the squares of a map with their color bar.
+
+    Args:
+        ax: axes to draw on; None: those of a new figure that has room for ``n_lines`` in the legend.
+        grid: of the map.
+        values: of each head, signed.
+        limit: the value of the strongest color.
+        label: of the color bar.
+        n_lines: lines of the legend.
+
+    Returns:
+        The axes, the squares and their color bar.
+    """
     n_layers, n_units = grid.shape
     # Neurons are too many for squares.
     wide = n_units > 16 * n_layers

@@ -31,7 +31,14 @@ _NUMBER = 0.22
 
 
 def draw_table(
-    ax: Axes | None, table: pd.DataFrame, label: str, *, limit: float = 1.0, form: str = "{:.2f}", colors: str = "Blues"
+    ax: Axes | None,
+    table: pd.DataFrame,
+    label: str,
+    *,
+    limit: float = 1.0,
+    form: str = "{:.2f}",
+    over: str = "",
+    colors: str = "Blues",
 ) -> Axes:
     """Draw a table as squares with a color bar, numbers written in them where there is room; NaN stays white.
 
@@ -41,6 +48,7 @@ def draw_table(
         label: what the numbers are.
         limit: the number that has the last color of the map.
         form: how numbers are written.
+        over: what stands behind those above ``limit``.
         colors: a map of matplotlib; by default white is none and dark is much, for any kind of color vision.
 
     Returns:
@@ -61,7 +69,7 @@ def draw_table(
     for (row, column), value in np.ndenumerate(values):
         if room >= _NUMBER and not np.isnan(value):
             # Rounded first: what is nought to the last digit shown has no sign.
-            text = form.format(round(float(value), 6)).replace("-0.00", "0.00")
+            text = form.format(round(float(value), 6)).replace("-0.00", "0.00") + (over if value > limit else "")
             color = style.letter_on(image.to_rgba(value))
             ax.text(column, row, text, ha="center", va="center", color=color, fontsize=style.SMALL)
     max_letters = _LETTERS if style.figure_of(ax).get_size_inches()[0] <= style.COLUMN else 2 * _LETTERS
@@ -149,12 +157,12 @@ def universal(found: UniversalHeads, ax: Axes | None = None) -> Axes:
 
 @style.styled
 def drop_matrix(
-    drops: TaskDrops, ax: Axes | None = None, value: str = "relative_drop", *, order: Sequence[str] | None = None
+    drops: TaskDrops, ax: Axes | None = None, value: str = "loss", *, order: Sequence[str] | None = None
 ) -> Axes:
     """Draw what each set of heads takes from each task: sets down, tasks across, the own task of a set framed.
 
-    Numbers below 0 have the color of 0, and those above 1 that of 1. A folder that all names begin with, such as
-    ``everyday/``, stands in the label of the axis alone.
+    Numbers below 0 have the color of 0, and those above 1 that of 1; a loss above 1, of what falls below chance, has an
+    arrow. A folder that all names begin with, such as ``everyday/``, stands in the label of the axis alone.
 
     Args:
         drops: as ``cs.specificity`` of several tasks gives it.
@@ -173,12 +181,15 @@ def drop_matrix(
     )
     folder = common_folder([*rows, *columns])
     shown = table.loc[rows, columns].rename(lambda name: name[len(folder) :]).rename(columns=lambda c: c[len(folder) :])
-    ax = draw_table(ax, shown, value.replace("_", " "))
+    ax = draw_table(ax, shown, value.replace("_", " "), over="↓" if value == "loss" else "")
     for place, name in enumerate(rows):
         if name in drops.own:
             guides.frame_square(ax, place, columns.index(drops.own[name]))
+    legend = ["framed: their own"] if drops.own else []
+    if value == "loss" and (table > 1).any(axis=None):
+        legend.append("↓: falls below chance")
     measured = f"measured on {folder}".rstrip()
-    ax.set(ylabel="heads found on", xlabel=f"{measured} (framed: their own)" if drops.own else measured)
+    ax.set(ylabel="heads found on", xlabel=f"{measured} ({'; '.join(legend)})" if legend else measured)
     return ax
 
 
@@ -195,7 +206,7 @@ def format_heads(formats: FormatHeads, ax: Axes | None = None) -> Axes:
     Returns:
         The axes.
     """
-    table = formats.drops.matrix("loss")
+    table = formats.drops.matrix()
     ax = draw_table(ax, table.rename(lambda name: f"{name}: {formats.kind(name)}"), "loss")
     sets = [formats.drops.heads[name] for name in table.index]
     name_heads(ax, [heads[0] if len(heads) == 1 else None for heads in sets])

@@ -12,10 +12,12 @@ from markupsafe import Markup
 
 from cs_heads import plot
 from cs_heads.analysis.atlas_result import Atlas
-from cs_heads.plot.atlas import SPLITS, grid_of
+from cs_heads.lens.model import without_place
+from cs_heads.plot.atlas import SPLITS
 from cs_heads.plot.skills import UNIVERSAL, SkillLook, skill_looks
 from cs_heads.plot.style import letter_on
 from cs_heads.report import html
+from cs_heads.report.cards import cards_html
 from cs_heads.report.heads import interfering_note
 from cs_heads.units import Unit
 
@@ -33,13 +35,14 @@ def atlas_page(found: Atlas) -> str:
     Args:
         found: the atlas.
     """
-    word, model = grid_of(found).word, found.provenance.get("model", {}).get("name", "a model")
+    word, model = found.grid.word, without_place(found.provenance.get("model", {}).get("name", "a model"))
     left_out = list(found.left_out.items())
     sections = [
         ("Before you trust it", html.note_list(notes_of(found))),
         ("Map", _map(found, word)),
         ("What each skill loses", _matrix(found, word)),
         ("Skills", _skills(found, word)),
+        (f"What each {word} does", _cards(found)),
         (f"Universal {word}s", _universal(found, word)),
         (f"Shared {word}s", _shared(found, word)),
         ("Tree of skills", _tree(found, word)),
@@ -146,13 +149,19 @@ def _told(found: Atlas) -> dict[str, str]:
     for name, heads in found.heads.items():
         for rank, head in enumerate(heads, start=1):
             first.setdefault(head, []).append(f"number {rank} of {name}")
+    words: dict[Unit, list[str]] = {}
+    for name, cards in found.cards.items():
+        for card in cards.cards:
+            words.setdefault(card.head, []).append(f"{name}: {card.words}")
     universal, told = set(found.universal), {}
-    for head in grid_of(found):
+    for head in found.grid:
         losses = found.losses[:, head.layer, head.index]
         largest = [place for place in np.argsort(-losses, kind="stable")[:_LARGEST] if losses[place] > 0]
         lines = [*first.get(head, []), *(["universal"] if head in universal else [])]
         lines += [f"{found.skills[place]} loses {losses[place]:.2f}" for place in largest]
-        told[str(head)] = "\n".join([str(head), *lines, f"mean of all skills {losses.mean():.2f}"])
+        told[str(head)] = "\n".join(
+            [str(head), *lines, f"mean of all skills {losses.mean():.2f}", *words.get(head, [])]
+        )
     return told
 
 
@@ -164,7 +173,7 @@ def _map(found: Atlas, word: str) -> Markup:
         f"{'; some are among these' if _kept(found) else ''}."
     )
     alt = f"The {word}s of each skill: {told}."
-    return html.pictures(html.picture(plot.atlas(found), alt, caption, grid_of(found), _told(found)))
+    return html.pictures(html.picture(plot.atlas(found), alt, caption, found.grid, _told(found)))
 
 
 def _matrix(found: Atlas, word: str) -> Markup:
@@ -186,21 +195,29 @@ def _skills(found: Atlas, word: str) -> Markup:
         name, look = row["skill"], looks[row["skill"]]
         mark = {"head": name, "letter": look.letter, "color": look.color, "ink": letter_on(look.color)}
         worst = f"{row['loses most']} ({_share(row['loss of that'])})" if row["loss of that"] > 0 else "–"
-        numbers = (row["own loss"], row["others' mean loss"], row["random"], row["frequency"])
+        numbers = (row["own loss"], row["others' mean loss"], row["random"], row["frequency"], row["again"])
         rows.append([mark, row["heads"], row["verdict"], worst, *map(_share, numbers)])
     columns = ["skill", f"{word}s", "verdict", "other that loses most"]
-    columns += ["own loss", "others' mean", f"random {word}s", "frequency"]
+    columns += ["own loss", "others' mean", f"random {word}s", "frequency", "verdict again"]
     caption = (
         f"Losses on unseen examples with the {word}s of each skill off, as shares of the score above chance; random "
         f"{word}s are of the same layers."
     )
     terms = {
         "frequency": "in how many of the resamples of the search these are, on average",
+        "verdict again": "how often the verdict is the same where losses are drawn anew, as on other examples",
         "own loss": "share of its score above guessing that the skill loses: 1 is all of it",
         "others' mean": "what the other skills lose, on average",
         f"random {word}s": f"loss of the skill with {found.k} random {word}s of the same layers off",
     }
     return html.table(caption, columns, rows, 4, terms)
+
+
+def _cards(found: Atlas) -> Markup | None:
+    """Of each skill the cards of its heads, folded."""
+    return (
+        html.macro("folded", {name: cards_html(cards) for name, cards in found.cards.items()}) if found.cards else None
+    )
 
 
 def _universal(found: Atlas, word: str) -> Markup:
@@ -260,6 +277,8 @@ def _cost(found: Atlas) -> list[tuple[str, str]]:
     search = found.provenance.get("search", {}).get("spent")
     lines = [] if search is None else [("to search", spent(search)), ("to prove", spent(found.spent - search))]
     took = "" if found.seconds is None else f", {found.seconds:.1f} s"
+    if found.cards:
+        lines.append(("head cards, beside", spent(sum(cards.spent for cards in found.cards.values()))))
     return [*lines, ("in all", f"{spent(found.spent)}{took}")]
 
 
@@ -275,5 +294,5 @@ def _provenance(found: Atlas) -> Markup:
 
 
 def _share(value: Any) -> str:
-    """A loss; a dash where there is none."""
-    return "–" if np.isnan(value) else f"{value:.2f}"
+    """A loss, marked where it is below chance; a dash where there is none."""
+    return "–" if np.isnan(value) else f"{value:.2f}{' (below chance)' if value > 1 else ''}"

@@ -69,17 +69,13 @@ def comparison_part(compared: Comparison) -> Markup:
 def _table(compared: Comparison) -> Markup:
     k, weighed = compared.k, list(_WEIGHED) if compared.most_specific() else []
     # Of the default controls the mean loss stands with the methods.
-    of_controls = {
-        name: {} if compared.default_controls else {f"{task} (control)": drop for task, drop in one.controls.items()}
-        for name, one in compared.methods.items()
-    }
-    controls = sorted({task for drops in of_controls.values() for task in drops})
-    rows: list[list[str]] = []
+    named = [] if compared.default_controls else sorted(next(iter(compared.methods.values())).controls)
+    controls, rows = [f"{task} (control)" for task in named], list[list[str]]()
     for name, one in compared.methods.items():
         found, losses = compared.specificity(name), ["–"] * len(_WEIGHED)
         if found is not None:
             losses = [f"{found.own.loss:.2f}", f"{found.mean.loss:.2f}", str(found.difference)]
-        lost = [f"{of_controls[name][task]:+.3f}" if task in of_controls[name] else "" for task in controls]
+        lost = [f"{one.controls[task]:+.3f}" for task in named]
         heads = " ".join(map(str, one.ranking.top(k)))
         drop = [f"{one.drops[k - 1]:+.3f}", html.interval(*one.curve[k - 1].interval)]
         cost = [f"{one.ranking.spent:,}", f"{one.seconds:.1f}"]

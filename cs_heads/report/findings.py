@@ -11,6 +11,8 @@ from typing import Any
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.compare import Compared, Comparison
 from cs_heads.analysis.confirm import Confirmation
+from cs_heads.analysis.failures import FailureModes
+from cs_heads.analysis.head_cards import HeadCards
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.arguments import check_path
 from cs_heads.files import read_json
@@ -21,6 +23,8 @@ from cs_heads.record import read_as
 
 ATLAS = "atlas.json"
 ATTENTION = "attention.json"
+CARDS = "cards.json"
+TEXTS = "texts.json"
 RESULT = "result.json"
 COMPARISON = "comparison.json"
 CURVE = "curve.json"
@@ -36,6 +40,8 @@ class Findings:
         comparison: of methods.
         attention: of the heads on a few prompts.
         curve: the score by number of heads off.
+        cards: what each of the heads does.
+        texts: what the model writes with the heads off.
         seconds: what finding (``find``) and confirming (``confirm``) took.
         command: the shell line that made it, or several, each on a line.
         k: number of heads shown.
@@ -49,6 +55,8 @@ class Findings:
     comparison: Comparison | None = None
     attention: HeadAttention | None = None
     curve: SparsityCurve | None = None
+    cards: HeadCards | None = None
+    texts: FailureModes | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     command: str = ""
     k: int = 5
@@ -56,7 +64,7 @@ class Findings:
     def __post_init__(self) -> None:
         if self.ranking is None and self.comparison is None:
             raise ValueError("ranking or comparison must be given: a report needs one of them")
-        parts = (self.ranking, self.proof, self.curve, self.comparison, self.attention)
+        parts = (self.ranking, self.proof, self.curve, self.comparison, self.attention, self.cards, self.texts)
         check_same(*(part.provenance for part in parts if part is not None and part.provenance))
         if self.ranking is not None and self.proof is not None:
             for head in self.proof.heads:
@@ -75,8 +83,8 @@ class Findings:
 
     @property
     def model(self) -> str:
-        """The model's name, as far as it is known."""
-        return self._name("model")
+        """The model's name, of a folder its own name alone, as far as it is known."""
+        return without_place(self._name("model"))
 
     @property
     def word(self) -> str:
@@ -106,12 +114,14 @@ class Findings:
         if heads is None and proof is not None:  # a study of reproduce
             heads = proof.heads
         commands = (of_result("command", str | None), (compared or {}).get("command"))
-        attention = folder / ATTENTION
+        attention, cards, texts = folder / ATTENTION, folder / CARDS, folder / TEXTS
         return cls(
             ranking=None if result is None else HeadRanking.load(folder / "ranking.json"),
             proof=proof,
             comparison=comparison,
             attention=HeadAttention.load(attention) if attention.is_file() else None,
+            cards=HeadCards.load(cards) if cards.is_file() else None,
+            texts=FailureModes.load(texts) if texts.is_file() else None,
             curve=read_as(f"path {str(folder / CURVE)!r}", curve, SparsityCurve | None),
             seconds=of_result("seconds", dict[str, float] | None) or {},
             command="\n".join(filter(None, commands)),

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import numpy as np
 from markupsafe import Markup
 
 from cs_heads import plot
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.confirm import Confirmation
-from cs_heads.analysis.losses import Loss, shared_line
+from cs_heads.analysis.failures import FailureModes
+from cs_heads.analysis.head_cards import HeadCards
+from cs_heads.analysis.intervals import UNKNOWN, Interval
+from cs_heads.analysis.losses import Loss, loss_of, shared_line
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.plot.attention_patterns import load_script
 from cs_heads.plot.head_markers import same_looks
 from cs_heads.report import html
+from cs_heads.report.cards import cards_html
 from cs_heads.report.comparison import comparison_answer, comparison_part
 from cs_heads.report.findings import Findings
 from cs_heads.report.heads import head_chips, head_map, heads_table, interfering_note, shown_heads
 from cs_heads.units import Unit
 
-_SCORES = {
+# Prompts whose texts are shown.
+_TEXTS = 5
+_TERMS = {
     "intact": "score with no head off, from 0 to 1",
     "heads off": f"score with the heads ablated; a control is {html.CONTROL}",
-    "drop": "the first less the second",
-    "95 % interval": "of the drop",
-}
-_LOSSES = {
-    "loss": "(intact - heads off) / (intact - guessing), the share of the score above guessing that is lost; 1: all",
+    "loss": "(intact - heads off) / (intact - chance), the share of the score above chance that is lost; 1: all of it",
     "95 % interval": "of the loss; below zero where the task may do better",
 }
 
@@ -42,12 +45,15 @@ def findings_page(findings: Findings) -> str:
         about = f"Found by the method {ranking.method}{confirmed}."
     with same_looks(*_head_lists(findings)):
         sections = [
-            ("Before you trust it", _notes(findings)),
-            ("What broke, and what did not", None if proof is None else _proof_tables(proof)),
             ("Maps", _maps(findings)),
+            ("Before you trust it", _notes(findings)),
+            ("What broke, and what did not", None if proof is None else _proof_table(proof)),
+            ("The heads", None if ranking is None else heads_table(ranking, findings.k)),
             ("Curves: how few heads it takes", _curve(findings.curve)),
             ("Curves: methods side by side", None if compared is None else comparison_part(compared)),
             ("What the heads look at", _attention(findings.attention)),
+            ("What each head does", _cards(findings.cards)),
+            ("What is written with the heads off", _texts(findings.texts)),
             ("Cost", html.cost(_cost(findings))),
             ("How to reproduce", html.reproduction(findings.command)),
             ("Provenance", html.provenance(findings.origins)),
@@ -89,12 +95,29 @@ def _answer(findings: Findings) -> tuple[str, str, Markup]:
         reasons = [*proof.reasons]
         if proof.close:
             reasons.append(f"close, since another verdict is compatible with the intervals: {proof.close_because}")
-        parts.append(html.macro("meaning", proof.verdict, proof.but_for, bool(proof.kin)))
+        if proof.passengers:
+            given = len(proof.heads) + len(proof.passengers)
+            verdict += f": {len(proof.heads)} of the {given} heads found"
+        in_other_words = any(loss_of(one) is not None for one in proof.kin)
+        parts.append(html.macro("meaning", proof.verdict, proof.but_for, in_other_words, _too_much(proof)))
         parts.append(html.macro("listed", dict.fromkeys(reasons, ())))
     if ranking.shared_effects:
         shared = "; ".join(map(shared_line, ranking.shared_effects))
-        parts.append(html.paragraphs(f"Left out, because the controls need them too (shared): {shared}."))
+        said = f"Left out before the proof, whatever its verdict, as controls need these heads as well: {shared}."
+        parts.append(html.paragraphs(said))
     return kind, verdict, html.stacked(*parts)
+
+
+def _too_much(proof: Confirmation) -> str:
+    """What the controls lose that is too much for *specific*."""
+    found = proof.specificity
+    if found is None:
+        return ""
+    lost = [] if found.is_mean_little else ["the controls lose more than a third of what the task loses, on average"]
+    if found.shared_with:
+        lose = "loses" if len(found.shared_with) == 1 else "lose"
+        lost.append(f"{', '.join(found.shared_with)} {lose} more than half of what the task loses")
+    return ", and ".join(lost)
 
 
 def _notes(findings: Findings) -> Markup | None:
@@ -104,37 +127,34 @@ def _notes(findings: Findings) -> Markup | None:
     return html.note_list(dict.fromkeys(notes, ()))
 
 
-def _proof_tables(proof: Confirmation) -> Markup:
-    """What the heads take from the task and its controls, and the losses that a verdict rests on."""
-    task = proof.result.task
+def _proof_table(proof: Confirmation) -> Markup:
+    """What the heads take from the task, its kin and its controls, and what the verdict compares."""
+    roles = {"": [proof.result], " (kin)": proof.kin, " (control)": proof.controls}
     rows = [
-        [
-            f"{one.task}{role}",
-            f"{one.baseline:.3f}",
-            f"{one.score:.3f}",
-            f"{one.drop:+.3f}",
-            html.interval(*one.interval),
-        ]
-        for role, group in (("", [proof.result]), (" (kin)", proof.kin), (" (control)", proof.controls))
+        [f"{one.task}{role}", *_loss(one.loss, one.loss_interval), f"{one.baseline:.3f}", f"{one.score:.3f}"]
+        for role, group in roles.items()
         for one in group
     ]
-    baseline, drop = proof.result.baseline, proof.random_drop
-    name = f"{task}, random heads of the same layers ({len(proof.random_drops)} sets)"
-    rows.append([name, f"{baseline:.3f}", f"{baseline - drop:.3f}", f"{drop:+.3f}", "–"])
-    caption = f"Score on unseen examples, intact and with {', '.join(map(str, proof.heads))} off."
-    tables = [html.table(caption, ["task", "intact", "heads off", "drop", "95 % interval"], rows, 1, _SCORES)]
+    own, drop = proof.result, proof.random.drop
+    name = f"{own.task}, random heads of the same layers ({len(proof.random.drops)} sets)"
+    rows.insert(1, [name, *_loss(drop / own.above_chance), f"{own.baseline:.3f}", f"{own.baseline - drop:.3f}"])
     found = proof.specificity
     if found is not None:
-        losses: dict[str, Loss] = {task: found.own}
-        losses |= {f"{name} (control)": loss for name, loss in found.controls.items()}
+        compared: dict[str, Loss] = {"own minus mean of the controls": found.difference}
         if len(found.controls) > 1:
-            losses["mean of the controls"] = found.mean
-            losses[f"largest of the controls ({found.worst_control})"] = found.worst
-        losses["own minus mean of the controls"] = found.difference
-        rows = [[name, f"{one.loss:+.3f}", html.interval(one.low, one.high)] for name, one in losses.items()]
-        columns = ["task", "loss", "95 % interval"]
-        tables.append(html.table("What each task loses with the heads off.", columns, rows, 1, _LOSSES))
-    return html.stacked(*tables)
+            largest = {f"largest of any control (here {found.worst_control})": found.worst}
+            compared = {"mean of the controls that count": found.mean, **largest, **compared}
+        rows += [[name, *_loss(one.loss, (one.low, one.high)), "–", "–"] for name, one in compared.items()]
+    caption = f"Scores and losses on unseen examples, with {', '.join(map(str, proof.heads))} off."
+    columns = ["task", "loss", "95 % interval", "intact", "heads off"]
+    return html.table(caption, columns, rows, 1, {**_TERMS, **({"kin": html.KIN} if proof.kin else {})})
+
+
+def _loss(loss: float, interval: Interval = UNKNOWN) -> list[str]:
+    return [
+        "unknown" if np.isnan(loss) else f"{loss:+.3f}{' (below chance)' if loss > 1 else ''}",
+        html.interval(*interval),
+    ]
 
 
 def _maps(findings: Findings) -> Markup | None:
@@ -145,7 +165,7 @@ def _maps(findings: Findings) -> Markup | None:
     layers, heads = ranking.grid.shape
     about = f"Importance of each of the {layers} × {heads} {ranking.grid.word}s; the first are {names}."
     shown = [
-        head_map(ranking, k, about, verdict=None if proof is None else proof.verdict),
+        head_map(ranking, k, about, verdict=None if proof is None else proof.verdict, cards=findings.cards),
         html.picture(
             plot.importance(ranking, k),
             f"Importance of the first heads with their intervals: {names}.",
@@ -153,17 +173,17 @@ def _maps(findings: Findings) -> Markup | None:
         ),
     ]
     if proof is not None:
-        drops = [drop for drop in (proof.result, *proof.kin, *proof.controls) if drop.baseline]
-        told = "; ".join(f"{drop.task}: {drop.drop / drop.baseline:+.2f}" for drop in drops)
+        drops = [drop for drop in (proof.result, *proof.kin, *proof.controls) if not np.isnan(drop.loss)]
+        told = "; ".join(f"{drop.task}: {drop.loss:+.2f}" for drop in drops)
         shown.append(
             html.picture(
                 plot.confirmation(proof),
-                f"Share of the score lost with the heads off: {told}.",
-                "What breaks with the heads off, on unseen examples, and what stays: score lost as a share of the "
-                "intact score. Black lines: 95 % intervals. Gray: random heads.",
+                f"Loss with the heads off: {told}.",
+                "What breaks with the heads off, on unseen examples, and what stays: the share of each score above "
+                "chance that is lost. Black lines: 95 % intervals. Gray: random heads.",
             )
         )
-    return html.stacked(html.pictures(*shown, kind="pictures maps"), heads_table(ranking, k))
+    return html.pictures(*shown, kind="pictures maps")
 
 
 def _curve(curve: SparsityCurve | None) -> Markup | None:
@@ -203,6 +223,32 @@ def _attention(attention: HeadAttention | None) -> Markup | None:
     return html.stacked(html.paragraphs(said), Markup(load_script()), html.macro("prompts", prompts, off))
 
 
+def _cards(cards: HeadCards | None) -> Markup | None:
+    if cards is None:
+        return None
+    alt = "Where the heads lie, what the answer loses without each by which way, and with each off at one token alone."
+    return html.stacked(cards_html(cards), html.pictures(html.picture(plot.head_cards(cards), alt)))
+
+
+def _texts(texts: FailureModes | None) -> Markup | None:
+    """A few prompts with what the model writes intact and with the heads off, and failures that are more frequent."""
+    if texts is None or not texts.texts:
+        return None
+    frame = texts.text_frame().head(_TEXTS)
+    names = dict.fromkeys(texts.heads, "heads off")
+    rows = [[str(value).strip() or "(nothing)" for value in row] for row in frame.itertuples(index=False)]
+    [found] = texts.heads
+    seen = {mode: share for mode, share in texts.modes[found].items() if texts.beyond_intact(found, mode)}
+    n = next(iter(texts.modes[found].values())).n
+    said = f"Of {n} texts with the heads off, clearly more than of the intact model: " + ", ".join(
+        f"{mode} {share.count}" for mode, share in seen.items()
+    )
+    said = f"{said}." if seen else f"No kind of failure is clearly more frequent in {n} texts than of the intact model."
+    columns = [names.get(name, name) for name in map(str, frame)]
+    caption = "The last line of a prompt that no head was found on, and how the model goes on."
+    return html.stacked(html.table(caption, columns, rows, len(columns), {}), html.paragraphs(said))
+
+
 def _cost(findings: Findings) -> list[tuple[str, str]]:
     spent, took = "{:,} example-evaluations".format, {name: f", {s:.1f} s" for name, s in findings.seconds.items()}
     lines = []
@@ -218,6 +264,10 @@ def _cost(findings: Findings) -> list[tuple[str, str]]:
         for name, one in findings.comparison.methods.items():
             lines.append((f"to find ({name})", f"{spent(one.ranking.spent)}, {one.seconds:.1f} s"))
         lines.append(("to judge all methods", spent(findings.comparison.spent)))
+    if findings.cards is not None:
+        lines.append(("head cards", spent(findings.cards.spent)))
+    if findings.texts is not None:
+        lines.append(("texts", spent(findings.texts.spent)))
     if findings.attention is not None:
         runs = 2 if findings.attention.off else 1
         lines.append(("attention patterns", f"{runs * len(findings.attention.prompts)} forward passes of one prompt"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from cs_heads import plot
+from cs_heads.analysis.head_cards import HeadCards
 from cs_heads.plot.head_map import heads_caption
 from cs_heads.ranking import TERMS, HeadRanking
 from cs_heads.report import html
@@ -46,8 +47,17 @@ def heads_table(ranking: HeadRanking, k: int) -> Markup:
     return html.table(f"The first heads{others}.", ["head", *next(iter(facts.values()))], rows, 1, terms)
 
 
-def head_map(ranking: HeadRanking, k: int, alt: str, caption: str = "", verdict: str | None = None) -> Markup:
+def head_map(
+    ranking: HeadRanking,
+    k: int,
+    alt: str,
+    caption: str = "",
+    *,
+    verdict: str | None = None,
+    cards: HeadCards | None = None,
+) -> Markup:
     """The map of all heads, whose squares tell a reader who points at them what is known of each."""
+    words = {} if cards is None else {str(card.head): card.words for card in cards.cards}
     shared, told = set(map(str, ranking.shared)), {}
     interfering = set(map(str, ranking.interfering))
     for name, facts in _facts(ranking).items():
@@ -55,6 +65,7 @@ def head_map(ranking: HeadRanking, k: int, alt: str, caption: str = "", verdict:
         lines = [name, *(f"{key} {value}" for key, value in known.items())]
         lines += ["shared: controls need it too"] if name in shared else []
         lines += ["interfering: the task gains without it"] if name in interfering else []
+        lines += [words[name]] if name in words else []
         told[name] = "\n".join(lines)
     drawn = plot.heads(ranking, k, verdict=verdict)
     return html.picture(drawn, alt, caption or heads_caption(ranking, k), ranking.grid, told)

@@ -23,6 +23,7 @@ from cs_heads.units import Grid, Unit
 Mark = dict[str, Any]
 
 CONTROL = "a task that the heads should not serve"
+KIN = "asks for the same in other words"
 
 # Heads of a map that can be pointed at; the size of a page grows with them.
 MAX_CELLS = 4096

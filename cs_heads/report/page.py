@@ -7,6 +7,7 @@ from pathlib import Path
 from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.confirm import Confirmation
+from cs_heads.analysis.head_cards import HeadCards
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.arguments import check_path, check_type, in_line
 from cs_heads.plot.style import offscreen
@@ -23,6 +24,7 @@ def write_report(
     proof: Confirmation | None = None,
     curve: SparsityCurve | None = None,
     attention: HeadAttention | None = None,
+    cards: HeadCards | None = None,
 ) -> Path:
     """Write the report of findings: one HTML file that opens anywhere.
 
@@ -38,6 +40,7 @@ def write_report(
         proof: beside a ranking, what ``cs.confirm`` said of it.
         curve: beside a ranking, what ``cs.sparsity_curve`` gave.
         attention: beside a ranking, what ``cs.attention`` gave.
+        cards: beside a ranking, what ``cs.explain`` gave.
 
     Returns:
         The path.
@@ -48,9 +51,9 @@ def write_report(
     """
     path = check_path("path", path)
     if isinstance(findings, HeadRanking):
-        findings = _findings_of(findings, proof, curve, attention)
-    elif (proof, curve, attention) != (None, None, None):
-        raise ValueError(f"proof, curve and attention go beside a ranking, got findings {in_line(findings)}")
+        findings = _findings_of(findings, proof, curve, attention, cards)
+    elif (proof, curve, attention, cards) != (None, None, None, None):
+        raise ValueError(f"proof, curve, attention and cards go beside a ranking, got findings {in_line(findings)}")
     elif isinstance(findings, str | Path):
         folder, atlas = Path(findings), Path(findings) / ATLAS
         if atlas.is_file():
@@ -65,11 +68,16 @@ def write_report(
 
 
 def _findings_of(
-    ranking: HeadRanking, proof: Confirmation | None, curve: SparsityCurve | None, attention: HeadAttention | None
+    ranking: HeadRanking,
+    proof: Confirmation | None,
+    curve: SparsityCurve | None,
+    attention: HeadAttention | None,
+    cards: HeadCards | None,
 ) -> Findings:
     check_type("proof", proof, Confirmation | None)
     check_type("curve", curve, SparsityCurve | None)
     check_type("attention", attention, HeadAttention | None)
+    check_type("cards", cards, HeadCards | None)
     k = ranking.k
     if proof is not None:
         proved = (*proof.heads, *proof.passengers)
@@ -77,4 +85,4 @@ def _findings_of(
             first, others = (", ".join(map(str, heads)) for heads in (ranking.top(len(proved)), proved))
             raise ValueError(f"proof must be of the first heads of the ranking, {first}; it is of {others}")
         ranking, k = ranking.proved(proof.heads), len(proof.heads)
-    return Findings(ranking, proof=proof, curve=curve, attention=attention, k=k)
+    return Findings(ranking, proof=proof, curve=curve, attention=attention, cards=cards, k=k)

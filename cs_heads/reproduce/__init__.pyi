@@ -1,3 +1,4 @@
+from .models import side_by_side as side_by_side
 from .papers import PAPERS as PAPERS
 from .papers import PaperSettings as PaperSettings
 from .papers import PaperTask as PaperTask

@@ -55,8 +55,14 @@ def everywhere(repro: Reproduction) -> Bill:
 
 
 def drops(repro: Reproduction) -> Bill:
-    """Every set of heads on every task."""
-    return rankings(repro) | _off(repro, repro.finding, repro.tasks)
+    """Every set of heads on every task, where all unseen examples are measured on the finding examples, too."""
+    bill = rankings(repro) | _off(repro, repro.finding, repro.tasks)
+    if repro.settings.n_unseen is not None:
+        return bill
+    sets = ("intact", *repro.finding)
+    return bill | {
+        ("whole", heads, name): (name, len(finding_side(task))) for name, task in repro.tasks.items() for heads in sets
+    }
 
 
 def proof(repro: Reproduction, n: int | None = None) -> Bill:

@@ -19,17 +19,21 @@ from cs_heads.analysis.gating import (
     taxonomy,
     toggle_curves,
 )
+from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
 from cs_heads.methods.mediation import Mediation, indirect_effects, task_pairs
 from cs_heads.reproduce import costs, published
 from cs_heads.reproduce.papers import RULE_SHOTS
-from cs_heads.reproduce.reproduction import Output, Reproduction, Step, add_step
+from cs_heads.reproduce.reproduction import NONE_LEFT, Output, Reproduction, Step, add_step
 from cs_heads.tasks import Task, finding_side, function_vectors
 from cs_heads.tasks.induction import vocabulary_of
 from cs_heads.tasks.pairs import STAGES, identity_rules
 from cs_heads.units import Unit
 
 _WORDS = "function_vectors/"
+
+SIGMAS = 3.0
+"""Standard deviations over heads from which an indirect effect counts, as in figure 4a."""
 
 STEPS: list[Step] = []
 """The protocol, in order."""
@@ -39,7 +43,10 @@ _step = partial(add_step, STEPS)
 
 def _capabilities(repro: Reproduction) -> dict[str, HeadGates]:
     """Gates of the tasks of table 2; the word-to-word tasks are for figures 4 and 5."""
-    return {name: gates for name, gates in repro.gates.items() if name in repro.finding}
+    found = {name: gates for name, gates in repro.gates.items() if name in repro.finding}
+    if not found:
+        raise BaselineTooLowError(NONE_LEFT)
+    return found
 
 
 def _of_each(
@@ -62,10 +69,14 @@ def _kinds(repro: Reproduction) -> list[Output]:
     about = "facilitation, irrelevance and interference of every head"
     return [
         *_of_each(repro, "table-1", about, lambda _, gates: (gates.to_frame(), None)),
-        *_of_each(repro, "figure-3b", "the same as a map", lambda _, gates: (gates.to_frame(), gates.plot)),
+        *_of_each(repro, "figure-3b", "facilitation and interference in every seed and in any", _maps),
         *_of_each(repro, "figure-1c", "both gates of every head", lambda _, gates: _plane(gates)),
         *_of_each(repro, "figure-1b", "gate paths of the first head by each score", lambda _, gates: _paths(gates)),
     ]
+
+
+def _maps(_: str, gates: HeadGates) -> tuple[pd.DataFrame, Callable[[], Any]]:
+    return gates.to_frame(), partial(plot.gate_maps, gates)
 
 
 def _plane(gates: HeadGates) -> tuple[pd.DataFrame, Callable[[], Any]]:
@@ -96,8 +107,17 @@ def _paths(gates: HeadGates) -> tuple[pd.DataFrame, Callable[[], Any]]:
 def _shares(repro: Reproduction) -> list[Output]:
     """How many heads are of each kind."""
     frame = _with_suites(repro, taxonomy(_capabilities(repro)))
+    own = {heads: repro.paper.task(repro.finding[heads]) for heads in _capabilities(repro)}
+    members = {
+        fit: [task.name for heads, task in own.items() if fit in (heads, task.suite)] for fit in frame["fit"].unique()
+    }
+    sources = {fit: ", ".join(repro.tasks[name].name for name in some) for fit, some in members.items()}
+    frame.insert(1, "measured with", frame["fit"].map(sources))
+    # The mean of some parts of a suite has no published one like it.
+    parts = {fit: max(1, sum(task.suite == fit for task in repro.paper.tasks)) for fit in members}
     for column, model in enumerate(published.GATED_MODELS):
-        known = [published.GATED.get(key) for key in zip(frame["fit"], frame["heads"], strict=True)]
+        keys = zip(frame["fit"], frame["heads"], strict=True)
+        known = [published.GATED.get(key) if len(members[key[0]]) == parts[key[0]] else None for key in keys]
         frame[f"facilitation, published {model}"] = [None if row is None else row[column] for row in known]
     about = f"share of heads of each kind, in every seed and in any; published: {published.CHG_SOURCE}"
     return [Output("table-2", about, frame, partial(plot.taxonomy, frame))]
@@ -152,8 +172,8 @@ def _mediating(repro: Reproduction) -> list[Output]:
     about = "facilitation of heads that mediate against that of all others (largest over seeds; Welch, one-sided)"
     outputs, rows = [], []
     for name in [name for name in repro.controls if name in repro.gates and not repro.paper.task(name).rules]:
-        row, made = _tested(repro, name, name, _mediation(repro, name), about)
-        rows.append(row)
+        tested, made = _tested(repro, name, name, _mediation(repro, name), about)
+        rows += tested
         outputs += made
     if not rows:
         return []
@@ -162,25 +182,26 @@ def _mediating(repro: Reproduction) -> list[Output]:
 
 def _tested(
     repro: Reproduction, name: str, what: str, found: Mediation, about: str
-) -> tuple[dict[str, Any], list[Output]]:
-    """A row on the heads that mediate and their facilitation, and a figure where there are enough to test."""
-    gates, heads, n_heads = repro.gates[name], found.heads(), repro.grid.size
+) -> tuple[list[dict[str, Any]], list[Output]]:
+    """A row by each criterion on the heads that mediate and their facilitation, and the figure of the paper's."""
+    gates, effects = repro.gates[name], found.average
     label = what if what != name else repro.label(name)
-    row: dict[str, Any] = {"task": name, "pairs": len(found.effects), "mediating": len(heads)}
-    row |= dict.fromkeys(("inside", "outside", "t", "p"))
-    if not 2 <= len(heads) <= n_heads - 2:
-        reason = f"{len(heads)} of {n_heads} heads mediate, and a test needs two or more on either side"
-        repro.left_out[f"figure-4 of {what}"] = reason
-        return row, []
-    test = score_of_heads(gates, heads, over="any")
-    row |= {"inside": test.inside, "outside": test.outside, "t": test.t, "p": test.p}
+    sigmas = (effects - effects.mean()) / effects.std()
+    rows = []
+    for criterion, chosen in ((f"{SIGMAS:g} sigmas", sigmas >= SIGMAS), ("significant", found.significant())):
+        row: dict[str, Any] = {"task": name, "pairs": len(found.effects), "mediate": criterion}
+        rows.append(row | {"mediating": int(chosen.sum())} | dict.fromkeys(("inside", "outside", "t", "p")))
+        if 2 <= chosen.sum() <= chosen.size - 2:
+            test = score_of_heads(gates, repro.grid.units(chosen), over="any")
+            rows[-1] |= {"inside": test.inside, "outside": test.outside, "t": test.t, "p": test.p}
+        else:
+            reason = f"{chosen.sum()} of {chosen.size} heads mediate, and a test needs two or more on either side"
+            repro.left_out[f"test of {what}, {criterion}"] = reason
     frame = gates.to_frame()
-    effects = found.average.ravel()
-    frame["effect"] = effects[frame["index"]]
-    frame["sigmas"] = (frame["effect"] - effects.mean()) / effects.std()
-    frame["mediates"] = frame["head"].isin(list(map(str, heads)))
+    for column, values in (("effect", effects), ("sigmas", sigmas), ("significant", found.significant())):
+        frame[column] = values.ravel()[frame["index"]]
     file = f"figure-4-{what.rpartition('/')[2].replace(' ', '-')}"
-    return row, [Output(file, f"{label}: {about}", frame, test.plot, label)]
+    return rows, [Output(file, f"{label}: {about}", frame, partial(plot.mediating, frame, SIGMAS), label)]
 
 
 @_step(cost=costs.rules, needs=("the identity rules of the library", lambda r: r.having(rules=True)))
@@ -195,8 +216,8 @@ def _rules(repro: Reproduction) -> list[Output]:
     words = vocabulary_of(None, least=2 * RULE_SHOTS + 2)
     for stage in STAGES:
         pairs = identity_rules(words, stage, repro.settings.n_pairs, n_shots=RULE_SHOTS, seed=repro.seed)
-        row, made = _tested(repro, name, stage, indirect_effects(repro.model, pairs, **repro.calls), about)
-        rows.append({"stage": stage, **row})
+        tested, made = _tested(repro, name, stage, indirect_effects(repro.model, pairs, **repro.calls), about)
+        rows += [{"stage": stage, **row} for row in tested]
         outputs += made
     return [Output("figure-4b", about, repro.table(pd.DataFrame(rows))), *outputs]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from cs_heads.analysis.overlap import head_overlap
 from cs_heads.analysis.scale_study import scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import UniversalHeads
+from cs_heads.experiment.baseline import MIN_CORRECT
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.greedy import greedy
 from cs_heads.ranking import HeadRanking
@@ -107,10 +108,27 @@ def _drops(repro: Reproduction) -> list[Output]:
     every = f"every set of heads on every task; {_PUBLISHED}"
     sets = {heads: repro.top(heads) for heads in repro.rankings}
     first = {repro.first: sets[repro.first]}
-    return [
-        _measured_drops(repro, "figure-1", about, shown, first, draw=draw),
-        _measured_drops(repro, "drops", every, [*columns.values(), *repro.suites()], sets),
-    ]
+    drops = _measured_drops(repro, "drops", every, [*columns.values(), *repro.suites()], sets)
+    if repro.settings.n_unseen is None:
+        drops = replace(drops, frame=_with_whole(repro, drops.frame, sets))
+    return [_measured_drops(repro, "figure-1", about, shown, first, draw=draw), drops]
+
+
+def _with_whole(repro: Reproduction, frame: pd.DataFrame, sets: Mapping[str, Sequence[Unit]]) -> pd.DataFrame:
+    """The table with the scores on whole sets, which the paper measures, the finding examples among them."""
+    masks = np.stack([repro.grid.mask(heads) for heads in ([], *sets.values())])
+    whole: dict[str, np.ndarray] = {}
+    for name in repro.tasks:
+        sides = [repro.experiment(name, finding=finding)(masks) for finding in (False, True)]
+        whole[name] = np.concatenate(sides, axis=1).mean(axis=1)
+    for suite in repro.suites():
+        whole[suite.name] = np.mean([whole[name] for name in repro.having(suite=suite.name)], axis=0)
+    rows = list(zip(frame["heads"], frame["task"], strict=True))
+    place = {heads: row for row, heads in enumerate(sets, start=1)}
+    return frame.assign(
+        **{"whole baseline": [whole[task][0] for _, task in rows]},
+        **{"whole score": [whole[task][place[heads]] for heads, task in rows]},
+    )
 
 
 def _measured_drops(
@@ -126,7 +144,7 @@ def _measured_drops(
     """Sets of heads on tasks, with the published scores by the paper's names; unknown ones are left blank."""
     own = {heads: repro.label(repro.finding[heads]) for heads in sets if heads in repro.finding}
     found = measure_drops(columns, sets, own, repro.seed)
-    kept = ["found", "task", "n_examples", "baseline", "score", "drop", "low", "high", "relative_drop", "too_low"]
+    kept = ["found", "task", "n_examples", "baseline", "score", "drop", "low", "high", "loss", "too_low"]
     frame = repro.table(found.to_frame()[kept].rename(columns={"found": "heads"}))
     pairs = list(zip(frame["heads"], frame["task"], strict=True))
     known = {heads: published.OFF.get(heads, {}) for heads in sets}
@@ -140,12 +158,26 @@ def _proof(repro: Reproduction) -> list[Output]:
     """Random heads beside the heads found."""
     rows = []
     for heads in repro.rankings:
+        if len(repro.unseen(repro.finding[heads])) < MIN_CORRECT:
+            repro.left_out[f"proof of {heads}"] = f"fewer than {MIN_CORRECT} unseen examples"
+            continue
         proof = _proven(repro, heads)
         row: dict[str, Any] = {"heads": heads, "task": repro.finding[heads], "ablated": " ".join(map(str, proof.heads))}
-        row |= {"baseline": proof.result.baseline, "score": proof.result.score}
-        rows.append(row | {name: getattr(proof, name) for name in ("drop", "random_drop", "p", "verdict")})
+        row |= {"baseline": proof.result.baseline, "score": proof.result.score, "drop": proof.drop}
+        rows.append(row | {"random_drop": proof.random.drop, "p": proof.p, "verdict": proof.verdict})
+    if not rows:
+        return []
     about = "the heads on unseen examples, beside random heads of the same layers"
-    return [Output("proof", about, repro.table(pd.DataFrame(rows)))]
+    outputs = [Output("proof", about, repro.table(pd.DataFrame(rows)))]
+    of = {row["heads"]: repro.rankings[row["heads"]] for row in rows}
+    # Where all heads that matter are universal there is none to say a depth of.
+    own = [heads for heads, ranking in of.items() if (ranking.importance[~repro.grid.mask(ranking.shared)] > 0).any()]
+    if own:
+        found = scale_study({heads: repro.folder(heads) for heads in own}, k=repro.settings.max_heads)
+        frame = found.to_frame().rename(columns={"model": "found"})
+        about = "how much depends on the heads, and at which depth they lie"
+        outputs.append(Output("scale", about, frame, found.plot if frame["low"].notna().any() else None))
+    return outputs
 
 
 def _proven(repro: Reproduction, heads: str) -> Confirmation:
@@ -155,33 +187,6 @@ def _proven(repro: Reproduction, heads: str) -> Confirmation:
     curve = measure_sparsity([repro.column(name, "own")], ranking.top(repro.settings.max_heads), repro.seed)
     repro.record(heads, proof, curve)
     return proof
-
-
-@_step(cost=lambda r: costs.proof(r, 1), keeps=False)
-def _scale(repro: Reproduction) -> list[Output]:
-    """Models side by side.
-
-    A model whose folder has no ranking, or one that cannot be compared, is left out with the reason.
-    """
-    _proven(repro, repro.first)
-    folders = {repro.name: repro.folder(repro.first)}
-    folders |= {name: folder / "study" / repro.first for name, folder in repro.beside.items()}
-    usable: dict[str, Path] = {}
-    for name, folder in folders.items():
-        try:
-            scale_study({name: folder}, k=repro.settings.max_heads)
-        except ValueError as error:
-            repro.left_out[f"scale of {name}"] = str(error)
-            continue
-        usable[name] = folder
-    if not usable:
-        return []
-    found = scale_study(usable, k=repro.settings.max_heads)
-    about = f"{repro.first} heads of each model: how much depends on them, and at which depth"
-    return [
-        Output("scale", about, found.to_frame(), found.plot),
-        Output("depth", "share of importance by depth", found.profiles(), partial(plot.depth_profiles, found)),
-    ]
 
 
 @_step(cost=costs.sparsity)

@@ -29,7 +29,9 @@ class PaperTask:
         share: of all examples, those that gates are fitted to (None: 100 examples).
         options: what the task is loaded with to be the paper's.
         local: whether it is read from local files only.
+        own_words: whether its words come with the library, so that it needs no files.
         rules: whether gates are fitted to it with the seeds of ``n_rule_seeds``.
+        quick: whether a quick run has it, where no tasks are named.
     """
 
     name: str
@@ -43,7 +45,9 @@ class PaperTask:
     share: float | None = None
     options: dict[str, Any] = field(default_factory=dict)
     local: bool = False
+    own_words: bool = False
     rules: bool = False
+    quick: bool = True
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class PaperSettings:
         k: heads to ablate.
         max_heads: heads in the curve over their number.
         n_unseen: unseen examples a task (None: all).
+        max_new_tokens: tokens of a text at most (None: as many as the task allows).
         n_universal: examples on which candidates for universal heads are tried.
         budget: example-evaluations of each method compared (None: its default).
         n_seeds: seeds of gates.
@@ -77,6 +82,7 @@ class PaperSettings:
     k: int = 5
     max_heads: int = 10
     n_unseen: int | None = None
+    max_new_tokens: int | None = None
     n_universal: int = 50
     budget: int | None = None
     n_seeds: int = 10
@@ -89,7 +95,7 @@ class PaperSettings:
 
     def __post_init__(self) -> None:
         least = {"n": 20, "k": 1, "max_heads": self.k, "n_unseen": 20, "n_universal": 1, "n_seeds": 1, "n_pairs": 2}
-        least |= {"n_rule_seeds": 1, "n_toggled": 1, "n_points": 1}
+        least |= {"n_rule_seeds": 1, "n_toggled": 1, "n_points": 1, "max_new_tokens": 1}
         for name, smallest in least.items():
             value = getattr(self, name)
             if value is not None:
@@ -110,19 +116,21 @@ class PaperSettings:
 
 
 QUICK = PaperSettings(
-    n=100,
-    n_masks=(100, 200),
-    densities=(0.02, 0.05),
-    n_unseen=100,
-    budget=10_000,
+    n=40,
+    n_masks=(100,),
+    densities=(0.05,),
+    n_unseen=40,
+    max_new_tokens=64,
+    n_universal=20,
+    budget=2_000,
     n_seeds=2,
     n_rule_seeds=2,
-    n_points=12,
-    steps=40,
-    batch_size=16,
-    n_pairs=20,
+    n_points=3,
+    steps=20,
+    batch_size=4,
+    n_pairs=4,
 )
-"""Minutes on the demo model: four designs instead of twelve, 100 unseen examples, short fits of two seeds."""
+"""To see that all runs: one design instead of twelve, 40 examples of a side, short texts, short fits of two seeds."""
 
 
 @dataclass(frozen=True)
@@ -158,8 +166,8 @@ CS = Paper(
         PaperTask("boolq", suite="General", form="full", demo="demo/agreement"),
         PaperTask("arc_challenge", suite="General", form="full", demo="demo/capitals"),
         PaperTask("mmlu", suite="General", form="letters", demo="demo/multiple_choice"),
-        PaperTask("swearing", heads="swear", options={"max_new_tokens": 512}, demo="demo/swearing"),
-        PaperTask("rhyming", heads="rhyme", options={"max_new_tokens": 64}, demo="demo/rhyme"),
+        PaperTask("swearing", heads="swear", options={"max_new_tokens": 512}, own_words=True, demo="demo/swearing"),
+        PaperTask("rhyming", heads="rhyme", options={"max_new_tokens": 64}, own_words=True, demo="demo/rhyme"),
         PaperTask("wmdp_bio", heads="bio", form="letters", demo="demo/multiple_choice"),
         PaperTask("wmdp_chem", heads="chem", form="letters"),
         PaperTask("wmdp_cyber", heads="cyber", form="letters"),
@@ -198,10 +206,15 @@ CHG = Paper(
             demo="demo/word_problems",
         ),
         *(
-            PaperTask(f"function_vectors/{name}", share=TRAINED, demo={"country-capital": "demo/capitals"}.get(name))
+            PaperTask(
+                f"function_vectors/{name}",
+                share=TRAINED,
+                demo={"country-capital": "demo/capitals"}.get(name),
+                quick=name in ("antonym", "country-capital"),
+            )
             for name in _WORDS
         ),
-        PaperTask("symbolic/both", options={"few_shot": RULE_SHOTS}, rules=True),
+        PaperTask("symbolic/both", options={"few_shot": RULE_SHOTS}, own_words=True, rules=True),
     ),
 )
 """Nam et al.: gates on syntax, common sense and mathematics, six word-to-word tasks in two formats, and identity rules.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.analysis.universal import UniversalHeads, universal_heads
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import local_model
-from cs_heads.experiment.baseline import BaselineTooLowError, check_baseline, check_k
+from cs_heads.experiment.baseline import MIN_CORRECT, BaselineTooLowError, check_baseline, check_k
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.files import write_csv
 from cs_heads.methods.compressed_sensing import tune
@@ -29,9 +29,12 @@ from cs_heads.report.findings import CURVE, RESULT
 from cs_heads.reproduce.papers import SETTINGS, Paper, PaperSettings
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
+from cs_heads.tasks.task import with_fields
 from cs_heads.units import Grid, Unit
 
 T = TypeVar("T")
+
+NONE_LEFT = "no task is left, for the reasons given of each"
 STORE = "store.sqlite"
 
 
@@ -61,6 +64,18 @@ class Output:
         return files
 
 
+def listed(name: str, about: str, files: Sequence[str]) -> str:
+    """An output as a line of a page.
+
+    Args:
+        name: Its name.
+        about: What it shows.
+        files: Those that were written.
+    """
+    figure = f", [figure]({name}.svg)" if f"{name}.svg" in files else ""
+    return f"- **{name}**: {about} ([table]({name}.md), [CSV]({name}.csv){figure})"
+
+
 def _titled(draw: Callable[[], Any], title: str | None) -> Any:
     """Draw, with the title over the whole figure."""
     figure = figure_of(draw())
@@ -78,7 +93,6 @@ class Step:
 
     ``cost`` gives, by what is measured, the task and the most example-evaluations (``costs.py``).
     ``needs`` is what a reproduction must have for the step, in words (empty: nothing), and whether it does.
-    ``keeps`` is False for a step that is run every time.
     """
 
     name: str
@@ -86,7 +100,6 @@ class Step:
     run: Run
     cost: Callable[[Reproduction], dict[Hashable, tuple[str, int]]]
     needs: tuple[str, Callable[[Reproduction], Any]] = ("", lambda _: True)
-    keeps: bool = True
 
     def lacking(self, repro: Reproduction) -> str | None:
         """What a reproduction lacks for the step, in words; None where it lacks nothing."""
@@ -125,12 +138,10 @@ class Reproduction:
         seed: seeds masks, fits and tests.
         measuring: settings of every call that runs the model, of ``prepend_bos``, ``dtype``, ``batch_tokens`` and
             ``progress``; heads are zeroed, and the store is that of ``out``.
-        beside: ``out`` folders of other models, by model.
         left_out: why heads could not be found on a task, by name; steps add to it.
 
     Raises:
-        ValueError: for a seed, a setting or a number of heads that is not allowed, or a model in ``beside`` with the
-            name of this one.
+        ValueError: for a seed, a setting or a number of heads that is not allowed.
     """
 
     model: Any
@@ -140,14 +151,15 @@ class Reproduction:
     out: Path
     seed: int = 0
     measuring: SettingsArguments = field(default_factory=SettingsArguments)
-    beside: Mapping[str, Path] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
         self.model = local_model(self.model, Settings.of(self.measuring, SETTINGS))
-        if self.name in self.beside:
-            raise ValueError(f"beside must name other models than {self.name!r}, the model of this reproduction")
+        most = self.settings.max_new_tokens
+        for name, task in self.tasks.items():
+            if most is not None and task.max_new_tokens is not None:
+                self.tasks = {**self.tasks, name: with_fields(task, max_new_tokens=min(most, task.max_new_tokens))}
         # The curve goes to half of the heads at most, so that a small model has one.
         check_k(self.settings.k, self.grid)
         self.settings = replace(self.settings, max_heads=min(self.settings.max_heads, self.grid.size // 2))
@@ -310,7 +322,7 @@ class Reproduction:
             except BaselineTooLowError as error:
                 self.left_out[label] = str(error)
         if not made:
-            raise BaselineTooLowError("; ".join(self.left_out.values()))
+            raise BaselineTooLowError(NONE_LEFT)
         return made
 
     @cached_property
@@ -326,7 +338,9 @@ class Reproduction:
 
         def search(name: str) -> HeadRanking:
             experiment = self.experiment(name, finding=True)
-            check_baseline(experiment)
+            # The paper's prompts of swearing are six.
+            n = experiment.n_examples
+            check_baseline(experiment, MIN_CORRECT if n >= MIN_CORRECT else n // 2)
             return tune(
                 experiment, k=settings.k, n_masks=settings.n_masks, densities=settings.densities, seed=self.seed
             )

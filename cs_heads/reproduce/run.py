@@ -19,7 +19,7 @@ from cs_heads.progress import one_bar
 from cs_heads.progress import step as show_step
 from cs_heads.record import json_text
 from cs_heads.reproduce import gating, localization
-from cs_heads.reproduce.reproduction import Reproduction, Step
+from cs_heads.reproduce.reproduction import Reproduction, Step, listed
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.store.identity import study_of
 from cs_heads.tasks.example import hash_of
@@ -73,11 +73,11 @@ def reproduce(
     tell = say or str
     chosen = steps_of(repro.paper.name, steps)
     repro.out.mkdir(parents=True, exist_ok=True)
-    key, done = _key(repro), _read_done(repro)
+    key, done = _key(repro), _done(repro)
     left_out: dict[str, str] = {}
     for step in chosen:
-        before = done.get(step.name, {})
-        if step.keeps and before.get("key") == key and all((repro.out / file).is_file() for file in before["files"]):
+        before = done.get(step.name)
+        if before is not None and all((repro.out / file).is_file() for file in before["files"]):
             tell(f"{step.name}: done before")
             left_out |= before["left_out"]
             continue
@@ -90,25 +90,18 @@ def reproduce(
         try:
             outputs = step.run(repro)
         except BaselineTooLowError as error:
-            left_out[step.name] = str(error)
+            left_out |= {**repro.left_out, step.name: str(error)}
             continue
         files = [file for output in outputs for file in output.write(repro.out)]
         left_out |= repro.left_out
         about = {output.name: output.about for output in outputs}
         done[step.name] = {"key": key, "files": files, "outputs": about, "left_out": dict(repro.left_out)}
-        _replace(repro.out / DONE, json_text(done, indent=1) + "\n")
-        _replace(repro.out / "index.md", _index(repro, done, left_out))
-    _replace(repro.out / "index.md", _index(repro, done, left_out))
+        _write(repro, done, left_out)
+    _write(repro, done, left_out)
     return left_out
 
 
-def done_steps(repro: Reproduction) -> list[Step]:
-    """The steps that are done with these tasks and settings."""
-    key, done = _key(repro), _read_done(repro)
-    return [step for step in STEPS[repro.paper.name] if done.get(step.name, {}).get("key") == key]
-
-
-def estimate(repro: Reproduction, steps: Iterable[Step]) -> pd.DataFrame:
+def estimate(repro: Reproduction, steps: Iterable[Step], *, timed: bool = True) -> pd.DataFrame:
     """The most example-evaluations of each step, and their seconds on this machine.
 
     What an earlier step measures is not counted again, and what is done not at all. Half of the evaluations of gates
@@ -117,13 +110,17 @@ def estimate(repro: Reproduction, steps: Iterable[Step]) -> pd.DataFrame:
     Args:
         repro: The model, the paper, its tasks and settings.
         steps: Rows of the table of steps, as ``steps_of`` gives them.
+        timed: Whether a few masks of each task are run to know the seconds.
 
     Returns:
-        One row a step: ``step``, ``example-evaluations``, ``seconds``, and in ``missing`` why it cannot be made.
+        One row a step: ``step``, ``example-evaluations``, ``seconds`` (NaN where nothing is timed), and in ``missing``
+        why it cannot be made.
     """
     paid: set[Hashable] = set()
-    for step in done_steps(repro) if repro.store.is_file() else ():
-        paid |= step.cost(repro).keys()
+    done = _done(repro) if repro.store.is_file() else {}
+    for step in STEPS[repro.paper.name]:
+        if step.name in done:
+            paid |= step.cost(repro).keys()
     seconds: dict[str, float] = {}
     calls: SettingsArguments = {**repro.calls, "store": None, "progress": False}
     rows = []
@@ -131,10 +128,11 @@ def estimate(repro: Reproduction, steps: Iterable[Step]) -> pd.DataFrame:
         lacking = step.lacking(repro)
         bill = {} if lacking else {key: each for key, each in step.cost(repro).items() if key not in paid}
         paid |= bill.keys()
-        for name in {name for name, _ in bill.values()} - seconds.keys():
+        for name in {name for name, _ in bill.values()} - seconds.keys() if timed else ():
             with Experiment(repro.model, repro.unseen(name).take(N_EXAMPLES), **calls) as experiment:
                 seconds[name] = seconds_each(experiment, repro.seed)
-        n, lasting = sum(n for _, n in bill.values()), sum(n * seconds[name] for name, n in bill.values())
+        n = sum(n for _, n in bill.values())
+        lasting = sum(n * seconds[name] for name, n in bill.values()) if timed else float("nan")
         rows.append((step.name, n, lasting, f"it needs {lacking}" if lacking else ""))
     return pd.DataFrame(rows, columns=["step", "example-evaluations", "seconds", "missing"])
 
@@ -165,25 +163,37 @@ def _index(repro: Reproduction, done: dict[str, Any], left_out: dict[str, str]) 
     for name, task in repro.tasks.items():
         lines.append(f"| {name} | {task.name} | {task.kind} | {len(task)} | {len(repro.unseen(name))} |")
     lines += ["", f"Settings: {', '.join(f'{name} {value}' for name, value in asdict(repro.settings).items())}."]
-    for step in done_steps(repro):
+    for step in STEPS[repro.paper.name]:
+        if step.name not in done:
+            continue
         made = done[step.name]
         lines += ["", f"## {step.name}: {step.about}", ""]
-        for name, about in made["outputs"].items():
-            figure = f", [figure]({name}.svg)" if f"{name}.svg" in made["files"] else ""
-            lines.append(f"- **{name}**: {about} ([table]({name}.md), [CSV]({name}.csv){figure})")
+        lines += [listed(name, about, made["files"]) for name, about in made["outputs"].items()]
     if left_out:
         lines += ["", "## Left out", "", *(f"- {name}: {reason}" for name, reason in left_out.items())]
     return "\n".join(lines) + "\n"
 
 
-def _read_done(repro: Reproduction) -> dict[str, Any]:
-    path = repro.out / DONE
+def _done(repro: Reproduction) -> dict[str, Any]:
+    """What was made with these tasks and settings; what was made with others is no part of the page."""
+    key = _key(repro)
+    return {name: made for name, made in read_done(repro.out).items() if made["key"] == key}
+
+
+def read_done(out: Path) -> dict[str, Any]:
+    """By the name of each step that a folder has, its key, files, outputs and what was left out.
+
+    Args:
+        out: The folder of a reproduction.
+    """
+    path = out / DONE
     found: dict[str, Any] = read_json(path, "path") if path.is_file() else {}
     return found
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write the whole file or nothing."""
-    new = path.with_name(f"{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)
+def _write(repro: Reproduction, done: dict[str, Any], left_out: dict[str, str]) -> None:
+    """Each file whole or not at all."""
+    for name, text in ((DONE, json_text(done, indent=1) + "\n"), ("index.md", _index(repro, done, left_out))):
+        new = repro.out / f"{name}.new"
+        new.write_text(text, encoding="utf-8")
+        new.replace(repro.out / name)

@@ -253,6 +253,16 @@ class _Asking:
         }
 
     @cached_property
+    def rights(self) -> frozenset[str]:
+        """The right answers."""
+        return frozenset(" ".join(str(right_of(one)).split()) for one in self.plain)
+
+    @cached_property
+    def has_worked_examples(self) -> bool:
+        """Whether most of the questions stand behind others that are answered."""
+        return 2 * sum(one.asked not in (None, one.prompt) for one in self.plain) > len(self.plain)
+
+    @cached_property
     def form(self) -> frozenset[str]:
         """The words and marks that most of the questions have."""
         asked = [_last(example.prompt) for example in self.examples if not example.over_token_ids]
@@ -261,14 +271,34 @@ class _Asking:
 
 
 def alike(task: Task, others: Mapping[str, Task]) -> list[str]:
-    """The names of tasks that share a form with one: half of the words and marks that most of their questions have.
+    """The names of tasks that share a form with one.
 
-    >>> capitals, antonyms, sums = (load_task(f"everyday/{name}", n=20) for name in ("capitals", "antonyms", "sums"))
-    >>> alike(capitals, {"antonyms": antonyms, "sums": sums})
-    ['antonyms']
+    They have half of the words and marks that most of their questions have, or both ask after worked examples.
+
+    >>> names = ("capitals", "plural", "antonyms", "code")
+    >>> capitals, *others = (load_task(f"everyday/{name}", n=20) for name in names)
+    >>> alike(capitals, dict(zip(names[1:], others, strict=True)))
+    ['plural', 'antonyms']
     """
-    form, forms = _Asking(task).form, {name: _Asking(other).form for name, other in others.items()}
-    return [name for name, each in forms.items() if len(form & each) >= 0.5 * len(form | each) > 0]
+    own, asking = _Asking(task), {name: _Asking(other) for name, other in others.items()}
+    return [
+        name
+        for name, other in asking.items()
+        if (own.has_worked_examples and other.has_worked_examples)
+        or len(own.form & other.form) >= 0.5 * len(own.form | other.form) > 0
+    ]
+
+
+def alike_in_answers(task: Task, others: Mapping[str, Task]) -> list[str]:
+    """The names of tasks that may ask for the same as one: half of the right answers of either are those of the other.
+
+    >>> he_she, plural = (load_task(f"everyday/{name}", n=20) for name in ("he_she", "plural"))
+    >>> pronouns = Task.from_records([{"prompt": "My aunt said that", "target": " she"}])
+    >>> alike_in_answers(pronouns, {"he_she": he_she, "plural": plural})
+    ['he_she']
+    """
+    own, answers = _Asking(task).rights, {name: _Asking(other).rights for name, other in others.items()}
+    return [name for name, each in answers.items() if len(own & each) >= 0.5 * min(len(own), len(each)) > 0]
 
 
 def _last(prompt: Text) -> str:

@@ -90,10 +90,16 @@ def rows(command: Any) -> Iterator[tuple[str, str]]:
     """What can be given to a command, and what it means."""
     from cs_heads.cli import app
 
-    for argument in app()[command.__name__].assemble_argument_collection():
-        if argument.parse:
+    made = app()
+    of_command = made[command.__name__]
+    # A command does not know by itself what holds for all.
+    for argument in of_command.assemble_argument_collection(
+        default_parameter=made.default_parameter, parse_docstring=True
+    ):
+        if argument.parse and argument.name != "*":
             default = argument.field_info.default
-            kept = "" if default in (argument.field_info.empty, None, False, True) else f" (default: {default})"
+            unsaid = (argument.field_info.empty, None, False, True, [])
+            kept = "" if default in unsaid else f" (default: {default})"
             meaning = " ".join((argument.parameter.help or "").split())
             yield ", ".join(argument.names), _escaped(meaning + ("" if "default:" in meaning else kept))
 

@@ -21,11 +21,6 @@ SETTINGS = {"methods": METHODS, "options": OPTIONS, "k": 2, "max_heads": 4, "n_r
 
 
 @pytest.fixture(scope="module")
-def model(load_known):
-    return load_known()
-
-
-@pytest.fixture(scope="module")
 def task(model):
     return Task.from_records(own_answers(model, 90), "own answers").split(40)[0]
 

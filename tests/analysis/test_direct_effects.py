@@ -1,5 +1,7 @@
 """Effects of heads on the answer, told apart: straight into the logits, and through later units."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -43,11 +45,22 @@ def test_the_total_effect_is_that_of_the_head_off_in_ones_own_forward(found, loa
     assert effects.spent == 25 * 4
 
 
+def test_behind_a_soft_cap_the_total_is_that_before_it(folders, load):
+    """The same weights without the cap say the same."""
+    task = task_of(choice_records(np.random.default_rng(0), 60))
+    capped = cs.direct_effects(load("gemma2"), task, ["L0H1", "L2H3"], n=25)
+    loose = cs.load_model(folders("gemma2"), device="cpu")
+    loose.original_model.config.final_logit_softcapping = None
+    plain = cs.direct_effects(loose, task, ["L0H1", "L2H3"], n=25)
+    assert capped.total == pytest.approx(plain.total, abs=1e-3)
+    assert capped.direct == pytest.approx(plain.direct, abs=1e-3)
+
+
 def test_effects_add_up(found):
     effects, _ = found
     assert effects.direct + effects.through_others == pytest.approx(effects.total)
     table = effects.by_layer()
-    assert table.drop(columns="layer").to_numpy().sum() == pytest.approx(effects.writes.difference.mean())
+    assert table.drop(columns="layer").to_numpy().sum() == pytest.approx(effects.writes.difference.mean(), abs=1e-4)
     frame = effects.to_frame()
     assert frame["head"].tolist() == ["L0H1", "L2H3"]
     assert frame["total"].to_numpy() == pytest.approx(effects.total.mean(axis=0))
@@ -64,6 +77,19 @@ def test_without_the_last_mlp_heads_of_the_last_layer_act_on_the_logits_alone(lo
         effects = cs.direct_effects(model, task, ["L2H0", "L1H0"], n=25)
     assert effects.through_others[:, 0] == pytest.approx(np.zeros(25), abs=1e-4)
     assert np.abs(effects.through_others[:, 1]).max() > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("units", "names"), [("kv", ["L2KV1", "L0KV0"]), ("mlp", ["L2MLP"]), ("neurons", ["L2N3", "L0N1"])]
+)
+def test_other_units_of_the_last_layer_act_on_the_logits_alone(units, names, load):
+    task = task_of(choice_records(np.random.default_rng(1), 60))
+    model = load("llama")
+    with cs.ablated(model, "L2MLP") if units == "kv" else nullcontext():
+        effects = cs.direct_effects(model, task, names, n=25, units=units)
+    assert np.abs(effects.total).max() > 1e-3
+    assert effects.through_others[:, 0] == pytest.approx(np.zeros(25), abs=1e-4)
+    assert "writes more than" not in effects.to_frame()
 
 
 def test_completions_stand_beside_the_likeliest_other_token(load):

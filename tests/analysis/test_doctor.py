@@ -320,8 +320,7 @@ def test_another_tokenizer_fails(model, examine, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "axis", "failed"),
-    [("float32", 1, {"later tokens", "padding"}), ("bfloat16", 0, {"padding", "batch"})],
+    ("dtype", "axis", "failed"), [("float32", 1, {"later tokens", "padding"}), ("bfloat16", 0, {"padding", "batch"})]
 )
 def test_scores_that_depend_on_padding_or_on_the_batch_fail(folders, backend, dtype, axis, failed):
     """A layer that takes a little of a mean over positions, or over the texts of a batch."""

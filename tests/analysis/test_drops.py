@@ -33,7 +33,7 @@ SETS = {"maths": [MATHS, BOTH], "code": [CODE, BOTH]}
 def test_each_cell_is_the_planted_drop():
     found = measure_drops(columns(), SETS, {"maths": "maths", "code": "code"})
     assert found.matrix("drop").to_numpy() == pytest.approx(np.array([[0.7, 0.3, 0.0], [0.2, 0.9, 0.2]]), abs=0.011)
-    assert found.drops["maths"]["maths"].relative_drop == pytest.approx(0.7 / 0.9, abs=0.01)
+    assert found.drops["maths"]["maths"].loss == pytest.approx(0.7 / 0.9, abs=0.01)
 
 
 def test_a_suite_is_the_mean_of_its_parts_whatever_their_size():
@@ -49,10 +49,10 @@ def test_a_part_at_floor_is_not_hidden_by_the_rest_of_its_suite():
     drop = task_drop("suite", [0.0, 0.25], [(np.ones(40), np.ones(40)), (guessed, guessed)])
     assert "part 2 of 2: the intact model scores 0.250" in drop.too_low
     assert drop.chance == 0.125
-    assert np.isnan(drop.relative_drop)
+    assert np.isnan(drop.loss)
 
 
-def test_tasks_that_can_show_nothing_have_no_relative_drop():
+def test_tasks_that_can_show_nothing_have_no_loss():
     """A control that falls from 2 % to nothing has lost all, and a sibling at nothing can lose nothing."""
     made = [
         Column("own", "own", (Planted(GRID, {MATHS: 0.5}),)),
@@ -63,7 +63,7 @@ def test_tasks_that_can_show_nothing_have_no_relative_drop():
     found = measure_drops(made, {"h": [MATHS]}, {"h": "own"})
     assert np.isnan(found.matrix().loc["h", ["failed sibling", "failed control"]].to_numpy(float)).all()
     assert found.matrix().loc["h", "control"] == pytest.approx(0.1 / 0.9)
-    assert json.loads(json.dumps(found.to_dict()))["drops"]["h"]["failed control"]["relative_drop"] is None
+    assert json.loads(json.dumps(found.to_dict()))["drops"]["h"]["failed control"]["loss"] is None
 
 
 def test_each_different_mask_is_asked_once_and_counted():

@@ -5,11 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from cs_heads.analysis.failures import (
-    FailureModes,
-    Share,
-    failures,
-)
+from cs_heads.analysis.failures import FailureModes, Share, failures
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.tasks import Task
 from cs_heads.units import HeadGrid
@@ -17,11 +13,6 @@ from tests.known_heads import WORKING, own_answers, rows_run
 from tests.tiny import choice_records
 
 GRID = HeadGrid(3, 4)
-
-
-@pytest.fixture(scope="module")
-def model(load_known):
-    return load_known()
 
 
 @pytest.fixture(scope="module")

@@ -241,11 +241,6 @@ def test_wrong_arguments_are_refused_before_the_model_runs(model, task, given, o
 
 
 @pytest.fixture(scope="module")
-def model(load_known):
-    return load_known()
-
-
-@pytest.fixture(scope="module")
 def task(model):
     return Task.from_records(own_answers(model, 60), "own answers").split(30)[0]
 

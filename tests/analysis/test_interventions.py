@@ -85,10 +85,7 @@ def test_units_of_every_kind_are_off(load, name, backend):
     np.testing.assert_allclose(off, plain("llama", mask, grid.kind), atol=1e-4)
     gates = torch.from_numpy(1 - mask.astype(np.float32)).expand(2, -1, -1)
     with torch.no_grad():
-        row, position = torch.ones_like(TOKENS).nonzero(as_tuple=True)
-        engine = logits_at(
-            model, TOKENS, torch.ones_like(TOKENS), row=row, position=position, gates=gates, units=grid.kind
-        )
+        engine = logits_at(model, TOKENS, torch.ones_like(TOKENS), gates=gates, units=grid.kind)
     np.testing.assert_allclose(off.reshape(engine.shape), engine, atol=1e-5)
 
 
@@ -123,15 +120,7 @@ def test_hooks_of_a_ranking_are_for_run_with_hooks(load, backend):
 
 @pytest.mark.parametrize(
     "heads",
-    [
-        [Head(1, 2)],
-        ["L1H2"],
-        [(1, 2)],
-        "L1H2",
-        Head(1, 2),
-        (1, 2),
-        HeadRanking("css", np.eye(12)[6].reshape(3, 4), spent=8, k=1),
-    ],
+    [["L1H2"], [(1, 2)], "L1H2", Head(1, 2), (1, 2), HeadRanking("css", np.eye(12)[6].reshape(3, 4), 8, k=1)],
     ids=lambda heads: type(heads).__name__,
 )
 def test_heads_may_be_written_in_every_way(load, heads):

@@ -17,7 +17,7 @@ CONTROL = [Planted(GRID, {})]
 
 
 def least_of(task):
-    return least_set(task, GIVEN, *task(np.stack([GRID.mask([]), GRID.mask(GIVEN)])))
+    return least_set(task, GIVEN, *task(np.stack([GRID.mask([]), GRID.mask(GIVEN)])))[0]
 
 
 def proved(task, heads=GIVEN, **more):
@@ -34,7 +34,7 @@ def test_passengers_are_named_and_not_proved():
     )
     # What is said of the heads is said of these alone.
     assert proof.result.drop == pytest.approx(0.85)
-    assert "random heads of the same layers, 5 in a set, to 0.9" in proof.reasons[1]
+    assert "random heads of the same layers (as many as the 5 given) to 0.9" in proof.reasons[1]
 
 
 def test_one_head_that_gives_the_whole_loss_is_the_least_set_wherever_it_ranks():
@@ -64,8 +64,29 @@ def test_it_is_the_first_that_do_nine_tenths_and_costs_a_dozen_masks_on_half_of_
     assert found.order[:3] == (Head(0, 1), Head(3, 2), Head(6, 6))
     assert found.others == pytest.approx((0.85, 0.35, 0.8, 0.55, 0.85), abs=0.021)
     assert found.heads == (Head(0, 1), Head(3, 2))
-    # Each of five on, the first one to three, the passengers; and the set that is proved.
-    assert found.spent == most_of_least_set(5, 100) == (5 + 3 + 1) * 50 + 100
+    # Each of five on, the first one to three, the passengers; and on the other half the set that is proved.
+    assert found.spent == (5 + 3 + 1) * 50 + 50 < most_of_least_set(5, 100)
+
+
+class HalfApart(ExperimentLike):
+    """Two heads, of which each is all of the answers of one half of the examples: the first half chooses."""
+
+    grid, n_examples, chance = HeadGrid(1, 8), 100, 0.0
+
+    def __call__(self, masks, examples=None):
+        examples = np.tile(np.arange(100), (len(masks), 1)) if examples is None else examples
+        off = np.where(examples % 2, masks[:, 0, 1:2], masks[:, 0, :1])
+        return 1.0 - off
+
+
+def test_a_set_that_does_nine_tenths_by_luck_of_the_half_that_chose_it_grows_on_the_others():
+    task = HalfApart()
+    heads = [Head(0, 0), Head(0, 1), Head(0, 2)]
+    least, scores = least_set(task, heads, *task(np.stack([task.grid.mask([]), task.grid.mask(heads)])))
+    assert least.first == (1.0, 1.0, 1.0)
+    assert {*least.heads} >= {Head(0, 0), Head(0, 1)}
+    assert least.share == 1
+    assert scores.tolist() == [0.0] * 100
 
 
 def test_heads_without_harm_have_no_least_set():

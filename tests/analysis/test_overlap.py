@@ -1,12 +1,16 @@
-"""Heads in common, held against luck: exact probabilities against enumeration and simulation."""
+"""Heads in common, held against luck: exact probabilities against enumeration and simulation. Orders, by definition."""
 
 import json
+from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
 
-from cs_heads.analysis.overlap import head_overlap
+from cs_heads.analysis.overlap import head_overlap, rank_biased_overlap, spearman, top_overlap
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
 
@@ -84,9 +88,7 @@ def test_which_ranking_is_named_first_is_all_the_same():
 
 
 def test_the_result_is_json_and_says_where_it_is_from():
-    importance = np.zeros((2, 4))
-    importance[0, 1], importance[1, 3] = 2, 1
-    one = HeadRanking("css", importance, spent=0, provenance={"model": {"name": "tiny"}})
+    one = replace(ranking([[0, 2, 0, 0], [0, 0, 0, 1]]), provenance={"model": {"name": "tiny"}})
     record = json.loads(json.dumps(head_overlap({"a": one, "b": ["L0H1"]}, k=2, seed=4).to_dict()))
     assert record["heads"] == {"a": ["L0H1", "L1H3"], "b": ["L0H1"]}
     assert record["pairs"][0]["heads"] == 1
@@ -96,10 +98,8 @@ def test_the_result_is_json_and_says_where_it_is_from():
 
 
 def test_rankings_give_their_top_heads_and_their_grid():
-    importance = np.zeros((2, 4))
-    importance[0, 1], importance[1, 3] = 2, 1
-    one = HeadRanking("css", importance, spent=0, provenance={"model": {"key_value_heads": 2}})
-    found = head_overlap({"a": one, "b": HeadRanking("greedy", importance, spent=0)}, k=2)
+    one = ranking([[0, 2, 0, 0], [0, 0, 0, 1]])
+    found = head_overlap({"a": replace(one, provenance={"model": {"key_value_heads": 2}}), "b": one}, k=2)
     assert found.heads["a"] == (Head(0, 1), Head(1, 3))
     assert found.pairs[0].heads == found.pairs[0].groups == 2
     assert found.n_groups == 4
@@ -141,3 +141,47 @@ def test_false_discoveries_are_counted_over_all_pairs():
 def test_what_cannot_be_held_together_is_refused(sets, more, message):
     with pytest.raises(ValueError, match=message):
         head_overlap(sets, **{"grid": GRID} | more)
+
+
+# How alike two orders are
+
+
+def ranking(importance) -> HeadRanking:
+    return HeadRanking("css", np.array(importance, dtype=float), spent=0)
+
+
+def by_definition(first, second, p, depth=4000):
+    """The infinite sum, term by term, with the overlap at the end of the lists held for ever."""
+    total, shared = 0.0, 0.0
+    for d in range(1, depth + 1):
+        if d <= len(first):
+            shared = len(set(first[:d]) & set(second[:d])) / d
+        total += (1 - p) * p ** (d - 1) * shared
+    return total
+
+
+@given(st.permutations(range(8)), st.permutations(range(8)), st.integers(1, 8), st.sampled_from([0.5, 0.9, 0.98]))
+def test_rank_biased_overlap_is_the_infinite_sum_of_its_definition(first, second, n, p):
+    found = rank_biased_overlap(first[:n], second[:n], p)
+    assert found == pytest.approx(by_definition(first[:n], second[:n], p), abs=1e-6)
+
+
+def test_overlap_is_the_share_in_common():
+    assert top_overlap(ranking([[4, 3, 2, 1]]), ranking([[4, 1, 2, 3]]), 2) == 0.5
+    assert top_overlap(ranking([[4, 3, 2, 1]]), ranking([[1, 2, 3, 4]]), 2) == 0
+
+
+def test_spearman_is_over_heads_with_an_importance_in_both():
+    first, second = [[5, 0, 3, 1, 2, 7]], [[4, 9, 3, 2, 0, 8]]
+    expected = spearmanr([5, 3, 1, 7], [4, 3, 2, 8]).statistic
+    assert spearman(ranking(first), ranking(second)) == pytest.approx(expected)
+
+
+def test_what_breaks_ties_is_no_importance_to_spearman():
+    greedy = ranking([[5, 1e-6, 3, 1, -1e-6, 7]])
+    assert spearman(greedy, ranking([[4, 9, 3, 2, 8, 5]])) == pytest.approx(spearmanr([5, 3, 1, 7], [4, 3, 2, 5])[0])
+
+
+@pytest.mark.parametrize("second", [[[0, 0, 1, 1]], [[2, 2, 2, 2]], [[0, 0, 0, 0]]])
+def test_where_there_is_no_order_to_compare_spearman_is_unknown(second):
+    assert np.isnan(spearman(ranking([[1, 2, 3, 4]]), ranking(second)))

@@ -9,6 +9,7 @@ import pytest
 from cs_heads.analysis.columns import Column
 from cs_heads.analysis.confirm import Confirmation, prove
 from cs_heads.analysis.losses import task_drop
+from cs_heads.analysis.random_comparison import RandomComparison
 from cs_heads.analysis.scale_study import Study, scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.ranking import HeadRanking
@@ -31,16 +32,18 @@ def test_the_index_is_the_loss_beyond_random_heads():
     proof = prove(experiment, list(DROPS))
     curve = measure_sparsity([Column("own", "own", (experiment,))], list(DROPS))
     (model,) = scale_study({"small": Study(ranking(), proof, curve)}).models
-    assert model.localization == pytest.approx((proof.drop - proof.random_drop) / proof.result.baseline)
+    assert model.localization == pytest.approx((proof.drop - proof.random.drop) / proof.result.baseline)
     assert model.interval[0] < model.localization < model.interval[1]
-    assert (model.half, model.n_ablated, model.verdict) == (2, 2, "localized")
+    assert (model.half, model.localized) == (2, True)
 
 
 def proof_of(right: int, left: int, *, n: int = 100, chance: float = 0.25, random=(0.0, 0.0)) -> Confirmation:
     """A proof on n examples, of which so many are right without and with the heads off."""
     intact, off = (np.arange(n) < count for count in (right, left))
     drop = task_drop("choice", chance, [(intact.astype(float), off.astype(float))])
-    return Confirmation((Head(1, 0),), drop, float(np.mean(random)), random, 0.001, 0.001, 0, "localized", (), ())
+    return Confirmation(
+        (Head(1, 0),), drop, RandomComparison(random, float(np.mean(random)), 0, 0.001, 0.001), "localized", (), ()
+    )
 
 
 def index_of(proof):
@@ -67,7 +70,7 @@ def test_depth_is_weighted_by_importance():
     assert model.spread == pytest.approx(np.sqrt(weights @ (depths - weights @ depths) ** 2))
     assert model.effective == pytest.approx(0.6**2 / (0.16 + 0.04))
     assert model.profile.sum() == pytest.approx(1)
-    assert model.localization is None
+    assert np.isnan(model.localization)
 
 
 @pytest.mark.parametrize("bins", [1, 3, 8, 16])
@@ -102,9 +105,9 @@ def test_a_folder_without_a_curve_or_with_a_broken_proof(tmp_path):
     ranking().save(tmp_path / "ranking.json")
     record = {"confirm": prove(Planted(GRID, DROPS), list(DROPS)).to_dict()}
     (tmp_path / "result.json").write_text(json.dumps(record))
-    (model,) = scale_study({"m": tmp_path}).models
-    assert (model.half, model.n_ablated) == (None, 2)
-    record["confirm"]["baseline"] = 7
+    found = scale_study({"m": tmp_path})
+    assert (found.models[0].half, found.to_frame()["ablated"].item()) == (None, 2)
+    record["confirm"]["result"]["baseline"] = 7
     (tmp_path / "result.json").write_text(json.dumps(record))
     with pytest.raises(ValueError, match=r"result\.json': result: baseline must be a number in 0\.\.1, got 7"):
         scale_study({"m": tmp_path})

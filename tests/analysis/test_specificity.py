@@ -21,11 +21,6 @@ from tests.methods.planted import Planted
 
 
 @pytest.fixture(scope="module")
-def model(load_known):
-    return load_known()
-
-
-@pytest.fixture(scope="module")
 def tasks(model):
     """A split task, a whole one, and two for a suite, of different examples."""
     records = own_answers(model, 150)

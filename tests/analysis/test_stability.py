@@ -16,11 +16,6 @@ SEARCH = {"method": "css", "n_masks": 20, "density": 0.2}
 
 
 @pytest.fixture(scope="module")
-def model(load_known):
-    return load_known()
-
-
-@pytest.fixture(scope="module")
 def task(model):
     return cs.Task.from_records(own_answers(model, 50), "own").split(25)[0]
 

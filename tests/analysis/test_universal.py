@@ -95,12 +95,7 @@ def test_a_question_asked_twenty_times_counts_once(load_known):
 @pytest.mark.parametrize(
     ("tasks", "candidates", "more", "message"),
     [
-        (
-            {"a": Planted(GRID, {})},
-            [ALL],
-            {},
-            "two tasks or more, none of them named 'control', got a",
-        ),
+        ({"a": Planted(GRID, {})}, [ALL], {}, "two tasks or more, none of them named 'control', got a"),
         (None, [], {}, "heads must name one head or more"),
         (None, ["L9H9"], {}, "head L9H9 is not in the grid"),
         (None, [ALL], {"n": 0}, "n must be an integer of 1 or more, got 0"),

@@ -23,11 +23,6 @@ QUIET = {"progress": False}
 
 
 @pytest.fixture(scope="module")
-def model(load_known):
-    return load_known()
-
-
-@pytest.fixture(scope="module")
 def whole(model):
     return Task.from_records(own_answers(model, 120), "own answers")
 

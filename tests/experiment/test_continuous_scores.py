@@ -68,7 +68,7 @@ def test_scores_far_below_one_need_more_examples_and_nothing_is_called_right(mod
     """All that .11 can lose is little beside what one example might."""
     proof = confirm(model, written(records, closeness).split(50)[0], WORKING, n=60, controls=None)
     assert proof.verdict == "not localized"
-    assert proof.result.relative_drop > 0.5
+    assert proof.result.loss > 0.5
     assert proof.close
     assert proof.result.baseline == pytest.approx(0.11)
     assert " right" not in said(proof)

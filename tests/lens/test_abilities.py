@@ -84,13 +84,10 @@ def residual_of_another_layer(monkeypatch):
 
 
 def stored_values_of_another_row(monkeypatch):
-    old_of = Extension._old
-
-    def wrong_rows(self, layer, like, of_values=False):
-        old = old_of(self, layer, like, of_values)
-        return None if old is None else old.flip(0)
-
-    monkeypatch.setattr(Extension, "_old", wrong_rows)
+    join = Extension._join
+    monkeypatch.setattr(
+        Extension, "_join", lambda self, old, new: join(self, None if old is None else old.flip(0), new)
+    )
 
 
 def other_attention(monkeypatch):

@@ -14,7 +14,7 @@ def stored(valid, first=1):
     valid = torch.tensor(valid, dtype=torch.bool)
     number = valid.cumsum(1) + 10 * torch.arange(first, first + len(valid))[:, None]
     keys = {layer: (number * valid + 0.5 * layer)[:, None, :, None].float() for layer in LAYERS}
-    return KeyValues(valid, keys, {layer: -key for layer, key in keys.items()})
+    return KeyValues(valid, {layer: (key, -key) for layer, key in keys.items()})
 
 
 def tokens_of(rows):
@@ -22,7 +22,8 @@ def tokens_of(rows):
     found = []
     for i, valid in enumerate(rows.valid):
         n = len(valid)
-        sides = [rows.keys[0], -rows.values[0], rows.keys[2] - 1, -rows.values[2] - 1]
+        (keys, values), (later_keys, later_values) = rows.layers[0], rows.layers[2]
+        sides = [keys, -values, later_keys - 1, -later_values - 1]
         numbers = [side[i, 0, :n, 0][valid].tolist() for side in sides]
         assert numbers.count(numbers[0]) == len(numbers)
         found.append([int(number) for number in numbers[0]])

@@ -12,12 +12,12 @@ SHAPE = (N_LAYERS, N_HEADS)
 
 
 def rows(n=4, length=7, seed=0):
-    """Random tokens of unequal length, their mask, random gates, and every (row, position) that holds a token."""
+    """Random tokens of unequal length, their mask, and random gates."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(3, 23, (n, length), generator=generator)
     mask = (torch.arange(length) < torch.arange(length - n + 1, length + 1)[:, None]).long()
     gates = (torch.rand(n, *SHAPE, generator=generator) > 0.3).float()
-    return tokens, mask, gates, dict(zip(("row", "position"), mask.nonzero(as_tuple=True), strict=True))
+    return tokens, mask, gates
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
@@ -30,18 +30,18 @@ def test_the_fused_kernel_is_what_runs(load, architecture, monkeypatch):
         return kernel(*arguments, **keywords)
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counted)
-    tokens, mask, gates, at = rows()
+    tokens, mask, gates = rows()
     with torch.no_grad():
-        logits_at(load(architecture), tokens, mask, gates=gates, **at)
+        logits_at(load(architecture), tokens, mask, gates=gates)
         assert not calls
-        logits_at(load(architecture), tokens, mask, gates=gates, fused=True, **at)
+        logits_at(load(architecture), tokens, mask, gates=gates, fused=True)
     assert len(calls) == N_LAYERS
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_everything_is_put_back_also_after_an_exception(load, architecture):
     model = load(architecture)
-    tokens, mask, gates, at = rows()
+    tokens, mask, gates = rows()
 
     def state():
         inner = [dict(block.attn.original_component._modules) for block in model.blocks]
@@ -58,7 +58,7 @@ def test_everything_is_put_back_also_after_an_exception(load, architecture):
         fail()
     assert state() == before
     with torch.no_grad():
-        logits_at(model, tokens, mask, gates=gates, fused=True, **at)
+        logits_at(model, tokens, mask, gates=gates, fused=True)
     assert state() == before
 
 

@@ -106,9 +106,7 @@ def test_logits_exist_only_where_targets_are_predicted(load, backend):
     handle = model.unembed.register_forward_hook(lambda module, arguments, output: sizes.append(output.shape))
     try:
         with torch.no_grad():
-            logits = logits_at(
-                model, tokens, attention_mask, row=torch.tensor([0, 2]), position=torch.tensor([39, 5]), gates=None
-            )
+            logits = logits_at(model, tokens, attention_mask, (torch.tensor([0, 2]), torch.tensor([39, 5])))
     finally:
         handle.remove()
     assert logits.shape == (2, len(make_tokenizer()))

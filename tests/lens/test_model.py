@@ -6,7 +6,7 @@ import transformers
 from transformers import AutoModelForCausalLM
 
 from cs_heads import check_model
-from cs_heads.lens import FoldedValueBiasesError, check_ablatable, describe, load_model
+from cs_heads.lens import FoldedValueBiasesError, check_ablatable, describe, load, load_model
 from cs_heads.lens.model import context_length, dtype_of
 from tests.on_model import target_logprobs
 from tests.plain import plain_score
@@ -175,6 +175,12 @@ def test_wrong_arguments_get_one_clear_line(folders, arguments, message):
     with pytest.raises(ValueError, match=message) as error:
         load_model(**{"name_or_path": folders("llama"), **arguments})
     assert "\n" not in str(error.value)
+
+
+def test_an_error_of_a_loader_says_of_which_architecture_the_model_is(folders, monkeypatch):
+    monkeypatch.setattr(load, "_load_bridge", lambda *_, **__: {}["d_model"])
+    with pytest.raises(ValueError, match="could not be loaded: LlamaForCausalLM: KeyError: 'd_model'"):
+        load_model(folders("llama"))
 
 
 def test_a_model_that_reads_both_ways_is_refused(tmp_path):

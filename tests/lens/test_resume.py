@@ -11,20 +11,20 @@ from tests.tiny import N_LAYERS
 def record(model, tokens, mask, layers):
     kept = {}
     with torch.no_grad(), recorded(model, layers, lambda layer, residual: kept.update({layer: residual.clone()})):
-        logits_at(model, tokens, mask, row=torch.tensor([0]), position=torch.tensor([0]))
+        logits_at(model, tokens, mask)
     return kept
 
 
 def test_skipped_blocks_do_not_run(load, backend):
     model = load("llama", backend)
-    tokens, mask, _, at = rows()
+    tokens, mask, _ = rows()
     kept = record(model, tokens, mask, [1, 2])
     ran = []
     for layer in range(N_LAYERS):
         model.hook_dict[f"blocks.{layer}.attn.hook_z"].add_hook(lambda z, hook, layer=layer: ran.append(layer))
     try:
         with torch.no_grad():
-            logits_at(model, tokens, mask, start=Resumed(2, kept[2]), **at)
+            logits_at(model, tokens, mask, start=Resumed(2, kept[2]))
         assert ran == [2]
         ran.clear()
         record(model, tokens, mask, [1])
@@ -35,7 +35,7 @@ def test_skipped_blocks_do_not_run(load, backend):
 
 def test_blocks_are_put_back_also_after_an_exception(load, backend):
     model = load("llama", backend)
-    tokens, mask, _, _ = rows()
+    tokens, mask, _ = rows()
     kept = record(model, tokens, mask, [2])
 
     def fail():

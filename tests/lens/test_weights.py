@@ -151,10 +151,7 @@ ADAPTER = {"peft_type": "LORA", "base_model_name_or_path": "someone/base", "r": 
 
 @pytest.mark.parametrize(
     "files",
-    [
-        {"adapter_config.json": json.dumps(ADAPTER), "adapter_model.safetensors": ""},
-        {"style-lora.safetensors": ""},
-    ],
+    [{"adapter_config.json": json.dumps(ADAPTER), "adapter_model.safetensors": ""}, {"style-lora.safetensors": ""}],
     ids=",".join,
 )
 def test_an_adapter_is_refused_by_name_and_not_left_out(written, files):

@@ -8,6 +8,7 @@ from cs_heads.analysis.compare import Compared, Comparison
 from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.losses import TaskDrop
+from cs_heads.analysis.random_comparison import RandomComparison
 from cs_heads.ranking import HeadRanking
 from cs_heads.report import Findings
 from cs_heads.units import Head
@@ -51,12 +52,12 @@ def made_ranking(task="capitals", model="tiny") -> HeadRanking:
 
 
 def made_proof(verdict="localized", control="code") -> Confirmation:
-    own = TaskDrop("capitals", 100, 0.0, 1.0, 0.04, (0.92, 0.99))
+    own = TaskDrop("capitals", 100, 0.0, 1.0, 0.04, (0.92, 0.99), None, (0.91, 0.98))
     other = TaskDrop(control, 100, 0.0, 0.97, 0.9, (0.01, 0.13), too_low="it guesses")
     reasons = ("on 100 unseen examples the score falls from 1.000 to 0.040", "p = 0.0001 (below 0.01)")
     heads = (Head(0, 1), Head(1, 2))
-    beside = 0.01, (0.0, 0.02), 0.004, 0.0001, 0
-    return Confirmation(heads, own, *beside, verdict, reasons, (other,), spent=1200)
+    beside = RandomComparison((0.0, 0.02), 0.01, 0, 0.004, 0.0001)
+    return Confirmation(heads, own, beside, verdict, reasons, (other,), spent=1200)
 
 
 def made_drops(drops) -> tuple[TaskDrop, ...]:

@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from cs_heads import plot
@@ -20,10 +22,11 @@ from cs_heads.analysis.overlap import head_overlap
 from cs_heads.analysis.scale_study import Study, scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import universal_heads
-from cs_heads.plot.style import COLUMN, PAGE
+from cs_heads.plot.style import COLUMN, PAGE, ROLES
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
 from tests.analysis.test_gating import made_gates
+from tests.analysis.test_taxonomy import gates_of
 from tests.methods.planted import Planted
 from tests.plot.looking import unread
 
@@ -101,6 +104,8 @@ def universal():
     return universal_heads(tasks, [A, B], Planted(GRID, {A: 0.8}))
 
 
+MEDIATED = pd.DataFrame({"sigmas": [0.1, -0.4, 0.3, 5.0], "facilitation_any": [0.2, 0.9, 0.1, 1.0]})
+
 # What a demo model's tasks are called where they stand in for a paper's.
 LONG = ["demo/word_problems (gsm8k)", "demo/word_problems (arithmetic)", "demo/code", "demo/multiple_choice (mmlu)"]
 LONG += ["demo/swearing", "demo/copying", "demo/agreement", "demo/rhyme"]
@@ -146,6 +151,7 @@ ALL = [
     (plot.taxonomy, lambda: taxonomy({"sums": made_gates(), "code": made_gates()}), {}),
     (plot.score_ecdf, made_gates, {}),
     (plot.gate_plane, made_gates, {}),
+    (plot.mediating, lambda: MEDIATED, {"sigmas": 3.0}),
     (plot.toggle_curves, "toggles", {}),
     (plot.contrasts, "contrasts", {}),
 ]
@@ -171,6 +177,16 @@ def test_ten_tasks_can_be_read_at_the_width_of_a_column_or_a_page(request, draw,
     figure = draw(request.getfixturevalue(name)).figure
     assert unread(figure) == {}
     assert figure.get_size_inches()[0] == pytest.approx(width)
+
+
+def test_maps_of_gates_have_a_channel_for_each_score_and_are_dark_where_both_are_high():
+    # The first head facilitates in both seeds, the second interferes in one, the third does each in one.
+    plus, minus = [[[1, 0, 1]], [[1, 1, 0]]], [[[1, 0, 1]], [[1, 0, 0]]]
+    always, anywhere = (np.asarray(ax.images[0].get_array()[0]) for ax in plot.gate_maps(gates_of(plus, minus)))
+    blue, orange = (np.array(to_rgb(ROLES[name][0])) for name in ("facilitation", "interference"))
+    assert always == pytest.approx(np.array([blue, np.ones(3), np.ones(3)]))
+    assert anywhere == pytest.approx(np.array([blue, orange, np.clip(blue + orange - 1, 0, 1)]))
+    plt.close("all")
 
 
 def test_bars_are_as_high_as_the_scores(drops):
@@ -219,7 +235,8 @@ def test_the_bar_says_where_a_loss_is_beyond_its_end(chance, last):
     ax.figure.draw_without_rendering()
     lost = drops.drops["reading"]["reading"].loss
     assert (lost > 1) == (chance > 0)
-    assert [text.get_text() for text in ax.texts] == [f"{lost:.2f}"]
+    assert [text.get_text() for text in ax.texts] == [f"{lost:.2f}{'↓' if lost > 1 else ''}"]
+    assert ("↓: falls below chance" in ax.get_xlabel()) == (lost > 1)
     bar = ax.images[0].colorbar
     assert [label.get_text() for label in bar.ax.get_yticklabels()][-1] in (last, f"{last}0")
     assert bar.ax.get_ylabel() == "loss"
@@ -250,7 +267,7 @@ def test_what_cannot_be_drawn_is_refused(drops, overlap, scale):
     ):
         plot.overlap(overlap, value="p")
     with pytest.raises(ValueError, match="study must hold a model with a proof on unseen examples"):
-        plot.scale_study(scale_study({"a": scale.models[0].ranking}))
+        plot.scale_study(scale_study({"a": scale.models[0].study.ranking}))
 
 
 @pytest.fixture(scope="module")

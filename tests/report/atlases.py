@@ -6,6 +6,7 @@ from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.drops import TaskDrops
 from cs_heads.analysis.losses import TaskDrop
+from cs_heads.analysis.random_comparison import RandomComparison
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head
 
@@ -40,11 +41,7 @@ def made_atlas(skills=SKILLS, model="tiny", harm=0.3) -> Atlas:
         proofs[name] = Confirmation(
             heads=(head,),
             result=drops[name][name],
-            random_drop=0.02,
-            random_drops=(0.0, 0.04),
-            p_sets=0.5 if place == 3 else 0.004,
-            p_examples=0.5 if place == 3 else 0.0001,
-            n_as_harmful=125 if place == 3 else 0,
+            random=RandomComparison((0.0, 0.04), 0.02, *((125, 0.5, 0.5) if place == 3 else (0, 0.004, 0.0001))),
             verdict="not localized" if place == 3 else "specific",
             reasons=("p",),
             controls=(),

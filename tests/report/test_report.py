@@ -9,6 +9,7 @@ from matplotlib import pyplot as plt
 
 from cs_heads.analysis.columns import Column
 from cs_heads.analysis.confirm import prove
+from cs_heads.analysis.failures import FailureModes, Share
 from cs_heads.analysis.faithfulness import faithfulness
 from cs_heads.analysis.losses import Loss, Specificity, TaskDrop
 from cs_heads.analysis.sparsity import measure_sparsity
@@ -85,18 +86,28 @@ def full(tmp_path_factory) -> Page:
 
 def test_the_answer_comes_first(full):
     words = full.words
-    order = ["localized", "L0H1", "score falls from 1.000 to 0.040", "What broke", "Maps", "Curves", "look at", "Cost"]
+    order = [
+        "localized",
+        "L0H1",
+        "score falls from 1.000 to 0.040",
+        "Maps",
+        "What broke",
+        "The heads",
+        "Curves",
+        "look at",
+        "Cost",
+    ]
     places = [words.index(part) for part in [*order, "How to reproduce", "Provenance"]]
     assert places == sorted(places)
 
 
 def test_every_number_of_the_proof_is_told(full):
     words = full.words
-    assert "capitals 1.000 0.040 +0.960 +0.920 to +0.990" in words
-    assert "code (control) 0.970 0.900 +0.070 +0.010 to +0.130" in words
-    assert "capitals, random heads of the same layers (2 sets) 1.000 0.990 +0.010 –" in words
+    assert "capitals +0.960 +0.910 to +0.980 1.000 0.040" in words
+    assert "code (control) unknown – 0.970 0.900" in words
+    assert "capitals, random heads of the same layers (2 sets) +0.010 – 1.000 0.990" in words
     told = "L0H0 (alone: task 0.32 (+0.24 to +0.40), controls 0.30 (+0.20 to +0.40); most: succession)"
-    assert f"Left out, because the controls need them too (shared): {told}." in words
+    assert f"Left out before the proof, whatever its verdict, as controls need these heads as well: {told}." in words
     assert "few heads above zero" in words
 
 
@@ -140,17 +151,26 @@ def test_the_texts_of_the_user_are_shown_as_texts(report):
 VERDICTS = {
     "specific": ("specific", "they are heads of this task. Whether that holds in other words was not measured."),
     "template-bound": ("localized", "they serve the wording of the task, and not the skill."),
-    "shared": ("shared", "they cannot be called heads of this task: the controls lose more than a third of it"),
+    "shared": (
+        "shared",
+        "they cannot be called heads of this task: the controls lose more than a third of",
+    ),
     "localized": ("localized", "Whether other tasks do as well is not known: too few controls could tell"),
     "not localized": ("not", "the ranking is no evidence that the task rests on them."),
     "baseline too low": ("not", "The intact model does not do the task well enough for any ablation to show a drop."),
 }
 
 
+OWN, SAME, LESS = (Loss(loss, loss - 0.1, loss + 0.1) for loss in (0.96, 0.9, 0.1))
+SHARED_WITH_ONE = Specificity(OWN, {"code": SAME, "copying": LESS})
+
+
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_each_verdict_is_told_in_words_too(verdict):
     """A reader given only the report can tell what it found."""
-    findings = Findings(ranking=made_ranking(), proof=replace(made_proof(), verdict=verdict), k=2)
+    findings = Findings(
+        ranking=made_ranking(), proof=replace(made_proof(), verdict=verdict, specificity=SHARED_WITH_ONE), k=2
+    )
     kind, headline, answer = _answer(findings)
     assert (kind, headline) == (VERDICTS[verdict][0], verdict)
     words = Page(answer).words
@@ -158,17 +178,36 @@ def test_each_verdict_is_told_in_words_too(verdict):
 
 
 def test_the_losses_that_a_verdict_rests_on_are_told(report):
-    own, same, less = (Loss(loss, loss - 0.1, loss + 0.1) for loss in (0.96, 0.9, 0.1))
-    losses = Specificity(own, {"code": same, "copying": less})
     close = "the mean control loss may be above or below a third of the own loss"
-    proof = replace(made_proof("shared"), specificity=losses, close_because=close, notes=("note of it",))
+    proof = replace(made_proof("shared"), specificity=SHARED_WITH_ONE, close_because=close, notes=("note of it",))
     words = report(Findings(ranking=made_ranking(), proof=proof, k=2)).words
     assert "shared (close)" in words
     assert f"close, since another verdict is compatible with the intervals: {close}" in words
-    assert "capitals +0.960 +0.860 to +1.060 code (control) +0.900 +0.800 to +1.000 copying (control) +0.100" in words
-    assert "mean of the controls +0.500 +0.429 to +0.571 largest of the controls (code) +0.900" in words
+    assert "the controls lose more than a third of what the task loses, on average, and code loses more" in words
+    assert "mean of the controls that count +0.500 +0.429 to +0.571 – –" in words
+    assert "largest of any control (here code) +0.900" in words
     assert "own minus mean of the controls +0.460 +0.338 to +0.582" in words
     assert "note of it" in words
+
+
+def test_what_is_written_with_the_heads_off_stands_beside_what_the_intact_model_writes(report):
+    none, all_ = ({"empty": Share(count, 20), "changed": Share(count, 20)} for count in (0, 20))
+    written = {"intact": ("Paris", "Riga"), "t": ("", "Rome <b>")}
+    prompts, right = ("Quiz:\nFrance is", "Latvia is"), ("Paris", "Riga")
+    texts = FailureModes({"t": (Head(0, 1),)}, {"intact": none, "t": all_}, written, prompts, right, spent=40)
+    words = report(Findings(ranking=made_ranking(), proof=made_proof(), texts=texts, k=2)).words
+    assert "prompt right intact heads off France is Paris Paris (nothing) Latvia is Riga Riga Rome <b>" in words
+    assert "clearly more than of the intact model: empty 20, changed 20" in words
+    assert "texts 40 example-evaluations" in words
+    same = replace(texts, modes={"intact": none, "t": none})
+    assert "No kind of failure is clearly more frequent" in report(Findings(ranking=made_ranking(), texts=same)).words
+
+
+def test_one_control_that_loses_too_much_is_named_where_the_mean_is_little(report):
+    losses = Specificity(OWN, {"code": SAME, **{name: Loss(0.0, -0.1, 0.1) for name in "abcd"}})
+    proof = replace(made_proof("shared"), specificity=losses)
+    words = report(Findings(ranking=made_ranking(), proof=proof, k=2)).words
+    assert "heads of this task: code loses more than half of what the task loses." in words
 
 
 def test_a_ranking_alone_is_no_proof(report):
@@ -338,7 +377,7 @@ def test_results_of_different_models_or_tasks_do_not_go_into_one_report(folder):
     with pytest.raises(ValueError, match=r"out .* has a result\.json already: results of different tasks"):
         check_folder(folder, "result.json", origin)
     # Where a model lies is no part of what it is.
-    assert made_study(ranking=made_ranking(model="/somewhere/tiny/")).model == "/somewhere/tiny/"
+    assert made_study(ranking=made_ranking(model="/somewhere/tiny/")).model == "tiny"
 
 
 def test_as_many_examples_of_one_side_must_be_the_same():
@@ -369,7 +408,7 @@ def test_claimed_heads_beyond_the_first_k_stand_in_the_table(report):
 
 def test_the_contents_lead_to_every_part(full):
     titles = re.findall(r'<h2 id="(part-\d+)">(.*?)</h2>', full.html)
-    assert len(titles) == 8
+    assert len(titles) == 9
     assert re.findall(r'<a href="#(part-\d+)">(.*?)</a>', full.html) == titles
 
 

@@ -49,7 +49,7 @@ def write(path, records):
 @pytest.fixture
 def study(load_known, data, tmp_path):
     def made(paper="cs", names=CS_TASKS, **changed):
-        tasks = load_tasks(PAPERS[paper], "tiny", list(names), data=data, n=40)
+        tasks, _ = load_tasks(PAPERS[paper], "tiny", list(names), data=data, n=40)
         settings = replace(TINY, **changed)
         return Reproduction(
             load_known(), PAPERS[paper], tasks, settings, tmp_path / "out", measuring={"progress": False}

@@ -5,7 +5,9 @@ import pytest
 from cs_heads.cli import main
 from cs_heads.experiment.timing import N_EXAMPLES, N_MASKS
 from cs_heads.reproduce import estimate, reproduce
+from cs_heads.reproduce import tasks as sources
 from cs_heads.reproduce.run import steps_of
+from cs_heads.tasks import load_task
 
 N = "example-evaluations"
 
@@ -16,7 +18,7 @@ N = "example-evaluations"
         ["universal"],
         *(
             pytest.param(steps, marks=pytest.mark.slow)
-            for steps in (["find"], ["scale"], ["overlap", "generalization"])
+            for steps in (["find"], ["proof"], ["overlap", "generalization"])
         ),
     ],
 )
@@ -68,7 +70,9 @@ def test_a_dry_run_says_the_cost_and_writes_nothing(known_folder, data, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_says_which_task_needs_local_files(known_folder, data, tmp_path, capsys):
+def test_a_dry_run_says_which_task_needs_local_files(known_folder, data, tmp_path, capsys, monkeypatch):
+    known = load_task(str(data / "boolq.jsonl"))
+    monkeypatch.setattr(sources, "load_task", lambda *_, **__: known)
     given = ["--paper", "chg", "--model", str(known_folder), "--data", str(data), "--out", str(tmp_path / "out")]
     assert main(["reproduce", *given, "--n", "40", "--steps", "kinds", "--dry-run", "--device", "cpu"]) == 0
     said = capsys.readouterr().out

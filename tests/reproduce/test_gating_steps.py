@@ -31,14 +31,16 @@ def test_heads_that_mediate_and_contrasts_are_made_of_two_word_tasks(study, rows
     one = study("chg", ["openmathinstruct2", *WORDS])
     said = estimate(one, steps_of("chg", ["mediating", "contrasts"]))
     left_out = reproduce(one, ["mediating", "contrasts"])
-    figure = table(one, "figure-4").set_index("task")
-    assert set(figure.index) == set(WORDS)
+    figure = table(one, "figure-4").set_index(["task", "mediate"])
     assert (figure["pairs"] == TINY.n_pairs).all()
-    for name in WORDS:
-        drawn = (one.out / f"figure-4-{name.rpartition('/')[2]}.png").is_file()
-        assert drawn == figure["t"].notna()[name]
-        # Else it is said why there is no test.
-        assert drawn != (f"figure-4 of {name}" in left_out)
+    assert {*figure.index} == {(name, by) for name in WORDS for by in ("3 sigmas", "significant")}
+    for name, by in figure.index:
+        heads = table(one, f"figure-4-{name.rpartition('/')[2]}")
+        chosen = heads["significant"] if by == "significant" else heads["sigmas"] >= 3
+        assert figure.loc[(name, by), "mediating"] == chosen.sum()
+        # Where no test can be made it is said why.
+        assert figure["t"].isna()[name, by] == (f"test of {name}, {by}" in left_out)
+        assert (one.out / f"figure-4-{name.rpartition('/')[2]}.png").is_file()
     held_out = table(one, "figure-5")
     assert set(held_out["held_out"]) == {"antonym", "present-past"}
     assert set(held_out["measured"]) == {"shots", "instruction"}

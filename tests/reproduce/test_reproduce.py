@@ -111,6 +111,39 @@ def test_every_step_of_the_first_protocol_runs(study):
     assert set(map(str, WORKING)) <= set(table(one, "universal").query("universal")["head"])
 
 
+def test_whole_sets_are_measured_where_all_that_is_unseen_is(study):
+    one = study(names=["gsm8k", "boolq"], n_unseen=None)
+    reproduce(one, ["find", "drops"])
+    drops = table(one, "drops").set_index(["heads", "task"])
+    masks = np.stack([one.grid.mask([]), one.grid.mask(one.top("math"))])
+    sides = [one.experiment("gsm8k", finding=finding)(masks) for finding in (True, False)]
+    whole = np.concatenate(sides, axis=1).mean(axis=1)
+    assert drops.loc[("math", "gsm8k"), ["whole baseline", "whole score"]].tolist() == pytest.approx(whole.tolist())
+    assert drops.loc[("math", "General"), "whole score"] == drops.loc[("math", "boolq"), "whole score"]
+
+
+def test_six_prompts_find_heads_and_prove_none(study):
+    one = study(names=["gsm8k"])
+    few = replace(one.tasks["gsm8k"].take(6), held_out=one.tasks["gsm8k"].held_out.take(6))
+    one = replace(one, tasks={"gsm8k": few})
+    assert reproduce(one, ["find", "proof"]) == {"proof of math": "fewer than 20 unseen examples"}
+    assert len(table(one, "heads"))
+
+
+def test_a_quick_run_has_two_word_tasks_and_short_texts(study, monkeypatch):
+    monkeypatch.setattr(sources, "load_task", lambda *_, **__: load_task("demo/capitals"))
+    tasks, left_out = load_tasks(PAPERS["chg"], "tiny", quick=True)
+    assert [name for name in tasks if name.startswith("function_vectors/")] == [
+        "function_vectors/antonym",
+        "function_vectors/country-capital",
+    ]
+    assert "a quick run has two word tasks" in left_out.values()
+    one = study(names=["gsm8k"])
+    written = {"gsm8k": one.tasks["gsm8k"].generated(12)}
+    short = replace(one, tasks=written, settings=replace(one.settings, max_new_tokens=5)).tasks["gsm8k"]
+    assert short.max_new_tokens == short.held_out.max_new_tokens == 5
+
+
 # What pictures and tables call a task
 
 
@@ -179,7 +212,7 @@ def test_what_is_done_is_not_made_again_and_what_changed_is(study, rows):
         (["sums"], "task 'sums' is none of paper 'cs'"),
         (["boolq"], "tasks must hold one or more that heads are found on: gsm8k, arithmetic, mbpp"),
         (["gsm8k", "gsm8k"], "tasks must be different"),
-        (["rhyming"], "task 'rhyming' has no data with folder"),
+        (["mmlu"], "task 'mmlu' has no data with folder"),
     ],
 )
 def test_wrong_tasks_are_refused_before_anything_is_loaded(data, names, words):
@@ -188,40 +221,67 @@ def test_wrong_tasks_are_refused_before_anything_is_loaded(data, names, words):
 
 
 def test_a_folder_gives_the_tasks_that_are_in_it(data):
-    tasks = load_tasks(PAPERS["cs"], "tiny", data=data, n=40)
-    assert list(tasks) == ["gsm8k", "arithmetic", "mbpp", "boolq", "swearing"]
-    assert [len(task) for task in tasks.values()] == [40] * 5
+    tasks, left_out = load_tasks(PAPERS["cs"], "tiny", data=data, n=40)
+    # The words of rhymes come with the library.
+    assert list(tasks) == ["gsm8k", "arithmetic", "mbpp", "boolq", "swearing", "rhyming"]
+    assert [len(task) for task in tasks.values()] == [40] * 6
+    lacking = "it has no mmlu.jsonl, mmlu.csv, mmlu.json or folder mmlu"
+    assert left_out["mmlu"] == f"there is no data for it with folder {str(data)!r}: {lacking}"
 
 
 def test_a_task_that_the_hub_has_not_is_left_out_and_said_so(monkeypatch):
     asked = []
     monkeypatch.setattr(sources, "load_task", lambda name, *_, **__: asked.append(name) or load_task("demo/capitals"))
-    tasks = load_tasks(PAPERS["chg"], "tiny")
+    tasks, left_out = load_tasks(PAPERS["chg"], "tiny")
     assert list(dict.fromkeys(asked)) == list(tasks)
-    assert list(sources.lacking(PAPERS["chg"], "tiny", tasks, None)) == ["bigbench/subject_verb_agreement"]
-    assert sources.lacking(PAPERS["chg"], "tiny", tasks, list(tasks)) == {}
-    assert sources.lacking(PAPERS["chg"], "demo", load_tasks(PAPERS["chg"], "demo"), None) == {}
+    assert list(left_out) == ["bigbench/subject_verb_agreement"]
+    assert load_tasks(PAPERS["chg"], "tiny", list(tasks))[1] == {}
+    assert "bigbench/subject_verb_agreement" in load_tasks(PAPERS["chg"], "demo")[0]
     with pytest.raises(ValueError, match="no data with model 'tiny': give bigbench/subject_verb_agreement=FILE, or --"):
         load_tasks(PAPERS["chg"], "tiny", ["bigbench/subject_verb_agreement"])
 
 
 def test_programs_that_may_not_run_are_left_out_and_said_once(monkeypatch):
     monkeypatch.setattr(sources, "load_task", lambda *_, **__: load_task("demo/capitals"))
-    tasks = load_tasks(PAPERS["cs"], "tiny")
+    tasks, left_out = load_tasks(PAPERS["cs"], "tiny")
     assert {"mbpp", "humaneval_instruct"}.isdisjoint(tasks)
     assert "gsm8k" in tasks
-    left_out = sources.lacking(PAPERS["cs"], "tiny", tasks, None)
     assert left_out == {"mbpp, humaneval_instruct": "programs that the model writes run only with --allow-code"}
 
     def check(self):
         raise SandboxError("install bubblewrap")
 
     monkeypatch.setattr(Sandbox, "check", check)
-    tasks = load_tasks(PAPERS["cs"], "tiny", ["gsm8k", "mbpp"], allow_code=True)
+    tasks, left_out = load_tasks(PAPERS["cs"], "tiny", ["gsm8k", "mbpp"], allow_code=True)
     assert list(tasks) == ["gsm8k"]
-    assert sources.lacking(PAPERS["cs"], "tiny", tasks, ["gsm8k", "mbpp"], allow_code=True) == {
-        "mbpp": "install bubblewrap"
-    }
+    assert left_out == {"mbpp": "install bubblewrap"}
+
+
+def test_a_task_that_cannot_be_loaded_is_left_out_unless_it_was_named(monkeypatch):
+    def load(name, *_, **__):
+        if name == "mmlu":
+            raise ValueError("no network")
+        return load_task("demo/capitals")
+
+    monkeypatch.setattr(sources, "load_task", load)
+    tasks, left_out = load_tasks(PAPERS["cs"], "tiny")
+    assert "mmlu" not in tasks
+    assert left_out["mmlu"] == "no network"
+    with pytest.raises(ValueError, match="no network"):
+        load_tasks(PAPERS["cs"], "tiny", ["gsm8k", "mmlu"])
+
+
+def test_the_papers_prompts_of_swearing_are_asked_for(monkeypatch):
+    asked = {}
+
+    def load(name, *_, **options):
+        asked[name] = options
+        return load_task("demo/capitals")
+
+    monkeypatch.setattr(sources, "load_task", load)
+    load_tasks(PAPERS["cs"], "tiny", paper_prompts=True)
+    assert asked["swearing"] == {"prompts": "paper", "max_new_tokens": 512}
+    assert asked["rhyming"] == {"max_new_tokens": 64}
 
 
 def test_gates_are_fitted_to_nine_tenths_of_a_set_and_a_number_is_no_end_where_a_set_is_smaller(tmp_path):
@@ -233,7 +293,8 @@ def test_gates_are_fitted_to_nine_tenths_of_a_set_and_a_number_is_no_end_where_a
 
     def sizes(n):
         given = {"data": tmp_path, "n": n}
-        task = load_tasks(replace(PAPERS["chg"], tasks=(ANTONYM,)), "tiny", **given)[ANTONYM.name]
+        tasks, _ = load_tasks(replace(PAPERS["chg"], tasks=(ANTONYM,)), "tiny", **given)
+        task = tasks[ANTONYM.name]
         return len(task), len(task.held_out)
 
     assert sizes(None) == (270, 30)  # of 300: twenty words are for worked examples
@@ -326,7 +387,7 @@ def test_the_curve_of_a_small_model_ends_at_half_of_its_heads(study):
 
 def test_the_demo_model_has_a_task_for_heads_of_every_paper():
     for paper in PAPERS.values():
-        tasks = load_tasks(paper, "demo")
+        tasks, _ = load_tasks(paper, "demo")
         assert any(paper.task(name).heads for name in tasks)
         assert all(task.name.startswith("demo/") for task in tasks.values())
         assert len({step.name for step in STEPS[paper.name]}) == len(STEPS[paper.name])

@@ -23,7 +23,7 @@ from cs_heads.tasks import (
     load_task,
     search_control,
 )
-from cs_heads.tasks.controls import alike
+from cs_heads.tasks.controls import alike, alike_in_answers
 from cs_heads.tasks.load import names_of
 from cs_heads.tasks.splits import check_apart
 
@@ -114,11 +114,26 @@ def test_the_guide_lists_the_kin_of_every_everyday_skill():
         assert kin == [pattern.replace("*/", "demo/") for pattern in patterns]
 
 
-def test_tasks_share_a_form_by_the_words_that_most_of_their_questions_have():
-    names = ("capitals", "antonyms", "kinds", "copying")
-    capitals, antonyms, kinds, copying = (load_task(f"everyday/{name}", n=20) for name in names)
-    assert alike(capitals, {"antonyms": antonyms, "kinds": kinds}) == ["antonyms"]
-    assert alike(copying, {"copying": copying}) == []
+def test_tasks_share_a_form_by_their_usual_words_or_by_worked_examples():
+    names = ("capitals", "antonyms", "plural", "copying", "succession")
+    capitals, antonyms, plural, copying, succession = (load_task(f"everyday/{name}", n=20) for name in names)
+    assert alike(capitals, {"antonyms": antonyms, "plural": plural, "copying": copying}) == ["antonyms", "plural"]
+    assert alike(copying, {"copying": copying, "succession": succession}) == []
+    # The last line alone has no worked examples before it.
+    bare = tuple(replace(each, prompt=each.asked, asked=None) for each in plural.examples)
+    assert alike(replace(plural, examples=bare, held_out=None), {"antonyms": antonyms}) == []
+
+
+def test_tasks_may_be_kin_by_their_answers_alone():
+    """Another's nouns under the same question: no word is in both."""
+    records = [
+        {"prompt": f"The {noun}{ending} near the door", "target": target}
+        for noun in ("foo", "bar", "baz")
+        for ending, target in (("", " was"), ("s", " were"))
+    ]
+    task = Task.from_records(records)
+    skills = {name: load_task(f"everyday/{name}", n=40) for name in ("agreement", "he_she", "plural")}
+    assert alike_in_answers(task, skills) == ["agreement"]
 
 
 class Untouched:

@@ -1,0 +1,128 @@
+"""What heads look at on a task: shares of the last token's attention, where the answer is read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from cs_heads.lens.attention import token_texts
+from cs_heads.lens.tokens import encode_prompt
+from cs_heads.tasks import Example
+from cs_heads.text import TokenIds
+
+LOOKS = {
+    "looks at the token before": "the token before",
+    "looks at the first token": "the first token",
+    "looks at the same token": "earlier copies of the last token",
+    "looks at what followed it": "what followed earlier copies of the last token",
+    "looks at punctuation": "punctuation",
+    "looks at the right answer": "the right answer in the prompt",
+    "looks at wrong answers": "wrong answers in the prompt",
+    "looks at the question": "the question",
+    "looks at worked examples": "worked examples",
+}
+"""Shares of the last token's attention, and what they go to."""
+
+EVERYWHERE = (
+    *("at every token: the token before", "at every token: the first token", "at every token: earlier copies of it"),
+    *("at every token: what followed earlier copies of it", "at every token: punctuation"),
+)
+"""Shares of the attention of all tokens of a prompt."""
+
+
+def tokens_looked_at(
+    tokenizer: Any, ids: TokenIds, right: Collection[int], wrong: Collection[int], parts: Mapping[str, Any]
+) -> dict[str, Bool[np.ndarray, " pos"]]:
+    """Of each of ``LOOKS`` the tokens of a prompt that it is of.
+
+    Args:
+        tokenizer: The model's; None for a model without one.
+        ids: The prompt's tokens.
+        right: Tokens that the right answer begins with.
+        wrong: Tokens that wrong answers begin with.
+        parts: ``question`` and ``worked examples``, as far as they are known (``parts_of``).
+
+    >>> seen = tokens_looked_at(None, (5, 7, 8, 5), [7], [], {})
+    >>> seen["looks at what followed it"].tolist(), seen["looks at the right answer"].tolist()
+    ([False, True, False, False], [False, True, False, False])
+    """
+    token, place = np.array(ids), np.arange(len(ids))
+    same = (token == token[-1]) & (place < len(ids) - 1)
+    texts = [] if tokenizer is None else token_texts(tokenizer, ids)
+    marks = [bool(text.strip()) and not any(letter.isalnum() for letter in text) for text in texts]
+    special = np.isin(token, [] if tokenizer is None else tokenizer.all_special_ids)
+    none = np.zeros(len(ids), dtype=bool)
+    found = [
+        place == len(ids) - 2,
+        (place == 0) & (len(ids) > 1),
+        same,
+        np.r_[False, same[:-1]],
+        np.array(marks, dtype=bool) & ~special if marks else none,
+        np.isin(token, [*right]),
+        np.isin(token, [*wrong]),
+        parts.get("question", none),
+        parts.get("worked examples", none),
+    ]
+    return dict(zip(LOOKS, found, strict=True))
+
+
+def looked_at_everywhere(tokenizer: Any, ids: TokenIds) -> Bool[np.ndarray, "kind query key"]:
+    """Of each of ``EVERYWHERE`` the tokens that it is of, by the token that looks.
+
+    They are the patterns of TransformerLens's ``detect_head``, with the first token and punctuation beside.
+
+    Args:
+        tokenizer: The model's; None for a model without one.
+        ids: The prompt's tokens.
+
+    >>> looked_at_everywhere(None, (5, 7, 5))[2:4].astype(int).tolist()
+    [[[0, 0, 0], [0, 0, 0], [1, 0, 0]], [[0, 0, 0], [0, 0, 0], [0, 1, 0]]]
+    """
+    token, place = np.array(ids), np.arange(len(ids))
+    query, key = place[:, None], place[None, :]
+    same = (token[:, None] == token[None, :]) & (key < query)
+    marks = tokens_looked_at(tokenizer, ids, [], [], {})["looks at punctuation"]
+    followed = np.pad(same, ((0, 0), (1, 0)))[:, :-1]
+    return np.stack([key == query - 1, (key == 0) & (query > 0), same, followed, marks[None, :] & (key <= query)])
+
+
+def parts_of(
+    tokenizer: Any, example: Example, ids: TokenIds, prepend_bos: bool | None
+) -> dict[str, Bool[np.ndarray, " pos"]]:
+    """The tokens of a prompt that are its bare question, and those before it; nothing where it is all question.
+
+    Args:
+        tokenizer: The model's.
+        example: The example, as the model is shown it.
+        ids: The prompt's tokens.
+        prepend_bos: As in ``Settings``.
+    """
+    asked = example.asked
+    if not isinstance(example.prompt, str) or not asked or asked == example.prompt or asked not in example.prompt:
+        return {}
+    start = example.prompt.rindex(asked)
+    begin, end = (
+        len(encode_prompt(tokenizer, example.prompt[:until], prepend_bos)) for until in (start, start + len(asked))
+    )
+    place = np.arange(len(ids))
+    return {"question": (place >= begin) & (place < end), "worked examples": (place > 0) & (place < begin)}
+
+
+def shares(
+    patterns: Sequence[Float[np.ndarray, "head _"]], seen: Sequence[Mapping[str, Bool[np.ndarray, "_"]]]
+) -> dict[str, Float[np.ndarray, "prompt head"]]:
+    """By what is looked at the share of attention that it gets, NaN on prompts that have no such token; and entropy."""
+    found = {
+        name: np.stack(
+            [
+                pattern @ each[name] if each[name].any() else np.full(len(pattern), np.nan)
+                for pattern, each in zip(patterns, seen, strict=True)
+            ]
+        )
+        for name in LOOKS
+    }
+    entropy = [-(pattern * np.log(np.maximum(pattern, 1e-12))).sum(axis=1) for pattern in patterns]
+    return {**found, "entropy": np.stack(entropy)}

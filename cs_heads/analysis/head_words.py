@@ -1,0 +1,123 @@
+"""Sentences on heads, put together by rules from figures that clear chance; each names its figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cs_heads.analysis.attention import HABITS
+from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS
+from cs_heads.analysis.intervals import difference_interval
+
+if TYPE_CHECKING:
+    from cs_heads.analysis.head_cards import Figure
+    from cs_heads.analysis.interactions import Interactions
+
+# Of a total effect, which is then said to be of one kind.
+_MOST = 0.8
+# What a sentence names at most.
+_CLAIMS = 3
+
+_SAID = {name: f"looks at {what}" for name, what in LOOKS.items()}
+_SAID |= {f"habit: {name}": f"has the habit {name} on random tokens" for name in HABITS}
+_SAID |= {name: f"looks at {name.split(': ')[1]} from every token" for name in EVERYWHERE}
+_SAID |= {"copying": "copies what it reads"}
+
+
+def head_in_words(
+    figures: Sequence[Figure], promotes: Sequence[str], demotes: Sequence[str], random: str, word: str = "head"
+) -> str:
+    """What a head does: its effect, by which way, and where; then what it looks at, copies and writes.
+
+    Args:
+        figures: Its figures.
+        promotes: Tokens that it raises most.
+        demotes: Tokens that it lowers most.
+        random: What chance is by, as "random heads of the same layers"; empty where there are no others.
+        word: What such a unit is called.
+    """
+    known = {figure.name: figure for figure in figures}
+    total = known["total"]
+    random = f"chance by {random}: {total.chance:.2f}" if random else f"no other {word} tells what is chance"
+    if not total.clear:
+        return f"Unclear: without it the answer loses {_interval(total)} nats ({random})."
+    ways = {
+        "direct": f"most of it what the {word} writes itself",
+        "through others": "most of it through later units",
+        "at the last token": "most of it at the last token",
+        "elsewhere": "most of it at tokens before the last",
+        "at the question": "most of it at the question",
+        "at the worked examples": "most of it at the worked examples",
+    }
+    # What is lost at some tokens is known of the first examples.
+    placed = known["at the last token"].value + known["elsewhere"].value
+    does, sign = ("loses", 1) if total.value > 0 else ("gains", -1)
+    said = [f"Without it the answer {does} {_interval(total, sign)} nats ({random})"]
+    for name, way in ways.items():
+        whole = total.value if name in ("direct", "through others") else placed
+        if name in known and known[name].clear and known[name].value / whole >= _MOST:
+            said.append(f"{way} ({known[name].value:.2f})")
+    sentences = [", ".join(said)]
+    claims = sorted(
+        (figure for figure in figures if figure.clear and figure.name in _SAID and figure.value > 0),
+        key=lambda figure: figure.chance - figure.value,
+    )
+    told = [
+        f"{_SAID[one.name]} ({one.value:.2f}; 95 of 100 other heads: {one.chance:.2f} at most)"
+        for one in claims[:_CLAIMS]
+    ]
+    # Of other units than heads it is not known what all others write.
+    writes, than = (known["writes"], "95 of 100") if "writes" in known else (known["direct"], "chance")
+    if writes.clear:
+        tokens = f"raises {_quoted(promotes)} and lowers {_quoted(demotes)}"
+        told.append(f"{tokens} ({writes.value:.2f} nats for the answer; {than}: {writes.chance:.2f})")
+    if told:
+        sentences.append(f"It {'; '.join(told)}")
+    return " ".join(f"{sentence}." for sentence in sentences)
+
+
+def together_in_words(found: Interactions | None, chance: float) -> str:
+    """What heads do together: the harm of all, the fewest that do most of it, fillers, backups and overlaps.
+
+    Args:
+        found: As ``interactions`` gives it (None: not measured).
+        chance: What all must take, at least; NaN where nothing tells.
+    """
+    if found is None:
+        return ""
+    taken, low, high = difference_interval(found.drops[-1])
+    harm = f"Together they take {taken:.2f} ({low:.2f} to {high:.2f}) of right answers"
+    if not np.isnan(chance):
+        harm = f"{harm}, random sets like them {chance:.2f} at most in 95 of 100"
+    if low <= 0 or taken <= chance:
+        return f"{harm}: nothing beyond chance."
+    said = [f"{harm}; {', '.join(map(str, found.least)) or 'none of them'} do nine tenths of that."]
+    values = found.shapley()
+    fillers = [
+        f"{row['head']} ({row['shapley']:.2f}, {row['low']:.2f} to {row['high']:.2f})"
+        for row in values.to_dict("records")
+        if row["low"] <= 0
+    ]
+    if fillers:
+        said.append(f"That these add to the others is not certain (Shapley value): {', '.join(fillers)}.")
+    pairs = found.pairs().sort_values("beyond the sum", key=abs, ascending=False)
+    for kind, does in (("backup", "stand in for each other"), ("overlap", "take the same")):
+        of_kind = pairs[pairs["kind"] == kind].to_dict("records")
+        if of_kind:
+            told = [f"{row['first']} and {row['second']} ({row['beyond the sum']:+.2f})" for row in of_kind[:_CLAIMS]]
+            more = len(of_kind) - len(told)
+            named = f"{', '.join(told)}{f' and {more} more pairs' if more else ''}"
+            said.append(f"Beyond the sum of each, {named} {does}.")
+    return " ".join(said)
+
+
+def _interval(figure: Figure, sign: int = 1) -> str:
+    low, high = sorted((sign * figure.low, sign * figure.high))
+    value = sign * figure.value
+    return f"{value:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _quoted(tokens: Sequence[str]) -> str:
+    return ", ".join(map(repr, tokens[:_CLAIMS]))

@@ -1,0 +1,183 @@
+"""Head cards: known heads are named, by figures beside chance; of heads that do nothing nothing is said."""
+
+import json
+from html import escape
+
+import numpy as np
+import pytest
+from transformer_lens.head_detector import detect_head
+
+import cs_heads as cs
+from cs_heads.analysis import HeadCards
+from cs_heads.analysis.head_cards import Figure
+from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, looked_at_everywhere, parts_of
+from cs_heads.analysis.head_words import head_in_words
+from cs_heads.cli import main
+from cs_heads.demo.planting import planted_heads
+from cs_heads.lens.attention import last_patterns
+from cs_heads.lens.batches import TokenBudget
+from cs_heads.units import Grid, Head
+from tests.tiny import choice_records, make_tokenizer
+
+QUIET = {"controls": None, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def capitals():
+    """Two planted heads of the demo model, and one that the skill does not need."""
+    task = cs.load_task("demo/capitals", n=60, seed=0)
+    heads = [*planted_heads("capitals")[:2], Head(3, 5)]
+    return cs.explain(cs.load_model("demo", device="cpu"), task, heads, n=30, **QUIET)
+
+
+def test_planted_heads_write_against_the_shortcut_and_another_head_is_unclear(capitals):
+    first, second, other = capitals.cards
+    for card in (first, second):
+        assert card["total"].clear
+        assert card.words.startswith("Without it the answer loses ")
+        assert card.demotes[0] == "Rome"
+        assert "lowers 'Rome'" in card.words
+        assert card["through others"].value == pytest.approx(card["total"].value - card["direct"].value)
+    assert other.words.startswith("Unclear: without it the answer loses ")
+    assert not any(figure.clear for figure in other.figures)
+    assert capitals.words.startswith("Together they take 0.")
+    assert "L3H5" not in map(str, capitals.least)
+    assert len(first.strip) == len(capitals.tokens)
+    assert "Capital" in {token.strip().capitalize() for token in capitals.tokens}
+
+
+def test_cards_are_read_back_drawn_and_shown(capitals, tmp_path):
+    capitals.save(tmp_path / "cards.json")
+    assert HeadCards.load(tmp_path / "cards.json") == capitals
+    assert {ax.get_title() for ax in capitals.plot().axes} == {"total effect", "off at one token, or span, alone", ""}
+    shown = capitals._repr_html_()
+    assert all(card.words.split(" (")[0] in shown for card in capitals.cards)
+    frame = capitals.to_frame()
+    assert set(frame["head"]) == {"L2H6", "L3H4", "L3H5"}
+    assert (frame["low"] <= frame["value"]).all()
+
+
+def test_other_units_have_cards_of_what_means_something_for_them():
+    task = cs.load_task("demo/capitals", n=60, seed=0)
+    groups = cs.explain(cs.load_model("demo", device="cpu"), task, ["L2KV3", "L3KV2"], units="kv", n=30, **QUIET)
+    card = groups.cards[0]
+    assert "nats (chance by random key/value groups of the same layers: " in card.words
+    assert "lowers 'Rome'" in card.words
+    assert {figure.name for figure in card.figures} >= {"total", "direct", "elsewhere", "Shapley value"}
+    assert not any(figure.name.startswith(("looks", "habit", "copying")) for figure in card.figures)
+    assert card["direct"].value + card["through others"].value == pytest.approx(card["total"].value)
+    assert {ax.get_title() for ax in groups.plot().axes} == {"off at one token, or span, alone", ""}
+
+
+def test_a_report_has_the_cards(capitals, tmp_path):
+    importance = np.zeros((8, 16))
+    importance[2, 6] = 0.5
+    page = cs.write_report(cs.HeadRanking("css", importance, spent=0), tmp_path / "page.html", cards=capitals)
+    text = page.read_text(encoding="utf-8")
+    assert "What each head does" in text
+    assert text.count(escape(capitals.cards[0].words.split(" (")[0])) == 2, "on the card, and where a reader points"
+
+
+def test_a_shell_says_the_same(folders, tmp_path, capsys):
+    records = choice_records(np.random.default_rng(0), 60)
+    (tmp_path / "task.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    given = ["explain", "--model", str(folders("llama")), "--task", str(tmp_path / "task.jsonl"), "--device", "cpu"]
+    given += ["--n", "30", "--no-control", "--out", str(tmp_path / "out")]
+    assert main([*given, "--heads", "L0H1", "L2H3", "--unseen", "20"]) == 0
+    cards = HeadCards.load(tmp_path / "out" / "cards.json")
+    said = capsys.readouterr().out
+    assert all(f"{card.head}: {card.words}\n" in said for card in cards.cards)
+    assert main(given) == 2
+    assert "give the heads by --ranking FILE or by --heads L1H3 L1H4" in capsys.readouterr().err
+    assert main([*given, "--heads", "L0H1", "L2H3", "--unseen", "20", "--dry-run"]) == 0
+    most = int(capsys.readouterr().out.split("at most")[1].split()[0].replace(",", ""))
+    assert cards.spent <= most
+    assert main([*given, "--heads", "L99H0", "--dry-run"]) == 2
+    assert "head L99H0 is not in the grid" in capsys.readouterr().err
+
+
+def test_a_search_goes_on_to_say_what_its_heads_do(tmp_path, capsys):
+    given = ["find", "--model", "demo", "--task", "demo/capitals", "--n", "60", "--method", "css", "--n-masks", "30"]
+    given += ["--k", "2", "--no-control", "--no-curve", "--explain", "--out", str(tmp_path)]
+    assert main([*given, "--dry-run"]) == 0
+    assert "cards " in capsys.readouterr().out
+    assert main(given) == 0
+    proved = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["confirm"]["heads"]
+    assert [str(card.head) for card in HeadCards.load(tmp_path / "cards.json").cards] == proved
+    assert "What each head does" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_he_or_she_is_written_by_one_head_of_a_real_model(real):
+    model = cs.load_model(real / "models" / "stories260K", device="cpu")
+    cards = cs.explain(model, cs.load_task("everyday/he_she"), ["L4H2"], n=60, **QUIET)
+    [card] = cards.cards
+    assert card["total"].clear
+    assert card["writes"].percentile > 0.95
+    assert card.words.startswith("Without it the answer loses ")
+
+
+def test_of_a_ranking_with_heads_off_throughout_nothing_is_said(load):
+    ranking = cs.HeadRanking("css", np.zeros((3, 4)), spent=0, off=(Head(1, 1),))
+    task = cs.Task.from_records(choice_records(np.random.default_rng(0), 60)).split(30, seed=0)[0]
+    with pytest.raises(ValueError, match="heads must be found with no others off, got a ranking with L1H1 off"):
+        cs.explain(load("llama"), task, ranking, **QUIET)
+
+
+@pytest.mark.lens
+def test_what_all_tokens_look_at_is_what_transformer_lens_detects(load, backend):
+    model, row = load("llama", backend), (1, 4, 5, 4, 7, 5, 4)
+    [found] = last_patterns(model, [row], TokenBudget(64), lambda _: looked_at_everywhere(None, row))[1]
+    text = model.tokenizer.decode(row[1:])
+    assert model.to_tokens(text)[0].tolist() == list(row)
+    for place, name in ((0, "previous_token_head"), (2, "duplicate_token_head"), (3, "induction_head")):
+        assert found[place] == pytest.approx(detect_head(model, text, name).flatten().numpy(), abs=1e-5)
+
+
+def test_the_question_and_worked_examples_are_told_apart():
+    tokenizer = make_tokenizer()
+    example = cs.Example("the cat runs . a dog", (" runs", " sees"), asked="a dog")
+    ids = tuple(tokenizer(example.prompt)["input_ids"])
+    parts = parts_of(tokenizer, example, ids, None)
+    assert parts["question"].tolist() == [False] * 5 + [True] * 2
+    assert parts["worked examples"].tolist() == [False] + [True] * 4 + [False] * 2
+
+
+def test_more_heads_than_six_have_cards_of_their_own_alone(load):
+    task = cs.Task.from_records(choice_records(np.random.default_rng(0), 60)).split(30, seed=0)[0]
+    heads = [Head(layer, head) for layer in (0, 1) for head in range(4)][:7]
+    cards = cs.explain(load("llama"), task, heads, n=20, **QUIET)
+    assert len(cards.cards) == 7
+    assert (cards.words, cards.least) == ("", ())
+    assert "what heads do together is measured of 6 at most, here are 7" in cards.notes
+
+
+def test_a_few_answers_that_begin_alike_do_no_harm(load):
+    records = choice_records(np.random.default_rng(0), 120)
+    records[3::4] = [{**record, "choices": [" cat dog", " cat bird"], "answer": 0} for record in records[3::4]]
+    task = cs.Task.from_records(records).split(60, seed=0)[0]
+    cards = cs.explain(load("llama"), task, ["L0H1", "L2H3"], n=60, **QUIET)
+    assert any("begin with the same token" in note for note in cards.notes)
+
+
+@pytest.mark.slow
+def test_of_random_heads_nothing_is_said_in_95_of_100_tries(load):
+    said = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        model = load(["gpt2", "llama", "qwen2"][seed % 3])
+        task = cs.Task.from_records(choice_records(rng, 60)).split(30, seed=0)[0]
+        grid = Grid.from_model(model)
+        heads = [grid.unit(int(place)) for place in rng.choice(grid.size, 2, replace=False)]
+        cards = cs.explain(model, task, heads, n=30, seed=seed, **QUIET)
+        nothing = cards.words.endswith("nothing beyond chance.")
+        said += not nothing or any(not card.words.startswith("Unclear") for card in cards.cards)
+    assert said <= 5
+
+
+def test_each_look_has_words_of_its_own():
+    for name in (*LOOKS, *EVERYWHERE):
+        clear = [
+            Figure(each, 0.9, 0.8, 1.0, 0.3, clear=True) for each in ("total", "at the last token", "direct", name)
+        ]
+        words = head_in_words([*clear, Figure("elsewhere", 0.0, 0.0, 0.0)], ["a"], ["b"], "random heads")
+        assert f"looks at {LOOKS.get(name, name.removeprefix('at every token: '))}" in words
