@@ -240,6 +240,8 @@ def _over_sets(random: RandomComparison) -> str:
         return f"the {n} random sets were not told apart one by one, since what follows speaks against the heads"
     less = f"{n - k} of {n}" if k else f"all {n}"
     said = f"{less} random sets seem to do less harm" if n > 1 or k else "the random set seems to do less harm"
+    if random.p_sets > (1 + k) / (1 + n):
+        said += " on a few examples each, which p allows for"
     below = "below" if random.p_sets < MAX_P else "not below" if k else "the smallest that so few allow, not below"
     share = f"of all such sets at most {100 * random.most_as_harmful:.1f} % do as much"
     return f"{_told_p(random.p_sets)} over sets of heads ({said}; {share}; {below} {MAX_P})"

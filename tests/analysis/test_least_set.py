@@ -37,6 +37,13 @@ def test_passengers_are_named_and_not_proved():
     assert "random heads of the same layers (as many as the 5 given) to 0.9" in proof.reasons[1]
 
 
+def test_of_heads_that_do_no_more_harm_than_random_ones_none_is_said_to_be_needed():
+    proof = proved(Planted(GRID, {GRID.unit(place): 0.05 for place in range(GRID.size)}))
+    assert proof.verdict == "not localized"
+    assert proof.least is not None
+    assert proof.least.told not in proof.reasons
+
+
 def test_one_head_that_gives_the_whole_loss_is_the_least_set_wherever_it_ranks():
     proof = proved(Planted(GRID, {Head(7, 7): 0.8}))
     assert proof.heads == (Head(7, 7),)
