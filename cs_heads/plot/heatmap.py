@@ -48,7 +48,7 @@ def draw_table(
         label: what the numbers are.
         limit: the number that has the last color of the map.
         form: how numbers are written.
-        over: what stands behind those above ``limit``.
+        over: what stands behind those above ``limit``, which then have one digit after the point.
         colors: a map of matplotlib; by default white is none and dark is much, for any kind of color vision.
 
     Returns:
@@ -69,7 +69,9 @@ def draw_table(
     for (row, column), value in np.ndenumerate(values):
         if room >= _NUMBER and not np.isnan(value):
             # Rounded first: what is nought to the last digit shown has no sign.
-            text = form.format(round(float(value), 6)).replace("-0.00", "0.00") + (over if value > limit else "")
+            text = form.format(round(float(value), 6)).replace("-0.00", "0.00")
+            if over and value > limit:
+                text = f"{value:.1f}{over}"
             color = style.letter_on(image.to_rgba(value))
             ax.text(column, row, text, ha="center", va="center", color=color, fontsize=style.SMALL)
     max_letters = _LETTERS if style.figure_of(ax).get_size_inches()[0] <= style.COLUMN else 2 * _LETTERS

@@ -235,7 +235,7 @@ def test_the_bar_says_where_a_loss_is_beyond_its_end(chance, last):
     ax.figure.draw_without_rendering()
     lost = drops.drops["reading"]["reading"].loss
     assert (lost > 1) == (chance > 0)
-    assert [text.get_text() for text in ax.texts] == [f"{lost:.2f}{'↓' if lost > 1 else ''}"]
+    assert [text.get_text() for text in ax.texts] == [f"{lost:.1f}↓" if lost > 1 else f"{lost:.2f}"]
     assert ("↓: falls below chance" in ax.get_xlabel()) == (lost > 1)
     bar = ax.images[0].colorbar
     assert [label.get_text() for label in bar.ax.get_yticklabels()][-1] in (last, f"{last}0")

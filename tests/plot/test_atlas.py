@@ -183,4 +183,4 @@ def test_the_matrix_frames_skills_that_are_kin_with_dashes(ax):
     at = {(round(patch.get_y() + 0.46), round(patch.get_x() + 0.46)) for patch in dashed}
     first, second = (list(LOOKS).index(name) for name in ATLAS.skills[:2])
     assert at == {(first, second), (second, first)}
-    assert ax.get_xlabel() == "measured on everyday/\n(framed: their own; dashed: kin)"
+    assert ax.get_xlabel() == "measured on everyday/\n(framed: their own; dashed: kin; ↓: falls below chance)"
