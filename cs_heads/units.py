@@ -319,7 +319,9 @@ class Grid:
         if unit not in self:
             what = f"layers 0..{self.n_layers - 1}, {self.word}s 0..{self.n_units - 1}"
             here = (
-                f": {what}" if isinstance(unit, _KINDS[self.kind]) else f", which is of {self.word}s, as {self.unit(0)}"
+                f": {what}"
+                if isinstance(unit, _KINDS[self.kind])
+                else f", which is of {self.word}s, as {self.unit(0)}; for {unit.word}s give units={kind_of(unit)!r}"
             )
             raise ValueError(f"{unit.word} {unit} is not in the grid{here}")
         return unit

@@ -15,10 +15,10 @@ from typing_extensions import Unpack
 from cs_heads.analysis.attention import HABITS, habits
 from cs_heads.analysis.columns import controlled
 from cs_heads.analysis.direct_effects import DirectEffects, direct_effects
-from cs_heads.analysis.found_heads import Found, heads_of, model_of
+from cs_heads.analysis.found_heads import Found, check_intact, heads_of, model_of
 from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards
 from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, looked_at_everywhere, parts_of, shares, tokens_looked_at
-from cs_heads.analysis.head_words import head_in_words, together_in_words
+from cs_heads.analysis.head_words import harm_beyond, head_in_words, together_in_words
 from cs_heads.analysis.interactions import MOST_HEADS, Interactions, interactions
 from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.random_heads import Mask, drawn_notes, like_note, random_sets
@@ -33,7 +33,6 @@ from cs_heads.lens.batches import TokenBudget, default_tokens
 from cs_heads.lens.circuits import Circuits, as_logits, logits_written, margins_without, token_circuits
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.progress import one_bar
-from cs_heads.ranking import HeadRanking
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.units import Unit
@@ -89,8 +88,7 @@ def explain(
         ValueError: What ``direct_effects`` refuses.
     """
     check_seed(seed)
-    if isinstance(heads, HeadRanking) and heads.off:
-        raise ValueError(f"heads must be found with no others off, got a ranking with {heads.off[0]} off throughout")
+    check_intact(heads)
     own = local_model(model, Settings.of(settings, _SETTINGS))
     how: SettingsArguments = {**settings, "dtype": None}
     with controlled(own, task, controls, heads, n=n, seed=seed, settings=how) as judged:
@@ -114,13 +112,15 @@ def explain(
         notes = (*judged.notes, *few, *effects.notes)
         if together is None:
             notes = (*notes, f"what heads do together is measured of {MOST_HEADS} at most, here are {len(chosen)}")
-        pairs = [] if together is None else together.pairs().query("kind != ''").to_dict("records")
+        chance = of.harm_of(sets) if together is not None and sets else np.nan
+        beyond = together is not None and harm_beyond(together, chance)
+        pairs = together.pairs().query("kind != ''").to_dict("records") if together is not None and beyond else []
         return HeadCards(
             cards=tuple(of.card(place, strip) for place, strip in enumerate(strips)),
             tokens=tokens,
             pairs=tuple((row["first"], row["second"], row["kind"]) for row in pairs),
-            least=() if together is None else together.least,
-            words=together_in_words(together, of.harm_of(sets) if together is not None and sets else np.nan),
+            least=together.least if together is not None and beyond else (),
+            words=together_in_words(together, chance),
             spent=of.spent + sum(each.spent for each in (effects, beside, together) if each is not None),
             provenance=experiment.provenance(),
             notes=tuple(dict.fromkeys(notes)),

@@ -90,7 +90,8 @@ class HeadCards(Saved, Result, Drawable, picture="head_cards"):
         cards: Of each head.
         tokens: A prompt of typical length, whose tokens are ablated one at a time; of a long one spans of tokens.
         pairs: Two heads, and whether they are a ``backup`` or ``overlap``, where that is certain.
-        least: The fewest heads that do nine tenths of the harm of all; of more than six heads none.
+        least: The fewest heads that do nine tenths of the harm of all. Of more than six heads, and where all together
+            take nothing beyond chance, there are neither.
         words: What they do together.
         provenance: Model and task.
         spent: Example-evaluations.

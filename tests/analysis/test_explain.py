@@ -121,6 +121,22 @@ def test_of_a_ranking_with_heads_off_throughout_nothing_is_said(load):
     task = cs.Task.from_records(choice_records(np.random.default_rng(0), 60)).split(30, seed=0)[0]
     with pytest.raises(ValueError, match="heads must be found with no others off, got a ranking with L1H1 off"):
         cs.explain(load("llama"), task, ranking, **QUIET)
+    for refuses in (cs.direct_effects, cs.interactions):
+        with pytest.raises(ValueError, match="heads must be found with no others off"):
+            refuses(load("llama"), task, ranking)
+
+
+def test_a_shell_prices_no_cards_of_a_ranking_with_heads_off_throughout(folders, tmp_path, said):
+    cs.HeadRanking("css", np.zeros((3, 4)), spent=0, off=(Head(1, 1),)).save(tmp_path / "ranking.json")
+    given = ["--model", folders("llama"), "--task", "everyday/plural", "--ranking", tmp_path / "ranking.json"]
+    assert "heads must be found with no others off, got a ranking with L1H1 off" in said("explain", *given, "--dry-run")
+
+
+def test_heads_that_take_nothing_beyond_chance_have_no_pairs_and_no_least_set(load):
+    task = cs.Task.from_records(choice_records(np.random.default_rng(0), 60)).split(30, seed=0)[0]
+    cards = cs.explain(load("llama"), task, ["L0H1", "L2H3"], n=30, **QUIET)
+    assert cards.words.endswith("nothing beyond chance.")
+    assert (cards.pairs, cards.least) == ((), ())
 
 
 @pytest.mark.lens
