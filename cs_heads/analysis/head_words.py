@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,7 +66,8 @@ def head_in_words(
         key=lambda figure: figure.chance - figure.value,
     )
     told = [
-        f"{_SAID[one.name]} ({one.value:.2f}; 95 of 100 other heads: {one.chance:.2f} at most)"
+        f"{_SAID[one.name]} ({one.value:.2f}; 95 of 100 other heads: {one.chance:.2f} at most"
+        + (")" if isnan(one.written) else f"; {one.written:.2f} of what it writes is read there)")
         for one in claims[:_CLAIMS]
     ]
     # Of other units than heads it is not known what all others write.
