@@ -126,10 +126,11 @@ def test_of_a_ranking_with_heads_off_throughout_nothing_is_said(load):
             refuses(load("llama"), task, ranking)
 
 
-def test_a_shell_prices_no_cards_of_a_ranking_with_heads_off_throughout(folders, tmp_path, said):
+def test_a_shell_prices_no_cards_of_a_ranking_with_heads_off_throughout(tmp_path, said):
     cs.HeadRanking("css", np.zeros((3, 4)), spent=0, off=(Head(1, 1),)).save(tmp_path / "ranking.json")
-    given = ["--model", folders("llama"), "--task", "everyday/plural", "--ranking", tmp_path / "ranking.json"]
+    given = ["--model", "demo", "--task", "demo/capitals", "--ranking", tmp_path / "ranking.json"]
     assert "heads must be found with no others off, got a ranking with L1H1 off" in said("explain", *given, "--dry-run")
+    assert "--explain goes without --off" in said("find", *given[:4], "--off", "L1H1", "--explain", "--dry-run")
 
 
 def test_heads_that_take_nothing_beyond_chance_have_no_pairs_and_no_least_set(load):
