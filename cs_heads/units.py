@@ -316,7 +316,7 @@ class Grid:
         if unit not in self:
             here = f": layers 0..{self.n_layers - 1}, {self.word}s 0..{self.n_units - 1}"
             if not isinstance(unit, _KINDS[self.kind]):
-                here = f", which is of {self.word}s, as {self.unit(0)}"
+                here = f", which is of {self.word}s, as {self.unit(0)}; for {unit.word}s give units={kind_of(unit)!r}"
             raise ValueError(f"{unit.word} {unit} is not in the grid{here}")
         return unit
 

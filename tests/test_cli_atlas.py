@@ -97,6 +97,7 @@ def test_explain_puts_the_cards_of_each_skill_into_the_page(atlas, tmp_path):
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     for name, cards in found.cards.items():
         assert tuple(card.head for card in cards.cards) == found.proofs[name].heads
+        assert all(np.isfinite(card["looks at the first token"].controls) for card in cards.cards), "on the other skill"
         # Of one head below its skill, and where a reader points at it.
         assert all(page.count(escape(card.words.split(" (")[0])) >= 2 for card in cards.cards)
     assert "cards " in atlas(*given, "--dry-run")[1]

@@ -56,7 +56,8 @@ def test_a_model_has_one_head_a_query_head_also_under_gqa(load, architecture):
 def test_a_unit_of_another_kind_than_the_grid_is_named_with_both_kinds():
     with pytest.raises(ValueError, match=r"head L3H2 is not in the grid, which is of MLP layers, as L0MLP"):
         Grid(8, 1, "mlp").mask(["L3H2"])
-    with pytest.raises(ValueError, match=r"key/value group L0KV0 is not in the grid, which is of heads, as L0H0"):
+    told = "key/value group L0KV0 is not in the grid, which is of heads, as L0H0; for key/value groups give units='kv'"
+    with pytest.raises(ValueError, match=told):
         HeadGrid(8, 16).index("L0KV0")
 
 

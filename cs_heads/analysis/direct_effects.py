@@ -10,16 +10,19 @@ import pandas as pd
 from jaxtyping import Float, Int
 from typing_extensions import Unpack
 
-from cs_heads.analysis.found_heads import Found, heads_of, model_of
+from cs_heads.analysis.found_heads import Found, check_intact, heads_of, model_of
 from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.result import Result
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.baseline import MIN_CORRECT
 from cs_heads.experiment.controls import found_on, unseen_side
 from cs_heads.experiment.experiment import Experiment
+from cs_heads.lens.attention import token_texts
 from cs_heads.lens.batches import TokenBudget, default_tokens
 from cs_heads.lens.circuits import margins_without
 from cs_heads.lens.direct import Writes, direct_writes, likeliest_of, unit_writes
+from cs_heads.lens.model import tokenizer_of
+from cs_heads.lens.sources import writes_by_source
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task
@@ -44,7 +47,8 @@ class DirectEffects(Result):
             later heads and layers do what they do in the intact model.
         total: How much it falls with one of them ablated.
         added: What each adds behind the final norm, on average; of heads None.
-        prompts: The tokens of each example's prompt.
+        sources: Of each example what every token that a head reads from makes of what it writes: ``by_source()``.
+        prompts: The tokens of each example's prompt; ``texts``: as a reader sees them.
         answers: The first tokens of its right and its best wrong answer.
         places: Its place among the unseen examples.
         spent: Example-evaluations.
@@ -61,6 +65,8 @@ class DirectEffects(Result):
     answers: Int[np.ndarray, "example 2"]
     places: tuple[int, ...]
     added: Float[np.ndarray, "chosen d_model"] | None = None
+    sources: tuple[Float[np.ndarray, "chosen _"], ...] = ()
+    texts: tuple[tuple[str, ...], ...] = ()
 
     @property
     def through_others(self) -> Float[np.ndarray, "example chosen"]:
@@ -95,6 +101,25 @@ class DirectEffects(Result):
         first = ("embedding and last biases", 0.0, 0.0, 0.0, self.writes.rest.mean())
         return pd.DataFrame([first, *rows], columns=["layer", "heads", "attention biases", "mlp", "rest"])
 
+    def by_source(self) -> pd.DataFrame:
+        """One row per example, head and token: how much of what the head *writes* it reads from there.
+
+        It is the head's attention to the token, from the last one, times the values there, through W_O; over a prompt
+        it sums to what the head writes.
+
+        Raises:
+            ValueError: Other units than heads, or a model whose heads are no such sums.
+        """
+        if not self.sources:
+            raise ValueError("tokens are told apart of heads alone, and where these sum values by their patterns")
+        rows = [
+            {"example": place, "head": str(head), "position": at, "token": text, "writes": float(part)}
+            for place, texts, by_head in zip(self.places, self.texts, self.sources, strict=True)
+            for head, parts in zip(self.heads, by_head, strict=True)
+            for at, (text, part) in enumerate(zip(texts, parts, strict=True))
+        ]
+        return pd.DataFrame(rows)
+
 
 @one_bar("direct effects")
 def direct_effects(
@@ -109,7 +134,7 @@ def direct_effects(
 
     On unseen examples, at the last token of the prompt. The answer is the logit of the right answer's first token less
     that of the best wrong one: the wrong choice that the intact model likes best, or for completions the token that it
-    likes best beside the right one. Costs one forward an example more than the heads ablated one at a time.
+    likes best beside the right one. Costs two forwards an example more than the heads ablated one at a time.
 
     *Writes* is logit attribution (Elhage et al., *A Mathematical Framework for Transformer Circuits*, 2021): with the
     scale of the final norm held, what all parts of the model write adds up to the difference. *Direct* takes the head
@@ -128,8 +153,9 @@ def direct_effects(
 
     Raises:
         ValueError: A task without answers, too few examples whose answers begin with different tokens, heads that the
-            model has not, or a model whose layers do not add up.
+            model has not, a ranking found with other heads off, or a model whose layers do not add up.
     """
+    check_intact(heads)
     asked = Settings.of(settings, _SETTINGS)
     unseen, notes = unseen_side(task, n, found_on(heads))
     how: SettingsArguments = {**settings, "dtype": None}
@@ -139,11 +165,12 @@ def direct_effects(
         prompts, answers, places, more = _answers(experiment, room)
         # What heads write is seen in one forward.
         of_heads = experiment.grid.kind == "heads"
-        spent = len(prompts) * (len(chosen) + 2 + (0 if of_heads else len(chosen) + 1))
+        spent = len(prompts) * (len(chosen) + 2 + (1 if of_heads else len(chosen) + 1))
         expect(spent)
         step("what is written")
         writes = direct_writes(experiment.model, prompts, answers, room)
         made = writes.of(chosen) if of_heads else unit_writes(experiment.model, prompts, answers, chosen, room)
+        sources = writes_by_source(experiment.model, prompts, answers, chosen, room) if of_heads else ()
         step("one head off")
         everywhere = [np.ones(len(prompt), dtype=bool) for prompt in prompts]
         off = [[(head, where) for where in everywhere] for head in chosen]
@@ -159,6 +186,8 @@ def direct_effects(
             answers=answers,
             places=tuple(places),
             added=made.mean,
+            sources=sources,
+            texts=tuple(tuple(token_texts(tokenizer_of(experiment.model), prompt)) for prompt in prompts),
             spent=spent,
             provenance=experiment.provenance(),
             notes=(*notes, *more),

@@ -15,10 +15,18 @@ from typing_extensions import Unpack
 from cs_heads.analysis.attention import HABITS, habits
 from cs_heads.analysis.columns import controlled
 from cs_heads.analysis.direct_effects import DirectEffects, direct_effects
-from cs_heads.analysis.found_heads import Found, heads_of, model_of
+from cs_heads.analysis.found_heads import Found, check_intact, heads_of, model_of
 from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards
-from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, looked_at_everywhere, parts_of, shares, tokens_looked_at
-from cs_heads.analysis.head_words import head_in_words, together_in_words
+from cs_heads.analysis.head_looks import (
+    EVERYWHERE,
+    LOOKS,
+    form_of,
+    looked_at_everywhere,
+    parts_of,
+    shares,
+    tokens_looked_at,
+)
+from cs_heads.analysis.head_words import harm_beyond, head_in_words, together_in_words
 from cs_heads.analysis.interactions import MOST_HEADS, Interactions, interactions
 from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.random_heads import Mask, drawn_notes, like_note, random_sets
@@ -33,7 +41,6 @@ from cs_heads.lens.batches import TokenBudget, default_tokens
 from cs_heads.lens.circuits import Circuits, as_logits, logits_written, margins_without, token_circuits
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.progress import one_bar
-from cs_heads.ranking import HeadRanking
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.units import Unit
@@ -89,8 +96,7 @@ def explain(
         ValueError: What ``direct_effects`` refuses.
     """
     check_seed(seed)
-    if isinstance(heads, HeadRanking) and heads.off:
-        raise ValueError(f"heads must be found with no others off, got a ranking with {heads.off[0]} off throughout")
+    check_intact(heads)
     own = local_model(model, Settings.of(settings, _SETTINGS))
     how: SettingsArguments = {**settings, "dtype": None}
     with controlled(own, task, controls, heads, n=n, seed=seed, settings=how) as judged:
@@ -114,13 +120,15 @@ def explain(
         notes = (*judged.notes, *few, *effects.notes)
         if together is None:
             notes = (*notes, f"what heads do together is measured of {MOST_HEADS} at most, here are {len(chosen)}")
-        pairs = [] if together is None else together.pairs().query("kind != ''").to_dict("records")
+        chance = of.harm_of(sets) if together is not None and sets else np.nan
+        beyond = together is not None and harm_beyond(together, chance)
+        pairs = together.pairs().query("kind != ''").to_dict("records") if together is not None and beyond else []
         return HeadCards(
             cards=tuple(of.card(place, strip) for place, strip in enumerate(strips)),
             tokens=tokens,
             pairs=tuple((row["first"], row["second"], row["kind"]) for row in pairs),
-            least=() if together is None else together.least,
-            words=together_in_words(together, of.harm_of(sets) if together is not None and sets else np.nan),
+            least=together.least if together is not None and beyond else (),
+            words=together_in_words(together, chance),
             spent=of.spent + sum(each.spent for each in (effects, beside, together) if each is not None),
             provenance=experiment.provenance(),
             notes=tuple(dict.fromkeys(notes)),
@@ -148,8 +156,9 @@ class _Measured:
         self.room = TokenBudget(batch_tokens or default_tokens(self.model, "patching"))
         self.rows, self.answers = self.effects.prompts, self.effects.answers
         shown, prepend_bos = as_shown(self.model, self.experiment.task).examples, self.experiment.settings.prepend_bos
+        form = form_of([example.asked for example in shown if example.asked])
         self.parts = [
-            parts_of(self.tokenizer, shown[place], row, prepend_bos)
+            parts_of(self.tokenizer, shown[place], row, prepend_bos, form)
             for place, row in zip(self.effects.places, self.rows, strict=True)
         ]
         self.patterns: Any = ()
@@ -169,7 +178,8 @@ class _Measured:
         self.patterns, every = self._patterns(self.rows)
         answers = self.answers.tolist()
         given = zip(self.rows, ([a] for a, _ in answers), ([b] for _, b in answers), self.parts, strict=True)
-        self.looks = shares(self.patterns, [tokens_looked_at(self.tokenizer, *each) for each in given])
+        self.seen = [tokens_looked_at(self.tokenizer, *each) for each in given]
+        self.looks = shares(self.patterns, self.seen)
         self.looks |= dict(zip(EVERYWHERE, np.stack(every, axis=1), strict=True))
         each = max(1, _BESIDE // max(1, len(self.controls)))
         others = [one.prompt for control in self.controls for one in control.encoded[:each]]
@@ -276,6 +286,7 @@ class _Measured:
             everyone = {"writes": self.effects.writes.heads.reshape(len(self.rows), -1), **everyone}
         if copies and self.circuits is not None:
             everyone["copying"] = self.circuits.copying.ravel()
+        writes = False
         for name, numbers in everyone.items():
             values = np.atleast_2d(numbers)
             values = values[~np.isnan(values[:, chosen[place]])]
@@ -287,11 +298,23 @@ class _Measured:
             clear = total.clear and name != "entropy" and (made.low > most or made.high < -most)
             beside = self.control_looks.get(name)
             controls = np.nan if beside is None else _mean(beside[:, chosen[place]])
-            found.append(replace(made, clear=clear, controls=controls))
+            writes = clear if name == "writes" else writes
+            written = self._written_from(name, place) if writes and name in LOOKS else np.nan
+            found.append(replace(made, clear=clear, controls=controls, written=written))
         if self.together is not None:
             row = self.together.shapley().iloc[place]
             found.append(Figure("Shapley value", float(row["shapley"]), float(row["low"]), float(row["high"])))
         return tuple(found)
+
+    def _written_from(self, name: str, place: int) -> float:
+        """Of what a head writes the share that it reads from what it looks at, on prompts that have this."""
+        parts = [
+            (made[place][seen[name]].sum(), made[place].sum())
+            for made, seen in zip(self.effects.sources, self.seen, strict=False)
+            if seen[name].any()
+        ]
+        there, all_of_it = np.sum(parts, axis=0) if parts else (np.nan, np.nan)
+        return float(there / all_of_it)
 
     def _number(self, head: Unit) -> int:
         return int(head.layer * self.grid.n_units + head.index)
@@ -366,4 +389,4 @@ def most_of_cards(k: int, n: int, *, of_heads: bool = True) -> int:
     subsets = 2**k if k <= MOST_HEADS else 0
     placed = n + k * (3 * min(n, _PLACED) + _STRIP) + (n + _RANDOM * MIN_CORRECT if subsets else 0)
     written = 0 if of_heads else (k + 1) * n + (_RANDOM + k + 1) * MIN_CORRECT
-    return (subsets + k + 2) * n + (_RANDOM + k + 2) * MIN_CORRECT + placed + written
+    return (subsets + k + 3) * n + (_RANDOM + k + 3) * MIN_CORRECT + placed + written

@@ -51,6 +51,12 @@ def heads_of(
     return heads
 
 
+def check_intact(found: Any) -> None:
+    """Raise ``ValueError`` for a ranking that was found with other heads off: what it says is of another model."""
+    if isinstance(found, HeadRanking) and found.off:
+        raise ValueError(f"heads must be found with no others off, got a ranking with {found.off[0]} off throughout")
+
+
 def sets_of(experiment: Any, found: Mapping[str, Found], k: int | None = None) -> dict[str, tuple[Unit, ...]]:
     """The heads of each set by its name, on the grid and the model of an experiment."""
     model = model_of(experiment)

@@ -27,6 +27,8 @@ class Figure(Record):
         chance: What must be exceeded: see ``HeadCards``.
         percentile: Share of other heads that have less, in absolute numbers.
         controls: The same on control tasks (NaN: not measured).
+        written: Of what is looked at, the share of what the head writes that it reads from there; it may be below 0,
+            or above 1 where the rest writes against it. NaN where what it writes is not clear.
         clear: Whether its interval leaves out zero and its mean is beyond chance, of the total effect and its parts;
             of other figures whether the whole interval is. None is clear of a head whose total effect is not.
     """
@@ -38,6 +40,7 @@ class Figure(Record):
     chance: float = nan
     percentile: float = nan
     controls: float = nan
+    written: float = nan
     clear: bool = False
 
 
@@ -90,7 +93,8 @@ class HeadCards(Saved, Result, Drawable, picture="head_cards"):
         cards: Of each head.
         tokens: A prompt of typical length, whose tokens are ablated one at a time; of a long one spans of tokens.
         pairs: Two heads, and whether they are a ``backup`` or ``overlap``, where that is certain.
-        least: The fewest heads that do nine tenths of the harm of all; of more than six heads none.
+        least: The fewest heads that do nine tenths of the harm of all. Of more than six heads, and where all together
+            take nothing beyond chance, there are neither.
         words: What they do together.
         provenance: Model and task.
         spent: Example-evaluations.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
+from os.path import commonprefix
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,8 @@ LOOKS = {
     "looks at the right answer": "the right answer in the prompt",
     "looks at wrong answers": "wrong answers in the prompt",
     "looks at the question": "the question",
-    "looks at worked examples": "worked examples",
+    "looks at worked answers": "answers of worked examples",
+    "looks at worked examples": "worked examples beside their answers",
 }
 """Shares of the last token's attention, and what they go to."""
 
@@ -43,7 +46,7 @@ def tokens_looked_at(
         ids: The prompt's tokens.
         right: Tokens that the right answer begins with.
         wrong: Tokens that wrong answers begin with.
-        parts: ``question`` and ``worked examples``, as far as they are known (``parts_of``).
+        parts: As far as they are known (``parts_of``).
 
     >>> seen = tokens_looked_at(None, (5, 7, 8, 5), [7], [], {})
     >>> seen["looks at what followed it"].tolist(), seen["looks at the right answer"].tolist()
@@ -55,6 +58,7 @@ def tokens_looked_at(
     marks = [bool(text.strip()) and not any(letter.isalnum() for letter in text) for text in texts]
     special = np.isin(token, [] if tokenizer is None else tokenizer.all_special_ids)
     none = np.zeros(len(ids), dtype=bool)
+    worked, answers = (parts.get(name, none) for name in ("worked examples", "worked answers"))
     found = [
         place == len(ids) - 2,
         (place == 0) & (len(ids) > 1),
@@ -64,7 +68,8 @@ def tokens_looked_at(
         np.isin(token, [*right]),
         np.isin(token, [*wrong]),
         parts.get("question", none),
-        parts.get("worked examples", none),
+        answers,
+        worked & ~answers,
     ]
     return dict(zip(LOOKS, found, strict=True))
 
@@ -89,26 +94,54 @@ def looked_at_everywhere(tokenizer: Any, ids: TokenIds) -> Bool[np.ndarray, "kin
     return np.stack([key == query - 1, (key == 0) & (query > 0), same, followed, marks[None, :] & (key <= query)])
 
 
+def form_of(asked: Collection[str]) -> re.Pattern[str] | None:
+    r"""How a worked example reads: as all bare questions begin and end, and then an answer, on the same line.
+
+    None where the questions have no end in common: what stands before them may then be a heading as well.
+
+    Args:
+        asked: The bare questions of a task.
+
+    >>> form_of(["The opposite of hot is", "The opposite of big is"]).findall("The opposite of old is new\n")
+    [' new']
+    """
+    # RUF071 is about paths, and these are texts.
+    both = [commonprefix(texts) for texts in ([*asked], [text[::-1] for text in asked])]  # noqa: RUF071
+    begins, ends = re.sub(r"\w+$", "", both[0]), re.sub(r"^\w+", "", both[1][::-1])
+    if len({*asked}) < 2 or not ends.strip():
+        return None
+    between = r"[\s\S]*?" if any("\n" in text for text in asked) else ".*?"
+    return re.compile(rf"{re.escape(begins) or '(?m:^)'}{between}{re.escape(ends)}([^\S\n]*\S[^\n]*)")
+
+
 def parts_of(
-    tokenizer: Any, example: Example, ids: TokenIds, prepend_bos: bool | None
+    tokenizer: Any, example: Example, ids: TokenIds, prepend_bos: bool | None, form: re.Pattern[str] | None
 ) -> dict[str, Bool[np.ndarray, " pos"]]:
-    """The tokens of a prompt that are its bare question, and those before it; nothing where it is all question.
+    """The tokens of a prompt that are its bare question, worked examples before it, and the answers of these.
+
+    Nothing where it is all question; no worked examples where none of their form stands before it, but a heading.
 
     Args:
         tokenizer: The model's.
         example: The example, as the model is shown it.
         ids: The prompt's tokens.
         prepend_bos: As in ``Settings``.
+        form: Of a worked example (``form_of``).
     """
-    asked = example.asked
-    if not isinstance(example.prompt, str) or not asked or asked == example.prompt or asked not in example.prompt:
+    prompt, asked, place = example.prompt, example.asked, np.arange(len(ids))
+    if not isinstance(prompt, str) or not asked or asked == prompt or asked not in prompt:
         return {}
-    start = example.prompt.rindex(asked)
-    begin, end = (
-        len(encode_prompt(tokenizer, example.prompt[:until], prepend_bos)) for until in (start, start + len(asked))
-    )
-    place = np.arange(len(ids))
-    return {"question": (place >= begin) & (place < end), "worked examples": (place > 0) & (place < begin)}
+
+    def between(begin: int, end: int) -> Bool[np.ndarray, " pos"]:
+        first, last = (len(encode_prompt(tokenizer, prompt[:until], prepend_bos)) for until in (begin, end))
+        return (place >= first) & (place < last)
+
+    start = prompt.rindex(asked)
+    parts = {"question": between(start, start + len(asked))}
+    if form is not None and (worked := [*form.finditer(prompt, 0, start)]):
+        parts["worked examples"] = between(worked[0].start(), start) & (place > 0)
+        parts["worked answers"] = np.any([between(*one.span(1)) for one in worked], axis=0)
+    return parts
 
 
 def shares(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,7 +66,8 @@ def head_in_words(
         key=lambda figure: figure.chance - figure.value,
     )
     told = [
-        f"{_SAID[one.name]} ({one.value:.2f}; 95 of 100 other heads: {one.chance:.2f} at most)"
+        f"{_SAID[one.name]} ({one.value:.2f}; 95 of 100 other heads: {one.chance:.2f} at most"
+        + (")" if isnan(one.written) else f"; {one.written:.2f} of what it writes is read there)")
         for one in claims[:_CLAIMS]
     ]
     # Of other units than heads it is not known what all others write.
@@ -91,7 +93,7 @@ def together_in_words(found: Interactions | None, chance: float) -> str:
     harm = f"Together they take {taken:.2f} ({low:.2f} to {high:.2f}) of right answers"
     if not np.isnan(chance):
         harm = f"{harm}, random sets like them {chance:.2f} at most in 95 of 100"
-    if low <= 0 or taken <= chance:
+    if not harm_beyond(found, chance):
         return f"{harm}: nothing beyond chance."
     said = [f"{harm}; {', '.join(map(str, found.least)) or 'none of them'} do nine tenths of that."]
     values = found.shapley()
@@ -111,6 +113,17 @@ def together_in_words(found: Interactions | None, chance: float) -> str:
             named = f"{', '.join(told)}{f' and {more} more pairs' if more else ''}"
             said.append(f"Beyond the sum of each, {named} {does}.")
     return " ".join(said)
+
+
+def harm_beyond(found: Interactions, chance: float) -> bool:
+    """Whether heads together take surely more than nothing, and more than chance, where that is known.
+
+    Args:
+        found: As ``interactions`` gives it.
+        chance: What all must take, at least; NaN where nothing tells.
+    """
+    taken, low, _ = difference_interval(found.drops[-1])
+    return low > 0 and not taken <= chance
 
 
 def _interval(figure: Figure, sign: int = 1) -> str:

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from typing_extensions import Unpack
 
 from cs_heads.analysis.columns import Judged, in_role, unseen_columns
-from cs_heads.analysis.found_heads import Found, heads_of, model_of
+from cs_heads.analysis.found_heads import Found, check_intact, heads_of, model_of
 from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.least_set import MOST_OF
 from cs_heads.analysis.result import Result
@@ -143,9 +143,10 @@ def interactions(
         The drop of every subset, with ``shapley()``, ``pairs()`` and the ``least`` set.
 
     Raises:
-        ValueError: What ``specificity`` refuses, or more heads than six.
+        ValueError: What ``specificity`` refuses, more heads than six, or a ranking found with other heads off.
     """
     check_seed(seed)
+    check_intact(heads)
     with unseen_columns(model, in_role("own", [task]), heads, n=n, seed=seed, settings=settings) as [column]:
         [experiment] = column.parts
         chosen = heads_of(experiment.grid, heads, model=model_of(experiment))

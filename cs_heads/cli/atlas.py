@@ -142,10 +142,13 @@ def _cards(
     from cs_heads.cli.explain import cards_or_note
 
     made: dict[str, HeadCards] = {}
-    for task in default_skills(model, options.seed) if tasks is None else tasks:
+    listed = default_skills(model, options.seed) if tasks is None else tasks
+    for task in listed:
         proof = found.proofs.get(task.name)
         if proof is not None and not proof.result.too_low:
-            cards = cards_or_note(model, task, proof.heads, controls=None, seed=options.seed, **settings)
+            apart = {task.name, *found.kin.get(task.name, ())}
+            others = [other for other in listed if other.name in found.proofs and other.name not in apart]
+            cards = cards_or_note(model, task, proof.heads, controls=others, seed=options.seed, **settings)
             made |= {} if cards is None else {task.name: cards}
     return made
 

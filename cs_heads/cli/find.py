@@ -103,6 +103,8 @@ def find(options: Annotated[FindFlags, Parameter(name="*")], **own: MethodOption
     """
     import cs_heads as cs
 
+    if options.explain and options.off:
+        raise ValueError("--explain goes without --off: cards are of heads that are found with no others off")
     # What needs no model to be refused is refused before one is loaded, and what loads and runs it is imported.
     search: dict[str, Any] = {**options.search, "method": options.method, "off": as_heads("off", options.off)}
     # The default method without options needs no look at the methods, whose import takes seconds.

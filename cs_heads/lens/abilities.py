@@ -50,7 +50,7 @@ def tolerance(dtype: torch.dtype) -> float:
 
 def difference(found: Tensor, wanted: Tensor) -> float:
     """The largest difference, as a share of the largest number that is wanted."""
-    found, wanted = found.float(), wanted.float()
+    found, wanted = found.detach().float(), wanted.detach().float()
     return float((found - wanted).abs().max() / wanted.abs().max())
 
 

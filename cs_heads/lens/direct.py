@@ -307,15 +307,15 @@ def head_outputs(
         inputs = torch.cat([alone, torch.zeros_like(alone[:, :1])], dim=1).flatten(2)
         made = attn.o(inputs.to(next(p.dtype for p in attn.o.parameters()))).float()
         each, bias = made[:, :-1] - made[:, -1:], made[0, -1]
-    whole = each.sum(dim=1) + bias
-    if _close(model, whole, added):
+    whole = (each.sum(dim=1) + bias).detach()
+    if close(model, whole, added):
         return each, each
     factor = (whole * added).sum() / (whole * whole).sum()
-    if _close(model, whole * factor, added):
+    if close(model, whole * factor, added):
         return each * factor, each * factor
     for norm in (getattr(model.blocks[layer], name, None) for name in _NORMS_AFTER):
         held = None if norm is None else HeldNorm(model, norm, whole)
-        if held is not None and _close(model, held.of(whole), added):
+        if held is not None and close(model, held.of(whole), added):
             return held.part(each), added[:, None] - held.again(whole[:, None] - each)
     raise ValueError(
         f"model {model.cfg.model_name} is not supported: what its attention adds in layer {layer} is not the sum of "
@@ -323,10 +323,11 @@ def head_outputs(
     )
 
 
-def _close(model: HookedModel, found: Tensor, wanted: Tensor) -> bool:
+def close(model: HookedModel, found: Tensor, wanted: Tensor) -> bool:
+    """Whether a sum of many parts is what it should be, to rounding."""
     return difference(found, wanted) <= max(_OFF, tolerance(dtype_of(model)))
 
 
 def _check_close(model: HookedModel, found: Tensor, wanted: Tensor, what: str) -> None:
-    if not _close(model, found, wanted):
+    if not close(model, found, wanted):
         raise ValueError(f"model {model.cfg.model_name} is not supported: {what}")

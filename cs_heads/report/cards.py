@@ -9,11 +9,12 @@ from markupsafe import Markup
 from cs_heads.analysis.head_cards import HeadCard, HeadCards
 from cs_heads.report import html
 
-_COLUMNS = ("value", "interval", "chance", "more than", "on controls", "clear")
+_COLUMNS = ("value", "interval", "chance", "more than", "on controls", "of writes", "clear")
 _TERMS = {
     "interval": "corrected for the number of heads, and of figures of its kind",
     "chance": "must be exceeded: what random heads take, or what 95 of 100 other heads have at most",
     "more than": "share of other heads that have less",
+    "of writes": "share of what the head writes that it reads from there",
     "clear": "✓ the head matters here, and the figure lies beyond chance",
 }
 
@@ -35,7 +36,10 @@ def _shown(card: HeadCard, tokens: tuple[str, ...], most: float) -> dict[str, ob
             one.name,
             f"{one.value:.2f}",
             html.interval(one.low, one.high),
-            *("–" if isnan(number) else f"{number:.2f}" for number in (one.chance, one.percentile, one.controls)),
+            *(
+                "–" if isnan(number) else f"{number:.2f}"
+                for number in (one.chance, one.percentile, one.controls, one.written)
+            ),
             "✓" if one.clear else "",
         ]
         for one in card.figures

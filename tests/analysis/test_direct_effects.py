@@ -42,7 +42,7 @@ def test_the_total_effect_is_that_of_the_head_off_in_ones_own_forward(found, loa
         best = max(ids, key=before.__getitem__)
         fell.append((before[right] - before[best]) - (after[right] - after[best]))
     assert effects.total[:, 0] == pytest.approx(fell, abs=1e-4)
-    assert effects.spent == 25 * 4
+    assert effects.spent == 25 * 5
 
 
 def test_behind_a_soft_cap_the_total_is_that_before_it(folders, load):
@@ -66,6 +66,19 @@ def test_effects_add_up(found):
     assert frame["total"].to_numpy() == pytest.approx(effects.total.mean(axis=0))
     assert (frame["total low"] < frame["total"]).all()
     assert frame["writes more than"].between(0, 1).all()
+
+
+def test_what_a_head_writes_is_told_apart_by_the_tokens_it_reads(found, load):
+    effects, task = found
+    frame = effects.by_source()
+    by_head = frame.groupby(["example", "head"], sort=False)["writes"].sum().unstack()
+    assert by_head.to_numpy() == pytest.approx(effects.written, abs=1e-5)
+    first = frame[(frame["example"] == 0) & (frame["head"] == "L2H3")]
+    ids = load("llama").tokenizer(task.held_out.examples[0].prompt)["input_ids"]
+    assert [text.strip() for text in first["token"]] == load("llama").tokenizer.convert_ids_to_tokens(ids)
+    groups = cs.direct_effects(load("llama"), task, ["L0KV0"], n=25, units="kv")
+    with pytest.raises(ValueError, match="tokens are told apart of heads alone"):
+        groups.by_source()
 
 
 def test_without_the_last_mlp_heads_of_the_last_layer_act_on_the_logits_alone(load):

@@ -10,7 +10,7 @@ from transformer_lens.head_detector import detect_head
 import cs_heads as cs
 from cs_heads.analysis import HeadCards
 from cs_heads.analysis.head_cards import Figure
-from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, looked_at_everywhere, parts_of
+from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, form_of, looked_at_everywhere, parts_of, tokens_looked_at
 from cs_heads.analysis.head_words import head_in_words
 from cs_heads.cli import main
 from cs_heads.demo.planting import planted_heads
@@ -121,6 +121,23 @@ def test_of_a_ranking_with_heads_off_throughout_nothing_is_said(load):
     task = cs.Task.from_records(choice_records(np.random.default_rng(0), 60)).split(30, seed=0)[0]
     with pytest.raises(ValueError, match="heads must be found with no others off, got a ranking with L1H1 off"):
         cs.explain(load("llama"), task, ranking, **QUIET)
+    for refuses in (cs.direct_effects, cs.interactions):
+        with pytest.raises(ValueError, match="heads must be found with no others off"):
+            refuses(load("llama"), task, ranking)
+
+
+def test_a_shell_prices_no_cards_of_a_ranking_with_heads_off_throughout(tmp_path, said):
+    cs.HeadRanking("css", np.zeros((3, 4)), spent=0, off=(Head(1, 1),)).save(tmp_path / "ranking.json")
+    given = ["--model", "demo", "--task", "demo/capitals", "--ranking", tmp_path / "ranking.json"]
+    assert "heads must be found with no others off, got a ranking with L1H1 off" in said("explain", *given, "--dry-run")
+    assert "--explain goes without --off" in said("find", *given[:4], "--off", "L1H1", "--explain", "--dry-run")
+
+
+def test_heads_that_take_nothing_beyond_chance_have_no_pairs_and_no_least_set(load):
+    task = cs.Task.from_records(choice_records(np.random.default_rng(0), 60)).split(30, seed=0)[0]
+    cards = cs.explain(load("llama"), task, ["L0H1", "L2H3"], n=30, **QUIET)
+    assert cards.words.endswith("nothing beyond chance.")
+    assert (cards.pairs, cards.least) == ((), ())
 
 
 @pytest.mark.lens
@@ -133,13 +150,45 @@ def test_what_all_tokens_look_at_is_what_transformer_lens_detects(load, backend)
         assert found[place] == pytest.approx(detect_head(model, text, name).flatten().numpy(), abs=1e-5)
 
 
-def test_the_question_and_worked_examples_are_told_apart():
-    tokenizer = make_tokenizer()
-    example = cs.Example("the cat runs . a dog", (" runs", " sees"), asked="a dog")
+def test_the_question_and_worked_examples_and_their_answers_are_told_apart():
+    tokenizer, form = make_tokenizer(), form_of(["the dog ,", "the king ,"])
+    example = cs.Example("big small\nthe cat , runs\nthe bird , sees\nthe dog ,", (" runs", " sees"), asked="the dog ,")
     ids = tuple(tokenizer(example.prompt)["input_ids"])
-    parts = parts_of(tokenizer, example, ids, None)
-    assert parts["question"].tolist() == [False] * 5 + [True] * 2
-    assert parts["worked examples"].tolist() == [False] + [True] * 4 + [False] * 2
+    parts = parts_of(tokenizer, example, ids, None, form)
+    parts["rest"] = tokens_looked_at(tokenizer, ids, [], [], parts)["looks at worked examples"]
+    assert {name: "".join("x" if each else "-" for each in where) for name, where in parts.items()} == {
+        "question": "-----------xxx",
+        "worked examples": "---xxxxxxxx---",
+        "worked answers": "------x---x---",
+        "rest": "---xxx-xxx----",
+    }
+
+
+def test_a_heading_is_no_worked_example():
+    tokenizer, form = make_tokenizer(), form_of(["the dog ,", "the king ,"])
+    example = cs.Example("big small\nthe dog ,", (" runs",), asked="the dog ,")
+    ids = tuple(tokenizer(example.prompt)["input_ids"])
+    assert [*parts_of(tokenizer, example, ids, None, form)] == ["question"]
+    assert form_of(["the dog", "the king"]) is None
+
+
+@pytest.mark.parametrize("skill", ["plural", "past", "upper_case", "capitals", "antonyms", "kinds", "sums"])
+def test_of_everyday_skills_each_worked_example_has_its_answer(skill):
+    shown, bare = (cs.load_task(f"everyday/{skill}", n=20, shots=shots).examples for shots in (4, 0))
+    form = form_of([example.asked for example in shown])
+    assert all(len(form.findall(example.prompt)) == 4 for example in shown)
+    assert not any(form.search(example.prompt) for example in bare)
+
+
+def test_what_is_written_stands_beside_what_is_looked_at(capitals):
+    [card, *_] = capitals.cards
+    assert card["writes"].clear
+    task = cs.load_task("demo/capitals", n=60, seed=0)
+    frame = cs.direct_effects(cs.load_model("demo", device="cpu"), task, [card.head], n=30).by_source()
+    from_first = frame[frame["position"] == 0]["writes"].sum() / frame["writes"].sum()
+    assert card["looks at the first token"].written == pytest.approx(from_first, abs=1e-4)
+    assert not any(np.isfinite(figure.written) for figure in capitals.cards[2].figures)
+    assert "of writes" in capitals._repr_html_()
 
 
 def test_more_heads_than_six_have_cards_of_their_own_alone(load):

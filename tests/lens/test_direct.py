@@ -9,6 +9,7 @@ import torch
 from cs_heads.lens import load_model
 from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.direct import direct_writes, likeliest_of, unit_writes
+from cs_heads.lens.sources import writes_by_source
 from cs_heads.units import Head, MLPLayer
 from tests.plain import output_projections, parts_of
 from tests.tiny import ARCHITECTURES, make_hf_model
@@ -65,8 +66,28 @@ def difference(hf, row, answers):
     return (logits[right] - logits[wrong]).item()
 
 
-def without(hf, row, answers, layer, head, *, held):
-    """The same with a head's z at zero, and all that later modules add as it was; ``held``: scales of norms, too."""
+def read_from(hf, row, layer, head, token):
+    """The attention of a head from the last token to one, times the values there."""
+    made = []
+    attention = hf.transformer.h[layer].attn if hasattr(hf, "transformer") else hf.model.layers[layer].self_attn
+    inner = getattr(attention, "attention", attention)  # GPT-Neo's
+    name = "c_attn" if hasattr(inner, "c_attn") else "v_proj"
+    before = hf.config._attn_implementation
+    hf.set_attn_implementation("eager")
+    with torch.no_grad(), hooks([(getattr(inner, name).register_forward_hook, lambda *given: made.append(given[-1]))]):
+        pattern = hf(torch.tensor([row]), use_cache=False, output_attentions=True).attentions[layer]
+    hf.set_attn_implementation(before)
+    values = made[0][0, :, -32:] if name == "c_attn" else made[0][0]
+    group = head * (values.shape[1] // 8) // 4
+    return pattern[0, head, -1, token] * values[token, 8 * group : 8 * group + 8]
+
+
+def without(hf, row, answers, layer, head, *, held, token=None):
+    """The same with a head's z at zero, and all that later modules add as it was; ``held``: scales of norms, too.
+
+    With a ``token`` what the head reads from there alone is taken from the z of the last one.
+    """
+    part = None if token is None else read_from(hf, row, layer, head, token)
     kept, parts = {}, parts_of(hf)
     modules = {("attention", n): part[1] for n, part in enumerate(parts)}
     modules |= {("mlp", n): part[2] for n, part in enumerate(parts)}
@@ -87,7 +108,11 @@ def without(hf, row, answers, layer, head, *, held):
     def zeroed(module, arguments):
         z = arguments[0].clone()
         width = z.shape[-1] // 4
-        z[..., head * width : (head + 1) * width] = 0
+        mine = slice(head * width, (head + 1) * width)
+        if part is None:
+            z[..., mine] = 0
+        else:
+            z[:, -1, mine] -= part
         return (z, *arguments[1:])
 
     def intact(name):
@@ -131,6 +156,32 @@ def test_what_a_head_writes_is_what_is_lost_with_the_scales_of_norms_held(writes
         for layer, head in ((0, 1), (1, 3), (2, 0)):
             expected = writes.difference[i] - without(plain, row, answers, layer, head, held=True)
             assert writes.heads[i, layer, head] == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_token_read_from_writes_what_is_lost_without_its_values_alone(load, architecture, backend, plain, writes):
+    """On shared key/value groups, behind norms and soft caps, and where a window leaves the first tokens out."""
+    heads = [Head(0, 1), Head(1, 3), Head(2, 0)]
+    found = writes_by_source(load(architecture, backend), ROWS, ANSWERS, heads, TokenBudget(8))
+    for i, (row, answers) in enumerate(zip(ROWS, ANSWERS, strict=True)):
+        assert found[i].shape == (len(heads), len(row))
+        assert found[i].sum(axis=1) == pytest.approx(writes.of(heads).written[i], abs=1e-5)
+        for place, (layer, head) in enumerate((head.layer, head.head) for head in heads):
+            for token in (0, 1, len(row) - 1):
+                lost = writes.difference[i] - without(plain, row, answers, layer, head, held=True, token=token)
+                assert found[i][place, token] == pytest.approx(lost, abs=1e-4)
+    assert all(not point.fwd_hooks for point in load(architecture, backend).hook_dict.values())
+
+
+def test_tokens_read_from_are_told_apart_only_where_values_sum_to_z(load, backend, monkeypatch):
+    model = load("llama", backend)
+    hooks = {name: point for name, point in model.hook_dict.items() if name != "blocks.1.attn.hook_v"}
+    assert writes_by_source(model, ROWS, ANSWERS, [Head(0, 1)], TokenBudget(8))
+    point = model.hook_dict["blocks.1.attn.hook_z"]
+    point.add_hook(lambda value, hook: value * 2)
+    assert writes_by_source(model, ROWS, ANSWERS, [Head(1, 1)], TokenBudget(8)) == ()
+    point.remove_hooks()
+    monkeypatch.setattr(type(model), "hook_dict", property(lambda _: hooks), raising=False)
+    assert writes_by_source(model, ROWS, ANSWERS, [Head(1, 1)], TokenBudget(8)) == ()
 
 
 def test_the_likeliest_token_is_one_of_those_allowed(load, backend):
