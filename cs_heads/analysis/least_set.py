@@ -49,13 +49,17 @@ class LeastSet(Record):
     def told(self) -> str:
         """Which heads do the harm, in words."""
         n, share = len(self.heads), self.share
+        one = self.first[0] / self.drop
+        most = f" ({self.order[0]} alone {one:.2f} of it)" if n > 1 and one >= 0.5 else ""
         if not self.passengers:
-            return f"all {n} heads are needed: the first that are missed most do less than {MOST_OF:.1f} of the harm"
+            return (
+                f"all {n} heads are needed: the first that are missed most do less than {MOST_OF:.1f} of the harm{most}"
+            )
         alone, more = (", ".join(map(str, heads)) for heads in (self.heads, self.passengers))
         does, of_all = "does" if n == 1 else "do", "all" if share >= 0.995 else f"{share:.2f} of"
         by_themselves = f" (by themselves they do {max(0.0, self.rest / self.drop):.2f} of it)"
         return (
-            f"{alone} {does} {of_all} the harm of the {len(self.order)} heads given; "
+            f"{alone} {does} {of_all} the harm of the {len(self.order)} heads given{most}; "
             f"passengers, left out of the proof: {more}{by_themselves if self.rest >= MIN_MARGIN * self.drop else ''}"
         )
 
