@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Bool
 
-from cs_heads.arguments import MAX_HEADS, check_integer, check_list, check_one_of, check_within, in_line
+from cs_heads.arguments import MAX_HEADS, check_integer, check_list, check_within, in_line
 
 Units = Literal["heads", "kv", "attn", "mlp", "neurons", "experts"]
 """A kind of unit: what can be off in a layer."""
@@ -22,7 +22,8 @@ _NAME = re.compile(r"L(\d{1,20})([A-Z]+)(\d{0,20})")
 class Unit:
     """Something in a layer that can be off: a head, a key/value group, a whole layer's attention or MLP, a neuron.
 
-    Units sort by layer, then by index. A kind of unit takes both, or its name alone: ``Head("L2H6")``.
+    Units sort by layer, then by index. A kind of unit takes both, or its name alone: ``Head("L2H6")``. Like a pair of
+    both it gives them back: ``layer, index = head``, ``head[0]``.
 
     Attributes:
         layer: Its layer, from 0.
@@ -53,6 +54,12 @@ class Unit:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.layer}, {self.index})"
+
+    def __iter__(self) -> Iterator[int]:
+        return iter((self.layer, self.index))
+
+    def __getitem__(self, place: int) -> int:
+        return (self.layer, self.index)[place]
 
     @classmethod
     def parse(cls, text: Any) -> Unit:
@@ -218,7 +225,8 @@ class Grid:
     kind: Units
 
     def __post_init__(self) -> None:
-        check_one_of("kind", self.kind, _KINDS)
+        if self.kind not in _KINDS:
+            raise ValueError(f"kind must be one of {', '.join(_KINDS)}, got {in_line(self.kind)}")
         for name, said in (("n_layers", "n_layers"), ("n_units", f"n_{self.kind}")):
             most = 1 if name == "n_units" and issubclass(_KINDS[self.kind], _Layer) else MAX_HEADS
             object.__setattr__(self, name, check_within(said, getattr(self, name), 1, most))

@@ -402,6 +402,7 @@ def test_heads_are_found_and_proved_by_what_the_model_writes(find, tmp_path):
     assert ranking.provenance["task"]["scorer"] == "ExactMatch"
     assert found_in(found) == {str(head) for head in WORKING}
     assert (found["baseline"], found["confirm"]["verdict"]) == (1.0, "localized")
+    assert next(iter(found.items())) == ("verdict", "localized")
 
 
 # A newcomer's mistakes: exit status 2 and one line that names the value
@@ -439,6 +440,10 @@ def refused(outcome: tuple[int, str, str], *said: str) -> None:
 )
 def test_a_wrong_option_gets_one_line(find, options, said):
     refused(find(**options), *said)
+
+
+def test_a_value_without_an_option_is_named(find):
+    refused(find("stray", "another"), "no option takes 'stray', 'another'; cs-heads find --help lists them")
 
 
 def test_a_control_that_is_the_task_is_refused_before_the_model_is_loaded(find, task, tmp_path):

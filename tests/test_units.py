@@ -32,6 +32,11 @@ def test_an_index_outside_the_grid_is_refused(index):
         HeadGrid(3, 4).unit(index)
 
 
+def test_a_head_is_taken_apart_like_a_pair():
+    layer, head = Head(3, 4)
+    assert (layer, head) == (Head(3, 4)[0], Head(3, 4)[1]) == tuple(Head(3, 4)) == (3, 4)
+
+
 def test_a_head_may_be_written_in_three_ways():
     grid = HeadGrid(3, 4)
     assert grid.resolve("L1H2") == grid.resolve((1, 2)) == grid.resolve(Head(1, 2)) == Head(1, 2)

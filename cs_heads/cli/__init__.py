@@ -82,7 +82,7 @@ def _stopped(signals: Sequence[int], kept: str = "") -> int:
 
 with _stopped_by() as _signals:
     try:
-        from cyclopts import App, CycloptsError, Group, Parameter
+        from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
         from cyclopts.config import Dict
 
         from cs_heads.cli import housekeeping
@@ -151,6 +151,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not isinstance(error, ValueError | OSError | MemoryError | ImportError | CycloptsError):
                 raise
             said = " ".join(str(error).split()) or type(error).__name__
+            if isinstance(error, UnusedCliTokensError):
+                values = ", ".join(map(repr, error.unused_tokens or ()))
+                said = f"no option takes {values}; cs-heads {given[0]} --help lists them"
             print(f"cs-heads: error: {said}", file=sys.stderr)
             return 2
     return status or 0

@@ -28,8 +28,8 @@ class CompareFlags(OneTask):
     """The flags of ``compare``.
 
     Attributes:
-        methods: names, commas between (default: annealed, css, csb, one-shot, greedy, chg, gradient); cs-heads methods
-            lists all, and the options of one, of which those that it needs are flags
+        methods: names, commas or spaces between (default: annealed, css, csb, one-shot, greedy, chg, gradient);
+            cs-heads methods lists all, and the options of one, of which those that it needs are flags
         option: an option of one method, as css.n_masks=200; may be repeated
         contrast: controls serve the search of every method that takes them (else of annealed and group-testing)
         max_heads: heads to ablate at the end of the drop curve (default: 10, or half of a smaller grid)
@@ -37,7 +37,7 @@ class CompareFlags(OneTask):
             the model
     """
 
-    methods: str | None = None
+    methods: Annotated[str | None, Parameter(alias="--method")] = None
     option: Several = field(default_factory=list)
     contrast: Switch = False
     max_heads: Heads = None
@@ -68,7 +68,7 @@ def compare(options: Annotated[CompareFlags, Parameter(name="*")], **own: Method
     from cs_heads.analysis.faithfulness import check_shares
     from cs_heads.report.findings import RESULT
 
-    names = DEFAULT if options.methods is None else tuple(name.strip() for name in options.methods.split(","))
+    names = DEFAULT if options.methods is None else tuple(options.methods.replace(",", " ").split())
     given = method_options(options, names, own, options.option)
     shares = None if options.shares is None else check_shares([*map(value_of, options.shares.split(","))])
     with loaded(options) as at:

@@ -48,7 +48,7 @@ class FindFlags(OneTask):
         repeats: search and prove again so often, with other seeds: how often heads and verdict come again
     """
 
-    method: Annotated[str, Parameter(completer=names_of_methods)] = "annealed"
+    method: Annotated[str, Parameter(alias="--methods", completer=names_of_methods)] = "annealed"
     off: Annotated[list[str], Parameter(consume_multiple=True, show_default=False)] = field(default_factory=list)
     curve: bool = True
     explain: bool = False
@@ -159,6 +159,8 @@ def _result(
     options: FindFlags, task: Task, found: HeadRanking, proof: Confirmation, seconds: dict[str, float]
 ) -> dict[str, Any]:
     return {
+        "verdict": proof.headline,
+        "close": proof.close,
         "model": options.model,
         "task": options.task,
         "method": found.method,
