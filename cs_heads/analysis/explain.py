@@ -53,6 +53,8 @@ _SETTINGS = ("units", "prepend_bos", "dtype", "batch_tokens", "progress", "store
 _RANDOM, _PLACED, _BESIDE = 20, 30, 40
 # Tokens read by themselves, those that stand for what may be written, how many are named, and places of a strip.
 _READ, _WORDS, _NAMED, _STRIP = 1024, 64, 5, 32
+# Random heads, or sets of them, below which nothing says what is chance.
+_OTHERS = 4
 # Prompts that have what is looked at, below which nothing is said of it.
 _FEW = 10
 # How well what a head makes of tokens by themselves must agree with what it does on the task (correlation).
@@ -106,7 +108,9 @@ def explain(
         found, none = grid.mask(chosen), grid.mask([])
         sets = random_sets(grid, found, none, -(-_RANDOM // len(chosen)), np.random.default_rng(seed))
         random = grid.units(np.any(sets, axis=0) & ~found)
-        few = drawn_notes(grid, found, none, sets)
+        # Where others run out there are smaller sets, or one of none.
+        sets = [each for each in sets if each.sum() == len(chosen)]
+        few = drawn_notes(grid, found, none, sets) if sets else (f"there are no {len(chosen)} other {grid.word}s",)
         effects = direct_effects(own, unseen, chosen, n=n, **how)
         # As many examples as have answers that can be told apart.
         enough = effects.places[MIN_CORRECT - 1] + 1
@@ -114,13 +118,14 @@ def explain(
         together = None
         if len(chosen) <= MOST_HEADS:
             together = interactions(own, unseen, chosen, n=n, seed=seed, **how)
-        like = f"random {grid.word}s{like_note(found, sets)}" if random else ""
+        alike = like_note(found, sets) if sets else ""
+        like = f"random {grid.word}s{alike}" if len(random) >= _OTHERS else ""
         of = _Measured(experiment, chosen, effects, beside, together, judged.controls, like, seed)
         tokens, strips = of.strips()
         notes = (*judged.notes, *few, *effects.notes)
         if together is None:
             notes = (*notes, f"what heads do together is measured of {MOST_HEADS} at most, here are {len(chosen)}")
-        chance = of.harm_of(sets) if together is not None and sets else np.nan
+        chance = of.harm_of(sets) if together is not None and len(sets) >= _OTHERS else np.nan
         beyond = together is not None and harm_beyond(together, chance)
         pairs = together.pairs().query("kind != ''").to_dict("records") if together is not None and beyond else []
         return HeadCards(
@@ -155,12 +160,7 @@ class _Measured:
         batch_tokens = self.experiment.settings.batch_tokens
         self.room = TokenBudget(batch_tokens or default_tokens(self.model, "patching"))
         self.rows, self.answers = self.effects.prompts, self.effects.answers
-        shown, prepend_bos = as_shown(self.model, self.experiment.task).examples, self.experiment.settings.prepend_bos
-        form = form_of([example.asked for example in shown if example.asked])
-        self.parts = [
-            parts_of(self.tokenizer, shown[place], row, prepend_bos, form)
-            for place, row in zip(self.effects.places, self.rows, strict=True)
-        ]
+        self.parts, self.seen = self._seen(self.experiment, self.effects.places, self.answers[:, 1].tolist())
         self.patterns: Any = ()
         self.looks: dict[str, Any] = {}
         self.control_looks: dict[str, Any] = {}
@@ -176,19 +176,32 @@ class _Measured:
     def _look(self) -> None:
         """Attention of all heads, on the task, on its controls, and on random tokens."""
         self.patterns, every = self._patterns(self.rows)
-        answers = self.answers.tolist()
-        given = zip(self.rows, ([a] for a, _ in answers), ([b] for _, b in answers), self.parts, strict=True)
-        self.seen = [tokens_looked_at(self.tokenizer, *each) for each in given]
         self.looks = shares(self.patterns, self.seen)
         self.looks |= dict(zip(EVERYWHERE, np.stack(every, axis=1), strict=True))
         each = max(1, _BESIDE // max(1, len(self.controls)))
         others = [one.prompt for control in self.controls for one in control.encoded[:each]]
         if others:
-            seen = [tokens_looked_at(self.tokenizer, row, [], [], {}) for row in others]
+            asked = ((control, range(len(control.encoded[:each]))) for control in self.controls)
+            seen = [one for given in asked for one in self._seen(*given)[1]]
             patterns, every = self._patterns(others)
             self.control_looks = shares(patterns, seen) | dict(zip(EVERYWHERE, np.stack(every, axis=1), strict=True))
         table = habits(self.model, seed=self.seed, progress=self.experiment.settings.progress)
         self.habits = {f"habit: {name}": table[name].to_numpy() for name in HABITS}
+
+    def _seen(
+        self, experiment: Experiment, places: Sequence[int], likeliest: Sequence[int] = ()
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """By example the parts of its prompt, and what may be looked at: beside an open answer the ``likeliest``."""
+        shown, parts, seen = as_shown(self.model, experiment.task).examples, [], []
+        form = form_of([example.asked for example in shown if example.asked])
+        for number, place in enumerate(places):
+            tokens, example = experiment.encoded[place], shown[place]
+            first = [continuation[0] for continuation in tokens.continuations]
+            right = [first.pop(example.answer)] if first else []
+            parts.append(parts_of(self.tokenizer, example, tokens.prompt, experiment.settings.prepend_bos, form))
+            wrong = first or [*likeliest[number : number + 1]]
+            seen.append(tokens_looked_at(self.tokenizer, tokens.prompt, right, wrong, parts[-1]))
+        return parts, seen
 
     def _patterns(self, rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         return last_patterns(self.model, rows, self.room, lambda row: looked_at_everywhere(self.tokenizer, rows[row]))
@@ -295,7 +308,9 @@ class _Measured:
             others = np.abs(np.delete(values.mean(axis=0), chosen))
             most = max(float(np.quantile(others, 0.95)), _LEAST.get(name, 0.0)) if len(others) else np.nan
             made = _figure(name, values[:, chosen[place]], outside / len(everyone), others, most)
-            clear = total.clear and name != "entropy" and (made.low > most or made.high < -most)
+            # Habits and copying are one number.
+            low, high = (made.value, made.value) if np.isnan(made.low) else (made.low, made.high)
+            clear = total.clear and name != "entropy" and (low > most or high < -most)
             beside = self.control_looks.get(name)
             controls = np.nan if beside is None else _mean(beside[:, chosen[place]])
             writes = clear if name == "writes" else writes
@@ -350,7 +365,7 @@ class _Measured:
 def _figure(
     name: str, values: Float[np.ndarray, " example"], outside: float, others: np.ndarray, chance: float
 ) -> Figure:
-    mean = low = high = float(values.mean())
+    mean, low, high = float(values.mean()), np.nan, np.nan
     if len(values) > 1:
         mean, low, high = difference_interval(values, outside)
     percentile = float((np.abs(others) < abs(mean)).mean()) if len(others) else np.nan
@@ -361,7 +376,7 @@ def _chance_of_random(means: Float[np.ndarray, " head"], k: int) -> float:
     """What no more than 5 of 100 sets of k further random heads exceed, by Student's t about zero."""
     from scipy.stats import t
 
-    if not len(means):
+    if len(means) < _OTHERS:
         return np.nan
     return float(t.ppf(1 - 0.05 / (2 * k), len(means)) * np.sqrt((means**2).mean() * (1 + 1 / len(means))))
 

@@ -29,6 +29,8 @@ class Figure(Record):
         controls: The same on control tasks (NaN: not measured).
         written: Of what is looked at, the share of what the head writes that it reads from there; it may be below 0,
             or above 1 where the rest writes against it. NaN where what it writes is not clear.
+        low: Of its 95 % interval, as ``high``, corrected for the number of heads and of figures of its kind; NaN of
+            habits and *copying*, which are one number.
         clear: Whether its interval leaves out zero and its mean is beyond chance, of the total effect and its parts;
             of other figures whether the whole interval is. None is clear of a head whose total effect is not.
     """
@@ -112,7 +114,7 @@ class HeadCards(Saved, Result, Drawable, picture="head_cards"):
     def to_frame(self) -> pd.DataFrame:
         """One row per head and figure."""
         return pd.DataFrame(
-            [{"head": str(card.head), **figure.to_dict()} for card in self.cards for figure in card.figures]
+            [{"head": str(card.head), **vars(figure)} for card in self.cards for figure in card.figures]
         )
 
     def _table(self) -> pd.DataFrame:

@@ -41,7 +41,7 @@ def head_in_words(
     """
     known = {figure.name: figure for figure in figures}
     total = known["total"]
-    random = f"chance by {random}: {total.chance:.2f}" if random else f"no other {word} tells what is chance"
+    random = f"chance by {random}: {total.chance:.2f}" if random else f"too few other {word}s tell what is chance"
     if not total.clear:
         return f"Unclear: without it the answer loses {_interval(total)} nats ({random})."
     ways = {
@@ -54,19 +54,20 @@ def head_in_words(
     }
     # What is lost at some tokens is known of the first examples.
     placed = known["at the last token"].value + known["elsewhere"].value
-    does, sign = ("loses", 1) if total.value > 0 else ("gains", -1)
-    said = [f"Without it the answer {does} {_interval(total, sign)} nats ({random})"]
+    changes, sign = ("loses", 1) if total.value > 0 else ("gains", -1)
+    said = [f"Without it the answer {changes} {_interval(total, sign)} nats ({random})"]
     for name, way in ways.items():
         whole = total.value if name in ("direct", "through others") else placed
         if name in known and known[name].clear and known[name].value / whole >= _MOST:
-            said.append(f"{way} ({known[name].value:.2f})")
+            said.append(f"{way} ({sign * known[name].value:.2f})")
     sentences = [", ".join(said)]
+    does = {figure.name: "lowers what it reads" if figure.value < 0 else _SAID.get(figure.name) for figure in figures}
     claims = sorted(
-        (figure for figure in figures if figure.clear and figure.name in _SAID and figure.value > 0),
-        key=lambda figure: figure.chance - figure.value,
+        (each for each in figures if each.clear and does[each.name] and (each.value > 0 or each.name == "copying")),
+        key=lambda figure: figure.chance - abs(figure.value),
     )
     told = [
-        f"{_SAID[one.name]} ({one.value:.2f}; 95 of 100 other heads: {one.chance:.2f} at most"
+        f"{does[one.name]} ({one.value:.2f}; 95 of 100 other heads: {one.chance:.2f} at most"
         + (")" if isnan(one.written) else f"; {one.written:.2f} of what it writes is read there)")
         for one in claims[:_CLAIMS]
     ]
@@ -94,7 +95,7 @@ def together_in_words(found: Interactions | None, chance: float) -> str:
     if not np.isnan(chance):
         harm = f"{harm}, random sets like them {chance:.2f} at most in 95 of 100"
     if not harm_beyond(found, chance):
-        return f"{harm}: nothing beyond chance."
+        return f"{harm}: {'too few others tell what is' if np.isnan(chance) else 'nothing beyond'} chance."
     said = [f"{harm}; {', '.join(map(str, found.least)) or 'none of them'} do nine tenths of that."]
     values = found.shapley()
     fillers = [
@@ -116,14 +117,14 @@ def together_in_words(found: Interactions | None, chance: float) -> str:
 
 
 def harm_beyond(found: Interactions, chance: float) -> bool:
-    """Whether heads together take surely more than nothing, and more than chance, where that is known.
+    """Whether heads together take surely more than nothing, and more than chance.
 
     Args:
         found: As ``interactions`` gives it.
         chance: What all must take, at least; NaN where nothing tells.
     """
     taken, low, _ = difference_interval(found.drops[-1])
-    return low > 0 and not taken <= chance
+    return low > 0 and taken > chance
 
 
 def _interval(figure: Figure, sign: int = 1) -> str:

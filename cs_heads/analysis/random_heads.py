@@ -66,7 +66,8 @@ def drawn_notes(grid: Grid, found: Mask, exclude: Mask, sets: Sequence[Mask]) ->
     drawn = np.stack(sets)
     n = int((drawn.sum(axis=2) != found.sum(axis=1)).any(axis=1).sum())
     taken = ", ".join(map(str, grid.units((drawn & exclude).any(axis=0))))
-    of_others = f"{n} of {len(sets)} random sets have heads of other layers: those of the heads have too few others"
+    word = f"{grid.word}s"
+    of_others = f"{n} of {len(sets)} random sets have {word} of other layers: those of the {word} have too few others"
     apart = f"random sets have heads that were kept apart, for want of others: {taken}"
     return (*((of_others,) if n else ()), *((apart,) if taken else ()))
 

@@ -54,7 +54,10 @@ def test_cards_are_read_back_drawn_and_shown(capitals, tmp_path):
     assert all(card.words.split(" (")[0] in shown for card in capitals.cards)
     frame = capitals.to_frame()
     assert set(frame["head"]) == {"L2H6", "L3H4", "L3H5"}
-    assert (frame["low"] <= frame["value"]).all()
+    known = frame.dropna(subset="low")
+    assert (known["low"] <= known["value"]).all()
+    assert all(name == "copying" or name.startswith("habit: ") for name in frame[frame["low"].isna()]["name"])
+    assert all(frame[name].dtype == float for name in ("value", "low", "controls", "written"))
 
 
 def test_other_units_have_cards_of_what_means_something_for_them():
@@ -218,9 +221,54 @@ def test_of_random_heads_nothing_is_said_in_95_of_100_tries(load):
         grid = Grid.from_model(model)
         heads = [grid.unit(int(place)) for place in rng.choice(grid.size, 2, replace=False)]
         cards = cs.explain(model, task, heads, n=30, seed=seed, **QUIET)
-        nothing = cards.words.endswith("nothing beyond chance.")
+        nothing = cards.words.endswith("chance.")
         said += not nothing or any(not card.words.startswith("Unclear") for card in cards.cards)
     assert said <= 5
+
+
+def test_where_the_answer_gains_so_do_its_parts():
+    gained = [Figure(name, -0.5, -0.6, -0.4, 0.3, clear=True) for name in ("total", "direct", "at the last token")]
+    words = head_in_words([*gained, Figure("elsewhere", 0.0, 0.0, 0.0)], ["a"], ["b"], "random heads")
+    assert "the answer gains 0.50 (0.40 to 0.60) nats" in words
+    assert "what the head writes itself (0.50), most of it at the last token (0.50)" in words
+
+
+def test_a_head_that_lowers_what_it_reads_is_said_to():
+    figures = [Figure(name, 0.9, 0.8, 1.0, 0.3, clear=True) for name in ("total", "at the last token", "direct")]
+    figures += [Figure("elsewhere", 0.0, 0.0, 0.0), Figure("copying", -0.9, np.nan, np.nan, 0.5, clear=True)]
+    assert "lowers what it reads (-0.90; 95 of 100 other heads: 0.50 at most)" in head_in_words(figures, "a", "b", "x")
+
+
+def test_where_other_units_run_out_nothing_is_chance(load):
+    """Three MLP layers there are, and all are explained."""
+    task = cs.Task.from_records(choice_records(np.random.default_rng(0), 60)).split(30, seed=0)[0]
+    cards = cs.explain(load("llama"), task, ["L0MLP", "L1MLP", "L2MLP"], units="mlp", n=20, **QUIET)
+    assert cards.words.endswith("of right answers: too few others tell what is chance.")
+    assert (cards.pairs, cards.least) == ((), ())
+    assert "there are no 3 other MLP layers" in cards.notes
+    assert all("too few other MLP layers tell what is chance" in card.words for card in cards.cards)
+    assert not any(figure.clear for card in cards.cards for figure in card.figures)
+
+
+def test_every_wrong_answer_in_the_prompt_is_looked_at_on_the_task_and_on_its_controls(load):
+    words, names = [" cat", " dog", " bird"], ("a", "king", "big", "small", "red", "one", "two")
+    records = [
+        {
+            "prompt": f"the {one} the {other} the{words[i - 1]} and the{words[i]} and the{words[i - 2]} and the",
+            "choices": words,
+            "answer": i,
+        }
+        for one in names
+        for other in names
+        for i in range(3)
+    ]
+    kept = {"task": records[:70], "control": records[70:]}
+    task, control = (cs.Task.from_records(each, name).split(25, seed=0)[0] for name, each in kept.items())
+    cards = cs.explain(load("llama"), task, ["L0H1"], controls=[control], n=20, progress=False)
+    figures = {figure.name: figure for figure in cards.cards[0].figures}
+    right, wrong = (figures[f"looks at {what}"] for what in ("the right answer", "wrong answers"))
+    assert 1.2 * right.value < wrong.value < 4 * right.value
+    assert 1.2 * right.controls < wrong.controls < 4 * right.controls
 
 
 def test_each_look_has_words_of_its_own():
