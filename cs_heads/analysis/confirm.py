@@ -399,8 +399,11 @@ def prove(
     of_form, of_answers = ([], []) if task is None else (alike(task, tasks), alike_in_answers(task, tasks))
     said = judge(result, random, taken, defaults, kin=carried, alike=of_form, doubtful=of_answers, seed=seed)
     spent = 2 * sizes[0] + experiment.preparation + random.spent
-    # Where they do no more harm than random heads there is none to share out.
-    told = () if fewest is None or said.verdict in ("not localized", "baseline too low") else (fewest.told,)
+    told = () if fewest is None else (fewest.told,)
+    if said.verdict == "not localized":
+        # Where they do no more harm than random heads there is none to share out.
+        left_over = [] if fewest is None else fewest.passengers
+        told = (f"measured without passengers: {', '.join(map(str, left_over))}",) if left_over else ()
     reasons = (*told, *said.reasons)
     notes = (*said.notes, *drawn_notes(grid, found, apart, drawn), *left_out)
     return Confirmation(

@@ -144,6 +144,15 @@ class Loss(Record):
         return f"{loss:.2f} ({low:+.2f} to {high:+.2f})"
 
 
+def marked(loss: float) -> str:
+    """A loss of a table, which is not cut: below chance it is above 1, and has an arrow.
+
+    >>> marked(0.8), marked(2.231)
+    ('0.80', '2.23↓')
+    """
+    return f"{loss:.2f}{'↓' if loss > 1 else ''}"
+
+
 def shared_line(effects: Mapping[str, Any]) -> str:
     """A shared head and what it takes from both sides, as in ``HeadRanking.shared_effects``.
 
@@ -221,6 +230,11 @@ class Specificity(Record):
         losses = {drop.task: loss for drop in controls if (loss := loss_of(drop)) is not None}
         loss = loss_of(own)
         return Specificity(loss, losses) if loss is not None and losses else None
+
+    @property
+    def own_counted(self) -> str:
+        """The own loss in words; what falls below chance counts as all of it, as in every mean."""
+        return f"{self.own}, counted as 1.00" if self.own.loss > 1 else str(self.own)
 
     @property
     def mean(self) -> Loss:

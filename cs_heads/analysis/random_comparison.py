@@ -31,6 +31,8 @@ MIN_MARGIN = 0.10
 _FIRST, _MOST, _MOST_OF_SET = 4, 20, 3
 # How many times more examples a set has in the next round.
 _MORE = 1.3
+# The sets that seem to do most harm are told apart for surer: how many, how sure, and by how many examples at a time.
+_DOUBTED, _SURE, _STEP = 3, 0.05, 8
 # What is bet on a set doing less harm, and on the mean of all, as shares of what could be lost.
 _BET, _BETS = 0.6, np.arange(0.05, 1, 0.1)
 _ROUNDING = 1e-9
@@ -98,7 +100,8 @@ def compare_with_random(
 
     In a first round each set is measured on a few examples, and each example under about as many sets. A set is settled
     once bets on its doing less harm than the heads do on all examples have won enough. Where the first round speaks for
-    the heads, the others get more examples, until all are settled, have had all examples, or too much is spent.
+    the heads, the others get more examples, until all are settled, have had all examples, or too much is spent. Where
+    none is left, the three that seem to do most harm go on until little doubt is left.
 
     Args:
         experiment: On the task of the heads.
@@ -115,6 +118,15 @@ def compare_with_random(
     scores = np.full((n_sets, n), np.nan)
     left, has, more, spent = np.arange(n_sets), 0, _first(n_sets, n), 0
     drop, p_examples, early, stopped = 0.0, 1.0, False, False
+    most, full = most_of_random_sets(n_sets, n), float((intact - ablated).sum())
+
+    def is_less(places: Int[np.ndarray, " set"], mistaken: float) -> Bool[np.ndarray, " set"]:
+        """Whether sets do less harm than the heads: for certain where they had all examples, else by bets."""
+        harm = np.take_along_axis(intact - scores[places], orders[places], axis=1)
+        won = _won(np.where(losable[orders[places]], harm, np.nan), full, int(losable.sum())).max(axis=1)
+        less = (scores[places] - ablated).sum(axis=1) > _ROUNDING
+        return np.where(np.isnan(scores[places]).any(axis=1), won >= -np.log(mistaken), less)
+
     while more and len(left):
         asked = orders[left, has : has + more]
         scores[left[:, None], asked] = measured(experiment, masks[left], asked)
@@ -122,18 +134,22 @@ def compare_with_random(
             random = np.nanmean(scores, axis=0)
             drop, p_examples = float(np.mean(intact - random)), betting_p(random - ablated)
         has, spent = has + more, spent + asked.size
-        seen = orders[left, :has]
-        harm = np.take_along_axis(intact - scores[left], seen, axis=1)
-        won = _won(np.where(losable[seen], harm, np.nan), float((intact - ablated).sum()), int(losable.sum()))
-        settled = (scores[left] - ablated).sum(axis=1) > _ROUNDING if has == n else won.max(axis=1) >= -np.log(mistaken)
+        settled = is_less(left, mistaken)
         early |= has < n and bool(settled.any())
         left = left[~settled]
         margin = (intact - ablated).mean() - drop
         if p_examples >= MAX_P or margin < MIN_MARGIN * (intact.mean() - experiment.chance) - _ROUNDING:
             stopped = bool(len(left)) and has < n
             break
-        affordable = (most_of_random_sets(n_sets, n) - spent) // max(1, len(left))
-        more = min(n - has, affordable, int(np.ceil(has * (_MORE - 1))))
+        more = min(n - has, (most - spent) // max(1, len(left)), int(np.ceil(has * (_MORE - 1))))
+    doubted = np.arange(0) if stopped or len(left) else np.argsort(-np.nanmean(intact - scores, axis=1))[:_DOUBTED]
+    while len(doubted := doubted[~is_less(doubted, _SURE)]):
+        places = np.array([[i, j] for i in doubted for j in orders[i, (~np.isnan(scores[i])).sum() :][:_STEP]])
+        if not len(places) or spent + len(places) > most:
+            break
+        scores[tuple(places.T)] = measured(experiment, masks[places[:, 0]], places[:, 1:])[:, 0]
+        spent += len(places)
+    left = np.union1d(left, doubted)
     return RandomComparison(
         drops=tuple(np.nanmean(intact - scores, axis=1).tolist()),
         drop=drop,

@@ -300,9 +300,7 @@ def _told(found: Specificity, but_for: Sequence[str]) -> list[str]:
     many = len(found.controls) > 1
     controls = f"its {len(found.controls)} controls {found.mean} on average" if many else f"its control {found.mean}"
     third = "at most a third of that" if found.is_mean_little else "more than a third of that"
-    # What falls below chance is all lost, as in every mean.
-    own = f"{found.own}, counted as 1.00" if found.own.loss > 1 else str(found.own)
-    reasons = [f"of the score above chance the task loses {own}, {controls}: {third}"]
+    reasons = [f"of the score above chance the task loses {found.own_counted}, {controls}: {third}"]
     if many:
         worst = found.worst
         most = f"the control that loses most, {found.worst_control}, loses {worst.loss:.2f}"

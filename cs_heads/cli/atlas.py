@@ -169,6 +169,7 @@ def _tasks(options: AtlasFlags) -> list[Task] | None:
 
 
 def _print_atlas(model: str, found: Atlas) -> None:
+    from cs_heads.analysis.losses import marked
     from cs_heads.report.atlas_page import clusters_of, notes_of, verdicts_of
 
     frame = found.to_frame()
@@ -177,7 +178,7 @@ def _print_atlas(model: str, found: Atlas) -> None:
     print(f"model {model}, {verdicts_of(found)}\n")
     print(f"{'skill':<{width}}{'own':>6}{'others':>8}  {'verdict':<{told}}heads")
     for row in frame.to_dict("records"):
-        losses = "{:>6.2f}{:>8.2f}".format(row["own loss"], row["others' mean loss"])
+        losses = "{:>6}{:>8.2f}".format(marked(row["own loss"]), row["others' mean loss"])
         print(f"{row['skill']:<{width}}{losses}  {row['verdict']:<{told}}{row['heads']}")
     own, others = found.means()
     print(f"{'mean':<{width}}{own:>6.2f}{others:>8.2f}\n")

@@ -119,6 +119,7 @@ def _print_cost(options: CompareFlags, at: Loaded, given: dict[str, dict[str, An
 
 
 def _print_comparison(options: CompareFlags, result: Comparison) -> None:
+    from cs_heads.analysis.losses import marked
     from cs_heads.report.comparison import answer_of
 
     k, max_heads = result.k, result.random_drops.shape[1]
@@ -133,7 +134,7 @@ def _print_comparison(options: CompareFlags, result: Comparison) -> None:
         heads = " ".join(map(str, one.ranking.top(k)))
         cost = f"{one.ranking.spent:>12,}{one.cost['backwards']:>10,}{one.seconds:>9.1f}"
         found = result.specificity(name)
-        told = ("–", "–") if found is None else (f"{found.own.loss:.2f}", f"{found.mean.loss:.2f}")
+        told = ("–", "–") if found is None else (marked(found.own.loss), f"{found.mean.loss:.2f}")
         losses = f"{told[0]:>9}{told[1]:>10}" if weighed else ""
         print(f"{name:<14}{cost}{losses}{drops}  {heads}")
     random = "".join(f"{result.random_drop[k - 1]:>+9.3f}" for k in at)

@@ -88,7 +88,7 @@ def find(options: Annotated[FindFlags, Parameter(name="*")], **own: MethodOption
     heads, and the result names the controls that lose.
 
     Cost, counted in example-evaluations (one mask on one example, a forward pass): by default 10 for
-    each head of the model, from 8,000 to 60,000, to find; about 1,300 to prove (2,850 at most), and
+    each head of the model, from 8,000 to 60,000, to find; about 1,300 to prove (2,950 at most), and
     up to 1,500 for the default controls (100 each; 200 for each --control); with --out a curve of up to 4,100.
 
     Examples:

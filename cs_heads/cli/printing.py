@@ -31,14 +31,17 @@ def end_with_page(options: Run, written: Sequence[Path]) -> None:
 def losses_line(found: Specificity, most: int = 3) -> str:
     """The own loss, the mean control loss, and the controls that lose most."""
     many = len(found.controls)
-    line = f"the task loses {found.own}, {f'{many} controls {found.mean} on average' if many > 1 else 'its control'}"
+    controls = f"{many} controls {found.mean} on average" if many > 1 else "its control"
+    line = f"the task loses {found.own_counted}, {controls}"
     return f"{line}; {largest_losses(found, most)}" if many > 1 else f"{line} {found.mean}"
 
 
 def largest_losses(found: Specificity, most: int = 3) -> str:
     """The controls that lose most, the first first."""
+    from cs_heads.analysis.losses import marked
+
     order = sorted(found.controls, key=lambda name: -found.controls[name].loss)
-    shown = ", ".join(f"{name} {found.controls[name].loss:.2f}" for name in order[:most])
+    shown = ", ".join(f"{name} {marked(found.controls[name].loss)}" for name in order[:most])
     left = order[most:]
-    more = f"; {len(left)} more lose at most {found.controls[left[0]].loss:.2f}" if left else ""
+    more = f"; {len(left)} more lose at most {marked(found.controls[left[0]].loss)}" if left else ""
     return f"controls that lose most: {shown}{more}"

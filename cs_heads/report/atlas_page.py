@@ -201,14 +201,14 @@ def _skills(found: Atlas, word: str) -> Markup:
     columns += ["own loss", "others' mean", f"random {word}s", "frequency", "verdict again"]
     caption = (
         f"Losses on unseen examples with the {word}s of each skill off, as shares of the score above chance; random "
-        f"{word}s are of the same layers."
+        f"{word}s are of the same layers where these have others enough."
     )
     terms = {
         "frequency": "in how many of the resamples of the search these are, on average",
         "verdict again": "how often the verdict is the same where losses are drawn anew, as on other examples",
         "own loss": "share of its score above guessing that the skill loses: 1 is all of it",
         "others' mean": "what the other skills lose, on average",
-        f"random {word}s": f"loss of the skill with {found.k} random {word}s of the same layers off",
+        f"random {word}s": f"loss of the skill with {found.k} random {word}s off",
     }
     return html.table(caption, columns, rows, 4, terms)
 

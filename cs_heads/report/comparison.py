@@ -9,13 +9,14 @@ from markupsafe import Markup
 from cs_heads import plot
 from cs_heads.analysis.compare import Comparison
 from cs_heads.analysis.faithfulness import Faithfulness
+from cs_heads.analysis.losses import marked
 from cs_heads.report import html
 from cs_heads.report.heads import head_map
 
 _WEIGHED = {
     "own loss": "share of the score above guessing that the task loses",
     "controls' loss": f"the same of the controls, on average; a control is {html.CONTROL}",
-    "difference": "own loss less controls' loss: methods are weighed by it",
+    "difference": "own loss less controls' loss: methods are weighed by it; a loss above 1 (↓) counts as 1",
 }
 
 
@@ -74,7 +75,7 @@ def _table(compared: Comparison) -> Markup:
     for name, one in compared.methods.items():
         found, losses = compared.specificity(name), ["–"] * len(_WEIGHED)
         if found is not None:
-            losses = [f"{found.own.loss:.2f}", f"{found.mean.loss:.2f}", str(found.difference)]
+            losses = [marked(found.own.loss), f"{found.mean.loss:.2f}", str(found.difference)]
         lost = [f"{one.controls[task]:+.3f}" for task in named]
         heads = " ".join(map(str, one.ranking.top(k)))
         drop = [f"{one.drops[k - 1]:+.3f}", html.interval(*one.curve[k - 1].interval)]
@@ -145,13 +146,13 @@ def answer_of(compared: Comparison) -> list[str]:
     if not leading or found is None:
         return [f"{said}; no control can tell what else they do.", *_tied(by_drop, first), score]
     said += (
-        f" beyond what they take from its controls: {found.own.loss:.2f} of the score above guessing, of the controls "
-        f"{found.mean.loss:.2f} on average; difference {found.difference}."
+        f" beyond what they take from its controls: {marked(found.own.loss)} of the score above guessing, of the "
+        f"controls {found.mean.loss:.2f} on average; difference {found.difference}."
     )
     others = []
     if by_drop[0] not in leading and more is not None:
         others = [
-            f"The heads of {by_drop[0]} take more from the task ({more.own.loss:.2f}), and the controls lose "
+            f"The heads of {by_drop[0]} take more from the task ({marked(more.own.loss)}), and the controls lose "
             f"{more.mean.loss:.2f} with them: they serve other tasks too."
         ]
     return [said, *_tied(leading, first), *others, score]

@@ -99,7 +99,8 @@ def _answer(findings: Findings) -> tuple[str, str, Markup]:
             given = len(proof.heads) + len(proof.passengers)
             verdict += f": {len(proof.heads)} of the {given} heads found"
         in_other_words = any(loss_of(one) is not None for one in proof.kin)
-        parts.append(html.macro("meaning", proof.verdict, proof.but_for, in_other_words, _too_much(proof)))
+        too_much, random = _too_much(proof), f"random heads{proof.random.like}"
+        parts.append(html.macro("meaning", proof.verdict, proof.but_for, in_other_words, too_much, random))
         parts.append(html.macro("listed", dict.fromkeys(reasons, ())))
     if ranking.shared_effects:
         shared = "; ".join(map(shared_line, ranking.shared_effects))
@@ -136,7 +137,7 @@ def _proof_table(proof: Confirmation) -> Markup:
         for one in group
     ]
     own, drop = proof.result, proof.random.drop
-    name = f"{own.task}, random heads of the same layers ({len(proof.random.drops)} sets)"
+    name = f"{own.task}, {len(proof.random.drops)} sets of random heads{proof.random.like}"
     rows.insert(1, [name, *_loss(drop / own.above_chance), f"{own.baseline:.3f}", f"{own.baseline - drop:.3f}"])
     found = proof.specificity
     if found is not None:
@@ -196,7 +197,9 @@ def _curve(curve: SparsityCurve | None) -> Markup | None:
         said = f"The first {most} heads take less than half of what the score has above chance."
     else:
         said = f"{half} head{'s take' if half != 1 else ' takes'} half of what the score has above chance."
-    random = "" if curve.random_drops is None else " Gray: random heads of the same layers."
+    random = (
+        "" if curve.random_drops is None else " Gray: random heads, of the same layers where these have others enough."
+    )
     picture = html.picture(
         plot.sparsity(curve),
         f"Score with 0 to {most} heads off: {', '.join(f'{drop.score:.2f}' for drop in own)}.",

@@ -41,14 +41,21 @@ def test_passengers_are_named_and_not_proved():
 def test_of_heads_that_do_no_more_harm_than_random_ones_none_is_said_to_be_needed():
     proof = proved(Planted(GRID, {GRID.unit(place): 0.05 for place in range(GRID.size)}))
     assert proof.verdict == "not localized"
-    assert proof.least is not None
     assert proof.least.told not in proof.reasons
+    named = f"measured without passengers: {', '.join(map(str, proof.passengers))}"
+    assert (named in proof.reasons) == bool(proof.passengers)
 
 
 def test_one_head_that_gives_the_whole_loss_is_the_least_set_wherever_it_ranks():
     proof = proved(Planted(GRID, {Head(7, 7): 0.8}))
     assert proof.heads == (Head(7, 7),)
     assert "L7H7 does all the harm" in proof.reasons[0]
+
+
+def test_of_heads_that_each_do_all_the_harm_one_is_proved_and_no_passenger():
+    proof = proved(Planted(GRID, {Head(0, 1): 1.0, Head(3, 2): 1.0}))
+    assert proof.heads == (Head(0, 1),)
+    assert proof.passengers == (Head(5, 5), Head(6, 6), Head(3, 2), Head(7, 7))
 
 
 def test_passengers_that_do_harm_where_the_others_are_on_are_told_apart():

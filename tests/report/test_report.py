@@ -105,7 +105,7 @@ def test_every_number_of_the_proof_is_told(full):
     words = full.words
     assert "capitals +0.960 +0.910 to +0.980 1.000 0.040" in words
     assert "code (control) unknown – 0.970 0.900" in words
-    assert "capitals, random heads of the same layers (2 sets) +0.010 – 1.000 0.990" in words
+    assert "capitals, 2 sets of random heads of the same layers +0.010 – 1.000 0.990" in words
     told = "L0H0 (alone: task 0.32 (+0.24 to +0.40), controls 0.30 (+0.20 to +0.40); most: succession)"
     assert f"Left out before the proof, whatever its verdict, as controls need these heads as well: {told}." in words
     assert "few heads above zero" in words
@@ -150,7 +150,7 @@ def test_the_texts_of_the_user_are_shown_as_texts(report):
 
 VERDICTS = {
     "specific": ("specific", "they are heads of this task. Whether that holds in other words was not measured."),
-    "template-bound": ("localized", "they serve the wording of the task, and not the skill."),
+    "template-bound": ("localized", "they serve the wording of the task more than the skill."),
     "shared": (
         "shared",
         "they cannot be called heads of this task: the controls lose more than a third of",
