@@ -48,7 +48,8 @@ class DirectEffects(Result):
         total: How much it falls with one of them ablated.
         added: What each adds behind the final norm, on average; of heads None.
         sources: Of each example what every token that a head reads from makes of what it writes: ``by_source()``.
-        prompts: The tokens of each example's prompt; ``texts``: as a reader sees them.
+        prompts: The tokens of each example's prompt.
+        texts: The same as a reader sees them.
         answers: The first tokens of its right and its best wrong answer.
         places: Its place among the unseen examples.
         spent: Example-evaluations.
