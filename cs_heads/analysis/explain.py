@@ -20,7 +20,6 @@ from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards
 from cs_heads.analysis.head_looks import (
     EVERYWHERE,
     LOOKS,
-    form_of,
     looked_at_everywhere,
     parts_of,
     shares,
@@ -43,6 +42,7 @@ from cs_heads.lens.model import tokenizer_of
 from cs_heads.progress import one_bar
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task
+from cs_heads.tasks.controls import form_of
 from cs_heads.units import Unit
 
 N_EXAMPLES = 60

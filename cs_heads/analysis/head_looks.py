@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from os.path import commonprefix
 from typing import Any
 
 import numpy as np
@@ -92,26 +91,6 @@ def looked_at_everywhere(tokenizer: Any, ids: TokenIds) -> Bool[np.ndarray, "kin
     marks = tokens_looked_at(tokenizer, ids, [], [], {})["looks at punctuation"]
     followed = np.pad(same, ((0, 0), (1, 0)))[:, :-1]
     return np.stack([key == query - 1, (key == 0) & (query > 0), same, followed, marks[None, :] & (key <= query)])
-
-
-def form_of(asked: Collection[str]) -> re.Pattern[str] | None:
-    r"""How a worked example reads: as all bare questions begin and end, and then an answer, on the same line.
-
-    None where the questions have no end in common: what stands before them may then be a heading as well.
-
-    Args:
-        asked: The bare questions of a task.
-
-    >>> form_of(["The opposite of hot is", "The opposite of big is"]).findall("The opposite of old is new\n")
-    [' new']
-    """
-    # RUF071 is about paths, and these are texts.
-    both = [commonprefix(texts) for texts in ([*asked], [text[::-1] for text in asked])]  # noqa: RUF071
-    begins, ends = re.sub(r"\w+$", "", both[0]), re.sub(r"^\w+", "", both[1][::-1])
-    if len({*asked}) < 2 or not ends.strip():
-        return None
-    between = r"[\s\S]*?" if any("\n" in text for text in asked) else ".*?"
-    return re.compile(rf"{re.escape(begins) or '(?m:^)'}{between}{re.escape(ends)}([^\S\n]*\S[^\n]*)")
 
 
 def parts_of(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import cached_property, lru_cache
 from itertools import combinations
+from os.path import commonprefix
 from typing import Any
 
 from cs_heads.arguments import check_seed
@@ -259,8 +260,18 @@ class _Asking:
 
     @cached_property
     def has_worked_examples(self) -> bool:
-        """Whether most of the questions stand behind others that are answered."""
-        return 2 * sum(one.asked not in (None, one.prompt) for one in self.plain) > len(self.plain)
+        """Whether most of the questions stand behind others that are answered.
+
+        Where the bare question is not told it is the last line, and others are known by its form.
+        """
+        form, n = form_of([_last(one.prompt) for one in self.plain if one.asked is None]), 0
+        for one in self.plain:
+            prompt, last = str(one.prompt).strip().casefold(), _last(one.prompt)
+            before = [] if form is None else form.finditer(prompt, 0, len(prompt) - len(last))
+            # What is copied stands there, too, and is no example of another answer.
+            answered = any(not each[0].startswith(last) for each in before)
+            n += answered if one.asked is None else one.asked != one.prompt
+        return 2 * n > len(self.plain)
 
     @cached_property
     def form(self) -> frozenset[str]:
@@ -299,6 +310,26 @@ def alike_in_answers(task: Task, others: Mapping[str, Task]) -> list[str]:
     """
     own, answers = _Asking(task).rights, {name: _Asking(other).rights for name, other in others.items()}
     return [name for name, each in answers.items() if len(own & each) >= 0.5 * min(len(own), len(each)) > 0]
+
+
+def form_of(asked: Collection[str]) -> re.Pattern[str] | None:
+    r"""How a worked example reads: as all bare questions begin and end, and then an answer, on the same line.
+
+    None where the questions have no end in common: what stands before them may then be a heading as well.
+
+    Args:
+        asked: The bare questions of a task.
+
+    >>> form_of(["The opposite of hot is", "The opposite of big is"]).findall("The opposite of old is new\n")
+    [' new']
+    """
+    # RUF071 is about paths, and these are texts.
+    both = [commonprefix(texts) for texts in ([*asked], [text[::-1] for text in asked])]  # noqa: RUF071
+    begins, ends = re.sub(r"\w+$", "", both[0]), re.sub(r"^\w+", "", both[1][::-1])
+    if len({*asked}) < 2 or not ends.strip():
+        return None
+    between = r"[\s\S]*?" if any("\n" in text for text in asked) else ".*?"
+    return re.compile(rf"{re.escape(begins) or '(?m:^)'}{between}{re.escape(ends)}([^\S\n]*\S[^\n]*)")
 
 
 def _last(prompt: Text) -> str:

@@ -10,12 +10,13 @@ from transformer_lens.head_detector import detect_head
 import cs_heads as cs
 from cs_heads.analysis import HeadCards
 from cs_heads.analysis.head_cards import Figure
-from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, form_of, looked_at_everywhere, parts_of, tokens_looked_at
+from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, looked_at_everywhere, parts_of, tokens_looked_at
 from cs_heads.analysis.head_words import head_in_words
 from cs_heads.cli import main
 from cs_heads.demo.planting import planted_heads
 from cs_heads.lens.attention import last_patterns
 from cs_heads.lens.batches import TokenBudget
+from cs_heads.tasks.controls import form_of
 from cs_heads.units import Grid, Head
 from tests.tiny import choice_records, make_tokenizer
 

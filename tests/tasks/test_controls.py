@@ -38,6 +38,20 @@ def kin_names(*arguments: Any) -> tuple[str, ...]:
     return tuple(kin.name for kin in default_kin(*arguments))
 
 
+def test_worked_examples_of_a_file_are_known_by_the_form_of_its_last_line():
+    words = ("old", "fast", "slow", "young", "cold", "warm")
+    shown = "The comparative of tall is taller.\nThe comparative of wide is wider.\n"
+    mine = Task.from_records(
+        [{"prompt": f"{shown}The comparative of {word} is", "target": f" {word}er"} for word in words], "comparative"
+    )
+    headed = Task.from_records(
+        [{"prompt": f"Give the comparative.\nWhat is {word}?", "target": f" {word}er"} for word in words], "headed"
+    )
+    skills = {name: load_task(f"everyday/{name}", n=20) for name in ("plural", "upper_case", "copying", "agreement")}
+    assert alike(mine, skills) == ["plural", "upper_case"]
+    assert not {"plural", "upper_case"} & {*alike(headed, skills)}
+
+
 def test_they_are_everyday_skills_with_examples_to_search_and_to_judge_with():
     controls = default_controls(small("mine"), "gpt2")
     assert [control.name for control in controls] == names_of("everyday")
