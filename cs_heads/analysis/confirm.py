@@ -400,10 +400,10 @@ def prove(
     said = judge(result, random, taken, defaults, kin=carried, alike=of_form, doubtful=of_answers, seed=seed)
     spent = 2 * sizes[0] + experiment.preparation + random.spent
     told = () if fewest is None else (fewest.told,)
-    if said.verdict == "not localized":
+    if fewest is not None and said.verdict == "not localized":
         # Where they do no more harm than random heads there is none to share out.
-        left_over = [] if fewest is None else fewest.passengers
-        told = (f"measured without passengers: {', '.join(map(str, left_over))}",) if left_over else ()
+        without = ", ".join(map(str, fewest.passengers))
+        told = (f"measured without passengers: {without}",) if without else ()
     reasons = (*told, *said.reasons)
     notes = (*said.notes, *drawn_notes(grid, found, apart, drawn), *left_out)
     return Confirmation(

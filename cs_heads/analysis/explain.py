@@ -17,14 +17,7 @@ from cs_heads.analysis.columns import controlled
 from cs_heads.analysis.direct_effects import DirectEffects, direct_effects
 from cs_heads.analysis.found_heads import Found, check_intact, heads_of, model_of
 from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards
-from cs_heads.analysis.head_looks import (
-    EVERYWHERE,
-    LOOKS,
-    looked_at_everywhere,
-    parts_of,
-    shares,
-    tokens_looked_at,
-)
+from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, looked_at_everywhere, parts_of, shares, tokens_looked_at
 from cs_heads.analysis.head_words import harm_beyond, head_in_words, together_in_words
 from cs_heads.analysis.interactions import MOST_HEADS, Interactions, interactions
 from cs_heads.analysis.intervals import difference_interval
@@ -126,13 +119,13 @@ def explain(
         if together is None:
             notes = (*notes, f"what heads do together is measured of {MOST_HEADS} at most, here are {len(chosen)}")
         chance = of.harm_of(sets) if together is not None and len(sets) >= _OTHERS else np.nan
-        beyond = together is not None and harm_beyond(together, chance)
-        pairs = together.pairs().query("kind != ''").to_dict("records") if together is not None and beyond else []
+        beyond = together if together is not None and harm_beyond(together, chance) else None
+        pairs = [] if beyond is None else beyond.pairs().query("kind != ''").to_dict("records")
         return HeadCards(
             cards=tuple(of.card(place, strip) for place, strip in enumerate(strips)),
             tokens=tokens,
             pairs=tuple((row["first"], row["second"], row["kind"]) for row in pairs),
-            least=together.least if together is not None and beyond else (),
+            least=() if beyond is None else beyond.least,
             words=together_in_words(together, chance),
             spent=of.spent + sum(each.spent for each in (effects, beside, together) if each is not None),
             provenance=experiment.provenance(),
@@ -181,8 +174,9 @@ class _Measured:
         each = max(1, _BESIDE // max(1, len(self.controls)))
         others = [one.prompt for control in self.controls for one in control.encoded[:each]]
         if others:
-            asked = ((control, range(len(control.encoded[:each]))) for control in self.controls)
-            seen = [one for given in asked for one in self._seen(*given)[1]]
+            seen = [
+                one for control in self.controls for one in self._seen(control, range(len(control.encoded[:each])))[1]
+            ]
             patterns, every = self._patterns(others)
             self.control_looks = shares(patterns, seen) | dict(zip(EVERYWHERE, np.stack(every, axis=1), strict=True))
         table = habits(self.model, seed=self.seed, progress=self.experiment.settings.progress)
