@@ -71,7 +71,7 @@ class _Bar:
             elif progress or _at_terminal():
                 kind |= {"dynamic_ncols": True}
             else:
-                kind |= {"bar_format": f"{_FORMAT}\n", "delay": _MINUTE, "mininterval": _MINUTE, "maxinterval": _MINUTE}
+                kind |= {"bar_format": f"{_FORMAT}\n", "mininterval": _MINUTE, "maxinterval": _MINUTE}
                 self.in_lines = True
             # A bar that is a widget does not read it by itself.
             if progress is False or os.environ.get("TQDM_DISABLE"):
@@ -225,7 +225,7 @@ def counting(name: str, total: int, progress: bool | None, done: int = 0) -> Ite
     Args:
         name: What a bar of their own is called.
         total: Example-evaluations to come, those ``done`` among them.
-        progress: Whether a bar is shown (None: yes; off a terminal as a line a minute).
+        progress: Whether a bar is shown (None: yes; off a terminal as a line at once and one a minute).
         done: What is known already.
 
     Yields:

@@ -51,7 +51,7 @@ class SettingsArguments(TypedDict, total=False):
             screen run in bfloat16, too; those of other methods do not.
         batch_tokens: Tokens of one forward pass at most; by default what the device is fast with, less where memory is
             short, and halved where it does not suffice.
-        progress: Whether a progress bar is shown (default: yes; off a terminal as a line a minute).
+        progress: Whether a progress bar is shown (default: yes; off a terminal in lines, one a minute).
         workers: Number of Ray workers, each with its own copy of the model, for this call: short for a ``Cluster``.
         address: A running Ray cluster for them: auto, host:6379 or ray://host:10001 (default: a local one).
         store: A file, or an open ``Store``, that every result is written to as it is measured; the same call resumes
@@ -91,7 +91,7 @@ class Settings:
             study.
         compute_dtype: Identity: what forwards run in (None: the dtype of the weights).
         batch_tokens: Runtime: tokens of one forward pass at most (None: what the device is fast with).
-        progress: Runtime: whether a progress bar is shown (None: yes; off a terminal as a line a minute).
+        progress: Runtime: whether a progress bar is shown (None: yes; off a terminal in lines, one a minute).
         workers: Runtime: number of Ray workers (None: the model runs in this process, unless an address is given).
         address: Runtime: a running Ray cluster for them (None: a local one).
         store: Runtime: a file, or an open ``Store``, that keeps every result (None: none does).

@@ -17,10 +17,14 @@ from tempfile import gettempdir
 import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
+from tqdm import tqdm
 
 from tests.checks import checked
 from tests.tiny import load_tokenizer, save_model, skip_unless_loaded
 from tests.waiting import HANG, run_program
+
+# What commands print is held to the letter; tqdm itself reads this when it is imported, and tests of bars unset it.
+os.environ["TQDM_DISABLE"] = "1"
 
 # What jaxtyping's import hook puts on all that cs_heads defines.
 jaxtyping.jaxtyped = checked
@@ -127,11 +131,10 @@ def few_skills(monkeypatch):
 @pytest.fixture
 def bars(monkeypatch):
     """The bars that calls open from here on: each has ``said``, the lines that it showed, without its numbers."""
-    from tqdm import tqdm
-
     from cs_heads import progress
 
     opened = []
+    monkeypatch.delenv("TQDM_DISABLE")
 
     class Bar(tqdm):
         def __init__(self, **options):

@@ -139,7 +139,7 @@ def test_the_table_shows_heads_verdict_and_cost(study, known_folder, task):
     assert float(importance) > 0.5
     assert "verdict: localized" in lines
     assert f"note: {NO_CONTROLS}" in lines
-    told = re.fullmatch(rf"cost: {30 * RUNS:,} example-evaluations to find, (\d+) to confirm", lines[-2])
+    told = re.fullmatch(rf"cost: {30 * RUNS:,} example-evaluations to find, (\d+) to confirm", lines[-3])
     assert 30 * 2 < int(told[1]) <= 30 * 22
 
 

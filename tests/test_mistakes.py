@@ -94,6 +94,11 @@ def test_a_number_or_an_address_out_of_reach(said, arguments, line):
     assert line in said("find", "--model", "demo", "--task", "demo/capitals", *arguments)
 
 
+@pytest.mark.parametrize("model", ["./no-such-folder", "no/such/model.gguf"])
+def test_a_path_of_no_model_is_no_name_that_a_hub_is_asked_for(said, model):
+    assert f'Invalid value "{model}" for --model. nothing is there: ' in said("find", "--model", model, "--task", "ioi")
+
+
 COMMANDS = {
     "find": ("--task", "demo/capitals"),
     "compare": ("--task", "demo/capitals"),

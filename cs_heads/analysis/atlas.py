@@ -10,10 +10,9 @@ from typing_extensions import Unpack
 
 from cs_heads.analysis.atlas_result import Atlas, needed_by_most
 from cs_heads.analysis.columns import Column
-from cs_heads.analysis.confirm import Confirmation, prove
+from cs_heads.analysis.confirm import Confirmation, most_of_proof, prove
 from cs_heads.analysis.drops import measure_drops
-from cs_heads.analysis.least_set import most_of_least_set
-from cs_heads.analysis.random_comparison import N_RANDOM, most_of_random_sets
+from cs_heads.analysis.random_comparison import N_RANDOM
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.cluster import Cluster, ModelLike, model_or_cluster
 from cs_heads.engine.encoding import encode_task
@@ -180,7 +179,7 @@ def most_of_atlas(
         budget: That of the search (None: the one by default).
         n_random: Random sets of each proof.
     """
-    proof = sum(n * (1 + len(unseen)) + most_of_least_set(k, n) + most_of_random_sets(n_random, n) for n in unseen)
+    proof = sum(most_of_proof(k, n, (), n_random) + n * (len(unseen) - 1) for n in unseen)
     return {"search": sum(finding) + per_task(n_heads) * len(finding) if budget is None else budget, "proof": proof}
 
 

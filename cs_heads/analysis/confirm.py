@@ -21,7 +21,7 @@ from cs_heads.analysis.random_comparison import N_RANDOM, RandomComparison, comp
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
 from cs_heads.analysis.stability import Stability, search_of
-from cs_heads.analysis.verdict import Verdict, judge
+from cs_heads.analysis.verdict import NEXT, Verdict, judge
 from cs_heads.arguments import check_integer, check_seed, check_type
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
@@ -72,7 +72,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     _written = (
         *("heads", "drop", "result", "random", "p"),
         *("verdict", "headline", "but_for", "localized", "close", "close_because"),
-        *("reasons", "notes", "controls", "kin", "least", "stability", "again"),
+        *("reasons", "notes", "next_step", "controls", "kin", "least", "stability", "again"),
         *("default_controls", "specificity", "spent", "provenance"),
     )
 
@@ -117,10 +117,15 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         return self.close_because is not None
 
     @property
+    def next_step(self) -> str:
+        """What to do after such a verdict."""
+        return NEXT[self.verdict]
+
+    @property
     def lines(self) -> tuple[str, ...]:
-        """All that is said with the verdict: the reasons, whether it is close, and the notes."""
+        """All that is said with the verdict: the reasons, whether it is close, the notes, and what to do next."""
         close = () if self.close_because is None else (f"close: {self.close_because}",)
-        return (*self.reasons, *close, *(f"note: {note}" for note in self.notes))
+        return (*self.reasons, *close, *(f"note: {note}" for note in self.notes), f"next: {self.next_step}")
 
     @property
     def drop(self) -> float:
@@ -201,9 +206,9 @@ def confirm(
       right answers or more.
 
     It is ``close`` where the 95 % intervals allow another verdict. Each random set is measured on a few examples, on
-    more only while it may do as much harm as the heads. With ``2 × n`` for the task that costs some ``8 × n``
-    example-evaluations, and up to ``22 × n`` where the heads take little more than random ones (with ``n`` below 38 up
-    to ``2 × n + 750``). The least set of five heads takes some ``5 × n`` more. Each control given adds ``2 × n``, each
+    more only while it may do as much harm as the heads. With ``2 × n`` for the task and some ``5 × n`` for the least
+    set of five heads that costs some ``13 × n`` example-evaluations, and up to ``22 × n`` where the heads take little
+    more than random ones (with ``n`` below 60 up to ``10 × n + 750``). Each control given adds ``2 × n``, each
     default one ``n`` (14 or 15, on the demo model 7), and each kin ``2 × n``; mean and resample ablation take another
     run of each task's examples beforehand. Each of ``repeats`` takes a search and a proof more.
 
@@ -325,8 +330,10 @@ def most_of_proof(k: int, n: int, others: Sequence[int], n_random: int = N_RANDO
         n_random: Random sets.
         least: Whether the fewest of the heads are proved.
     """
-    own = 2 * n + most_of_random_sets(n_random, n) + (most_of_least_set(k, n) if least else 0)
-    return own + 2 * sum(others)
+    # What chooses the least set is taken from random sets, but for what these need at least.
+    choice = most_of_least_set(k, n) if least else 0
+    sets = max(most_of_random_sets(n_random, n), choice + most_of_random_sets(n_random, n, choice))
+    return 2 * (n + sum(others)) + sets
 
 
 @one_bar("confirm", outermost=True)
@@ -387,7 +394,8 @@ def prove(
     own = explicit(grid, [[], heads])
     measure_together([Call(each, own) for each in parts if each.grid == grid])
     like = like_note(found, drawn) + ("" if fewest is None else f" (as many as the {found.sum()} given)")
-    random = compare_with_random(experiment, drawn, baseline, ablated, like=like, seed=seed)
+    chosen = 0 if fewest is None else fewest.spent
+    random = compare_with_random(experiment, drawn, baseline, ablated, like=like, seed=seed, least=chosen)
     low = baseline_too_low(experiment, baseline)
     result = task_drop(experiment.name, experiment.chance, [(baseline, ablated)], seed, [low])
     beside = measure_drops(others, {"heads": heads}, {}, seed) if others else None

@@ -22,15 +22,14 @@ class Figure(Record):
     Attributes:
         name: What it is of: see ``HeadCards``.
         value: Its mean over examples.
-        low: Lower end of its interval, which is corrected for the number of heads and of figures of its kind.
+        low: Lower end of its 95 % interval, which is corrected for the number of heads and of figures of its kind; NaN
+            of habits and *copying*, which are one number.
         high: Upper end.
         chance: What must be exceeded: see ``HeadCards``.
         percentile: Share of other heads that have less, in absolute numbers.
         controls: The same on control tasks (NaN: not measured).
         written: Of what is looked at, the share of what the head writes that it reads from there; it may be below 0,
             or above 1 where the rest writes against it. NaN where what it writes is not clear.
-        low: Of its 95 % interval, as ``high``, corrected for the number of heads and of figures of its kind; NaN of
-            habits and *copying*, which are one number.
         clear: Whether its interval leaves out zero and its mean is beyond chance, of the total effect and its parts;
             of other figures whether the whole interval is. None is clear of a head whose total effect is not.
     """

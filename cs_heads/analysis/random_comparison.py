@@ -26,8 +26,8 @@ MAX_P = 0.01
 MIN_MARGIN = 0.10
 """Loss beyond that of random heads, at least."""
 
-# Evaluations of each example by all sets together: in the first round, and at most. Of few examples each set may have
-# all the same this many on average.
+# Evaluations of each example by all sets together: in the first round, and at most, those by which the least set was
+# chosen among them. Of few examples each set may have all the same this many on average.
 _FIRST, _MOST, _MOST_OF_SET = 4, 20, 3
 # How many times more examples a set has in the next round.
 _MORE = 1.3
@@ -82,9 +82,9 @@ class RandomComparison(Record):
         return min(1.0, bound * max(1.0, self.p_sets * (1 + n) / (1 + k)))
 
 
-def most_of_random_sets(n_sets: int, n_examples: int) -> int:
-    """What ``compare_with_random`` may take at most."""
-    return min(n_sets * n_examples, max(_MOST * n_examples, _MOST_OF_SET * n_sets))
+def most_of_random_sets(n_sets: int, n_examples: int, least: int = 0) -> int:
+    """What ``compare_with_random`` may take at most, where the choice of the least set took ``least``."""
+    return min(n_sets * n_examples, max(_MOST * n_examples - least, _MOST_OF_SET * n_sets))
 
 
 def compare_with_random(
@@ -95,6 +95,7 @@ def compare_with_random(
     *,
     like: str = " of the same layers",
     seed: int = 0,
+    least: int = 0,
 ) -> RandomComparison:
     """Compare heads with random sets, on as few examples as tell.
 
@@ -110,6 +111,7 @@ def compare_with_random(
         ablated: The same with the heads off.
         like: In what the sets are like the heads, in words.
         seed: Draws which examples a set has first.
+        least: Example-evaluations that the choice of the least set took, which these sets do without.
     """
     n_sets, n = len(sets), len(intact)
     # A wrong answer can only be won. Where none is by luck, the sets do without.
@@ -118,7 +120,7 @@ def compare_with_random(
     scores = np.full((n_sets, n), np.nan)
     left, has, more, spent = np.arange(n_sets), 0, _first(n_sets, n), 0
     drop, p_examples, early, stopped = 0.0, 1.0, False, False
-    most, full = most_of_random_sets(n_sets, n), float((intact - ablated).sum())
+    most, full = most_of_random_sets(n_sets, n, least), float((intact - ablated).sum())
 
     def is_less(places: Int[np.ndarray, " set"], mistaken: float) -> Bool[np.ndarray, " set"]:
         """Whether sets do less harm than the heads: for certain where they had all examples, else by bets."""

@@ -57,6 +57,16 @@ MAX_BUT = 2
 MIN_DIFFERENCE = 0.10
 """What the interval of own loss minus mean control loss lies above, for *specific*."""
 
+NEXT: dict[Verdict, str] = {
+    "specific": "see what each of these heads does (cs.explain; cs-heads explain)",
+    "template-bound": "give examples in several wordings, and search again",
+    "shared": "prove these heads one by one (cs.confirm with a list of one): one may be specific where all are not",
+    "localized": "prove them on more unseen examples, or beside controls that the model does well",
+    "not localized": "search with a larger budget, more examples or other units (units=): or many heads carry the task",
+    "baseline too low": "give examples that the model answers better, or take a larger model",
+}
+"""What to do after each verdict."""
+
 # Draws of all losses that say how often a verdict comes again.
 _DRAWS = 200
 

@@ -88,7 +88,7 @@ def find(options: Annotated[FindFlags, Parameter(name="*")], **own: MethodOption
     heads, and the result names the controls that lose.
 
     Cost, counted in example-evaluations (one mask on one example, a forward pass): by default 10 for
-    each head of the model, from 8,000 to 60,000, to find; about 1,300 to prove (2,950 at most), and
+    each head of the model, from 8,000 to 60,000, to find; about 1,300 to prove (2,200 at most), and
     up to 1,500 for the default controls (100 each; 200 for each --control); with --out a curve of up to 4,100.
 
     Examples:
@@ -220,6 +220,7 @@ def _print_result(result: dict[str, Any], found: HeadRanking, proof: Confirmatio
     for note in dict.fromkeys((*proof.notes, *found.notes, *interfering_note(found))):
         print(f"note: {note}")
     print(f"cost: {found.spent:,} example-evaluations to find, {proof.spent:,} to confirm")
+    print(f"next: {proof.next_step}")
 
 
 def _prepended_line(prepended: bool | list[str] | None) -> str:

@@ -41,6 +41,14 @@ Seed = Annotated[int, Parameter(validator=Number(gte=0, lte=MAX_SEED))]
 Switch = Annotated[bool, Parameter(negative=(), show_default=False)]
 Several = Annotated[list[str], Parameter(show_default=False)]
 TaskName = Annotated[str, Parameter(completer=names_of_tasks)]
+
+
+def _is_there(_: Any, name: str) -> None:
+    """Refuses a path of nothing, before what loads models is imported."""
+    if (name[:1] in ("/", ".", "~") or name.count("/") > 1) and not Path(name).exists():
+        raise ValueError("nothing is there: it must be demo, a Hugging Face name, a local folder or a GGUF file")
+
+
 USUAL = Parameter(group=Group("Usual", sort_key=0))  # what most runs are given, first in the help
 MethodOption = Annotated[str, Parameter(help="an option of the method")]
 
@@ -111,7 +119,7 @@ class Run(Command):
         out: folder for report.html, results and pictures
     """
 
-    model: Annotated[str, USUAL]
+    model: Annotated[str, Parameter(validator=_is_there), USUAL]
     n: Annotated[Examples, USUAL] = None
     allow_code: Switch = False
     unsafe_code: Switch = False

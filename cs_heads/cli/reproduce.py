@@ -53,7 +53,7 @@ class ReproduceFlags(Command):
         paper_prompts: swearing has the paper's twelve prompts alone, six of them to find heads with
         prepend_bos: whether a beginning-of-sequence token stands before every prompt (default: as the tokenizer does)
         batch_tokens: tokens of one forward pass at most (default: what the device is fast with)
-        progress: whether a progress bar is shown (default: yes; off a terminal as a line a minute)
+        progress: whether a progress bar is shown (default: yes; off a terminal in lines, one a minute)
         dry_run: print the cost, and stop
         dtype: float32, bfloat16 or float16 (default: bfloat16 on a GPU, as in the papers, else float32)
     """

@@ -102,6 +102,7 @@ def _answer(findings: Findings) -> tuple[str, str, Markup]:
         too_much, random = _too_much(proof), f"random heads{proof.random.like}"
         parts.append(html.macro("meaning", proof.verdict, proof.but_for, in_other_words, too_much, random))
         parts.append(html.macro("listed", dict.fromkeys(reasons, ())))
+        parts.append(html.paragraphs(f"Next: {proof.next_step}."))
     if ranking.shared_effects:
         shared = "; ".join(map(shared_line, ranking.shared_effects))
         said = f"Left out before the proof, whatever its verdict, as controls need these heads as well: {shared}."

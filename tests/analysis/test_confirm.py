@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cs_heads import confirm as confirm_least
-from cs_heads.analysis.confirm import Confirmation
+from cs_heads.analysis.confirm import Confirmation, most_of_proof
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.tasks import Task
 from cs_heads.units import Head, HeadGrid
@@ -173,6 +173,12 @@ def test_by_default_everyday_skills_are_the_controls(model, task, measured, few_
 
 
 # What it costs and what it says of itself
+
+
+def test_a_proof_by_default_costs_half_more_than_one_beside_eight_random_sets_at_most():
+    controls = [50] * 14
+    beside_eight = (2 + 8) * 100 + 2 * sum(controls)
+    assert most_of_proof(5, 100, controls) == 1.5 * beside_eight
 
 
 @pytest.mark.usefixtures("no_short_cuts")
