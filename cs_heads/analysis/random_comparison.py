@@ -30,11 +30,14 @@ MIN_MARGIN = 0.10
 # chosen among them. Of few examples each set may have all the same this many on average.
 _FIRST, _MOST, _MOST_OF_SET = 4, 20, 3
 # How many times more examples a set has in the next round.
-_MORE = 1.3
+_MORE = 1.15
 # The sets that seem to do most harm are told apart for surer: how many, how sure, and by how many examples at a time.
 _DOUBTED, _SURE, _STEP = 3, 0.05, 8
-# What is bet on a set doing less harm, and on the mean of all, as shares of what could be lost.
-_BET, _BETS = 0.6, np.arange(0.05, 1, 0.1)
+# What is bet on a set doing less harm, of what a whole answer lost costs and at most of what could be lost; and on the
+# mean of all.
+_BET, _ALL, _BETS = 0.6, 0.95, np.arange(0.05, 1, 0.1)
+# How many sets the mean of all examples weighs as much as, where what is lost of one is told.
+_PRIOR = 4
 _ROUNDING = 1e-9
 
 
@@ -99,8 +102,9 @@ def compare_with_random(
 ) -> RandomComparison:
     """Compare heads with random sets, on as few examples as tell.
 
-    In a first round each set is measured on a few examples, and each example under about as many sets. A set is settled
-    once bets on its doing less harm than the heads do on all examples have won enough. Where the first round speaks for
+    In a first round each set is measured on a few examples, and each example under about as many sets. That tells which
+    examples are easily lost. A set is settled once bets on its doing less harm than the heads do on all examples have
+    won enough, where what an easy example says counts less. Where the first round speaks for
     the heads, the others get more examples, until all are settled, have had all examples, or too much is spent. Where
     none is left, the three that seem to do most harm go on until little doubt is left.
 
@@ -120,12 +124,15 @@ def compare_with_random(
     scores = np.full((n_sets, n), np.nan)
     left, has, more, spent = np.arange(n_sets), 0, _first(n_sets, n), 0
     drop, p_examples, early, stopped = 0.0, 1.0, False, False
+    apart = np.zeros((n_sets, n))
     most, full = most_of_random_sets(n_sets, n, least), float((intact - ablated).sum())
 
     def is_less(places: Int[np.ndarray, " set"], mistaken: float) -> Bool[np.ndarray, " set"]:
         """Whether sets do less harm than the heads: for certain where they had all examples, else by bets."""
-        harm = np.take_along_axis(intact - scores[places], orders[places], axis=1)
-        won = _won(np.where(losable[orders[places]], harm, np.nan), full, int(losable.sum())).max(axis=1)
+        harm = np.where(losable, intact - scores[places] - apart[places], np.nan)
+        harm = np.take_along_axis(harm, orders[places], axis=1)
+        most = 1.0 - np.minimum(apart[places].min(axis=1, keepdims=True), 0.0)
+        won = _won(harm, full, int(losable.sum()), most).max(axis=1)
         less = (scores[places] - ablated).sum(axis=1) > _ROUNDING
         return np.where(np.isnan(scores[places]).any(axis=1), won >= -np.log(mistaken), less)
 
@@ -135,6 +142,7 @@ def compare_with_random(
         if not has:
             random = np.nanmean(scores, axis=0)
             drop, p_examples = float(np.mean(intact - random)), betting_p(random - ablated)
+            apart = _easily_lost(intact - scores, losable)
         has, spent = has + more, spent + asked.size
         settled = is_less(left, mistaken)
         early |= has < n and bool(settled.any())
@@ -173,8 +181,12 @@ def _mistaken(n_sets: int) -> float:
     return max(0.05, 1 - 102 / (1 + n_sets))
 
 
-def _won(harm: Float[np.ndarray, "set step"], full: float, n: int) -> Float[np.ndarray, "set step"]:
+def _won(
+    harm: Float[np.ndarray, "set step"], full: float, n: int, most: Float[np.ndarray, "set 1"]
+) -> Float[np.ndarray, "set step"]:
     """What bets on less harm than ``full`` on ``n`` examples have won, as a logarithm; NaN is none of these examples.
+
+    ``most`` is the largest harm that an example can have.
 
     A set that does as much harm does on average, on those of the examples that are still to be drawn, what is missing,
     or more. Who bets on less after each draw gains nothing on average, and ever has ``x`` times his stake with
@@ -183,7 +195,28 @@ def _won(harm: Float[np.ndarray, "set step"], full: float, n: int) -> Float[np.n
     drawn, done = ~np.isnan(harm), np.nan_to_num(harm)
     left = n - np.cumsum(drawn, axis=1) + drawn
     missing = np.minimum((full - np.cumsum(done, axis=1) + done) / np.maximum(left, 1), 1 - _ROUNDING)
-    return np.cumsum(drawn * np.log1p(_BET * (missing - done) / (1 - missing)), axis=1)
+    stake = np.minimum(_BET / (1 - missing), _ALL / (most - missing))
+    return np.cumsum(drawn * np.log1p(stake * (missing - done)), axis=1)
+
+
+def _easily_lost(
+    harm: Float[np.ndarray, "set example"], losable: Bool[np.ndarray, " example"]
+) -> Float[np.ndarray, "set example"]:
+    """How much more easily each example is lost than others, by the first round of other sets; on average nothing.
+
+    The harm of a set less this is the same on all examples together, and varies less from one to the next. It is told
+    by sets that have the examples in another order, so it says nothing of which examples a set has first.
+    """
+    n_sets, n = harm.shape
+    turn = np.arange(n_sets) * _first(n_sets, n) // n
+    lost, seen = np.nan_to_num(harm), ~np.isnan(harm)
+    apart = np.zeros((n_sets, n))
+    for others in (turn != each for each in range(turn[-1] + 1)):
+        if others.any() and losable.any():
+            mean = lost[others].sum() / seen[others].sum()
+            expected = (lost[others].sum(axis=0) + _PRIOR * mean) / (seen[others].sum(axis=0) + _PRIOR)
+            apart[~others] = expected - expected[losable].mean()
+    return apart
 
 
 def _first(n_sets: int, n: int) -> int:
