@@ -132,10 +132,10 @@ def found_in(result) -> set[str]:
 def test_the_table_shows_heads_verdict_and_cost(study, known_folder, task):
     lines = study[0].splitlines()
     assert lines[:3] == [f"model {known_folder}, task {task}, method css", "baseline 1.000", "BOS prepended"]
-    # One of the two alone takes the whole score, and the other is told as a passenger.
+    # One of the two alone takes the whole score, and the other is not needed beside it.
     head, importance = lines[lines.index("head    importance") + 1].split()
-    other = next(line for line in lines if "passengers, left out of the proof: " in line)
-    assert {head, other.split("proof: ")[1].split()[0]} == {str(head) for head in WORKING}
+    other = next(line for line in lines if "left out of the proof, as not needed beside it: " in line)
+    assert {head, other.split("beside it: ")[1].split()[0]} == {str(head) for head in WORKING}
     assert float(importance) > 0.5
     assert "verdict: localized" in lines
     assert f"note: {NO_CONTROLS}" in lines

@@ -65,7 +65,8 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         but_for: Controls of the task's form that lose much, where it is *specific* but for these.
         stability: How often heads and verdict come again with other seeds, where ``repeats`` were asked for.
         default_controls: Whether the controls are the default ones.
-        close_because: Why another verdict is compatible with the intervals (None: none is).
+        close_because: Why another verdict is compatible with the intervals (None: none is, as far as they are asked:
+            ``cs_heads.analysis.verdict``).
         notes: What the verdict cannot tell.
     """
 
@@ -113,13 +114,14 @@ class Confirmation(Result, Drawable, picture="confirmation"):
 
     @property
     def close(self) -> bool:
-        """Whether another verdict is compatible with the 95 % intervals."""
+        """Whether another verdict is compatible with the 95 % intervals (``close_because`` says which are asked)."""
         return self.close_because is not None
 
     @property
     def next_step(self) -> str:
         """What to do after such a verdict."""
-        return NEXT[self.verdict]
+        one = self.verdict == "shared" and len(self.heads) == 1
+        return "see what the controls that lose have in common with the task" if one else NEXT[self.verdict]
 
     @property
     def lines(self) -> tuple[str, ...]:

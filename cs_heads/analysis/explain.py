@@ -246,11 +246,11 @@ class _Measured:
         return self.intact[at] - margins_without(self.model, given, self.answers[at], off, self.room)
 
     def harm_of(self, sets: Sequence[Mask]) -> float:
-        """What no more than 5 of 100 such sets take from the right answers."""
+        """What no more than 5 of 100 such sets take from the right answers: one answer at least, by so few examples."""
         examples = np.tile(np.arange(min(MIN_CORRECT, self.experiment.n_examples)), (len(sets), 1))
         self.spent += examples.size
         taken = self.experiment.baseline()[examples] - measured(self.experiment, np.stack(sets), examples)
-        return _chance_of_random(taken.mean(axis=1), 1)
+        return max(_chance_of_random(taken.mean(axis=1), 1), 1 / examples.shape[1])
 
     def strips(self) -> tuple[tuple[str, ...], list[tuple[float, ...]]]:
         """The tokens of a prompt of typical length, and by head what is lost with it off at each."""

@@ -67,7 +67,7 @@ def head_in_words(
         key=lambda figure: figure.chance - abs(figure.value),
     )
     told = [
-        f"{does[one.name]} ({one.value:.2f}; 95 of 100 other heads: {one.chance:.2f} at most"
+        f"{does[one.name]} ({one.value:.2f}; 95 of 100 other heads: {one.chance:.2f} {_at_most(one)}"
         + (")" if isnan(one.written) else f"; {one.written:.2f} of what it writes is read there)")
         for one in claims[:_CLAIMS]
     ]
@@ -75,7 +75,8 @@ def head_in_words(
     writes, than = (known["writes"], "95 of 100") if "writes" in known else (known["direct"], "chance")
     if writes.clear:
         tokens = f"raises {_quoted(promotes)} and lowers {_quoted(demotes)}"
-        told.append(f"{tokens} ({writes.value:.2f} nats for the answer; {than}: {writes.chance:.2f})")
+        at_most = " either way" if writes.value < 0 else ""
+        told.append(f"{tokens} ({writes.value:.2f} nats for the answer; {than}: {writes.chance:.2f}{at_most})")
     if told:
         sentences.append(f"It {'; '.join(told)}")
     return " ".join(f"{sentence}." for sentence in sentences)
@@ -131,6 +132,11 @@ def _interval(figure: Figure, sign: int = 1) -> str:
     low, high = sorted((sign * figure.low, sign * figure.high))
     value = sign * figure.value
     return f"{value:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _at_most(figure: Figure) -> str:
+    """What is said of chance, which is of absolute numbers."""
+    return "at most" if figure.value > 0 else "at most either way"
 
 
 def _quoted(tokens: Sequence[str]) -> str:

@@ -54,7 +54,8 @@ class Interactions(Result):
     def shapley(self) -> pd.DataFrame:
         """One row per head: its share of the harm of all (Shapley value), alone, and as the last one turned off.
 
-        Shapley values sum to the harm of all heads together; the interval is of their mean over examples (95 %).
+        Shapley values sum to the harm of all heads together; the interval is of their mean over examples (95 %),
+        corrected for the number of heads.
         """
         rows = []
         for place, head in enumerate(self.heads):
@@ -62,7 +63,7 @@ class Interactions(Result):
             n_off = self.subsets[others].sum(axis=1)
             weights = 1 / (len(self.heads) * np.array([comb(len(self.heads) - 1, n) for n in n_off]))
             gains = self.drops[others + 2**place] - self.drops[others]
-            mean, low, high = difference_interval(weights @ gains)
+            mean, low, high = difference_interval(weights @ gains, 0.05 / len(self.heads))
             row = {"head": str(head), "shapley": mean, "low": low, "high": high}
             rows.append({**row, "alone": gains[0].mean(), "last": gains[-1].mean()})
         return pd.DataFrame(rows)

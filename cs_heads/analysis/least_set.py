@@ -57,11 +57,12 @@ class LeastSet(Record):
             )
         alone, more = (", ".join(map(str, heads)) for heads in (self.heads, self.passengers))
         does, of_all = "does" if n == 1 else "do", "all" if share >= 0.995 else f"{share:.2f} of"
-        by_themselves = f" (by themselves they do {max(0.0, self.rest / self.drop):.2f} of it)"
-        return (
-            f"{alone} {does} {of_all} the harm of the {len(self.order)} heads given{most}; "
-            f"passengers, left out of the proof: {more}{by_themselves if self.rest >= MIN_MARGIN * self.drop else ''}"
-        )
+        rest, without = max(0.0, self.rest / self.drop), f"passengers, left out of the proof: {more}"
+        if rest >= 0.5:
+            # They are part of the task, too: the score has no more to lose.
+            without = f"left out of the proof, as not needed beside {'it' if n == 1 else 'these'}: {more}"
+        by_themselves = f" (by themselves they do {rest:.2f} of it)" if rest >= MIN_MARGIN else ""
+        return f"{alone} {does} {of_all} the harm of the {len(self.order)} heads given{most}; {without}{by_themselves}"
 
 
 def most_of_least_set(k: int, n_examples: int) -> int:

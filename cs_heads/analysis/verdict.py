@@ -32,8 +32,9 @@ is not said by it. Those that do not count are told in one note.
 A verdict is **close** where another one is compatible with the 95 % intervals: that of the loss beyond random heads
 (whose mean is taken as known), that of a third of the own loss minus the mean control loss, that of own loss
 minus mean control loss, that of half the own loss minus the loss of each kin, and where a control seems to lose more
-than half and may not. So it is where the first of these lies above .10 and a p alone speaks against *localized*, and
-where there are so few random sets that p over sets cannot be below .01.
+than half and may not. Of a control that seems to lose less it is not asked: of many some interval always reaches so
+far, and the largest of them is told. So it is where the first of these lies above .10 and a p alone speaks against
+*localized*, and where there are so few random sets that p over sets cannot be below .01.
 """
 
 from __future__ import annotations

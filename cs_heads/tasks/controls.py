@@ -234,9 +234,10 @@ class _Asking:
     @cached_property
     def answered(self) -> list[tuple[frozenset[str], str]]:
         """Of each example with one prompt of texts the words of its question, and the right answer."""
-        asked = [tuple(_last(one.prompt if one.asked is None else one.asked).split()) for one in self.plain]
-        rights = [" ".join(str(right_of(one)).casefold().split()) for one in self.plain]
-        return [(frozenset(_unmarked(words)), right) for words, right in zip(asked, rights, strict=True)]
+        # What stands before a question whose beginning is not told may be other questions.
+        question = _last if self.has_worked_examples else str.casefold
+        asked = [str(one.asked) if one.asked is not None else question(str(one.prompt)) for one in self.plain]
+        return [(frozenset(_words(text)), _answer(one)) for text, one in zip(asked, self.plain, strict=True)]
 
     @cached_property
     def mapped(self) -> dict[str, str]:
@@ -256,7 +257,7 @@ class _Asking:
     @cached_property
     def rights(self) -> frozenset[str]:
         """The right answers."""
-        return frozenset(" ".join(str(right_of(one)).split()) for one in self.plain)
+        return frozenset(map(_answer, self.plain))
 
     @cached_property
     def has_worked_examples(self) -> bool:
@@ -303,13 +304,20 @@ def alike(task: Task, others: Mapping[str, Task]) -> list[str]:
 def alike_in_answers(task: Task, others: Mapping[str, Task]) -> list[str]:
     """The names of tasks that may ask for the same as one: half of the right answers of either are those of the other.
 
+    So may those that ask for the same pairs the other way round.
+
     >>> he_she, plural = (load_task(f"everyday/{name}", n=20) for name in ("he_she", "plural"))
     >>> pronouns = Task.from_records([{"prompt": "My aunt said that", "target": " she"}])
     >>> alike_in_answers(pronouns, {"he_she": he_she, "plural": plural})
     ['he_she']
     """
-    own, answers = _Asking(task).rights, {name: _Asking(other).rights for name, other in others.items()}
-    return [name for name, each in answers.items() if len(own & each) >= 0.5 * min(len(own), len(each)) > 0]
+    own, asking = _Asking(task), {name: _Asking(other) for name, other in others.items()}
+    return [
+        name
+        for name, other in asking.items()
+        if len(own.rights & other.rights) >= 0.5 * min(len(own.rights), len(other.rights)) > 0
+        or _mapped(own, other, turned=True) > _MAX_MAPPED
+    ]
 
 
 def form_of(asked: Collection[str]) -> re.Pattern[str] | None:
@@ -338,16 +346,19 @@ def _last(prompt: Text) -> str:
     return "\n".join(lines[-1 if lines and len(lines[-1].split()) > 1 else -2 :])
 
 
-def _mapped(one: _Asking, other: _Asking) -> float:
+def _mapped(one: _Asking, other: _Asking, *, turned: bool = False) -> float:
     """The share of the examples of the smaller task that have a word with the same answer as in the other.
 
-    0 where the words that both have mostly have other answers.
+    0 where the words that both have mostly have other answers. With ``turned`` the words of one are the answers of the
+    other.
     """
-    both = one.mapped.keys() & other.mapped.keys()
-    same = {word for word in both if one.mapped[word] == other.mapped[word]}
-    asked = min(one.answered, other.answered, key=len)
+    own = {right: word for word, right in one.mapped.items()} if turned else one.mapped
+    both = own.keys() & other.mapped.keys()
+    same = {word for word in both if own[word] == other.mapped[word]}
     if len(same) <= _LEAST_SAME * len(both):
         return 0.0
+    same |= {own[word] for word in same} if turned else set()
+    asked = min(one.answered, other.answered, key=len)
     return sum(not same.isdisjoint(words) for words, _ in asked) / len(asked)
 
 
@@ -395,6 +406,17 @@ def _reworded(control: _Asking, task: _Asking) -> int:
 
 def _unmarked(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(bare for word in words if (bare := word.strip(_MARKS)))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """Its words in small letters, without marks."""
+    return _unmarked(tuple(text.casefold().split()))
+
+
+def _answer(example: Example) -> str:
+    """The right answer in such words, or as it is where it is marks alone."""
+    right = str(right_of(example))
+    return " ".join(_words(right) or right.split())
 
 
 def _ending_alike(longer: list[_Question], shorter: list[_Question], written: bool) -> Iterator[tuple[int, int]]:

@@ -117,6 +117,32 @@ def test_a_skill_asked_for_in_other_words_is_kin_by_the_same_answers_to_the_same
     assert kin_names(Task.from_records(turned, "turned"), "gpt2") == ()
 
 
+@pytest.mark.parametrize(
+    ("frame", "answer"),
+    [
+        ("{} ->", " {}."),
+        ('"{}" is the opposite of', ' "{}"'),
+        ("Word: {}\nThe opposite is", " {}"),
+        ("Word: {}\nGive the opposite.\nAnswer:", " {}"),
+        ('Question: what is the opposite of "{}"?\nThe answer is', " {}"),
+    ],
+)
+def test_pairs_of_ones_own_are_known_in_whatever_lines_and_marks(frame, answer):
+    pairs = [(str(one.asked).split()[-2], one.target.strip()) for one in load_task("everyday/antonyms", n=60).examples]
+    records = [{"prompt": frame.format(word), "target": answer.format(right)} for word, right in pairs]
+    assert kin_names(Task.from_records(records, "mine"), "gpt2") == ("everyday/antonyms",)
+
+
+def test_pairs_the_other_way_round_may_be_the_same_skill():
+    skill = load_task("everyday/antonyms", n=60)
+    records = [
+        {"prompt": f"{one.target.strip()} ->", "target": f" {str(one.asked).split()[-2]}"} for one in skill.examples
+    ]
+    turned = Task.from_records(records, "turned")
+    assert kin_names(turned, "gpt2") == ()
+    assert alike_in_answers(turned, {"antonyms": skill, "plural": load_task("everyday/plural", n=60)}) == ["antonyms"]
+
+
 def test_the_guide_lists_the_kin_of_every_everyday_skill():
     text = (Path(__file__).parents[2] / "docs/guides/controls.md").read_text("utf-8")
     listed = {}
