@@ -1,0 +1,166 @@
+"""Methods on models whose heads are known: tables of docs/benchmarks/truth.md.
+
+    python -m benchmarks.truth.run --out benchmarks/truth/annealed.csv
+    python -m benchmarks.truth.run --out benchmarks/truth/methods.csv --every 5 --methods annealed css csb one-shot ...
+    python -m benchmarks.truth.run --check
+
+Every model is built from its seed, searched and proved, with the other programs of the model as controls. The other
+methods have none, as in their papers, and the example-evaluations that annealed search took on the same model;
+gradients take what they need. A line of the file is a model and a method; a run goes on where the last one stopped.
+``--check`` gates heads by hand in place of searching, and says what contradicts what is known.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from transformers.utils import logging
+
+import cs_heads as cs
+
+from .gating import faults
+from .suite import KINDS, Spec, TrueModel, build, specs
+
+METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient", "attribution", "group-testing")
+K = 5
+
+
+def loaded(made: TrueModel, backend: str = "auto") -> Any:
+    """The model in TransformerLens."""
+    with TemporaryDirectory() as folder:
+        return cs.load_model(made.save(Path(folder)), device="cpu", backend=backend)
+
+
+def found_by(method: str, model: Any, tasks: list[cs.Task], budget: int | None) -> cs.HeadRanking:
+    """The heads of the first of the tasks by a method, as it stands by default but for its cost."""
+    if method in ("annealed", "group-testing"):
+        return cs.find_heads(model, tasks[0], k=K, method=method, controls=tasks[1:], budget=budget)
+    masks: dict[str, Any] = {"n_masks": max(5, (budget or 0) // len(tasks[0]) - 1)} if method in ("css", "csb") else {}
+    return cs.find_heads(model, tasks[0], k=K, method=method, controls=None, budget=budget, **masks)
+
+
+def measured(made: TrueModel, found: cs.HeadRanking, proof: Any, seconds: float) -> dict[str, Any]:
+    """What a search and its proof got right, as a line of the file.
+
+    Recall is of the known heads among the first five, or among the heads reported as shared with the control, and
+    precision is that of as many heads as are known. A wrong claim is a head proved, where heads are localized, that the
+    task does not need.
+    """
+    known, top = {*made.known}, found.top(K)
+    own = {*made.known} - {*made.shared}
+    proved = proof.heads if proof.localized else ()
+    n = max(len(own), 1)
+    return {
+        "model": made.spec.name,
+        "kind": made.spec.kind,
+        "layers": made.spec.layers,
+        "heads": made.spec.layers * made.spec.heads,
+        "task": made.programs[0].name,
+        "controls": "; ".join(program.name for program in made.programs[1:]),
+        "method": found.method,
+        "known": _named(made.known),
+        "shared": _named(made.shared),
+        "top": _named(top),
+        "found_shared": _named(found.shared),
+        "claims": _named(found.claims),
+        "recall": len(known & {*top, *found.shared}) / min(len(known), K) if known else np.nan,
+        "precision": len(own & {*found.top(n)}) / n if own else np.nan,
+        "wrong_claims": len({*found.claims} - known),
+        "proved": _named(proved),
+        "wrong": len({*proved} - known),
+        "verdict": proof.headline,
+        "right_verdict": " or ".join(made.verdicts),
+        "close": proof.close,
+        "loss": proof.result.loss,
+        "spent": found.spent,
+        "proof": proof.spent,
+        "seconds": round(seconds, 1),
+    }
+
+
+def _named(heads: Iterable[Any]) -> str:
+    return " ".join(map(str, heads))
+
+
+def search(spec: Spec, methods: Iterable[str]) -> list[dict[str, Any]]:
+    """A line for each method; annealed search comes first, for the others have what it took."""
+    made = build(spec)
+    model, tasks = loaded(made), [made.task(i) for i in range(len(made.programs))]
+    lines: list[dict[str, Any]] = []
+    for method in methods:
+        start = process_time()
+        budget = None if method in ("annealed", "gradient", "attribution") else lines[0]["spent"]
+        found = found_by(method, model, tasks, budget)
+        proof = cs.confirm(model, tasks[0], found, controls=tasks[1:])
+        lines.append({**measured(made, found, proof, process_time() - start), "method": method})
+    return lines
+
+
+def table(lines: pd.DataFrame, by: list[str]) -> str:
+    """Recall, precision, wrong claims, verdicts and cost of groups of lines."""
+    text = [
+        f"| {' | '.join(by)} | models | recall@5 | precision | heads proved | wrong | right verdict | evaluations |",
+        f"|{'---|' * (len(by) + 7)}",
+    ]
+    for names, part in lines.groupby(by, sort=False):
+        right = sum(
+            any(verdict.startswith(one) for one in rights.split(" or "))
+            for verdict, rights in zip(part.verdict, part.right_verdict, strict=True)
+        )
+        means = ["" if part[name].isna().all() else f"{part[name].mean():.2f}" for name in ("recall", "precision")]
+        proved = sum(len(str(heads).split()) for heads in part.proved.dropna())
+        cells = [*map(str, names), len(part), *means, proved, part.wrong.sum(), right, f"{part.spent.mean():,.0f}"]
+        text.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(text)
+
+
+def tables(lines: pd.DataFrame) -> str:
+    """All tables of a file."""
+    large = lines.heads.map(lambda heads: "128 and more" if heads >= 128 else "64 to 72").rename("grid")
+    lines = lines.assign(grid=large, kind=pd.Categorical(lines.kind, [*KINDS], ordered=True))
+    lines = lines.sort_values(["kind", "heads"], kind="stable").astype({"kind": str})
+    order = pd.Categorical(lines.method, [*METHODS], ordered=True)
+    return "\n\n".join(
+        [
+            table(lines, ["kind", "method"] if lines.method.nunique() > 1 else ["kind"]),
+            table(lines.assign(method=order).sort_values("method").astype({"method": str}), ["method", "grid"]),
+        ]
+    )
+
+
+def main() -> None:
+    """Search what is missing, or check the suite, then print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=None, help="CSV file, read and added to")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["annealed"], help="annealed comes first")
+    parser.add_argument("--every", type=int, default=1, help="of the models of each kind one in so many")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no model after so long")
+    parser.add_argument("--check", action="store_true", help="gate heads by hand in place of searching")
+    options = parser.parse_args()
+    logging.disable_progress_bar()
+    # The kinds take turns, so that a run that stops has some of each.
+    chosen = sorted((spec for spec in specs() if spec.seed % options.every == 0), key=lambda spec: spec.seed)
+    if options.check:
+        found = {spec.name: faults(build(spec)) for spec in chosen}
+        print(*(f"{name}: {fault}" for name, each in found.items() for fault in each), f"{len(found)} models", sep="\n")
+        return
+    start, methods = perf_counter(), ["annealed", *(each for each in options.methods if each != "annealed")]
+    lines = pd.read_csv(options.out) if options.out.exists() else pd.DataFrame(columns=["model"])
+    for spec in chosen:
+        if perf_counter() - start > 60 * options.minutes:
+            break
+        if spec.name not in set(lines.model):
+            lines = pd.concat([lines, pd.DataFrame(search(spec, methods))], ignore_index=True)
+            lines.to_csv(options.out, index=False)
+    print(tables(lines))
+
+
+if __name__ == "__main__":
+    main()
