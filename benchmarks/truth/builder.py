@@ -19,6 +19,8 @@ SHARP = 32.0
 """Score of what is selected, above that of all else."""
 STEP = 9.0
 """Score between one value and the next, where the largest is selected."""
+_GATE = 4.0
+"""What the cue of a program adds to its answers, above all that they are."""
 _VALUES = np.arange(1.0, DIGITS + 1)
 
 
@@ -211,8 +213,8 @@ class Builder:
         output[:, first : first + found.width] = np.eye(found.width)
         inputs = [(found, np.eye(found.width))]
         if cue is not None:
-            inputs.append((self.cues[cue : cue + 1], np.ones((1, found.width))))
-        bias = np.full(found.width, 0.0 if cue is None else -1.0)
+            inputs.append((self.cues[cue : cue + 1], _GATE * np.ones((1, found.width))))
+        bias = np.full(found.width, 0.0 if cue is None else -_GATE)
         said = UnitsOp(tuple(inputs), bias, output, self.logits)
         self.ops.append(said)
         return said

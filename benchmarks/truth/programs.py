@@ -31,7 +31,7 @@ class Program:
         choice: Whether it answers yes or no.
         heads: Whether it has any.
         previous: Whether a head of it copies the digit before every place.
-        halves: Whether half of what a head writes is enough: nothing counts.
+        doubles: Whether twice what a head writes does no harm: nothing counts.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Program:
     choice: bool = False
     heads: bool = True
     previous: bool = False
-    halves: bool = False
+    doubles: bool = False
 
     def prompts(self, n: int, length: int, cue: int, seed: int) -> tuple[list[list[int]], list[int]]:
         """``n`` different prompts of so many digits, and their answers, as token ids; yes and no as often.
@@ -210,17 +210,17 @@ def _repeated(b: Builder) -> Variable:
 
 def back(steps: int) -> Program:
     """The digit so many places before, by one head."""
-    return Program(f"{steps} back", lambda x: x[-steps], lambda b: b.head(b.back(steps)), _any, halves=True)
+    return Program(f"{steps} back", lambda x: x[-steps], lambda b: b.head(b.back(steps)), _any, doubles=True)
 
 
 def chain(steps: int) -> Program:
     """The same by a chain of heads, each of which looks at the place before."""
-    return Program(f"chain of {steps}", lambda x: x[-steps], lambda b: _chain(b, steps), _any, halves=True)
+    return Program(f"chain of {steps}", lambda x: x[-steps], lambda b: _chain(b, steps), _any, doubles=True)
 
 
 def place(number: int) -> Program:
     """The digit at a place."""
-    return Program(f"place {number}", lambda x: x[number - 1], lambda b: b.head(b.at([number])), _any, halves=True)
+    return Program(f"place {number}", lambda x: x[number - 1], lambda b: b.head(b.at([number])), _any, doubles=True)
 
 
 def induction() -> Program:
@@ -231,7 +231,7 @@ def induction() -> Program:
         lambda b: _follow(b, b.previous(), 1),
         _repeating,
         previous=True,
-        halves=True,
+        doubles=True,
     )
 
 
@@ -245,7 +245,7 @@ def occurrence(first: bool) -> Program:
     def answer(x: Digits) -> int | None:
         return found[0 if first else -1] if (found := _followers(x)) else None
 
-    return Program(f"{'first' if first else 'last'} occurrence", answer, write, _few, previous=True, halves=True)
+    return Program(f"{'first' if first else 'last'} occurrence", answer, write, _few, previous=True, doubles=True)
 
 
 def after(digit: int) -> Program:
@@ -256,7 +256,7 @@ def after(digit: int) -> Program:
         lambda b: b.head(_marked(b, b.previous(), digit)),
         _any,
         previous=True,
-        halves=True,
+        doubles=True,
     )
 
 
@@ -268,7 +268,7 @@ def before(digit: int) -> Program:
         lambda b: b.head(_marked(b, b.digits, digit), b.previous()),
         _any,
         previous=True,
-        halves=True,
+        doubles=True,
     )
 
 
@@ -280,7 +280,7 @@ def two_after(digit: int) -> Program:
         lambda b: b.head(_marked(b, b.head(b.back(1), b.previous()), digit)),
         _any,
         previous=True,
-        halves=True,
+        doubles=True,
     )
 
 
@@ -292,7 +292,7 @@ def lookup() -> Program:
         lambda b: _follow(b, b.head(b.back(1)), 1),
         _repeating,
         previous=True,
-        halves=True,
+        doubles=True,
     )
 
 
@@ -304,7 +304,7 @@ def reverse_lookup() -> Program:
         _reverse_lookup,
         _repeating,
         previous=True,
-        halves=True,
+        doubles=True,
     )
 
 
@@ -316,7 +316,7 @@ def hops(n: int) -> Program:
         lambda b: _follow(b, b.head(b.back(1)), n),
         _repeating,
         previous=True,
-        halves=True,
+        doubles=True,
     )
 
 
@@ -327,14 +327,14 @@ def at_index(mirrored: bool) -> Program:
         lambda x: x[len(x) - x[-1] - 1 if mirrored else x[-1] - 1],
         lambda b: _at_index(b, mirrored),
         _indexed(8),
-        halves=True,
+        doubles=True,
     )
 
 
 def extreme(smallest: bool) -> Program:
     """The largest, or smallest, digit."""
     name = "minimum" if smallest else "maximum"
-    return Program(name, min if smallest else max, lambda b: b.head(b.largest(smallest)), _any, halves=True)
+    return Program(name, min if smallest else max, lambda b: b.head(b.largest(smallest)), _any, doubles=True)
 
 
 def ordered(n: int, smallest: bool) -> Program:
@@ -442,7 +442,7 @@ def frequency() -> Program:
 
 def switch(n: int) -> Program:
     """The digit at the place that the last digit names, by a head for each place."""
-    return Program(f"switch of {n}", lambda x: x[x[-1] - 1], lambda b: _switch(b, n), _indexed(n), halves=True)
+    return Program(f"switch of {n}", lambda x: x[x[-1] - 1], lambda b: _switch(b, n), _indexed(n), doubles=True)
 
 
 def successor(low: bool, step: int = 1) -> Program:

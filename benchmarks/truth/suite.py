@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import cycle
 from pathlib import Path
@@ -160,7 +160,7 @@ def _programs(kind: str, rng: np.random.Generator) -> list[Program]:
         first = next(program for program in drawn if not program.choice)
         return [first, mapped(first)]
     if kind == "redundant":
-        first = next(program for program in drawn if program.halves)
+        first = next(program for program in drawn if program.doubles)
         return [first, next(program for program in drawn if program is not first)]
     if kind == "none":
         return [successor(bool(rng.integers(2))), drawn[0]]
@@ -170,12 +170,9 @@ def _programs(kind: str, rng: np.random.Generator) -> list[Program]:
 
 
 def _twins(builder: Builder, said: Op, rng: np.random.Generator) -> tuple[HeadOp, HeadOp]:
-    """Make two heads of one that an answer needs; each writes half of what it wrote."""
+    """Make two heads of one that an answer needs."""
     needed = needs(builder.ops, said)
     op = needed[rng.integers(len(needed))]
-    one, other = (
-        HeadOp(op.scores, tuple(replace(form, matrix=form.matrix / 2) for form in op.moves)) for _ in range(2)
-    )
-    place = builder.ops.index(op)
-    builder.ops[place : place + 1] = [one, other]
-    return one, other
+    twin = HeadOp(op.scores, op.moves)
+    builder.ops.insert(builder.ops.index(op), twin)
+    return op, twin
