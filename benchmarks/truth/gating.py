@@ -53,7 +53,7 @@ def faults(made: TrueModel, n: int = 100, n_sets: int = 4) -> list[str]:
     """What contradicts that exactly the known heads matter; empty where nothing does.
 
     Every program is computed on all prompts, also with all decoys off, with random halves of the decoys off, and with
-    all heads off but its own. With one of its heads off it fails in a tenth of them or more, or with both of twins.
+    all heads off but its own. With one of its heads off it fails in a twentieth of them or more, or with both of twins.
     """
     found, rng = [], np.random.default_rng(0)
     every = {*made.decoys, *(head for heads in made.heads for head in heads)}
@@ -64,10 +64,10 @@ def faults(made: TrueModel, n: int = 100, n_sets: int = 4) -> list[str]:
                 found.append(f"{made.programs[i].name}: {score:.2f} with {len(off)} heads off that it does not need")
         for head in own:
             needed = head not in made.twins or i > 0
-            if needed and (score := right(made, i, [head], n).mean()) > 0.9:
+            if needed and (score := right(made, i, [head], n).mean()) > 0.95:
                 found.append(f"{made.programs[i].name}: {score:.2f} without {head}, which it needs")
             if not needed and (score := right(made, i, [head], n).mean()) < 1:
                 found.append(f"{made.programs[i].name}: {score:.2f} without {head}, a twin")
-        if i == 0 and made.twins and (score := right(made, 0, made.twins, n).mean()) > 0.9:
+        if i == 0 and made.twins and (score := right(made, 0, made.twins, n).mean()) > 0.95:
             found.append(f"{made.programs[i].name}: {score:.2f} without its twins")
     return found

@@ -1,7 +1,7 @@
 """Methods on models whose heads are known: tables of docs/benchmarks/truth.md.
 
-    python -m benchmarks.truth.run --out benchmarks/truth/annealed.csv
-    python -m benchmarks.truth.run --out benchmarks/truth/methods.csv --every 5 --methods annealed css csb one-shot ...
+    python -m benchmarks.truth.run --out benchmarks/truth/models.csv
+    python -m benchmarks.truth.run --out benchmarks/truth/models.csv --every 4 --methods css csb one-shot greedy ...
     python -m benchmarks.truth.run --check
 
 Every model is built from its seed, searched and proved, with the other programs of the model as controls. The other
@@ -13,7 +13,7 @@ gradients take what they need. A line of the file is a model and a method; a run
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
@@ -29,6 +29,8 @@ from .gating import faults
 from .suite import KINDS, Spec, TrueModel, build, specs
 
 METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient", "attribution", "group-testing")
+FREE = ("annealed", "gradient", "attribution")
+"""Methods that take what they need."""
 K = 5
 
 
@@ -72,6 +74,7 @@ def measured(made: TrueModel, found: cs.HeadRanking, proof: Any, seconds: float)
         "claims": _named(found.claims),
         "recall": len(known & {*top, *found.shared}) / min(len(known), K) if known else np.nan,
         "precision": len(own & {*found.top(n)}) / n if own else np.nan,
+        "shared_wrong": len({*found.shared} - {head for heads in made.heads[1:] for head in heads}),
         "wrong_claims": len({*found.claims} - known),
         "proved": _named(proved),
         "wrong": len({*proved} - known),
@@ -89,48 +92,57 @@ def _named(heads: Iterable[Any]) -> str:
     return " ".join(map(str, heads))
 
 
-def search(spec: Spec, methods: Iterable[str]) -> list[dict[str, Any]]:
-    """A line for each method; annealed search comes first, for the others have what it took."""
+def search(
+    spec: Spec, methods: Iterable[str], budget: int | None = None, *, n: int = 100, first: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """A line for each method; annealed search, which comes first, says what the others may take.
+
+    Args:
+        spec: Of the model.
+        methods: Those to run.
+        budget: Example-evaluations that annealed search took; None: it comes first.
+        n: Examples that heads are found on, and as many that prove them.
+        first: Example-evaluations of annealed search (None: its default).
+    """
     made = build(spec)
-    model, tasks = loaded(made), [made.task(i) for i in range(len(made.programs))]
-    lines: list[dict[str, Any]] = []
+    model, tasks = loaded(made), [made.task(i, n) for i in range(len(made.programs))]
     for method in methods:
         start = process_time()
-        budget = None if method in ("annealed", "gradient", "attribution") else lines[0]["spent"]
-        found = found_by(method, model, tasks, budget)
+        found = found_by(method, model, tasks, {"annealed": first}.get(method, None if method in FREE else budget))
         proof = cs.confirm(model, tasks[0], found, controls=tasks[1:])
-        lines.append({**measured(made, found, proof, process_time() - start), "method": method})
-    return lines
+        budget = found.spent if method == "annealed" else budget
+        yield {**measured(made, found, proof, process_time() - start), "method": method}
 
 
 def table(lines: pd.DataFrame, by: list[str]) -> str:
     """Recall, precision, wrong claims, verdicts and cost of groups of lines."""
     text = [
-        f"| {' | '.join(by)} | models | recall@5 | precision | heads proved | wrong | right verdict | evaluations |",
-        f"|{'---|' * (len(by) + 7)}",
+        f"| {' | '.join(by)} | models | recall@5 | precision | heads proved | of these wrong | shared wrong "
+        "| right verdict | evaluations |",
+        f"|{'---|' * (len(by) + 8)}",
     ]
     for names, part in lines.groupby(by, sort=False):
-        right = sum(
-            any(verdict.startswith(one) for one in rights.split(" or "))
-            for verdict, rights in zip(part.verdict, part.right_verdict, strict=True)
-        )
+        rights = zip(part.verdict, part.right_verdict, strict=True)
+        right = sum(any(verdict.startswith(one) for one in told.split(" or ")) for verdict, told in rights)
         means = ["" if part[name].isna().all() else f"{part[name].mean():.2f}" for name in ("recall", "precision")]
         proved = sum(len(str(heads).split()) for heads in part.proved.dropna())
-        cells = [*map(str, names), len(part), *means, proved, part.wrong.sum(), right, f"{part.spent.mean():,.0f}"]
-        text.append(f"| {' | '.join(map(str, cells))} |")
+        counts = [proved, int(part.wrong.sum()), int(part.shared_wrong.sum()), right]
+        text.append(f"| {' | '.join(map(str, [*names, len(part), *means, *counts]))} | {part.spent.mean():,.0f} |")
     return "\n".join(text)
 
 
 def tables(lines: pd.DataFrame) -> str:
-    """All tables of a file."""
-    large = lines.heads.map(lambda heads: "128 and more" if heads >= 128 else "64 to 72").rename("grid")
-    lines = lines.assign(grid=large, kind=pd.Categorical(lines.kind, [*KINDS], ordered=True))
-    lines = lines.sort_values(["kind", "heads"], kind="stable").astype({"kind": str})
-    order = pd.Categorical(lines.method, [*METHODS], ordered=True)
+    """Of annealed search by kind of model and by heads, and of all methods on the models that all of them searched."""
+    kind = pd.Categorical(lines.kind, [*KINDS], ordered=True)
+    lines = lines.assign(heads=np.where(lines.heads < 128, "64 to 72", "128 to 144"), order=kind.codes)
+    own = lines[lines.method == "annealed"].sort_values("order", kind="stable")
+    each = [lines[lines.method == method] for method in METHODS if method in set(lines.method)]
+    common = set.intersection(*(set(one.model) for one in each))
     return "\n\n".join(
         [
-            table(lines, ["kind", "method"] if lines.method.nunique() > 1 else ["kind"]),
-            table(lines.assign(method=order).sort_values("method").astype({"method": str}), ["method", "grid"]),
+            table(own, ["kind"]),
+            table(own.sort_values("heads", ascending=False), ["heads"]),
+            table(pd.concat(one[one.model.isin(common)] for one in each), ["method"]),
         ]
     )
 
@@ -141,23 +153,30 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None, help="CSV file, read and added to")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["annealed"], help="annealed comes first")
     parser.add_argument("--every", type=int, default=1, help="of the models of each kind one in so many")
+    parser.add_argument("--models", nargs="+", default=None, help="names of models (None: all)")
+    parser.add_argument("--budget", type=int, default=None, help="of annealed search (None: its default)")
+    parser.add_argument("--examples", type=int, default=100, help="that find heads, and as many that prove them")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no model after so long")
     parser.add_argument("--check", action="store_true", help="gate heads by hand in place of searching")
     options = parser.parse_args()
     logging.disable_progress_bar()
     # The kinds take turns, so that a run that stops has some of each.
     chosen = sorted((spec for spec in specs() if spec.seed % options.every == 0), key=lambda spec: spec.seed)
+    if options.models:
+        chosen = [spec for spec in chosen if spec.name in options.models]
     if options.check:
         found = {spec.name: faults(build(spec)) for spec in chosen}
         print(*(f"{name}: {fault}" for name, each in found.items() for fault in each), f"{len(found)} models", sep="\n")
         return
     start, methods = perf_counter(), ["annealed", *(each for each in options.methods if each != "annealed")]
-    lines = pd.read_csv(options.out) if options.out.exists() else pd.DataFrame(columns=["model"])
+    lines = pd.read_csv(options.out) if options.out.exists() else pd.DataFrame(columns=["model", "method", "spent"])
     for spec in chosen:
-        if perf_counter() - start > 60 * options.minutes:
-            break
-        if spec.name not in set(lines.model):
-            lines = pd.concat([lines, pd.DataFrame(search(spec, methods))], ignore_index=True)
+        done = lines[lines.model == spec.name].set_index("method").spent
+        missing = [method for method in methods if method not in done.index]
+        if missing and perf_counter() - start < 60 * options.minutes:
+            spent = int(done.annealed) if "annealed" in done.index else None
+            made = search(spec, missing, spent, n=options.examples, first=options.budget)
+            lines = pd.concat([lines, pd.DataFrame(made)], ignore_index=True)
             lines.to_csv(options.out, index=False)
     print(tables(lines))
 

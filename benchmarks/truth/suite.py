@@ -104,10 +104,13 @@ class TrueModel:
 
     @property
     def verdicts(self) -> tuple[str, ...]:
-        """The right verdicts on the task: *shared* where all its heads are, *not localized* where there is none."""
+        """The right verdicts on the task: *specific* where a head is its own.
+
+        Where all are shared a search sets them aside, and what is left is *not localized*.
+        """
         if not self.known:
             return ("not localized",)
-        return ("shared",) if len(self.shared) == len(self.known) else ("specific",)
+        return ("shared", "not localized") if len(self.shared) == len(self.known) else ("specific",)
 
     def prompts(self, program: int, n: int, seed: int) -> tuple[list[list[int]], list[int]]:
         """Prompts of a program, and the token ids of their answers (of yes and no: 0 and 1)."""
