@@ -74,7 +74,7 @@ def measured(made: TrueModel, found: cs.HeadRanking, proof: Any, seconds: float)
         "claims": _named(found.claims),
         "recall": len(known & {*top, *found.shared}) / min(len(known), K) if known else np.nan,
         "precision": len(own & {*found.top(n)}) / n if own else np.nan,
-        "shared_wrong": len({*found.shared} - {head for heads in made.heads[1:] for head in heads}),
+        "shared_wrong": len({*found.shared} - {*made.shared}),
         "wrong_claims": len({*found.claims} - known),
         "proved": _named(proved),
         "wrong": len({*proved} - known),
@@ -114,20 +114,20 @@ def search(
         yield {**measured(made, found, proof, process_time() - start), "method": method}
 
 
-def table(lines: pd.DataFrame, by: list[str]) -> str:
-    """Recall, precision, wrong claims, verdicts and cost of groups of lines."""
-    text = [
-        f"| {' | '.join(by)} | models | recall@5 | precision | heads proved | of these wrong | shared wrong "
-        "| right verdict | evaluations |",
-        f"|{'---|' * (len(by) + 8)}",
-    ]
-    for names, part in lines.groupby(by, sort=False):
+def table(lines: pd.DataFrame, by: str) -> str:
+    """Recall, precision, what is said wrong, and cost of groups of lines."""
+    text = [f"| {by} | models | recall@5 | precision | claimed | proved | shared | right verdict | evaluations |"]
+    text.append(f"|{'---|' * 9}")
+    for name, part in lines.groupby(by, sort=False):
         rights = zip(part.verdict, part.right_verdict, strict=True)
         right = sum(any(verdict.startswith(one) for one in told.split(" or ")) for verdict, told in rights)
-        means = ["" if part[name].isna().all() else f"{part[name].mean():.2f}" for name in ("recall", "precision")]
-        proved = sum(len(str(heads).split()) for heads in part.proved.dropna())
-        counts = [proved, int(part.wrong.sum()), int(part.shared_wrong.sum()), right]
-        text.append(f"| {' | '.join(map(str, [*names, len(part), *means, *counts]))} | {part.spent.mean():,.0f} |")
+        means = ["" if part[each].isna().all() else f"{part[each].mean():.2f}" for each in ("recall", "precision")]
+        said = [
+            f"{sum(len(str(heads).split()) for heads in part[each].dropna())}, {int(part[wrong].sum())} wrong"
+            for each, wrong in (("claims", "wrong_claims"), ("proved", "wrong"), ("found_shared", "shared_wrong"))
+        ]
+        cells = [name, len(part), *means, *said, f"{right} of {len(part)}", f"{part.spent.mean():,.0f}"]
+        text.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(text)
 
 
@@ -140,9 +140,9 @@ def tables(lines: pd.DataFrame) -> str:
     common = set.intersection(*(set(one.model) for one in each))
     return "\n\n".join(
         [
-            table(own, ["kind"]),
-            table(own.sort_values("heads", ascending=False), ["heads"]),
-            table(pd.concat(one[one.model.isin(common)] for one in each), ["method"]),
+            table(own, "kind"),
+            table(own.sort_values("heads", ascending=False), "heads"),
+            table(pd.concat(one[one.model.isin(common)] for one in each), "method"),
         ]
     )
 
