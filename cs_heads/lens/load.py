@@ -250,6 +250,9 @@ def _load_hooked_folder(cls: Any, folder: Path, read: Read, device: torch.device
     longest = getattr(source.config.get_text_config(), "max_position_embeddings", None)
     if longest is not None and longest < cfg.n_ctx:
         cfg.n_ctx = longest
+    # Of GPT-2 it takes four times the residual stream.
+    if (inner := getattr(source.config, "n_inner", None)) is not None:
+        cfg.d_mlp = inner
     tokenizer = None if _lacks_tokenizer(str(folder)) else AutoTokenizer.from_pretrained(folder)
     if tokenizer is None:
         cfg.tokenizer_name = None  # else it is asked for by that

@@ -37,6 +37,8 @@ ROWS_ALONE = 4
 _FIRST_OFF = 2.0
 # Rows from which on what a head takes rests on more than gradients.
 _SEEN = 4
+# Rows in which a head was off below which it is not set aside: what it took may be what others off beside it did.
+_OFTEN = 3
 
 
 @dataclass
@@ -239,7 +241,12 @@ class TaskSearch:
         found = both_effects(own, taken_by(rows.off, rows.losses, rows.drawn, PLENTY))
         if found is None:
             found = {int(head): self.fit.both(int(head)) for head in np.flatnonzero(self.fit.controls.z > CLEAR)}
-        found = {head: both for head, both in found.items() if both.are_shared(self.weight) and head not in self.shared}
+        often = np.asarray(rows.off.sum(axis=0)).ravel() >= _OFTEN
+        found = {
+            head: both
+            for head, both in found.items()
+            if often[head] and both.are_shared(self.weight) and head not in self.shared
+        }
         self.shared |= found
         return bool(found)
 

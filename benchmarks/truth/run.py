@@ -1,0 +1,185 @@
+"""Methods on models whose heads are known: tables of docs/benchmarks/truth.md.
+
+    python -m benchmarks.truth.run --out benchmarks/truth/models.csv
+    python -m benchmarks.truth.run --out benchmarks/truth/models.csv --every 4 --methods css csb one-shot greedy ...
+    python -m benchmarks.truth.run --check
+
+Every model is built from its seed, searched and proved, with the other programs of the model as controls. The other
+methods have none, as in their papers, and the example-evaluations that annealed search took on the same model;
+gradients take what they need. A line of the file is a model and a method; a run goes on where the last one stopped.
+``--check`` gates heads by hand in place of searching, and says what contradicts what is known.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from transformers.utils import logging
+
+import cs_heads as cs
+
+from .gating import faults
+from .suite import KINDS, Spec, TrueModel, build, specs
+
+METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient", "attribution", "group-testing")
+FREE = ("annealed", "gradient", "attribution")
+"""Methods that take what they need."""
+K = 5
+
+
+def loaded(made: TrueModel, backend: str = "auto") -> Any:
+    """The model in TransformerLens."""
+    with TemporaryDirectory() as folder:
+        return cs.load_model(made.save(Path(folder)), device="cpu", backend=backend)
+
+
+def found_by(method: str, model: Any, tasks: list[cs.Task], budget: int | None) -> cs.HeadRanking:
+    """The heads of the first of the tasks by a method, as it stands by default but for its cost."""
+    if method in ("annealed", "group-testing"):
+        return cs.find_heads(model, tasks[0], k=K, method=method, controls=tasks[1:], budget=budget)
+    masks: dict[str, Any] = {"n_masks": max(5, (budget or 0) // len(tasks[0]) - 1)} if method in ("css", "csb") else {}
+    return cs.find_heads(model, tasks[0], k=K, method=method, controls=None, budget=budget, **masks)
+
+
+def measured(made: TrueModel, found: cs.HeadRanking, proof: Any, seconds: float) -> dict[str, Any]:
+    """What a search and its proof got right, as a line of the file.
+
+    Recall is of the known heads among the first five, or among the heads reported as shared with the control, and
+    precision is that of as many heads as are known. A wrong claim is a head proved, where heads are localized, that the
+    task does not need.
+    """
+    known, top = {*made.known}, found.top(K)
+    own = {*made.known} - {*made.shared}
+    proved = proof.heads if proof.localized else ()
+    n = max(len(own), 1)
+    return {
+        "model": made.spec.name,
+        "kind": made.spec.kind,
+        "layers": made.spec.layers,
+        "heads": made.spec.layers * made.spec.heads,
+        "task": made.programs[0].name,
+        "controls": "; ".join(program.name for program in made.programs[1:]),
+        "method": found.method,
+        "known": _named(made.known),
+        "shared": _named(made.shared),
+        "top": _named(top),
+        "found_shared": _named(found.shared),
+        "claims": _named(found.claims),
+        "recall": len(known & {*top, *found.shared}) / min(len(known), K) if known else np.nan,
+        "precision": len(own & {*found.top(n)}) / n if own else np.nan,
+        "shared_wrong": len({*found.shared} - {*made.shared}),
+        "wrong_claims": len({*found.claims} - known),
+        "proved": _named(proved),
+        "wrong": len({*proved} - known),
+        "verdict": proof.headline,
+        "right_verdict": " or ".join(made.verdicts),
+        "close": proof.close,
+        "loss": proof.result.loss,
+        "spent": found.spent,
+        "proof": proof.spent,
+        "seconds": round(seconds, 1),
+    }
+
+
+def _named(heads: Iterable[Any]) -> str:
+    return " ".join(map(str, heads))
+
+
+def search(
+    spec: Spec, methods: Iterable[str], budget: int | None = None, *, n: int = 100, first: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """A line for each method; annealed search, which comes first, says what the others may take.
+
+    Args:
+        spec: Of the model.
+        methods: Those to run.
+        budget: Example-evaluations that annealed search took; None: it comes first.
+        n: Examples that heads are found on, and as many that prove them.
+        first: Example-evaluations of annealed search (None: its default).
+    """
+    made = build(spec)
+    model, tasks = loaded(made), [made.task(i, n) for i in range(len(made.programs))]
+    for method in methods:
+        start = process_time()
+        found = found_by(method, model, tasks, {"annealed": first}.get(method, None if method in FREE else budget))
+        proof = cs.confirm(model, tasks[0], found, controls=tasks[1:])
+        budget = found.spent if method == "annealed" else budget
+        yield {**measured(made, found, proof, process_time() - start), "method": method}
+
+
+def table(lines: pd.DataFrame, by: str) -> str:
+    """Recall, precision, what is said wrong, and cost of groups of lines."""
+    text = [f"| {by} | models | recall@5 | precision | claimed | proved | shared | right verdict | evaluations |"]
+    text.append(f"|{'---|' * 9}")
+    for name, part in lines.groupby(by, sort=False):
+        rights = zip(part.verdict, part.right_verdict, strict=True)
+        right = sum(any(verdict.startswith(one) for one in told.split(" or ")) for verdict, told in rights)
+        means = ["" if part[each].isna().all() else f"{part[each].mean():.2f}" for each in ("recall", "precision")]
+        said = [
+            f"{sum(len(str(heads).split()) for heads in part[each].dropna())}, {int(part[wrong].sum())} wrong"
+            for each, wrong in (("claims", "wrong_claims"), ("proved", "wrong"), ("found_shared", "shared_wrong"))
+        ]
+        cells = [name, len(part), *means, *said, f"{right} of {len(part)}", f"{part.spent.mean():,.0f}"]
+        text.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(text)
+
+
+def tables(lines: pd.DataFrame) -> str:
+    """Of annealed search by kind of model and by heads, and of all methods on the models that all of them searched."""
+    kind = pd.Categorical(lines.kind, [*KINDS], ordered=True)
+    lines = lines.assign(heads=np.where(lines.heads < 128, "64 to 72", "128 to 144"), order=kind.codes)
+    own = lines[lines.method == "annealed"].sort_values("order", kind="stable")
+    each = [lines[lines.method == method] for method in METHODS if method in set(lines.method)]
+    common = set.intersection(*(set(one.model) for one in each))
+    return "\n\n".join(
+        [
+            table(own, "kind"),
+            table(own.sort_values("heads", ascending=False), "heads"),
+            table(pd.concat(one[one.model.isin(common)] for one in each), "method"),
+        ]
+    )
+
+
+def main() -> None:
+    """Search what is missing, or check the suite, then print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=None, help="CSV file, read and added to")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["annealed"], help="annealed comes first")
+    parser.add_argument("--every", type=int, default=1, help="of the models of each kind one in so many")
+    parser.add_argument("--models", nargs="+", default=None, help="names of models (None: all)")
+    parser.add_argument("--budget", type=int, default=None, help="of annealed search (None: its default)")
+    parser.add_argument("--examples", type=int, default=100, help="that find heads, and as many that prove them")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no model after so long")
+    parser.add_argument("--check", action="store_true", help="gate heads by hand in place of searching")
+    options = parser.parse_args()
+    logging.disable_progress_bar()
+    # The kinds take turns, so that a run that stops has some of each.
+    chosen = sorted((spec for spec in specs() if spec.seed % options.every == 0), key=lambda spec: spec.seed)
+    if options.models:
+        chosen = [spec for spec in chosen if spec.name in options.models]
+    if options.check:
+        found = {spec.name: faults(build(spec)) for spec in chosen}
+        print(*(f"{name}: {fault}" for name, each in found.items() for fault in each), f"{len(found)} models", sep="\n")
+        return
+    start, methods = perf_counter(), ["annealed", *(each for each in options.methods if each != "annealed")]
+    lines = pd.read_csv(options.out) if options.out.exists() else pd.DataFrame(columns=["model", "method", "spent"])
+    for spec in chosen:
+        done = lines[lines.model == spec.name].set_index("method").spent
+        missing = [method for method in methods if method not in done.index]
+        if missing and perf_counter() - start < 60 * options.minutes:
+            spent = int(done.annealed) if "annealed" in done.index else None
+            made = search(spec, missing, spent, n=options.examples, first=options.budget)
+            lines = pd.concat([lines, pd.DataFrame(made)], ignore_index=True)
+            lines.to_csv(options.out, index=False)
+    print(tables(lines))
+
+
+if __name__ == "__main__":
+    main()
