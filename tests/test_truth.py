@@ -57,14 +57,16 @@ def test_that_is_so_of_every_model():
 
 
 def test_a_sixth_of_the_default_cost_finds_the_known_heads_and_says_nothing_wrong(tmp_path):
-    check(searched(tmp_path / "six.csv", SEARCHED, "--budget", "1400", "--examples", "60"))
+    lines = searched(tmp_path / "six.csv", SEARCHED, "--budget", "1400", "--examples", "60")
+    check(lines)
+    assert lines.shared_wrong.sum() == 0
 
 
 @pytest.mark.slow
 def test_the_default_search_finds_the_known_heads_and_says_nothing_wrong(tmp_path):
     lines = searched(tmp_path / "ten.csv", TEN)
     check(lines)
-    assert lines.shared_wrong.sum() <= 1
+    assert lines.shared_wrong.sum() == 0
 
 
 def test_a_model_is_the_same_again():
