@@ -58,12 +58,12 @@ def test_of_heads_that_each_do_all_the_harm_one_is_proved_and_no_passenger():
     assert proof.passengers == (Head(5, 5), Head(6, 6), Head(3, 2), Head(7, 7))
 
 
-def test_passengers_that_do_harm_where_the_others_are_on_are_told_apart():
+def test_what_does_harm_where_the_others_are_on_is_no_passenger():
     """The score is at its floor without the others, and a passenger adds nothing to that."""
     proof = proved(Planted(GRID, dict.fromkeys(GIVEN[:4], 0.5)))
     assert len(proof.heads) == 2
     assert proof.least.rest > 0.85
-    assert "passengers, left out of the proof: L6H6, L3H2, L7H7 (by themselves they do " in proof.reasons[0]
+    assert "left out of the proof, as not needed beside these: L6H6, L3H2, L7H7 (by themselves they do " in proof.reasons[0]
 
 
 def test_heads_that_stand_in_for_each_other_are_kept_together():
