@@ -43,6 +43,8 @@ DENSITIES = np.geomspace(0.002, 0.5, 24)
 N_GIVEN = MAIN.universal + len(MAIN.weak)
 """Heads that the bounds are given: the universal and the weak ones."""
 Band = tuple[float, float]
+Numbers = Float[np.ndarray, "*any"]
+Set = tuple[int, ...]
 RIGHT: Band = (0, np.inf)
 NARROW: Band = (0, 0.83)
 """Margins of examples that are right, and of the quarter of these that is nearest to wrong."""
@@ -71,12 +73,12 @@ def bits(n_heads: int, n_sought: int, missed: float) -> float:
     return float(np.log2(comb(n_heads, n_sought)) - (entr(share).sum() + share @ weights) / np.log(2))
 
 
-def entropy(right: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
+def entropy(right: Numbers) -> Numbers:
     """Bits of an answer that is right so often."""
     return (entr(right) + entr(1 - right)) / np.log(2)
 
 
-def information(right: Float[np.ndarray, "pattern case"], chosen: tuple[int, ...], density: float) -> float:
+def information(right: Float[np.ndarray, "pattern case"], chosen: Set, density: float) -> float:
     """Bits of one answer about whether the chosen heads are off, for someone who knows it of the others.
 
     Args:
@@ -85,19 +87,19 @@ def information(right: Float[np.ndarray, "pattern case"], chosen: tuple[int, ...
         density: Each head is off with this probability.
     """
     n = right.shape[0].bit_length() - 1
-    table = right.reshape(*(2,) * n, -1)
+    table: np.ndarray = right.reshape(*(2,) * n, -1)
 
-    def average(values: np.ndarray, places: tuple[int, ...]) -> np.ndarray:
+    def average(values: np.ndarray, places: Set) -> np.ndarray:
         for place in places:
             values = (1 - density) * values.take([0], place) + density * values.take([1], place)
         return values
 
     rest = tuple(place for place in range(n) if place not in chosen)
     gained = entropy(average(table, chosen)) - average(entropy(table), chosen)
-    return float(average(gained, rest).mean())
+    return float(np.mean(average(gained, rest)))
 
 
-def capacity(one: Float[np.ndarray, "*any"], other: Float[np.ndarray, "*any"]) -> float:
+def capacity(one: Numbers, other: Numbers) -> float:
     """Bits of an answer that is right so often of one kind of mask and so often of another, at the best mixture."""
     share = np.linspace(0, 1, 401).reshape(-1, *(1,) * one.ndim)
     mixed = entropy(share * one + (1 - share) * other) - share * entropy(one) - (1 - share) * entropy(other)
@@ -116,7 +118,7 @@ def damage(n: int = 4000) -> Float[np.ndarray, "pattern example"]:
     return taken
 
 
-def outlives(taken: Float[np.ndarray, "*any"], band: Band) -> Float[np.ndarray, "*any"]:
+def outlives(taken: Numbers, band: Band) -> Numbers:
     """Probability that an example whose margin is in a band outlives this much damage."""
     low, high = ndtr(np.array(band) - ndtri(MAIN.baseline))
     return (high - ndtr(np.clip(taken, *band) - ndtri(MAIN.baseline))) / (high - low)
@@ -134,7 +136,9 @@ def answers(n_heads: int, density: float, band: Band | None) -> Float[np.ndarray
     rng = np.random.default_rng(0)
     taken, n_others = damage(), n_heads - N_GIVEN - K
     mean = MAIN.diffuse * density * n_others / n_heads
-    variance = density * (1 - density) * n_others * ((MAIN.diffuse / n_heads) ** 2 + MAIN.uneven**2 / max(n_heads, 1024))
+    variance = (
+        density * (1 - density) * n_others * ((MAIN.diffuse / n_heads) ** 2 + MAIN.uneven**2 / max(n_heads, 1024))
+    )
     noise = MAIN.spread * np.sqrt(density * n_others / n_heads) * rng.standard_normal(taken.shape[1])
     alive = np.exp(-MAIN.flips * density * n_others / n_heads)
     if band is None:
@@ -146,7 +150,7 @@ def answers(n_heads: int, density: float, band: Band | None) -> Float[np.ndarray
     return np.stack([alive * outlives(taken + noise + shift, band).mean(axis=1) for shift in shifts], axis=1)
 
 
-def sought(n_heads: int, chosen: tuple[int, ...], missed: float = MISSED) -> float:
+def sought(n_heads: int, chosen: Set, missed: float = MISSED) -> float:
     """Bits that name the chosen heads for someone who is given the other planted, the universal and the weak ones."""
     return bits(n_heads - N_GIVEN - K + len(chosen), len(chosen), missed)
 
@@ -176,7 +180,7 @@ class Limits(NamedTuple):
     fresh_exact: float
     density: float
     density_narrow: float
-    hardest: tuple[int, ...]
+    hardest: Set
 
 
 @cache
@@ -187,7 +191,7 @@ def limits(n_heads: int) -> Limits:
     table = table.reshape(*(2,) * K, -1)
     channel = {chosen: capacity(table.min(axis=chosen), table.max(axis=chosen)) for chosen in SUBSETS}
 
-    def random(band: Band | None) -> tuple[dict[tuple[int, ...], float], dict[tuple[int, ...], float]]:
+    def random(band: Band | None) -> tuple[dict[Set, float], dict[Set, float]]:
         tables = [answers(n_heads, density, band) for density in DENSITIES]
         told, best = {}, {}
         for chosen in SUBSETS:
@@ -195,7 +199,7 @@ def limits(n_heads: int) -> Limits:
             told[chosen], best[chosen] = max(found), float(DENSITIES[np.argmax(found)])
         return told, best
 
-    def most(told: dict[tuple[int, ...], float], missed: float = MISSED) -> tuple[float, tuple[int, ...]]:
+    def most(told: dict[Set, float], missed: float = MISSED) -> tuple[float, Set]:
         return max((sought(n_heads, chosen, missed) / told[chosen], chosen) for chosen in SUBSETS)
 
     (fresh, best), (narrow, best_narrow), (known, _) = random(RIGHT), random(NARROW), random(None)
@@ -264,8 +268,9 @@ def draw_heads(
     likely: Float[np.ndarray, "answer pattern"],
     candidates: Int[np.ndarray, " candidate"],
     rng: np.random.Generator,
-    n_chains: int = 4,
-    n_sweeps: int = 60,
+    *,
+    n_chains: int = 2,
+    n_sweeps: int = 40,
 ) -> Float[np.ndarray, " flat"]:
     """How often each head is drawn from the posterior, in the likeliest of several chains."""
     rows, best, found = np.arange(len(masks)), -np.inf, np.zeros(masks.shape[1])
@@ -309,7 +314,7 @@ def without_controls(experiment: Without, budget: int, seed: int) -> list[Unit]:
 OURS, MASKS, ANSWERS = (4000, 8000, 16_000, 32_000), (100, 200, 400, 800), (1000, 2000, 4000, 8000)
 SEARCHES: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
     "annealed": (annealed, OURS, (100,), (64, 256, 1024, 4096)),
-    "annealed, 1,000 examples": (annealed, OURS, (1000,), (64, 256, 1024, 4096)),
+    "annealed, 1,000 examples": (annealed, OURS, (1000,), (64, 256, 1024)),
     "annealed, 1,000 examples, told universal": (told(without_controls), OURS, (1000,), (256, 1024)),
     "annealed, nearly wrong examples": (near_wrong, OURS, (1000,), (64, 256, 1024)),
     "css": (told(sensing("stratified")), MASKS, (100,), (64, 256, 1024, 4096)),
@@ -358,8 +363,8 @@ def tables(lines: pd.DataFrame) -> str:
     text.append("|---" * 8 + "|")
     for n_heads in SHAPES:
         of = limits(n_heads)
-        row = (of.bit, of.adaptive, of.known, of.fresh, of.fresh_all, of.fresh_exact, of.narrow)
-        text.append(f"| {n_heads:,} | {' | '.join(f'{each:,.0f}' for each in row)} |")
+        bounds = (of.bit, of.adaptive, of.known, of.fresh, of.fresh_all, of.fresh_exact, of.narrow)
+        text.append(f"| {n_heads:,} | {' | '.join(f'{each:,.0f}' for each in bounds)} |")
     text += ["", f"| method | {' | '.join(f'{n_heads:,} heads' for n_heads in SHAPES)} |", "|---" * 5 + "|"]
     for method in SEARCHES:
         row = []
@@ -370,13 +375,13 @@ def tables(lines: pd.DataFrame) -> str:
             row.append(f"{sign}{spent:,.0f} ({spent / limits(n_heads).fresh:.1f})" if len(part) else "")
         text.append(f"| {method} | {' | '.join(row)} |")
     text += ["", "| heads | method | example-evaluations: recall | worlds |", "|---" * 4 + "|"]
-    for (n_heads, method), part in lines.groupby(["n_heads", "method"], sort=False):
+    for (heads, searched), part in lines.sort_values(["n_heads", "method"]).groupby(["n_heads", "method"]):
         means = part.groupby(["n_examples", "size"])[["spent", "recall"]].agg(["mean", "sem", "size"])
         cells = [
             f"{row['spent', 'mean']:,.0f}: {row['recall', 'mean']:.2f} ± {row['recall', 'sem']:.2f}"
             for _, row in means.sort_values(("spent", "mean")).iterrows()
         ]
-        text.append(f"| {n_heads:,} | {method} | {', '.join(cells)} | {means['recall', 'size'].min():.0f} |")
+        text.append(f"| {heads} | {searched} | {', '.join(cells)} | {means['recall', 'size'].min():.0f} |")
     return "\n".join(text)
 
 
@@ -390,12 +395,11 @@ def draw(lines: pd.DataFrame, path: Path) -> None:
         ax.plot(list(SHAPES), [getattr(limits(n), name) for n in SHAPES], color="0.3", linestyle=line, label=label)
     for number, method in enumerate(SEARCHES):
         part = lines[lines.method == method]
-        points = {n: reached(group) for n, group in part.groupby("n_heads")}
+        points = {n: reached(part[part.n_heads == n]) for n in SHAPES if (part.n_heads == n).any()}
         look = style.line_look(number)
-        xs, ys = list(points), [spent for spent, _ in points.values()]
-        ax.plot(xs, ys, **{**look, "marker": None}, linewidth=0.8)
+        ax.plot(list(points), [spent for spent, _ in points.values()], **{**look, "marker": None}, linewidth=0.8)
         for n, (spent, there) in points.items():
-            ax.plot(n, spent, look["marker"], color=look["color"], fillstyle="full" if there else "none")
+            ax.plot([n], [spent], look["marker"], color=look["color"], fillstyle="full" if there else "none")
         ax.plot([], [], label=method, **look)
     ax.set(xscale="log", yscale="log", xlabel="heads", ylabel="example-evaluations for recall .95")
     ax.set_xticks(list(SHAPES), [f"{n:,}" for n in SHAPES])
@@ -409,6 +413,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="CSV file, read and added to")
     parser.add_argument("--figure", type=Path, default=None)
+    parser.add_argument("--methods", nargs="+", choices=SEARCHES, default=list(SEARCHES))
+    parser.add_argument("--heads", type=int, nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--seeds", type=int, default=12, help="worlds a cell")
     parser.add_argument("--first-seed", type=int, default=60_000)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no world after so long")
@@ -417,9 +423,10 @@ def main() -> None:
     lines = pd.read_csv(options.out) if options.out.exists() else pd.DataFrame(columns=KEYS)
     done = {tuple(line) for line in lines[list(KEYS)].itertuples(index=False)}
     for seed in range(options.first_seed, options.first_seed + options.seeds):
-        for method, (_, sizes, n_examples, grids) in SEARCHES.items():
+        for method in options.methods:
+            _, sizes, n_examples, grids = SEARCHES[method]
             for cell in product(grids, [method], n_examples, sizes, [seed]):
-                if cell not in done and perf_counter() - start < 60 * options.minutes:
+                if cell[0] in options.heads and cell not in done and perf_counter() - start < 60 * options.minutes:
                     new = pd.DataFrame([measure(*cell)])
                     new.to_csv(options.out, mode="a", index=False, header=not options.out.exists())
     lines = pd.read_csv(options.out)
