@@ -113,8 +113,7 @@ def damage(n: int = 4000) -> Float[np.ndarray, "pattern example"]:
     heads = [made.grid.index(head) for head in made.planted]
     taken = OFF @ made.task.damage[heads].astype(float)
     for pair, extra in made.task.groups:
-        both = OFF[:, [heads.index(head) for head in pair]].all(axis=1)
-        taken += both[:, None] * extra
+        taken += np.outer(OFF[:, [heads.index(head) for head in pair]].min(axis=1), extra)
     return taken
 
 
