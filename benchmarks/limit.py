@@ -340,6 +340,18 @@ def measure(n_heads: int, method: str, n_examples: int, size: int, seed: int) ->
     return {**key, "recall": len({*done["heads"]} & {*made.planted}) / K, "spent": done["spent"]}
 
 
+@cache
+def ordinary(n_heads: int, n_worlds: int = 6) -> float:
+    """What a head costs alone that has no part in the task, on average."""
+    drops = []
+    for seed in range(n_worlds):
+        made = planted_world("main", cs.HeadGrid(*SHAPES[n_heads]), n_examples=1000, seed=seed)
+        others = np.setdiff1d(np.arange(n_heads), made.own)[:40]
+        scores = made.task(np.eye(n_heads, dtype=bool)[others].reshape(-1, *made.grid.shape))
+        drops.append((made.task.margins > 0).mean() - scores.mean())
+    return float(np.mean(drops))
+
+
 def reached(part: pd.DataFrame) -> tuple[float, bool]:
     """Example-evaluations at which the recall of a method reaches .95 on one grid, between those measured (log scale).
 
@@ -358,12 +370,14 @@ def reached(part: pd.DataFrame) -> tuple[float, bool]:
 
 def tables(lines: pd.DataFrame) -> str:
     """Bounds, what methods need beside the bound for random masks, and recall at every cost."""
-    text = ["| heads | one bit an answer | adaptive | all known | **random masks** | all five | exact | nearly wrong |"]
-    text.append("|---" * 8 + "|")
+    text = [
+        "| heads | one bit | adaptive | all known | random masks | all five | none wrong | nearly wrong | other head |"
+    ]
+    text.append("|---" * 9 + "|")
     for n_heads in SHAPES:
         of = limits(n_heads)
         bounds = (of.bit, of.adaptive, of.known, of.fresh, of.fresh_all, of.fresh_exact, of.narrow)
-        text.append(f"| {n_heads:,} | {' | '.join(f'{each:,.0f}' for each in bounds)} |")
+        text.append(f"| {n_heads:,} | {' | '.join(f'{each:,.0f}' for each in bounds)} | {ordinary(n_heads):.3f} |")
     text += ["", f"| method | {' | '.join(f'{n_heads:,} heads' for n_heads in SHAPES)} |", "|---" * 5 + "|"]
     for method in SEARCHES:
         row = []
@@ -371,7 +385,7 @@ def tables(lines: pd.DataFrame) -> str:
             part = lines[(lines.method == method) & (lines.n_heads == n_heads)]
             spent, there = reached(part) if len(part) else (0, False)
             sign = "" if there else "> "
-            row.append(f"{sign}{spent:,.0f} ({spent / limits(n_heads).fresh:.1f})" if len(part) else "")
+            row.append(f"{sign}{spent:,.0f} ({spent / limits(n_heads).fresh:.1f}×)" if len(part) else "")
         text.append(f"| {method} | {' | '.join(row)} |")
     text += ["", "| heads | method | example-evaluations: recall | worlds |", "|---" * 4 + "|"]
     for (heads, searched), part in lines.sort_values(["n_heads", "method"]).groupby(["n_heads", "method"]):
