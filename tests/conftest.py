@@ -6,6 +6,8 @@ import sys
 # Model hubs are never asked in tests, and no window is opened.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
+# tqdm reads this when it is imported, in processes that begin with what is set below, too.
+os.environ.pop("TQDM_DISABLE", None)
 
 from functools import cache
 from getpass import getuser
@@ -23,7 +25,7 @@ from tests.checks import checked
 from tests.tiny import load_tokenizer, save_model, skip_unless_loaded
 from tests.waiting import HANG, run_program
 
-# What commands print is held to the letter; tqdm itself reads this when it is imported, and tests of bars unset it.
+# What commands print is held to the letter; tests of bars unset this.
 os.environ["TQDM_DISABLE"] = "1"
 
 # What jaxtyping's import hook puts on all that cs_heads defines.

@@ -63,7 +63,10 @@ def test_what_does_harm_where_the_others_are_on_is_no_passenger():
     proof = proved(Planted(GRID, dict.fromkeys(GIVEN[:4], 0.5)))
     assert len(proof.heads) == 2
     assert proof.least.rest > 0.85
-    assert "left out of the proof, as not needed beside these: L6H6, L3H2, L7H7 (by themselves they do " in proof.reasons[0]
+    assert (
+        "left out of the proof, as not needed beside these: L6H6, L3H2, L7H7 (by themselves they do "
+        in proof.reasons[0]
+    )
 
 
 def test_heads_that_stand_in_for_each_other_are_kept_together():
