@@ -248,39 +248,35 @@ def occurrence(first: bool) -> Program:
     return Program(f"{'first' if first else 'last'} occurrence", answer, write, _few, previous=True, doubles=True)
 
 
+def _about_a_mark(name: str, answer: Callable[[Digits], int | None], write: Callable[[Builder], Variable]) -> Program:
+    """A program about one digit, which is marked."""
+    return Program(name, answer, write, _any, previous=True, doubles=True)
+
+
 def after(digit: int) -> Program:
     """What follows one digit, which is marked."""
-    return Program(
-        f"after {digit}",
-        lambda x: _after(x, digit),
-        lambda b: b.head(_marked(b, b.previous(), digit)),
-        _any,
-        previous=True,
-        doubles=True,
+    return _about_a_mark(
+        f"after {digit}", lambda x: _after(x, digit), lambda b: b.head(_marked(b, b.previous(), digit))
     )
 
 
 def before(digit: int) -> Program:
     """What precedes a marked digit."""
-    return Program(
-        f"before {digit}",
-        lambda x: _only([x[i - 1] for i in range(1, len(x)) if x[i] == digit]) if x[0] != digit else None,
-        lambda b: b.head(_marked(b, b.digits, digit), b.previous()),
-        _any,
-        previous=True,
-        doubles=True,
-    )
+
+    def answer(x: Digits) -> int | None:
+        return _only([x[i - 1] for i in range(1, len(x)) if x[i] == digit]) if x[0] != digit else None
+
+    return _about_a_mark(f"before {digit}", answer, lambda b: b.head(_marked(b, b.digits, digit), b.previous()))
 
 
 def two_after(digit: int) -> Program:
     """What comes two places after a marked digit."""
-    return Program(
-        f"two after {digit}",
-        lambda x: _only([x[i + 2] for i in range(len(x) - 2) if x[i] == digit]) if digit not in x[-2:] else None,
-        lambda b: b.head(_marked(b, b.head(b.back(1), b.previous()), digit)),
-        _any,
-        previous=True,
-        doubles=True,
+
+    def answer(x: Digits) -> int | None:
+        return _only([x[i + 2] for i in range(len(x) - 2) if x[i] == digit]) if digit not in x[-2:] else None
+
+    return _about_a_mark(
+        f"two after {digit}", answer, lambda b: b.head(_marked(b, b.head(b.back(1), b.previous()), digit))
     )
 
 

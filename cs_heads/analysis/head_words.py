@@ -67,7 +67,7 @@ def head_in_words(
         key=lambda figure: figure.chance - abs(figure.value),
     )
     told = [
-        f"{does[one.name]} ({one.value:.2f}; 95 of 100 other heads: {one.chance:.2f} {_at_most(one)}"
+        f"{does[one.name]} ({one.value:.2f}; 95 of 100 other heads: {one.chance:.2f} at most{_either_way(one)}"
         + (")" if isnan(one.written) else f"; {one.written:.2f} of what it writes is read there)")
         for one in claims[:_CLAIMS]
     ]
@@ -75,8 +75,8 @@ def head_in_words(
     writes, than = (known["writes"], "95 of 100") if "writes" in known else (known["direct"], "chance")
     if writes.clear:
         tokens = f"raises {_quoted(promotes)} and lowers {_quoted(demotes)}"
-        at_most = " either way" if writes.value < 0 else ""
-        told.append(f"{tokens} ({writes.value:.2f} nats for the answer; {than}: {writes.chance:.2f}{at_most})")
+        bound = f"{writes.chance:.2f}{_either_way(writes)}"
+        told.append(f"{tokens} ({writes.value:.2f} nats for the answer; {than}: {bound})")
     if told:
         sentences.append(f"It {'; '.join(told)}")
     return " ".join(f"{sentence}." for sentence in sentences)
@@ -134,9 +134,9 @@ def _interval(figure: Figure, sign: int = 1) -> str:
     return f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
-def _at_most(figure: Figure) -> str:
-    """What is said of chance, which is of absolute numbers."""
-    return "at most" if figure.value > 0 else "at most either way"
+def _either_way(figure: Figure) -> str:
+    """What is said behind chance, which is of absolute numbers, where a figure is below zero."""
+    return " either way" if figure.value < 0 else ""
 
 
 def _quoted(tokens: Sequence[str]) -> str:

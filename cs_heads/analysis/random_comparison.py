@@ -208,6 +208,7 @@ def _easily_lost(
     by sets that have the examples in another order, so it says nothing of which examples a set has first.
     """
     n_sets, n = harm.shape
+    # Sets of one turn share the examples of one order out (`_orders`).
     turn = np.arange(n_sets) * _first(n_sets, n) // n
     lost, seen = np.nan_to_num(harm), ~np.isnan(harm)
     apart = np.zeros((n_sets, n))
