@@ -21,7 +21,7 @@ from cs_heads.analysis.random_comparison import N_RANDOM, RandomComparison, comp
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
 from cs_heads.analysis.stability import Stability, search_of
-from cs_heads.analysis.verdict import NEXT, Verdict, judge
+from cs_heads.analysis.verdict import Verdict, judge, next_step
 from cs_heads.arguments import check_integer, check_seed, check_type
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
@@ -68,6 +68,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         close_because: Why another verdict is compatible with the intervals (None: none is, as far as they are asked:
             ``cs_heads.analysis.verdict``).
         notes: What the verdict cannot tell.
+        next_step: What to do after such a verdict.
     """
 
     _written = (
@@ -91,6 +92,7 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     default_controls: bool = False
     close_because: str | None = None
     again: float = float("nan")
+    next_step: str = ""
 
     @property
     def p(self) -> float:
@@ -116,12 +118,6 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     def close(self) -> bool:
         """Whether another verdict is compatible with the 95 % intervals (``close_because`` says which are asked)."""
         return self.close_because is not None
-
-    @property
-    def next_step(self) -> str:
-        """What to do after such a verdict."""
-        one = self.verdict == "shared" and len(self.heads) == 1
-        return "see what the controls that lose have in common with the task" if one else NEXT[self.verdict]
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -289,8 +285,7 @@ def confirm(
         if model is not None:
             # Their own count has what the ablation ran beforehand.
             spent = sum(each.spent for each in judged.experiments)
-            low = [remedy(own)] if proof.verdict == "baseline too low" else []
-            notes = [*low, *notes, *_cast_note(heads, judged.own), *([] if found_on(heads) else [_UNTOLD])]
+            notes = [*notes, *_cast_note(heads, judged.own), *([] if found_on(heads) else [_UNTOLD])]
         proof = replace(proof, spent=spent, notes=(*proof.notes, *notes))
     if search is None:
         return proof
@@ -427,6 +422,7 @@ def prove(
         spent=spent + sum(part.spent for part in (fewest, beside) if part is not None),
         provenance=experiment.provenance() | {"n_random": n_random, "apart": list(map(str, exclude)), "seed": seed},
         default_controls=defaults is not None,
+        next_step=remedy(experiment) if said.verdict == "baseline too low" else next_step(said.verdict, len(heads)),
     )
 
 

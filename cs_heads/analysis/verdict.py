@@ -58,15 +58,13 @@ MAX_BUT = 2
 MIN_DIFFERENCE = 0.10
 """What the interval of own loss minus mean control loss lies above, for *specific*."""
 
-NEXT: dict[Verdict, str] = {
+_NEXT: dict[Verdict, str] = {
     "specific": "see what each of these heads does (cs.explain; cs-heads explain)",
     "template-bound": "give examples in several wordings, and search again",
     "shared": "prove these heads one by one (cs.confirm with a list of one): one may be specific where all are not",
     "localized": "prove them on more unseen examples, or beside controls that the model does well",
     "not localized": "search with a larger budget, more examples or other units (units=): or many heads carry the task",
-    "baseline too low": "give examples that the model answers better, or take a larger model",
 }
-"""What to do after each verdict."""
 
 # Draws of all losses that say how often a verdict comes again.
 _DRAWS = 200
@@ -180,6 +178,12 @@ def judge(
         others = {} if found is None else found.controls
         again = _again(verdict, own, others, carried, kind=kind, spare=margin - MIN_MARGIN, seed=seed)
     return Judgment(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes), but_for, again)
+
+
+def next_step(verdict: Verdict, n_heads: int) -> str:
+    """What to do after a verdict on so many heads; where a baseline is too low ``remedy`` says it."""
+    one = verdict == "shared" and n_heads == 1
+    return "see what the controls that lose have in common with the task" if one else _NEXT[verdict]
 
 
 def _bound(verdict: Verdict, own: Loss, kin: Mapping[str, Loss]) -> Verdict:

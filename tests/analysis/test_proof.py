@@ -31,7 +31,9 @@ def test_a_task_at_chance_has_a_baseline_too_low():
     task = Planted(GRID, {}, baseline=0.5)
     assert prove(task, [Head(0, 0)]).verdict != "baseline too low"
     task.chance = 0.5
-    assert prove(task, [Head(0, 0)]).verdict == "baseline too low"
+    low = prove(task, [Head(0, 0)])
+    assert low.verdict == "baseline too low"
+    assert str(low).count("model that can do the task") == 1
 
 
 def test_chance_is_what_the_experiment_says():
