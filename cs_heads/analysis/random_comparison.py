@@ -120,12 +120,21 @@ def compare_with_random(
     n_sets, n = len(sets), len(intact)
     # A wrong answer can only be won. Where none is by luck, the sets do without.
     losable = (intact > 0) | (experiment.chance > 0)
-    masks, orders, mistaken = np.stack(sets), _orders(n_sets, losable, seed), _mistaken(n_sets)
-    scores = np.full((n_sets, n), np.nan)
-    left, has, more, spent = np.arange(n_sets), 0, _first(n_sets, n), 0
-    drop, p_examples, early, stopped = 0.0, 1.0, False, False
-    apart = np.zeros((n_sets, n))
+    masks, (orders, turns), mistaken = np.stack(sets), _orders(n_sets, losable, seed), _mistaken(n_sets)
     most, full = most_of_random_sets(n_sets, n, least), float((intact - ablated).sum())
+    scores, apart = np.full((n_sets, n), np.nan), np.zeros((n_sets, n))
+
+    def seen() -> Int[np.ndarray, " set"]:
+        return (~np.isnan(scores)).sum(axis=1)
+
+    def ask(places: Int[np.ndarray, " set"], more: int) -> bool:
+        """Measure so many more examples of these sets; False where none is left, or too much would be spent."""
+        has = seen()
+        pairs = np.array([(i, j) for i in places for j in orders[i, has[i] : has[i] + more]]).reshape(-1, 2)
+        if not len(pairs) or has.sum() + len(pairs) > most:
+            return False
+        scores[tuple(pairs.T)] = measured(experiment, masks[pairs[:, 0]], pairs[:, 1:])[:, 0]
+        return True
 
     def is_less(places: Int[np.ndarray, " set"], mistaken: float) -> Bool[np.ndarray, " set"]:
         """Whether sets do less harm than the heads: for certain where they had all examples, else by bets."""
@@ -136,30 +145,27 @@ def compare_with_random(
         less = (scores[places] - ablated).sum(axis=1) > _ROUNDING
         return np.where(np.isnan(scores[places]).any(axis=1), won >= -np.log(mistaken), less)
 
-    while more and len(left):
-        asked = orders[left, has : has + more]
-        scores[left[:, None], asked] = measured(experiment, masks[left], asked)
-        if not has:
-            random = np.nanmean(scores, axis=0)
-            drop, p_examples = float(np.mean(intact - random)), betting_p(random - ablated)
-            apart = _easily_lost(intact - scores, losable)
-        has, spent = has + more, spent + asked.size
-        settled = is_less(left, mistaken)
-        early |= has < n and bool(settled.any())
-        left = left[~settled]
-        margin = (intact - ablated).mean() - drop
-        if p_examples >= MAX_P or margin < MIN_MARGIN * (intact.mean() - experiment.chance) - _ROUNDING:
-            stopped = bool(len(left)) and has < n
+    first = _first(n_sets, n)
+    ask(np.arange(n_sets), first)
+    random = np.nanmean(scores, axis=0)
+    drop, p_examples = float(np.mean(intact - random)), betting_p(random - ablated)
+    apart = _easily_lost(intact - scores, losable, turns)
+    left = np.flatnonzero(~is_less(np.arange(n_sets), mistaken))
+    margin = (intact - ablated).mean() - drop
+    against = p_examples >= MAX_P or margin < MIN_MARGIN * (intact.mean() - experiment.chance) - _ROUNDING
+    has = first
+    while not against and len(left):
+        more = min((most - int(seen().sum())) // len(left), int(np.ceil(has * (_MORE - 1))))
+        if not ask(left, more):
             break
-        more = min(n - has, (most - spent) // max(1, len(left)), int(np.ceil(has * (_MORE - 1))))
-    doubted = np.arange(0) if stopped or len(left) else np.argsort(-np.nanmean(intact - scores, axis=1))[:_DOUBTED]
-    while len(doubted := doubted[~is_less(doubted, _SURE)]):
-        places = np.array([[i, j] for i in doubted for j in orders[i, (~np.isnan(scores[i])).sum() :][:_STEP]])
-        if not len(places) or spent + len(places) > most:
-            break
-        scores[tuple(places.T)] = measured(experiment, masks[places[:, 0]], places[:, 1:])[:, 0]
-        spent += len(places)
-    left = np.union1d(left, doubted)
+        has += more
+        left = left[~is_less(left, mistaken)]
+    early = bool((np.delete(seen(), left) < n).any())
+    stopped = bool(against) and bool(len(left)) and first < n
+    if not stopped and not len(left):
+        left = np.argsort(-np.nanmean(intact - scores, axis=1))[:_DOUBTED]
+        while len(left := left[~is_less(left, _SURE)]) and ask(left, _STEP):
+            pass
     return RandomComparison(
         drops=tuple(np.nanmean(intact - scores, axis=1).tolist()),
         drop=drop,
@@ -167,7 +173,7 @@ def compare_with_random(
         p_sets=min(1.0, (1 + len(left)) / (1 + n_sets) / (1 - (mistaken if early else 0.0))),
         p_examples=p_examples,
         like=like,
-        spent=spent,
+        spent=int(seen().sum()),
         stopped=stopped,
     )
 
@@ -200,19 +206,16 @@ def _won(
 
 
 def _easily_lost(
-    harm: Float[np.ndarray, "set example"], losable: Bool[np.ndarray, " example"]
+    harm: Float[np.ndarray, "set example"], losable: Bool[np.ndarray, " example"], turns: Int[np.ndarray, " set"]
 ) -> Float[np.ndarray, "set example"]:
     """How much more easily each example is lost than others, by the first round of other sets; on average nothing.
 
     The harm of a set less this is the same on all examples together, and varies less from one to the next. It is told
-    by sets that have the examples in another order, so it says nothing of which examples a set has first.
+    by sets of other turns, which have the examples in another order, so it says nothing of which a set has first.
     """
-    n_sets, n = harm.shape
-    # Sets of one turn share the examples of one order out (`_orders`).
-    turn = np.arange(n_sets) * _first(n_sets, n) // n
     lost, seen = np.nan_to_num(harm), ~np.isnan(harm)
-    apart = np.zeros((n_sets, n))
-    for others in (turn != each for each in range(turn[-1] + 1)):
+    apart = np.zeros(harm.shape)
+    for others in (turns != each for each in range(turns[-1] + 1)):
         if others.any() and losable.any():
             mean = lost[others].sum() / seen[others].sum()
             expected = (lost[others].sum(axis=0) + _PRIOR * mean) / (seen[others].sum(axis=0) + _PRIOR)
@@ -224,19 +227,22 @@ def _first(n_sets: int, n: int) -> int:
     return min(n, -(-_FIRST * n // n_sets))
 
 
-def _orders(n_sets: int, losable: Bool[np.ndarray, " example"], seed: int) -> Int[np.ndarray, "set example"]:
+def _orders(
+    n_sets: int, losable: Bool[np.ndarray, " example"], seed: int
+) -> tuple[Int[np.ndarray, "set example"], Int[np.ndarray, " set"]]:
     """The order in which each set has the examples: at random, but after the first few those come last that lose none.
 
-    Sets in turn go on in one order until it is at its end.
+    Sets of one turn, which is given as well, share the examples of one order out, until it is at its end.
     """
     n = len(losable)
     first = _first(n_sets, n)
-    starts = np.arange(n_sets)[:, None] * first
-    shuffled = np.random.default_rng(seed).permuted(np.tile(np.arange(n), (starts[-1, 0] // n + 1, 1)), axis=1)
-    orders = shuffled[starts // n, (starts + np.arange(n)) % n]
+    starts = np.arange(n_sets) * first
+    turns = starts // n
+    shuffled = np.random.default_rng(seed).permuted(np.tile(np.arange(n), (turns[-1] + 1, 1)), axis=1)
+    orders = shuffled[turns[:, None], (starts[:, None] + np.arange(n)) % n]
     rest = orders[:, first:]
     rest[:] = np.take_along_axis(rest, np.argsort(~losable[rest], axis=1, kind="stable"), axis=1)
-    return orders
+    return orders, turns
 
 
 def betting_p(differences: Scores) -> float:
