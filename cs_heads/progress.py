@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
@@ -68,10 +68,11 @@ class _Bar:
             kind: dict[str, Any] = {"bar_format": _FORMAT}
             if notebook:
                 kind |= {"file": sys.stdout}
-            elif progress or _at_terminal():
+            elif (progress or _at_terminal()) and _has_rows():
                 kind |= {"dynamic_ncols": True}
             else:
                 kind |= {"bar_format": f"{_FORMAT}\n", "mininterval": _MINUTE, "maxinterval": _MINUTE}
+                kind |= {"ncols": 80, "nrows": 24}
                 self.in_lines = True
             # A bar that is a widget does not read it by itself.
             if progress is False or os.environ.get("TQDM_DISABLE"):
@@ -265,3 +266,10 @@ def _in_notebook() -> bool:
 
 def _at_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _has_rows() -> bool:
+    """Whether a bar can be seen: in a terminal that says it has no rows, as ``script`` makes it, tqdm draws none."""
+    with suppress(AttributeError, OSError, ValueError):  # it is no terminal, or none at all
+        return os.get_terminal_size(sys.stderr.fileno()).lines > 0
+    return True

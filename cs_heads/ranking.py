@@ -352,7 +352,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
         n = min(self.k, _SHOWN)
         shown = [*self.top(n), *self.claimed_beyond(n)]
         top = "  ".join(f"{head} {self.importance[head.layer, head.index]:+.3f}" for head in shown)
-        return "\n  ".join([self._title(), top, *self._said()])
+        return "\n  ".join([self._title(), top, *self._said(), *(f"note: {note}" for note in self.notes)])
 
     def _said(self) -> list[str]:
         """What is said below the heads."""

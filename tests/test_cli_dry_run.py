@@ -1,6 +1,7 @@
 """``--dry-run``: what a command costs is said beforehand, and is no less than it takes."""
 
 import json
+import re
 
 import pytest
 
@@ -68,6 +69,17 @@ def test_a_dry_run_times_a_few_masks_prints_a_line_a_step_and_writes_nothing(run
     assert 0 < sum(asked) <= (2 + N_MASKS) * N_EXAMPLES + N_BASELINE
     assert not folder.exists()
     assert not store.exists()
+
+
+def test_a_dry_run_says_that_too_few_examples_are_right(known_folder, load_known, tmp_path, capsys):
+    records = own_answers(load_known(), 60)
+    for record in records[20:]:
+        record["target"] = f" {record['prompt'].split()[0]}"
+    wrong = write(tmp_path / "wrong.jsonl", records)
+    given = ("--model", known_folder, "--task", wrong, "--device", "cpu", "--k", 2, "--no-control", "--dry-run")
+    assert main(["find", *map(str, given)]) == 0
+    note = capsys.readouterr().out.splitlines()[1]
+    assert re.match(r"note: at this rate \d+ of 30 examples are right, and 20 are needed: use a model that can", note)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """One bar a call, whatever it measures in how many steps; it says what runs and counts what is spent."""
 
+import os
 import sys
 from functools import partial
 from types import SimpleNamespace
@@ -144,3 +145,16 @@ def test_without_a_word_a_bar_is_shown_in_notebooks_and_terminals_and_elsewhere_
     monkeypatch.setenv("TQDM_DISABLE", "1")
     cs.Experiment(model, task)(np.zeros((1, 3, 4), dtype=bool))
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals of their own are of POSIX")
+def test_a_terminal_that_says_it_has_no_rows_gets_lines(monkeypatch):
+    """``script`` makes one, in which tqdm draws no bar."""
+    screen, keyboard = os.openpty()
+    monkeypatch.delenv("TQDM_DISABLE")
+    with os.fdopen(screen, "rb", buffering=0) as seen, os.fdopen(keyboard, "w") as terminal:
+        assert os.get_terminal_size(keyboard).lines == 0
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with counting("own", 10, None) as bar:
+            bar.add(10)
+        assert b"own   0%" in seen.read(4096)

@@ -120,10 +120,22 @@ class Confirmation(Result, Drawable, picture="confirmation"):
         return self.close_because is not None
 
     @property
+    def likely(self) -> tuple[str, ...]:
+        """How likely other examples give the same verdict, in words, where it is known."""
+        said = f"losses drawn anew from their intervals give the same verdict in {self.again:.2f} of draws"
+        return () if np.isnan(self.again) else (said,)
+
+    @property
     def lines(self) -> tuple[str, ...]:
-        """All that is said with the verdict: the reasons, whether it is close, the notes, and what to do next."""
+        """All that is said with the verdict: reasons, how likely it is again, whether it is close, notes, what next."""
         close = () if self.close_because is None else (f"close: {self.close_because}",)
-        return (*self.reasons, *close, *(f"note: {note}" for note in self.notes), f"next: {self.next_step}")
+        return (
+            *self.reasons,
+            *self.likely,
+            *close,
+            *(f"note: {note}" for note in self.notes),
+            f"next: {self.next_step}",
+        )
 
     @property
     def drop(self) -> float:

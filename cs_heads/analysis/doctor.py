@@ -114,7 +114,7 @@ def _speed(model: Any, fused: bool) -> Check:
     seconds = budget * length / speed
     found = (
         f"{speed:,.0f} tokens a second; a default search, {budget:,} example-evaluations, takes about "
-        f"{_duration(seconds)} with examples of {length} tokens"
+        f"{_duration(seconds)} with examples of {length} tokens (find --dry-run times yours)"
     )
     if seconds <= _DAY:
         return Check("speed", "ok", found)

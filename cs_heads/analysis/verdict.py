@@ -163,7 +163,7 @@ def judge(
     carried = {one.task: loss for one in kin if (loss := loss_of(one)) is not None}
     if localized and found is not None:
         verdict, but_for, open_ = kind(found)
-        reasons += _told(found, but_for)
+        reasons += [*_told(found, but_for), *_but_for_few(found, kind, verdict)]
         close += [*open_, *_in_doubt(found, doubtful, kind)]
         if few and verdict == "localized":
             notes.append(_FEW_DEFAULTS)
@@ -207,11 +207,25 @@ def _carried(own: Loss, kin: Mapping[str, Loss], left_out: Sequence[str]) -> tup
 _Kind = Callable[[Specificity], tuple[Verdict, tuple[str, ...], list[str]]]
 
 
+def _but_for_few(found: Specificity, kind: _Kind, verdict: Verdict) -> list[str]:
+    """Whether heads are shared for the sake of one or two controls alone, in words."""
+    much = found.shared_with
+    alone = verdict == "shared" and 0 < len(much) <= MAX_BUT and _without(found, much, kind) == "specific"
+    has = "it has" if len(much) == 1 else "they have"
+    said = f"without {' and '.join(much)} they would be specific: see what {has} in common with the task"
+    return [said] if alone else []
+
+
+def _without(found: Specificity, left_out: Collection[str], kind: _Kind) -> Verdict | None:
+    """The verdict without some controls; None where no other is left."""
+    others = {name: one for name, one in found.controls.items() if name not in left_out}
+    return kind(Specificity(found.own, others))[0] if others else None
+
+
 def _in_doubt(found: Specificity, doubtful: Collection[str], kind: _Kind) -> list[str]:
     """Whether heads are shared only with controls that give the answers of the task, in words."""
     same = [name for name in found.shared_with if name in doubtful]
-    others = Specificity(found.own, {name: one for name, one in found.controls.items() if name not in same})
-    if not same or not others.controls or kind(others)[0] != "specific":
+    if not same or _without(found, same, kind) != "specific":
         return []
     gives, is_ = ("gives", "it is") if len(same) == 1 else ("give", "they are")
     named = ", ".join(same)
@@ -257,7 +271,9 @@ def _over_sets(random: RandomComparison) -> str:
     said = f"{less} random sets seem to do less harm" if n > 1 or k else "the random set seems to do less harm"
     if random.p_sets > (1 + k) / (1 + n):
         said += " on a few examples each, which p allows for"
-    below = "below" if random.p_sets < MAX_P else "not below" if k else "the smallest that so few allow, not below"
+    is_below = random.p_sets < MAX_P
+    least = "" if k else f"the smallest that so {'many' if is_below else 'few'} allow, "
+    below = f"{least}{'below' if is_below else 'not below'}"
     share = f"of all such sets at most {100 * random.most_as_harmful:.1f} % do as much"
     return f"{_told_p(random.p_sets)} over sets of heads ({said}; {share}; {below} {MAX_P})"
 
@@ -326,5 +342,7 @@ def _told(found: Specificity, but_for: Sequence[str]) -> list[str]:
         reasons.append("a loss above 1.00 falls below chance, and counts as 1.00")
     if found.shared_with:
         form = ", of the same form" if but_for else ""
-        reasons.append(f"more than half of the own loss is lost by {', '.join(found.shared_with)}{form}")
+        beyond = {name: found.beyond_half(found.controls[name]) for name in found.shared_with}
+        named = ", ".join(f"{name} (beyond half {one})" for name, one in beyond.items())
+        reasons.append(f"more than half of the own loss is lost by {named}{form}")
     return reasons

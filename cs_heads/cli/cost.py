@@ -31,10 +31,12 @@ def print_cost(options: Run, steps: Mapping[str, int], experiment: Experiment) -
     """Print what the steps of a command cost; ``experiment`` is on the task whose example-evaluations are timed."""
     from cs_heads.cluster import Cluster
     from cs_heads.engine.plan import peak_memory
+    from cs_heads.experiment.baseline import MIN_CORRECT, is_continuous, remedy
     from cs_heads.experiment.timing import few_baseline, seconds_each
     from cs_heads.lens.model import device_of
 
-    baseline, n = few_baseline(experiment)
+    few = few_baseline(experiment)
+    baseline = float(few.mean())
     each = seconds_each(experiment, options.seed)
     seconds = {step: n * each for step, n in steps.items()}
     memory = where = None
@@ -47,7 +49,12 @@ def print_cost(options: Run, steps: Mapping[str, int], experiment: Experiment) -
         cost = {"baseline": baseline, "evaluations": dict(steps), "seconds": lasting, "memory_bytes": memory}
         print_json({**cost, "command": options.command})
         return
-    print(f"baseline {baseline:.3f} on {n} examples of {experiment.name} (chance {experiment.chance:.3f})\n")
+    print(f"baseline {baseline:.3f} on {len(few)} examples of {experiment.name} (chance {experiment.chance:.3f})")
+    right = round(baseline * experiment.n_examples)
+    if right < MIN_CORRECT and not is_continuous(few, experiment):
+        rate = f"at this rate {right} of {experiment.n_examples} examples are right, and {MIN_CORRECT} are needed"
+        print(f"note: {rate}: {remedy(experiment)}")
+    print()
     print_steps(steps, seconds)
     if memory is not None:
         print(f"memory: about {memory / 2**30:.1f} GiB of {where}")

@@ -208,11 +208,12 @@ def _print_result(result: dict[str, Any], found: HeadRanking, proof: Confirmatio
         low, high = row.get("interval", (None, None))
         bounds = "" if low is None else f"  ({low:+.3f} to {high:+.3f})"
         print(f"{row['head']:<8}{row['importance']:>+10.3f}{bounds}")
+    print("(what the search estimates that each takes; the proof is of all together)")
     if result["shared"]:
         told = [f"  {shared_line(effects)}" for effects in result["shared"]]
         print("left out, because the controls need them too (shared):", *told, sep="\n")
     print(f"\nverdict: {proof.headline}")
-    for reason in proof.reasons:
+    for reason in (*proof.reasons, *proof.likely):
         print(f"  {reason}")
     _print_controls(proof)
     if proof.close_because is not None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from time import perf_counter
 
+import numpy as np
+from jaxtyping import Float
+
 from cs_heads import designs
 from cs_heads.experiment.experiment import Experiment
 
@@ -30,11 +33,10 @@ def seconds_each(experiment: Experiment, seed: int = 0) -> float:
     return (perf_counter() - start) / max(few.ran - before, 1)
 
 
-def few_baseline(experiment: Experiment) -> tuple[float, int]:
-    """The mean score of the intact model on the first examples, and how many these are.
+def few_baseline(experiment: Experiment) -> Float[np.ndarray, " example"]:
+    """The scores of the intact model on the first examples.
 
     Args:
         experiment: The task; what is measured for this counts elsewhere, and reaches no store.
     """
-    few = experiment.on(experiment.task.take(N_BASELINE))
-    return float(few.baseline().mean()), few.n_examples
+    return experiment.on(experiment.task.take(N_BASELINE)).baseline()

@@ -71,7 +71,7 @@ def draw_bars(ax: Axes, series: list[Bars], *, width: float = 0.84, horizontal: 
 
 @style.styled
 def confirmation(proof: Confirmation, ax: Axes | None = None) -> Axes:
-    """Draw what each task loses with the heads off, one bar per task with its 95 % interval.
+    """Draw what each task loses with the heads off, one bar per task with its 95 % interval, those of controls pale.
 
     The title is the verdict; a gray line on the first bar is what random heads take. A task that cannot show a drop
     says so in place of a bar.
@@ -86,9 +86,12 @@ def confirmation(proof: Confirmation, ax: Axes | None = None) -> Axes:
     drops = (proof.result, *proof.kin, *proof.controls)
     ax = style.new_axes(height=0.99 + 0.24 * len(drops)) if ax is None else ax
     losses = [drop.loss for drop in drops]
-    draw_bars(ax, [Bars(None, losses, [drop.loss_interval for drop in drops])], width=0.72, horizontal=True)
+    # The task, and what says the same in other words, stand out from the controls.
+    colors = [style.COLORS[0]] * (1 + len(proof.kin)) + [style.COLORS[0] + "66"] * len(proof.controls)
+    bars = Bars(None, losses, [drop.loss_interval for drop in drops], look={"color": colors})
+    draw_bars(ax, [bars], width=0.72, horizontal=True)
     for place in np.flatnonzero(np.isnan(losses)).tolist():
-        ax.text(0.01, place, "baseline too low", va="center", color="0.35")
+        ax.text(0.01, place, "baseline too low", va="center", color="0.35", fontsize="small")
     at = proof.random.drop / proof.result.above_chance
     ax.plot([at, at], [-0.48, 0.48], label="random heads", **style.random_look() | {"linewidth": 2.2, "zorder": 4})
     ax.set_title(f"{proof.headline}{' (close)' if proof.close else ''}")

@@ -154,7 +154,7 @@ def _split(task: Task) -> Task:
     if task.role == "whole":
         raise ValueError(
             f"task {task.name!r} is not split into examples to find heads with and unseen ones to confirm them: "
-            "finding, unseen = task.split(n=100, seed=0)"
+            "give task.split(seed=0)[0], which keeps the unseen ones"
         )
     return task
 

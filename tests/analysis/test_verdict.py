@@ -63,7 +63,7 @@ def test_heads_that_the_control_needs_as_much_are_shared_and_the_control_is_name
     proof = prove(world.unseen, world.universal, controls=[world.control])
     assert (proof.verdict, proof.localized, proof.close) == ("shared", True, False)
     assert proof.specificity.shared_with == ("control",)
-    assert "more than half of the own loss is lost by control" in proof.reasons
+    assert "more than half of the own loss is lost by control (beyond half 0." in " ".join(proof.reasons)
 
 
 def test_a_group_that_every_task_needs_is_shared_though_no_head_of_it_does_harm_alone():
@@ -141,7 +141,10 @@ def test_one_control_that_loses_as_much_makes_heads_shared_though_the_mean_is_li
     assert (found.verdict, found.close_because) == ("shared", None)
     assert found.specificity.shared_with == ("neighbor",)
     assert "the control that loses most, neighbor, loses 0.70; the largest loss of any" in " ".join(found.reasons)
-    assert found.reasons[-1] == "more than half of the own loss is lost by neighbor"
+    said = "more than half of the own loss is lost by neighbor (beyond half 0.25 (+0.15 to +0.34))"
+    # It is neighbor alone.
+    without = "without neighbor they would be specific: see what it has in common with the task"
+    assert found.reasons[-2:] == (said, without)
 
 
 def test_heads_are_specific_but_for_one_or_two_controls_of_the_tasks_form():
