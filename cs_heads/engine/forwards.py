@@ -5,16 +5,16 @@ What the intact model does below the first ablated layer is kept, so that masks 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from cs_heads.designs import as_gates
@@ -61,78 +61,46 @@ Mask = Shaped[np.ndarray, "layer head"]
 
 @dataclass(frozen=True)
 class Row:
-    """A piece of a layout under a mask, or gates, after row ``parent`` of what is stored.
+    """A piece of a layout under a mask, after row ``parent`` of what is stored.
 
-    ``owner`` is what a caller knows the row by when it is done: what reads its log-probabilities
-    (``logprobs._Work``), or the texts that go on from it (``generation``).
+    ``works`` read something here: each has a ``mask``, the examples of the layout that it is ``asked`` for, and those
+    of them that are ``new``, not known yet. They are several where a piece is common to their masks: before the first
+    token at which units are off it is run once for all.
     """
 
-    owner: Any
-    mask: Mask
+    works: tuple[Any, ...]
     layout: Layout
     piece: Piece
     parent: int = 0
 
     @property
-    def owners(self) -> tuple[Any, ...]:
-        """All that read something here."""
-        return (self.owner,)
+    def mask(self) -> Mask:
+        """What is off here: nothing in a common piece."""
+        mask = self.works[0].mask
+        return np.zeros(mask.shape, dtype=bool) if self.piece.common else mask
+
+    @property
+    def is_new(self) -> bool:
+        """Whether something that is not known is read in this row, or in one that follows it."""
+        return any(self.layout.asks(self.piece, work.new) for work in self.works)
 
     def following(self, parent: int) -> list[Row]:
         """The rows that follow this one, which is row ``parent`` of what is stored."""
         pieces = [self.layout.pieces[child] for child in self.piece.children]
-        return [replace(self, piece=piece, parent=parent) for piece in pieces]
+        return [row for piece in pieces for row in _rows_of(piece, self.works, self.layout, parent)]
 
 
-@dataclass(frozen=True)
-class CommonRow(Row):
-    """A piece before which no mask has a unit off: run once, for all ``owners``.
-
-    ``owner`` are ``(owner, mask, asked)``: what each mask is known by, itself, and the examples it is asked for.
-    """
-
-    @property
-    def owners(self) -> tuple[Any, ...]:
-        """All masks."""
-        return tuple(owner for owner, _, _ in self.owner)
-
-    def following(self, parent: int) -> list[Row]:
-        """The rows that follow this one: each mask's own, from the first token at which units are off."""
-        return [row for child in self.piece.children for row in self._rows(self.layout.pieces[child], parent)]
-
-    def _rows(self, piece: Piece, parent: int) -> list[Row]:
-        if piece.common:
-            # Of the examples of several tasks a mask may be asked for some alone.
-            wanted = any(self.layout.asks(piece, asked) for _, _, asked in self.owner)
-            return [replace(self, piece=piece, parent=parent)] if wanted else []
-        return [
-            Row(owner, mask, self.layout, piece, parent)
-            for owner, mask, asked in self.owner
-            if self.layout.asks(piece, asked)
-        ]
+def roots(works: Sequence[Any], layout: Layout) -> list[Row]:
+    """The rows with which masks begin on the examples of a layout."""
+    pieces = [piece for piece in layout.pieces if piece.parent is None]
+    return [row for piece in pieces for row in _rows_of(piece, works, layout, 0)]
 
 
-Needed = Callable[[Row], bool] | None
-"""Whether something read in a row, or in one that follows it, is asked for."""
-
-
-def roots(owner: Any, mask: Mask, layout: Layout) -> list[Row]:
-    """The rows with which a mask begins on the examples of a layout."""
-    return [Row(owner, mask, layout, piece) for piece in layout.pieces if piece.parent is None]
-
-
-def common_roots(owners: Sequence[tuple[Any, Mask, Bool[np.ndarray, " local"]]], layout: Layout) -> list[Row]:
-    """The rows with which masks begin that share a layout: one for all where none has a unit off.
-
-    Args:
-        owners: What each mask is known by, itself, and the examples of the layout that it is asked for.
-        layout: The layout.
-    """
-    if not owners:
-        return []
-    nothing_off = np.zeros(owners[0][1].shape, dtype=bool)
-    before = CommonRow(tuple(owners), nothing_off, layout, layout.pieces[0])
-    return [row for piece in layout.pieces if piece.parent is None for row in before._rows(piece, 0)]
+def _rows_of(piece: Piece, works: Sequence[Any], layout: Layout, parent: int) -> list[Row]:
+    """The rows of a piece for the masks that are asked for something there, or after it."""
+    asking = [work for work in works if layout.asks(piece, work.asked)]
+    sharing = [asking] if piece.common else [[work] for work in asking]
+    return [Row(tuple(some), layout, piece, parent) for some in sharing if some]
 
 
 @dataclass(frozen=True)
@@ -279,18 +247,17 @@ class Forwards:
         layer: int | None = 0,
         *,
         keep_all: bool = False,
-        needed: Needed = None,
         stored: KeyValues | None = None,
     ) -> Iterator[Done]:
         """Run rows and all pieces that follow them, forward by forward.
+
+        Forwards in which all is known are planned and left out, so that the others are what they would be with them.
 
         Args:
             rows: The pieces that masks begin with.
             residuals: What forwards start from, or record.
             layer: Where forwards start (from ``residuals``, unless 0); None records ``residuals`` instead.
             keep_all: Store the keys and values of every piece, not only of those that others follow.
-            needed: Forwards without a row that is needed, for itself or for what follows it, are planned and left
-                out, so that the others are what they would be with them (None: all run).
             stored: Keys and values of the rows' parents; None where masks begin.
 
         Raises:
@@ -302,11 +269,11 @@ class Forwards:
             yield self._forward(list(batch), stored, residuals, layer, keep)
 
         def leaves(batch: Sequence[Row]) -> Iterator[Done]:
-            if needed is None or any(map(needed, batch)):
+            if any(row.is_new for row in batch):
                 yield from some(batch, keep_all)
 
         def parents(pool: Sequence[Row]) -> Iterator[Done]:
-            if needed is not None and not any(map(needed, pool)):
+            if not any(row.is_new for row in pool):
                 return
             kept, further, done = [], [], 0
             for forward in in_batches(pool, size_of_kept, partial(some, keep=True), self._halve, _named):
@@ -318,7 +285,7 @@ class Forwards:
             # What follows the rows of several forwards fills forwards together.
             both = KeyValues.joined(kept) if len(kept) > 1 else kept[0]
             del kept, forward
-            yield from self.run(further, residuals, layer, keep_all=keep_all, needed=needed, stored=both)
+            yield from self.run(further, residuals, layer, keep_all=keep_all, stored=both)
 
         def shrink(pool: Sequence[Row]) -> None:
             # Forwards of a pool are made smaller one by one: only one that is all of it is not.
@@ -377,11 +344,7 @@ class Forwards:
                 return row_of(self.model, as_gates(row.mask), text, example, self.ablation.units)
 
             check_numbers(self.model, logprobs.logprob, where)
-        left = None
-        if extension is not None and keep:
-            left = extension.finish()
-            left.compact()
-        return Done(batch, logprobs, left)
+        return Done(batch, logprobs, extension.finish() if extension is not None and keep else None)
 
     def _batch_size(self, rows: Sequence[Row], keep: bool) -> int:
         """How many of the next rows go into one forward: within the budgets, but one at least."""

@@ -6,26 +6,31 @@ another batch takes the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cs_heads.designs import as_gates
-from cs_heads.engine.forwards import Done, Forwards, Mask, Row, common_roots, roots
+from cs_heads.engine.forwards import Done, Forwards, Mask, Row, roots
 from cs_heads.engine.layout import lay_out
 from cs_heads.engine.plan import free_memory
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairText
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.batches import TokenBudget, in_batches
-from cs_heads.lens.cache import KeyValues
-from cs_heads.lens.decode import Decoding, Finished
+from cs_heads.lens.cache import Extension, KeyValues
+from cs_heads.lens.forward import logits_at
 from cs_heads.lens.logprobs import LIKELIEST, check_numbers, row_of
-from cs_heads.lens.model import context_length, device_of
+from cs_heads.lens.model import context_length, device_of, evaluating
 from cs_heads.text import TokenIds
+
+Finished = Callable[[Sequence[int]], bool]
+"""Whether a text, given as the tokens generated so far, ends here."""
 
 # Rows decoded together, and the memory their keys and values may take: bytes, and as a share of what is free.
 _ROWS = {"cpu": 256, "cuda": 512}
@@ -34,6 +39,9 @@ _SHARE = 0.15
 
 # Finished rows leave the batch together, once they are this share of it: leaving copies those that stay.
 _LEAVE = 0.25
+
+# Positions that stored rows are given at once, to grow into.
+_ROOM = 32
 
 # What is read after a prompt.
 _ANY: tuple[TokenIds] = ((LIKELIEST,),)
@@ -49,6 +57,22 @@ class _Pair:
     known: bool
 
 
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """The pairs of a mask, by the place of their example in a layout: None of one that the mask is not asked for."""
+
+    mask: Mask
+    pairs: list[_Pair | None]
+
+    @cached_property
+    def asked(self) -> Bool[np.ndarray, " local"]:
+        return np.array([pair is not None for pair in self.pairs])
+
+    @cached_property
+    def new(self) -> Bool[np.ndarray, " local"]:
+        return np.array([pair is not None and not pair.known for pair in self.pairs])
+
+
 @dataclass
 class _TextPool:
     """Texts begun, with their stored keys and values, until there are enough to be continued together."""
@@ -56,11 +80,6 @@ class _TextPool:
     pairs: list[_Pair] = field(default_factory=list)
     texts: list[list[int]] = field(default_factory=list)
     stored: list[KeyValues] = field(default_factory=list)
-
-    def add(self, pairs: list[_Pair], texts: list[list[int]], stored: list[KeyValues]) -> None:
-        self.pairs += pairs
-        self.texts += texts
-        self.stored += stored
 
     def full(self, device: torch.device) -> bool:
         held = sum(stored.n_bytes for stored in self.stored)
@@ -108,10 +127,9 @@ class Generation:
         known = np.zeros(len(examples), dtype=bool) if known is None else known
         self.forwards.look()
         rows = self._rows(masks, examples, known)
-        needed = _asked_for if known.any() else None
         pool = _TextPool()
         self._begun = set()
-        for done in self.forwards.run(rows, keep_all=self.forwards.able.extend, needed=needed):
+        for done in self.forwards.run(rows, keep_all=self.forwards.able.extend):
             yield self._begin(done, pool)
             # Known texts are in no pool: those that were decoded together became known together.
             if pool.full(self._device):
@@ -137,34 +155,27 @@ class Generation:
         positions = self.forwards.ablation.positions
         share = self.forwards.able.extend, self.forwards.ablation.shares_examples
         encoded = {int(e): EncodedExample(self.prompts[e], _ANY, False) for e in np.unique(examples)}
-        works = []
+        asked = []
         for mask, numbers in masks.pairs():
-            chosen = examples[numbers].tolist()
-            pairs = {
-                example: _Pair(number, example, mask, bool(known[number]))
-                for number, example in zip(numbers, chosen, strict=True)
-            }
-            works.append((mask, pairs))
-        if positions != "last":
-            return [
-                row
-                for mask, pairs in works
-                for row in roots(list(pairs.values()), mask, lay_out(encoded, list(pairs), *share, positions))
-            ]
-        # Prompts but for their last tokens are common to all masks, so they stand in one layout.
-        layout = lay_out(encoded, list(encoded), *share, positions)
-        return common_roots(
-            [([pairs.get(e) for e in encoded], mask, np.array([e in pairs for e in encoded])) for mask, pairs in works],
-            layout,
-        )
+            chosen = zip(numbers, examples[numbers].tolist(), strict=True)
+            asked.append((mask, {e: _Pair(number, e, mask, bool(known[number])) for number, e in chosen}))
+        if positions == "last":
+            # Prompts but for their last tokens are common to all masks, so they stand in one layout.
+            works = [_Work(mask, [pairs.get(e) for e in encoded]) for mask, pairs in asked]
+            return roots(works, lay_out(encoded, list(encoded), *share, positions))
+        return [
+            row
+            for mask, pairs in asked
+            for row in roots([_Work(mask, [*pairs.values()])], lay_out(encoded, list(pairs), *share, positions))
+        ]
 
     def _begin(self, done: Done, pool: _TextPool) -> list[PairText]:
         """Take the first token of each text into the pool; the texts that end there."""
         ended: list[PairText] = []
-        pairs, texts, places = [], [], []
+        places = []
         for i, (row, logprobs) in enumerate(done.by_row()):
             for slot, offset, best in zip(row.piece.slots, row.piece.offsets, logprobs.best, strict=True):
-                pair = row.owner[int(row.layout.local[slot])]
+                pair = row.works[0].pairs[int(row.layout.local[slot])]
                 # Not asked for under this mask; or a prompt is run again, after a batch that did not fit.
                 if pair is None or pair.number in self._begun:
                     continue
@@ -174,76 +185,88 @@ class Generation:
                 if self.finished([int(best)]):
                     ended.append((pair.number, (int(best),)))
                     continue
-                pairs.append(pair)
-                texts.append([int(best)])
+                pool.pairs.append(pair)
+                pool.texts.append([int(best)])
                 places.append((i, row.piece.start + int(offset) + 1))
-        stored = []
-        if pairs and done.stored is not None:
+        if places and done.stored is not None:
             rows, lengths = torch.tensor(places).T
-            stored = [done.stored.select(rows, lengths)]
-        pool.add(pairs, texts, stored)
+            pool.stored.append(done.stored.select(rows, lengths))
         return ended
 
     def _decode(self, pool: _TextPool) -> list[PairText]:
         """Token by token until every text is finished."""
         if pool.pairs and self.forwards.able.extend:
-            decoding, context = self._decoding(pool), context_length(self.forwards.model)
-            while unfinished := [r for r in decoding.rows if not self.finished(pool.texts[r])]:
-                few = len(unfinished) <= (1 - _LEAVE) * len(decoding.rows)
-                # Finished rows leave at once where they would grow beyond the context.
-                beyond = context is not None and decoding.stored.valid.shape[1] >= context
-                if few or (beyond and len(unfinished) < len(decoding.rows)):
-                    decoding.keep(unfinished)
-                length = {r: len(pool.texts[r]) for r in decoding.rows}
-                decoding.advance()
-                self._check(decoding, pool, unfinished)
-                # A finished row that has not left yet runs on, and is not listened to.
-                for r in set(decoding.rows) - set(unfinished):
-                    del pool.texts[r][length[r] :]
+            self._decode_stored(pool)
         elif pool.pairs:
             self._decode_whole(pool)
         return [(pair.number, tuple(text)) for pair, text in zip(pool.pairs, pool.texts, strict=True)]
 
-    def _check(self, decoding: Decoding, pool: _TextPool, rows: list[int]) -> None:
-        """Raise ``NotFiniteError`` where the tokens that some rows were given by the last step were chosen of none."""
+    def _decode_stored(self, pool: _TextPool) -> None:
+        """From stored keys and values every token is a step of its own."""
+        model, ablation, context = self.forwards.model, self.forwards.ablation, context_length(self.forwards.model)
+        gates = np.stack([as_gates(pair.mask).astype(np.float32) for pair in pool.pairs])
+        if ablation.positions != "all":
+            # What is decoded comes after the prompt.
+            gates = np.ones_like(gates)
 
         def where(place: int) -> str:
-            pair = pool.pairs[rows[place]]
-            return row_of(decoding.model, as_gates(pair.mask), self.prompts[pair.example], pair.example, decoding.units)
+            pair = pool.pairs[unfinished[place]]
+            return row_of(model, as_gates(pair.mask), self.prompts[pair.example], pair.example, ablation.units)
 
-        check_numbers(decoding.model, np.array([decoding.logits[r] for r in rows]), where)
+        stored, rows = KeyValues.joined(pool.stored), list(range(len(pool.pairs)))
+        while unfinished := [r for r in rows if not self.finished(pool.texts[r])]:
+            few = len(unfinished) <= (1 - _LEAVE) * len(rows)
+            # Finished rows leave at once where they would grow beyond the context.
+            beyond = context is not None and stored.valid.shape[1] >= context
+            if few or (beyond and len(unfinished) < len(rows)):
+                stored, rows = stored.select(torch.tensor([rows.index(r) for r in unfinished])), unfinished
+            texts, examples = [pool.texts[r] for r in rows], [pool.pairs[r].example for r in rows]
+            prompts = [len(self.prompts[example]) for example in examples]
+            starts = [n + len(text) - 1 for n, text in zip(prompts, texts, strict=True)]
+            places = [((example, 0), start, 1) for example, start in zip(examples, starts, strict=True)]
+            replacement = ablation.replacement(gates[rows], places, prompts, 1)
+            stored, tokens, logits = self._step(stored, [text[-1] for text in texts], gates[rows], replacement)
+            # A finished row that has not left yet runs on, and is not listened to.
+            heard = np.isin(rows, unfinished)
+            check_numbers(model, logits[heard], where)
+            for r, token in zip(unfinished, tokens[heard].tolist(), strict=True):
+                pool.texts[r].append(token)
 
-    def _decoding(self, pool: _TextPool) -> Decoding:
-        gates = torch.from_numpy(np.stack([as_gates(pair.mask).astype(np.float32) for pair in pool.pairs]))
-        if self.forwards.ablation.positions != "all":
-            # What is decoded comes after the prompt.
-            gates = torch.ones_like(gates)
-        ablation = self.forwards.ablation
+    def _step(
+        self,
+        stored: KeyValues,
+        last: list[int],
+        gates: Float[np.ndarray, "row layer unit"],
+        replacement: Mapping[int, Tensor] | None,
+    ) -> tuple[KeyValues, Int[np.ndarray, " row"], Float[np.ndarray, " row"]]:
+        """Run the last token of each row: what is stored then, the likeliest tokens, of equals the lowest, and logits.
 
-        def replacement(rows: list[int], start: list[int]) -> Mapping[int, Tensor] | None:
-            prompts = [len(self.prompts[pool.pairs[r].example]) for r in rows]
-            places = [((pool.pairs[r].example, 0), n + s, 1) for r, n, s in zip(rows, prompts, start, strict=True)]
-            return ablation.replacement(gates[rows].numpy(), places, prompts, 1)
-
-        stored, fused = KeyValues.joined(pool.stored), self.forwards.able.fused
-        return Decoding(self.forwards.model, stored, pool.texts, gates, replacement, fused, ablation.units)
+        Args:
+            stored: Keys and values up to that token.
+            last: The token.
+            gates: The gates of each row.
+            replacement: What ablated units give there.
+        """
+        tokens, model = torch.tensor(last)[:, None], self.forwards.model
+        extension = Extension(torch.ones_like(tokens), stored, room=_ROOM)
+        options: dict[str, Any] = {"units": self.forwards.ablation.units, "fused": self.forwards.able.fused}
+        options |= {"gates": torch.from_numpy(gates), "replacement": replacement, "extension": extension}
+        with evaluating(model):
+            logits = logits_at(model, tokens, torch.ones_like(tokens), **options)
+        likeliest = logits.argmax(dim=1)
+        top = logits.gather(1, likeliest[:, None])[:, 0].float()
+        # In one transfer, for which the device is waited for once.
+        both = torch.stack([likeliest.int(), top.view(torch.int32)]).cpu()
+        return extension.finish(), both[0].numpy(), both[1].view(torch.float32).numpy()
 
     def _decode_whole(self, pool: _TextPool) -> None:
         """Without stored keys and values every token runs its text from the beginning."""
         while unfinished := [i for i, text in enumerate(pool.texts) if not self.finished(text)]:
-            rows = []
+            rows, texts = [], {}
             for i in unfinished:
-                pair = pool.pairs[i]
+                pair, texts[pool.pairs[i].number] = pool.pairs[i], pool.texts[i]
                 so_far = EncodedExample(self.prompts[pair.example], ((*pool.texts[i], LIKELIEST),), False)
-                rows += roots(i, pair.mask, lay_out({pair.example: so_far}, [pair.example], share=False))
+                rows += roots([_Work(pair.mask, [pair])], lay_out({pair.example: so_far}, [pair.example], share=False))
             for done in self.forwards.run(rows):
                 for row, logprobs in done.by_row():
-                    pool.texts[row.owner].append(int(logprobs.best[-1]))
-
-
-def _asked_for(row: Row) -> bool:
-    """Whether a text that is not known begins in a row, or in one that follows it."""
-    return any(
-        row.layout.asks(row.piece, np.array([pair is not None and not pair.known for pair in pairs]))
-        for pairs in row.owners
-    )
+                    texts[row.works[0].pairs[0].number].append(int(logprobs.best[-1]))

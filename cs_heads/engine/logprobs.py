@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from cs_heads.engine.ablation import Ablation
-from cs_heads.engine.forwards import Forwards, Mask, Residuals, Row, common_roots, layers_to_store, roots
+from cs_heads.engine.forwards import Forwards, Mask, Residuals, layers_to_store, roots
 from cs_heads.engine.generation import Generation
 from cs_heads.engine.layout import Layout, Piece, first_layer, lay_out
 from cs_heads.engine.protocol import Known, PairExamples, PairMasks, PairResult, PairText, TextRequest
@@ -34,8 +34,8 @@ class _Work:
     mask: Mask
     layout: Layout
     pairs: list[int]
-    known: Bool[np.ndarray, " local"]
     asked: Bool[np.ndarray, " local"]
+    new: Bool[np.ndarray, " local"]
     logprob: Float[np.ndarray, " slot"] = field(init=False)
     greedy: Bool[np.ndarray, " slot"] = field(init=False)
     seen: Bool[np.ndarray, " slot"] = field(init=False)
@@ -54,7 +54,7 @@ class _Work:
         self.logprob[piece.slots], self.greedy[piece.slots] = logprobs.logprob, logprobs.greedy
         np.subtract.at(self.missing, self.layout.local[new], 1)
         completed = [int(i) for i in np.unique(self.layout.local[new]) if not self.missing[i]]
-        return [self._result(i) for i in completed if self.asked[i] and not self.known[i]]
+        return [self._result(i) for i in completed if self.new[i]]
 
     def _result(self, local: int) -> PairResult:
         slots = self.layout.slots_of(local)
@@ -128,20 +128,17 @@ class Engine:
     ) -> Iterator[list[PairResult]]:
         self.forwards.look()
         works = self._works(masks, examples, known)
-        needed = _asked_for if known.any() else None
         residuals, groups = self._groups(works)
         for layer, group in groups:
             if residuals is not None and layer == residuals.layers[0]:
                 self._record(residuals)
-            if self.ablation.positions == "last":
-                rows = common_roots([(work, work.mask, work.asked) for work in group], group[0].layout)
-            else:
-                rows = [row for work in group for row in roots(work, work.mask, work.layout)]
-            for done in self.forwards.run(rows, residuals, layer, needed=needed):
+            together = [group] if self.ablation.positions == "last" else [[work] for work in group]
+            rows = [row for works in together for row in roots(works, works[0].layout)]
+            for done in self.forwards.run(rows, residuals, layer):
                 completed = [
                     pair
                     for row, logprobs in done.by_row()
-                    for work in row.owners
+                    for work in row.works
                     for pair in work.read(row.piece, logprobs)
                 ]
                 if completed:
@@ -181,9 +178,9 @@ class Engine:
             if chosen not in layouts:
                 layouts[chosen] = self.lay_out(chosen)
             local = np.searchsorted(chosen, examples[pairs])
-            numbers, is_known, asked = np.zeros(len(chosen), dtype=int), *np.zeros((2, len(chosen)), dtype=bool)
-            numbers[local], is_known[local], asked[local] = pairs, known[pairs], True
-            works.append(_Work(mask, layouts[chosen], numbers.tolist(), is_known, asked))
+            numbers, asked, new = np.zeros(len(chosen), dtype=int), *np.zeros((2, len(chosen)), dtype=bool)
+            numbers[local], asked[local], new[local] = pairs, True, ~known[pairs]
+            works.append(_Work(mask, layouts[chosen], numbers.tolist(), asked, new))
         return works
 
     def _groups(self, works: list[_Work]) -> tuple[Residuals | None, list[tuple[int, list[_Work]]]]:
@@ -206,10 +203,7 @@ class Engine:
     def _record(self, residuals: Residuals) -> None:
         """Record residual streams of the intact model, by forwards that stop at the last of their layers."""
         nothing_off = np.zeros(Grid.from_model(self.model, self.ablation.units).shape, dtype=bool)
-        for _ in self.forwards.run(roots(None, nothing_off, residuals.layout), residuals, None):
+        everything = np.ones(len(residuals.layout.examples), dtype=bool)
+        work = _Work(nothing_off, residuals.layout, [], everything, everything)
+        for _ in self.forwards.run(roots([work], residuals.layout), residuals, None):
             pass
-
-
-def _asked_for(row: Row) -> bool:
-    """Whether something that is not known is read in a row, or in one that follows it."""
-    return any(row.layout.asks(row.piece, work.asked & ~work.known) for work in row.owners)

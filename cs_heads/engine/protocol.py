@@ -48,12 +48,6 @@ class PairMasks:
         """Masks that stand one by one, pair after pair."""
         return cls(*different(masks))
 
-    def __len__(self) -> int:
-        return len(self.which)
-
-    def __iter__(self) -> Iterator[Shaped[np.ndarray, "layer head"]]:
-        return (self.masks[number] for number in self.which)
-
     def __getitem__(self, pairs: Int[np.ndarray, " chosen"]) -> PairMasks:
         numbers, which = np.unique(self.which[pairs], return_inverse=True)
         return PairMasks(self.masks[numbers], which)

@@ -53,11 +53,12 @@ def test_texts_are_those_of_plain_greedy_decoding(
 
 @pytest.mark.parametrize("architecture", ["gpt2", "neo"])
 def test_texts_may_fill_the_context(load, backend, architecture):
-    """Prompts of very unequal length, up to the last position."""
+    """Prompts of very unequal length, up to the last position; two of which others begin with."""
     rng = np.random.default_rng(0)
     prompts = [tuple(rng.integers(3, 23, n).tolist()) for n in (58, 5, 5, 5, 5, 5)]
+    prompts += [prompts[0][:30], prompts[1][:3]]
     model, hf = load(architecture, backend), make_hf_model(architecture)
-    masks = np.zeros((6, N_LAYERS, N_HEADS), dtype=bool)
+    masks = np.zeros((8, N_LAYERS, N_HEADS), dtype=bool)
     masks[:, 1, 2] = True
 
     def finished(text):
@@ -66,25 +67,24 @@ def test_texts_may_fill_the_context(load, backend, architecture):
     with units_replaced(hf, "heads", masks[0]):
         expected = [plain_text(hf, prompt, finished) for prompt in prompts]
     generation = Generation(Forwards(model, []), prompts, finished)
-    found = dict(pair for batch in generation.run(PairMasks.of(masks), np.arange(6)) for pair in batch)
-    assert [found[i] for i in range(6)] == expected
+    found = dict(pair for batch in generation.run(PairMasks.of(masks), np.arange(8)) for pair in batch)
+    assert [found[i] for i in range(8)] == expected
 
 
 @pytest.mark.parametrize(("limit", "where"), [(3, "prompts"), (1, "texts")])
 def test_texts_that_do_not_fit_are_halved_and_each_comes_once(load, monkeypatch, limit, where):
-    from cs_heads.engine import forwards
-    from cs_heads.lens import decode
+    from cs_heads.engine import forwards, generation
 
     examples, masks, _ = workload(7, 4, 4)
     pairs = np.array([(m, e) for m in range(len(masks)) for e in range(4)])
     prompts = [example.prompt for example in examples]
 
     def texts():
-        generation = Generation(Forwards(load("llama"), examples), prompts, lambda text: len(text) >= 5)
-        return [p for batch in generation.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]) for p in batch]
+        writing = Generation(Forwards(load("llama"), examples), prompts, lambda text: len(text) >= 5)
+        return [p for batch in writing.run(PairMasks.of(masks[pairs[:, 0]]), pairs[:, 1]) for p in batch]
 
     expected = dict(texts())
-    module, name = (forwards, "token_logprobs") if where == "prompts" else (decode, "logits_at")
+    module, name = (forwards, "token_logprobs") if where == "prompts" else (generation, "logits_at")
     then = getattr(module, name)
 
     def short(model, tokens, *arguments, **options):

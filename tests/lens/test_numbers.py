@@ -98,16 +98,16 @@ def test_no_token_is_the_likeliest_of_nan(too_large, backend):
 
 def test_a_text_ends_in_that_error_where_a_later_token_overflows(load, folders, backend, monkeypatch):
     """The first tokens are right; what is read in a later step is not."""
-    from cs_heads.lens import decode
+    from cs_heads.engine import generation
 
-    model, read, steps = load("llama", backend), decode.logits_at, []
+    model, read, steps = load("llama", backend), generation.logits_at, []
 
     def overflow(*arguments, **options):
         logits = read(*arguments, **options)
         steps.append(len(logits))
         return torch.where(torch.arange(len(logits))[:, None] == 1, logits * torch.inf, logits) if steps[2:] else logits
 
-    monkeypatch.setattr(decode, "logits_at", overflow)
+    monkeypatch.setattr(generation, "logits_at", overflow)
     with pytest.raises(
         NotFiniteError, match="in float32 with L2H3 off, on example 0, the text that begins '<s> the cat'"
     ):

@@ -6,25 +6,20 @@ import numpy as np
 import pytest
 import torch
 
-from cs_heads import Experiment, Task
+from cs_heads import Experiment
 from cs_heads.engine import Engine
 from cs_heads.engine import forwards as engine_forwards
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.encoding import encode_task
+from cs_heads.engine.generation import Generation
 from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import load_model
-from cs_heads.lens.decode import Decoding
 from tests.fake_devices import GPU, WatchedDevices, lay
-from tests.tiny import N_HEADS, N_LAYERS, choice_records
+from tests.lens.test_devices import task
+from tests.tiny import N_HEADS, N_LAYERS
 
 SHAPE = (N_LAYERS, N_HEADS)
 KINDS = ("downloads", "waits", "blocking uploads", "float64")
-
-
-def task():
-    shared = "the cat sees the dog , the bird runs . "
-    records = choice_records(np.random.default_rng(0), 6)
-    return Task.from_records([{**record, "prompt": shared + record["prompt"]} for record in records])
 
 
 def masks(n=6):
@@ -70,7 +65,7 @@ def counted(monkeypatch):
         monkeypatch.setattr(cls, name, counting)
 
     count(engine_forwards.Forwards, "_forward", "forwards")
-    count(Decoding, "advance", "steps")
+    count(Generation, "_step", "steps")
     return ran
 
 
