@@ -275,7 +275,6 @@ class _Trial:
                 raise ValueError("not every layer stores keys and values")
             pieces |= {(row, piece): part for row, part in zip(order, logits.split([len(i) for i in at]), strict=True)}
             stored = extension.finish()
-            stored.compact()
         return torch.cat([pieces[place] for place in sorted(pieces)])
 
     def gradients(self, extended: bool = False) -> Float[Tensor, "row layer unit"]:

@@ -34,28 +34,27 @@ class KeyValues:
         return sum(tensor.nbytes for pair in self.layers.values() for tensor in pair)
 
     def compact(self) -> None:
-        """Move each row's tokens to the right, so that no gap follows its first token."""
-        valid = self.valid
-        if bool((valid[:, 1:] < valid[:, :-1]).any()):
-            order = _to_the_right(valid)
+        """Move each row's tokens to the right, so that no gap follows its first token and no column is empty."""
+        longest = int(self.valid.sum(dim=1).max()) if len(self.valid) else 0
+        # A stable sort of 0 (no token) and 1 puts the gaps first and leaves the tokens in order.
+        order = self.valid.int().argsort(dim=1, stable=True)[:, self.valid.shape[1] - longest :]
+        if not torch.equal(order, torch.arange(self.valid.shape[1]).expand_as(self.valid)):
             at = Shared(order)
             for layer, (keys, values) in self.layers.items():
                 self.layers[layer] = _moved(keys, at), _moved(values, at)
-            self.valid = valid.gather(1, order)
+            self.valid = self.valid.gather(1, order)
 
     def select(self, rows: Int[Tensor, " n"], lengths: Int[Tensor, " n"] | None = None) -> KeyValues:
         """A copy of some rows, of which the first ``lengths`` tokens stay (all by default), moved to the right."""
         valid = self.valid[rows]
         if lengths is not None:
             valid = valid & (valid.cumsum(dim=1) <= lengths[:, None])
-        order = _to_the_right(valid)
-        chosen, at = Shared(rows), Shared(order)
-
-        def of_rows(tensor: Tensor) -> Tensor:
-            return _moved(tensor[chosen.on(tensor.device)], at)
-
-        layers = {layer: (of_rows(keys), of_rows(values)) for layer, (keys, values) in self.layers.items()}
-        return KeyValues(valid.gather(1, order), layers)
+        picked, chosen = KeyValues(valid), Shared(rows)
+        for layer, (keys, values) in self.layers.items():
+            at = chosen.on(keys.device)
+            picked.layers[layer] = keys[at], values[at]
+        picked.compact()
+        return picked
 
     @classmethod
     def joined(cls, parts: Sequence[KeyValues]) -> KeyValues:
@@ -69,13 +68,6 @@ class KeyValues:
 
         valid = torch.cat([pad(part.valid, (n, 0)) for part, n in zip(parts, before, strict=True)])
         return cls(valid, {layer: (rows_of(layer, 0), rows_of(layer, 1)) for layer in parts[0].layers})
-
-
-def _to_the_right(valid: Bool[Tensor, "row pos"]) -> Int[Tensor, "row longest"]:
-    """Positions that hold tokens, in order, at the right of as many columns as the longest row needs."""
-    longest = int(valid.sum(dim=1).max()) if len(valid) else 0
-    # A stable sort of 0 (no token) and 1 puts the gaps first and leaves the tokens in order.
-    return valid.int().argsort(dim=1, stable=True)[:, valid.shape[1] - longest :]
 
 
 def _moved(tensor: Float[Tensor, "row kv_head pos d_head"], order: Shared) -> Tensor:
@@ -140,9 +132,11 @@ class Extension:
         return self._mask.on(like.device).to(like.dtype)
 
     def finish(self) -> KeyValues:
-        """The stored rows after the forward."""
+        """The stored rows after the forward; without gaps, unless they grew in place."""
         assert self.stored is not None
         self.stored.valid = self.valid
+        if self.stored is not self.past:
+            self.stored.compact()
         return self.stored
 
     def _join(self, old: Tensor | None, new: Tensor) -> Tensor:

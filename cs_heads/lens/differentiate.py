@@ -169,7 +169,6 @@ def _summed_logprobs(
         options: dict[str, Any] = {"units": units, "where": where, "extension": extension}
         logits_at(model, tokens, attention_mask, (first, first), gates=gates, **options)
         stored = extension.finish()
-        stored.compact()
     else:
         prefixes[:] = 0
     # The row of each text.
