@@ -28,7 +28,7 @@ import numpy as np
 import cs_heads as cs
 from cs_heads.experiment import plan, setup
 from cs_heads.lens import HookedModel
-from cs_heads.store.stored_observations import StoredObservations, begin_together, packed
+from cs_heads.store.stored_observations import PlannedCall, StoredObservations, begin_together, packed
 
 MILLION = 1_000_000
 
@@ -127,9 +127,9 @@ def million(model: HookedModel, folder: Path) -> bool:
     start = perf_counter()
     for first in range(0, len(masks), 100):
         batch = [np.packbits(mask).tobytes() for mask in masks[first : first + 100]]
-        stored.write(
-            [(mask, example, (packed(-rng.random((1, 2)) * [1, 0]), None)) for mask in batch for example in examples]
-        )
+        results = [(mask, i, (packed(-rng.random((1, 2)) * [1, 0]), None)) for mask in batch for i in examples]
+        stored.add(results, PlannedCall(0, np.zeros(0, dtype=int), np.zeros(0, dtype=bool)))
+        stored.flush()
     # A call that was begun and never ended, as a killed run leaves it.
     asked = [np.packbits(~masks[0]).tobytes()] * len(task), np.array(examples), np.ones(len(task), dtype=bool)
     begin_together([(stored, *asked)])

@@ -91,12 +91,12 @@ class Observed:
             self.taken += 1
 
     def keep(self, batch: Sequence[tuple[bytes, int, Any]], call: PlannedCall) -> None:
-        """Take in what was run, in memory and in the store: key of a mask, example, and what was said."""
+        """Take in what was run, to be written with the next ``flush``: key of a mask, example, and what was said."""
         for key, example, said in batch:
             self.take(self.by_mask[key], example, said)
         self.ran += len(batch)
         if self.stored is not None:
-            self.stored.write([(key, example, self._packed(said)) for key, example, said in batch], call)
+            self.stored.add([(key, example, self._packed(said)) for key, example, said in batch], call)
 
     def read(self, key: bytes, examples: set[int]) -> None:
         """Take in what the store has of these examples under a mask."""
@@ -229,20 +229,16 @@ def _keep(
     pairs: Int[np.ndarray, "pair 2"],
     batch: Sequence[tuple[int, Any]],
 ) -> None:
-    """Keep what a forward gave; a part of which nothing can be written loses nothing of the others."""
+    """Keep what a forward gave, all of it in memory before some of it is written, which may fail."""
     done: list[list[tuple[bytes, int, Any]]] = [[] for _ in parts]
     for pair, said in batch:
         part, (row, example) = int(of[pair]), pairs[pair].tolist()
         done[part].append((parts[part].keys[row], example, said))
-    errors: list[Exception] = []
     for each, call, taken in zip(parts, calls, done, strict=True):
-        try:
-            if taken:
-                each.observed.keep(taken, call)
-        except Exception as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
+        each.observed.keep(taken, call)
+    for each in parts:
+        if each.observed.stored is not None:
+            each.observed.stored.flush()
 
 
 def _masks(parts: Sequence[Part], of: Int[np.ndarray, " pair"], pairs: Int[np.ndarray, "pair 2"]) -> PairMasks:

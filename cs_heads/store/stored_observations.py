@@ -47,7 +47,7 @@ class PlannedCall:
 
 
 class StoredObservations:
-    """Observations of some examples under one way of asking; every ``write`` is a transaction.
+    """Observations of some examples under one way of asking; every ``flush`` is a transaction.
 
     An observation is found again under the same settings, the same example and the same mask alone.
 
@@ -92,13 +92,9 @@ class StoredObservations:
         what = f"what it says of example {place} of task {self.task!r} is {said!r:.80} ({error})"
         return BrokenStoreError(f"{self.store} is broken: {what}; what else it holds is kept")
 
-    def write(self, batch: Sequence[tuple[bytes, int, Said]], call: PlannedCall | None = None) -> None:
-        """Commit observations: mask, place of the example, what was said. What another process wrote first is kept.
-
-        What cannot be written now, the disk being full, is written with the next batch that can.
-        """
-        self._waiting += [(mask, place, said, 0 if call is None else call.number) for mask, place, said in batch]
-        self.flush()
+    def add(self, batch: Sequence[tuple[bytes, int, Said]], call: PlannedCall) -> None:
+        """Take in observations, which the next ``flush`` writes: mask, place of the example, what was said."""
+        self._waiting += [(mask, place, said, call.number) for mask, place, said in batch]
 
     def end(self, call: PlannedCall) -> None:
         """All of a call is measured. It keeps the file tidy: a call of which nothing is missing is not resumed."""
@@ -106,7 +102,10 @@ class StoredObservations:
             connection.execute("DELETE FROM calls WHERE id = ?", (call.number,))
 
     def flush(self) -> None:
-        """Write what could not be written before; nothing where all is."""
+        """Commit what was added; what another process wrote first is kept.
+
+        What cannot be written now, the disk being full, is written with the next batch that can.
+        """
         if not self._waiting:
             return
         pairs = self._numbered([mask for mask, *_ in self._waiting], [place for _, place, *_ in self._waiting])
