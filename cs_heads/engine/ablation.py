@@ -32,7 +32,7 @@ class Ablation:
 
     All but zero is of the intact model on every example with its right answer. ``mean`` is over all positions of all
     examples, ``position_mean`` at each position by itself, as far from the end of the (first) prompt. ``resample``
-    takes what the unit gives on one other example, drawn with ``seed`` and the same under every mask, at the position
+    takes what the unit gives on one other example, drawn by lot and the same under every mask, at the position
     that lies as far from the end of the prompt; its first or last position is taken for those it does not have.
     ``optimal`` is one constant a unit, with which the right answers are most likely, learned from the mean on while
     random groups of units are off (after Li & Janson, arXiv 2409.09951, section 2, who learn it for one unit or one
@@ -43,7 +43,6 @@ class Ablation:
         self,
         kind: str = "zero",
         answers: Sequence[int] = (),
-        seed: int = 0,
         units: Units = "heads",
         positions: Positions = "all",
     ) -> None:
@@ -51,9 +50,8 @@ class Ablation:
         if kind == "resample" and len(answers) < 2:
             raise ValueError(f"ablation 'resample' needs two examples or more, the task has {len(answers)}")
         self.kind, self.answers, self.units, self.positions = kind, answers, units, positions
-        self.partner = _derangement(len(answers), seed)
+        self.partner = _derangement(len(answers))
         self.spent = 0
-        self.seed = seed
         # By layer what units give: [unit, width], after the place or token that it is of where there are several.
         self._given: dict[int, Tensor] = {}
 
@@ -176,7 +174,7 @@ class Ablation:
         self, model: HookedModel, examples: Sequence[EncodedExample], batch_tokens: int, squares: Mapping[int, float]
     ) -> None:
         """Make the constants optimal, in place of the means they start from; ``squares`` are summed over tokens."""
-        rng, shape = np.random.default_rng(self.seed), Grid.from_model(model, self.units).shape
+        rng, shape = np.random.default_rng(0), Grid.from_model(model, self.units).shape
         means = self.constants
         spread = {
             layer: max(squares[layer] / (int(self._n_tokens) * mean.numel()) - float(mean.square().mean()), 0.0) ** 0.5
@@ -208,9 +206,9 @@ class Ablation:
         self._given = {layer: means[layer] + spread[layer] * shift.detach() for layer, shift in moved.items()}
 
 
-def _derangement(n: int, seed: int) -> np.ndarray:
+def _derangement(n: int) -> np.ndarray:
     """Another example for each example."""
-    order = np.random.default_rng(seed).permutation(n)
+    order = np.random.default_rng(0).permutation(n)
     partner = np.empty(n, dtype=np.int64)
     partner[order] = np.roll(order, 1)
     return partner

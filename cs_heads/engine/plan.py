@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from functools import cache
 from time import perf_counter
 
 import numpy as np
@@ -94,7 +93,7 @@ def faster_dtype(model: HookedModel, texts: Sequence[TokenIds]) -> str | None:
     if min(map(free_memory, devices_of(model))) < weights * 2 * torch.bfloat16.itemsize:
         return None
     device = device_of(model)
-    if _rate(device, torch.bfloat16) < _FASTER * _rate(device, torch.float32):
+    if matrix_rate(device, torch.bfloat16) < _FASTER * matrix_rate(device, torch.float32):
         return None
     tokens, attention_mask = pad(texts)
     shape = len(texts), *Grid.from_model(model).shape
@@ -119,12 +118,6 @@ def faster_dtype(model: HookedModel, texts: Sequence[TokenIds]) -> str | None:
             _log.info("forwards in bfloat16 are not used on %s: %.2f of next tokens alike", model.cfg.model_name, alike)
             return None
     return "bfloat16"
-
-
-@cache
-def _rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Once for all calls of a process, so that they decide alike."""
-    return matrix_rate(device, dtype)
 
 
 def peak_memory(device: torch.device) -> int:

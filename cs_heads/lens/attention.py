@@ -61,7 +61,7 @@ def last_patterns(
     model: HookedModel,
     rows: Sequence[Tokens],
     room: TokenBudget,
-    masks: Callable[[int], Bool[np.ndarray, "kind query key"]] | None = None,
+    masks: Callable[[int], Bool[np.ndarray, "kind query key"]],
 ) -> tuple[list[Float[np.ndarray, "head key"]], list[Float[np.ndarray, "kind head"]]]:
     """Of each row the attention of its last token by all heads, layer after layer; and the share of all by masks.
 
@@ -78,16 +78,15 @@ def last_patterns(
     last, every = ({row: dict[int, np.ndarray]() for row in range(len(rows))} for _ in range(2))
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
-        made = {} if masks is None else {int(i): torch.from_numpy(masks(int(i))).float() for i in batch}
+        made = [torch.from_numpy(masks(int(i))).float() for i in batch]
 
         def keep(layer: int, pattern: Float[Tensor, "batch head query key"]) -> None:
-            for row, i in enumerate(map(int, batch)):
+            for row, (i, mask) in enumerate(zip(batch.tolist(), made, strict=True)):
                 n = len(rows[i])
                 whole = pattern[row, :, :n, :n].float()
                 last[i][layer] = whole[:, -1].cpu().numpy()
-                if made:
-                    at = to_device(made[i], whole.device)
-                    every[i][layer] = (einsum(whole, at, "head q k, kind q k -> kind head") / n).cpu().numpy()
+                share = einsum(whole, to_device(mask, whole.device), "head q k, kind q k -> kind head") / n
+                every[i][layer] = share.cpu().numpy()
 
         with reading(model, keep, names):
             last_logits(model, [rows[i] for i in batch])
@@ -97,7 +96,7 @@ def last_patterns(
     if silent := [name for layer, name in names.items() if any(layer not in seen for seen in last.values())]:
         raise ValueError(f"model does not run {', '.join(silent)}: its attention patterns cannot be read")
     patterns = [np.concatenate([seen[layer] for layer in names]) for seen in last.values()]
-    return patterns, [np.concatenate([seen[layer] for layer in names], axis=1) for seen in every.values() if seen]
+    return patterns, [np.concatenate([seen[layer] for layer in names], axis=1) for seen in every.values()]
 
 
 def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:

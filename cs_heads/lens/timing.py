@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from time import perf_counter
 
@@ -19,8 +20,12 @@ LARGE = 50_000_000
 """Weights from which on products are what a forward takes."""
 
 
+@cache
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of a matrix product, as large as is done in a fiftieth of a second or so: the fastest of a few."""
+    """FLOP/s of a matrix product, as large as is done in a fiftieth of a second or so: the fastest of a few.
+
+    It is timed once in a process, so that all its calls decide alike.
+    """
     side, largest = _LEAST_SIDE, _SIDE.get(device.type, _OTHER_SIDE)
     while True:
         one, other = torch.randn(2, side, side, device=device, dtype=torch.float32).to(dtype)

@@ -101,7 +101,8 @@ def spare_user() -> int | None:
 @cache
 def _system() -> tuple[str, ...]:
     """Read-only: the interpreter, the standard library without other packages, and the libraries they link to."""
-    stdlib = os.path.realpath(sysconfig.get_path("stdlib", vars=_base()))
+    base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix, "installed_base": sys.base_prefix}
+    stdlib = os.path.realpath(sysconfig.get_path("stdlib", vars=base))
     modules = [str(path) for path in Path(stdlib, "lib-dynload").glob("*.so")]
     binds = {interpreter(): interpreter(), stdlib: stdlib}
     listing = subprocess.run(["ldd", interpreter(), *modules], capture_output=True, text=True, check=False).stdout
@@ -123,10 +124,6 @@ def _system() -> tuple[str, ...]:
         if os.path.isdir(folder := os.path.join(stdlib, packages)):
             options += ["--tmpfs", folder, "--remount-ro", folder]
     return tuple(options)
-
-
-def _base() -> dict[str, str]:
-    return {"base": sys.base_prefix, "platbase": sys.base_exec_prefix, "installed_base": sys.base_prefix}
 
 
 @cache
