@@ -1,6 +1,6 @@
 """The independent way to a number: plain Hugging Face, one row at a time, no padding."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -12,9 +12,9 @@ def output_projections(model):
     return [layer.self_attn.o_proj for layer in model.model.layers]
 
 
-def plain_score(model, prompt, target, mask):
+def plain_score(model, prompt, target, mask=None):
     """Summed log-probability of ``target`` after ``prompt`` and whether each of its tokens is the argmax."""
-    with units_replaced(model, "heads", mask), torch.no_grad():
+    with nullcontext() if mask is None else units_replaced(model, "heads", mask), torch.no_grad():
         logits = model(torch.tensor([[*prompt, *target]]), use_cache=False).logits[0].float()
     at = range(len(prompt) - 1, len(prompt) + len(target) - 1)
     logprobs = logits[list(at)].log_softmax(-1)
@@ -137,10 +137,7 @@ def units_given(model, units, tokens, n_units):
 
 def plain_logprob(model, prompt, target):
     """Mean log-probability of ``target`` after ``prompt`` (nats per token)."""
-    with torch.no_grad():
-        logits = model(torch.tensor([[*prompt, *target]]), use_cache=False).logits[0].float()
-    logprobs = logits[len(prompt) - 1 : -1].log_softmax(-1)
-    return logprobs[range(len(target)), list(target)].mean().item()
+    return plain_score(model, prompt, target)[0] / len(target)
 
 
 def plain_text(model, prompt, finished):

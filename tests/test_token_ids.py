@@ -175,8 +175,6 @@ def test_what_reads_texts_does_not_apply_to_token_ids_nor_token_accuracy_to_text
             replace(adding(), **change)
     with pytest.raises(ValueError, match=r"accuracy 'token' is for completions over token ids.* of texts"):
         Task.from_records([{"prompt": "one", "target": " two three"}], accuracy="token")
-    with pytest.raises(ValueError, match="only completion tasks of texts are written out"):
-        adding().generated(3)
     with pytest.raises(ValueError, match="task 'task' mixes texts and token ids"):
         Task.from_records([{"prompt": [1, 2], "target": [1]}, {"prompt": "1 2", "target": " 3"}])
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
@@ -141,3 +142,25 @@ def choice_records(rng, n: int) -> list[dict]:
         }
         for _ in range(n)
     ]
+
+
+def completion_task(n: int = 9, seed: int = 0, name: str = "completion") -> Any:
+    """Random completions."""
+    return _task(completion_records, n, seed, name)
+
+
+def choice_task(n: int = 9, seed: int = 0, name: str = "choice") -> Any:
+    """Random choices of three."""
+    return _task(choice_records, n, seed, name)
+
+
+def _task(records: Any, n: int, seed: int, name: str) -> Any:
+    # Of cs_heads nothing is imported before its functions are checked (``conftest``).
+    from cs_heads import Task
+
+    return Task.from_records(records(np.random.default_rng(seed), n), name=name)
+
+
+def some_masks(n: int, seed: int = 0, density: float = 0.3) -> np.ndarray:
+    """Random masks of a tiny model."""
+    return np.random.default_rng(seed).random((n, N_LAYERS, N_HEADS)) < density

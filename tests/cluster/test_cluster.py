@@ -21,24 +21,18 @@ from cs_heads.cluster.session import join, leave
 from cs_heads.lens import ModelState
 from tests.conftest import BACKENDS
 from tests.known_heads import own_answers
-from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
+from tests.tiny import choice_task, completion_task, some_masks
 from tests.waiting import HANG, ended, next_line, run_program, wait_until
 
-SHAPE = (N_LAYERS, N_HEADS)
 # Few tokens a forward, so that there are many chunks.
 TOKENS = 48
 
 
-def choices(n=8):
-    return Task.from_records(choice_records(np.random.default_rng(0), n), name="choices")
-
-
-def completions(n=8):
-    return Task.from_records(completion_records(np.random.default_rng(0), n), name="completions")
+choices, completions = partial(choice_task, 8), partial(completion_task, 8)
 
 
 def off(n=24):
-    return np.random.default_rng(1).random((n, *SHAPE)) < 0.3
+    return some_masks(n, seed=1)
 
 
 def lost(match="was lost"):

@@ -1,13 +1,14 @@
 """A worker, and a model on its way to one, without Ray."""
 
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from cs_heads import Cluster, Experiment, Task
+from cs_heads import Cluster, Experiment
 from cs_heads.cluster import cluster, session
 from cs_heads.cluster.engine import ClusterEngine
 from cs_heads.cluster.pool import WorkerPool
@@ -24,19 +25,16 @@ from cs_heads.lens.serialization import model_info, packed_model, unpacked_model
 from cs_heads.units import Grid
 from tests.fake_devices import FakeDevices, split
 from tests.on_model import target_logprobs
-from tests.tiny import N_HEADS, N_LAYERS, choice_records, skip_unless_loaded
+from tests.tiny import N_LAYERS, choice_task, skip_unless_loaded, some_masks
 
-SHAPE = (N_LAYERS, N_HEADS)
 GATES = torch.tensor([[[0.5, 1, 0, 1], [1, 1, 1, 0], [0, 1, 1, 1]]])
 
 
-def task(n=6):
-    return Task.from_records(choice_records(np.random.default_rng(0), n), name="choice")
+task = partial(choice_task, 6)
 
 
 def pairs(n_masks=4, n_examples=6):
-    masks = np.random.default_rng(1).random((n_masks, *SHAPE)) < 0.3
-    return np.repeat(masks, n_examples, axis=0), np.tile(np.arange(n_examples), n_masks)
+    return np.repeat(some_masks(n_masks, seed=1), n_examples, axis=0), np.tile(np.arange(n_examples), n_masks)
 
 
 def logprob(model):

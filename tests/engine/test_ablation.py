@@ -12,11 +12,10 @@ SHAPE = (N_LAYERS, N_HEADS)
 
 
 def test_every_example_takes_its_heads_from_another():
-    for n in range(2, 9):
-        for seed in range(20):
-            partner = Ablation("resample", [0] * n, seed).partner
-            assert sorted(partner) == list(range(n))
-            assert (partner != np.arange(n)).all()
+    for n in range(2, 40):
+        partner = Ablation("resample", [0] * n).partner
+        assert sorted(partner) == list(range(n))
+        assert (partner != np.arange(n)).all()
 
 
 @pytest.mark.parametrize("kind", ["mean", "resample"])

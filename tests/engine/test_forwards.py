@@ -83,29 +83,23 @@ def test_what_follows_several_forwards_fills_forwards_together(load, seen, cheap
     np.testing.assert_allclose(found, whole(model, examples, masks), atol=1e-4)
 
 
-@pytest.mark.parametrize("most", [1, 7])
-def test_forwards_that_do_not_fit_are_made_smaller(load, monkeypatch, cheap, most):
-    model, (examples, masks) = load("llama"), work(4, 4, 3)
-    wanted, plain = whole(model, examples, masks), Forwards._forward
-
-    def forward(self, batch, *rest):
-        if len(batch) > most:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return plain(self, batch, *rest)
-
-    monkeypatch.setattr(Forwards, "_forward", forward)
-    np.testing.assert_allclose(run(Engine(model, examples), masks, len(examples)), wanted, atol=1e-4)
-
-
-@pytest.mark.parametrize("fails", [2, 4])
-def test_a_forward_that_does_not_fit_once_costs_no_result(load, monkeypatch, cheap, fails):
-    """The third prefix of four, or what follows them."""
+@pytest.mark.parametrize(
+    "fits",
+    [
+        lambda tried: tried[-1] <= 1,
+        lambda tried: tried[-1] <= 7,
+        # Once, the third prefix of four, or what follows them.
+        lambda tried: len(tried) != 3,
+        lambda tried: len(tried) != 5,
+    ],
+)
+def test_forwards_that_do_not_fit_are_made_smaller_and_cost_no_result(load, monkeypatch, cheap, fits):
     model, (examples, masks) = load("llama"), work(4, 4, 3)
     wanted, plain, tried = whole(model, examples, masks), Forwards._forward, []
 
     def forward(self, batch, *rest):
         tried.append(len(batch))
-        if len(tried) == fails + 1:
+        if not fits(tried):
             raise torch.OutOfMemoryError("CUDA out of memory")
         return plain(self, batch, *rest)
 

@@ -9,24 +9,6 @@ from cs_heads.lens import EncodedExample
 texts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=30).map(tuple), min_size=1, max_size=8)
 
 
-def spelled_out(found, sequences, i):
-    """The text of sequence ``i`` from the segments of its path."""
-    tokens = ()
-    for number in found.path(i):
-        segment = found.segments[number]
-        assert segment.start == len(tokens)
-        tokens += sequences[segment.sequence][segment.start : segment.stop]
-    return tokens
-
-
-@given(texts, st.integers(0, 20))
-def test_every_path_spells_its_text(sequences, n_shared):
-    sequences = [(1,) * n_shared + text for text in sequences]
-    for found in (PrefixTree(sequences), PrefixTree(sequences, [[i] for i in range(len(sequences))])):
-        for i, text in enumerate(sequences):
-            assert spelled_out(found, sequences, i)[: len(text)] == text
-
-
 @given(texts, st.integers(0, 20))
 def test_sharing_never_runs_more_tokens(sequences, n_shared):
     sequences = [(1,) * n_shared + text for text in sequences]
@@ -48,13 +30,6 @@ def test_prefixes_nest():
     assert sum(s.stop - s.start for s in found.segments) == 40 + 2 * 12 + 6 * 2
 
 
-def test_groups_share_nothing():
-    joined = PrefixTree([*((1,) * 20 + (i,) for i in range(3)), (1,) * 20], [[0, 1, 2], [3]])
-    assert len(joined.segments) == 5
-    assert [joined.path(i) for i in range(4)] == [[0, 1], [0, 2], [0, 3], [4]]
-    assert joined.segments[4].sequence == 3
-
-
 def test_single_token_choices_are_read_at_the_end_of_one_prompt():
     """Four choices of one token each need one row, not four."""
     layout = lay_out([EncodedExample((1, 2, 3), ((4,), (5,), (6,), (7,)), False)], [0], share=True)
@@ -70,11 +45,3 @@ def test_sharing_can_be_kept_within_an_example():
     apart = lay_out(examples, [0, 1], share=True, across_examples=False)
     assert apart.n_tokens == 2 * (20 + 2)
     assert lay_out(examples, [0, 1], share=True).n_tokens < apart.n_tokens
-
-
-def test_a_shared_token_has_one_number():
-    examples = [EncodedExample((1,) * 20, ((2, 5), (3, 5)), False), EncodedExample((1,) * 20 + (4,), ((2,),), False)]
-    layout = lay_out(examples, [0, 1], share=True)
-    ids = layout.ids()
-    assert ids[0, 0][:20].tolist() == ids[0, 1][:20].tolist() == ids[1, 0][:20].tolist()
-    assert len({ids[0, 0][20], ids[0, 1][20], ids[1, 0][20]}) == 3

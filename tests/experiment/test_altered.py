@@ -8,24 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from cs_heads import Experiment, Store, Task, ablated, load_model
+from cs_heads import Experiment, Store, ablated, load_model
 from cs_heads.methods.patching import PatchingExperiment
 from cs_heads.tasks.pairs import PromptPair
-from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
+from tests.tiny import N_HEADS, N_LAYERS, choice_task, completion_task, some_masks
 
 CHANGED = "^model .* must be what it was when the experiment was made: "
-
-
-def choice_task(n=6, seed=0):
-    return Task.from_records(choice_records(np.random.default_rng(seed), n), name=f"choice {seed}")
-
-
-def completion_task(n=6):
-    return Task.from_records(completion_records(np.random.default_rng(0), n), name="completion")
-
-
-def some_masks(n, seed=0):
-    return np.random.default_rng(seed).random((n, N_LAYERS, N_HEADS)) < 0.3
 
 
 def margins(experiment, masks):
@@ -66,7 +54,7 @@ def hook_a_module(model):
 def test_an_altered_model_is_refused_and_its_numbers_go_nowhere(model, tmp_path, alter, stored):
     settings = {"store": tmp_path / "run.sqlite"} if stored else {}
     off, pairs = some_masks(3), [PromptPair("the cat", "a dog", " red"), PromptPair("the king", "a bird", " one")]
-    experiment = Experiment(model, completion_task(), **settings)
+    experiment = Experiment(model, completion_task(6), **settings)
     patching, known = PatchingExperiment(experiment.setup, pairs), experiment(off)
     spent = experiment.spent
     alter(model)
@@ -80,7 +68,7 @@ def test_an_altered_model_is_refused_and_its_numbers_go_nowhere(model, tmp_path,
         partial(experiment.generate, off, max_new_tokens=2),
         partial(experiment.gradients, ones, np.arange(6)),
         partial(experiment.probability_gradients, ones[:1], np.arange(6)[None], keep="test"),
-        partial(experiment.on(choice_task()), off),
+        partial(experiment.on(choice_task(6)), off),
         patching.effects,
         patching.gradients,
     ):
@@ -89,16 +77,16 @@ def test_an_altered_model_is_refused_and_its_numbers_go_nowhere(model, tmp_path,
     assert experiment.spent == spent
     if stored:
         with pytest.raises(ValueError, match=r"is of another study|store must be None while hooks stand on"):
-            Experiment(model, completion_task(), **settings)
+            Experiment(model, completion_task(6), **settings)
         assert Store.open(settings["store"]).contents().observations == spent
     # Begun anew it is measured as it is.
-    other = Experiment(model, completion_task()).logprob(off)
+    other = Experiment(model, completion_task(6)).logprob(off)
     assert not np.allclose(other, experiment.to_frame()["logprob"].to_numpy().reshape(other.shape), atol=1e-3)
     assert known.shape == other.shape
 
 
 def test_an_alteration_that_is_undone_is_no_alteration(model):
-    experiment = Experiment(model, choice_task())
+    experiment = Experiment(model, choice_task(6))
     wanted = margins(experiment, some_masks(3))
     handle = model.blocks[1].register_forward_hook(lambda *_: None)
     with pytest.raises(ValueError, match=f"{CHANGED}hooks stand on blocks.1"):
@@ -107,22 +95,22 @@ def test_an_alteration_that_is_undone_is_no_alteration(model):
     with ablated(model, ["L0H1"]), pytest.raises(ValueError, match=rf"{CHANGED}hooks stand on blocks\.0\.attn\.hook_z"):
         experiment.baseline()
     assert (margins(experiment, some_masks(3)) == wanted).all()
-    fresh = Experiment(model, choice_task())
+    fresh = Experiment(model, choice_task(6))
     assert (margins(experiment, some_masks(4, seed=1)) == margins(fresh, some_masks(4, seed=1))).all()
 
 
 def test_what_is_measured_with_a_head_off_throughout_says_so_and_is_that(model, tmp_path):
     off = some_masks(4)
-    plain = Experiment(model, choice_task())
+    plain = Experiment(model, choice_task(6))
     assert "hooks" not in plain.provenance()["model"]
     assert plain.notes == ()
     both = off.copy()
     both[:, 0, 1] = True
     with ablated(model, ["L0H1"]):
-        experiment = Experiment(model, choice_task())
+        experiment = Experiment(model, choice_task(6))
         found = margins(experiment, off)
         with pytest.raises(ValueError, match=r"store must be None while hooks stand on .*blocks\.0\.attn\.hook_z"):
-            Experiment(model, choice_task(), store=tmp_path / "run.sqlite")
+            Experiment(model, choice_task(6), store=tmp_path / "run.sqlite")
     np.testing.assert_allclose(found, margins(plain, both), atol=1e-5)
     assert experiment.provenance()["model"]["hooks"] == ["blocks.0.attn.hook_z"]
     assert experiment.notes == ("the model was measured with hooks of yours on it: blocks.0.attn.hook_z",)
@@ -148,10 +136,10 @@ def in_threads(*calls):
 def test_two_experiments_in_two_threads_give_the_numbers_of_one(model, folders, backend, tmp_path, store):
     settings = {} if store is None else {"store": tmp_path / "run.sqlite"}
     if store == "open":
-        settings["store"] = Experiment(model, choice_task(), **settings).store
+        settings["store"] = Experiment(model, choice_task(6), **settings).store
 
     def measure(seed, **settings):
-        experiment = Experiment(model, choice_task(seed=seed), batch_tokens=60, **settings)
+        experiment = Experiment(model, choice_task(6, seed, f"choice {seed}"), batch_tokens=60, **settings)
         numbers = [margins(experiment, some_masks(4, seed=10 * seed + call)) for call in range(2)]
         return [*numbers, experiment.generate(some_masks(2, seed=seed), max_new_tokens=3)]
 
@@ -163,15 +151,15 @@ def test_two_experiments_in_two_threads_give_the_numbers_of_one(model, folders, 
     if store is not None:
         # What a freshly loaded model reads from the store are its own numbers.
         fresh = load_model(folders("llama"), device="cpu", backend=backend)
-        experiment = Experiment(fresh, choice_task(seed=1), batch_tokens=60, store=tmp_path / "run.sqlite")
+        experiment = Experiment(fresh, choice_task(6, 1, "choice 1"), batch_tokens=60, store=tmp_path / "run.sqlite")
         np.testing.assert_array_equal(margins(experiment, some_masks(4, seed=10)), wanted[0][0])
         assert experiment.ran == 0
 
 
 def test_two_threads_that_share_an_experiment_give_the_numbers_of_one(model):
     masks = [some_masks(5, seed=seed) for seed in range(4)]
-    wanted = [margins(Experiment(model, choice_task()), each) for each in masks]
-    shared = Experiment(model, choice_task(), batch_tokens=60)
+    wanted = [margins(Experiment(model, choice_task(6)), each) for each in masks]
+    shared = Experiment(model, choice_task(6), batch_tokens=60)
     calls = [
         partial(lambda chosen: [margins(shared, masks[i]) for i in chosen], range(start, 4, 2)) for start in (0, 1)
     ]
@@ -183,9 +171,9 @@ def test_two_threads_that_share_an_experiment_give_the_numbers_of_one(model):
 
 
 def test_a_thread_waits_for_the_end_of_a_block_with_heads_off(model):
-    wanted = margins(Experiment(model, choice_task()), some_masks(3))
+    wanted = margins(Experiment(model, choice_task(6)), some_masks(3))
     # Made before, when no hook stood there.
-    experiment = Experiment(model, choice_task())
+    experiment = Experiment(model, choice_task(6))
     experiment.baseline()
     with ThreadPoolExecutor(1) as threads:
         with ablated(model, ["L1H2"]):

@@ -7,7 +7,6 @@ import pytest
 from transformers.utils import chat_template_utils
 
 from cs_heads import Experiment, Task, load_task
-from cs_heads.engine.encoding import as_shown
 from cs_heads.lens.tokens import encode_example, encode_prompt
 from cs_heads.tasks.chat import chat_prompt, template_identity
 from tests.tiny import WORDS, make_tokenizer
@@ -78,14 +77,6 @@ def test_a_chat_task_is_measured_as_its_prompts_written_out(chatty):
     )
     np.testing.assert_allclose(scores, same, atol=1e-5)
     assert np.abs(scores - other).max() > 0.01
-
-
-def test_methods_that_start_from_a_model_see_the_template_too(chatty):
-    task = Task.from_records(COMPLETIONS).with_chat_template()
-    answer = Experiment(chatty, task).answers[0]
-    assert answer.prompt == ids(chatty.tokenizer, "<s> , king the the . dog")
-    assert answer.continuations == (ids(chatty.tokenizer, "runs"),)
-    assert all(example.prompt.startswith("<s>") for example in as_shown(chatty, task).examples)
 
 
 def test_a_model_without_a_template_is_refused_where_one_is_wanted(load, backend):

@@ -1,6 +1,7 @@
 """Forwards in another dtype than that of the weights: the numbers of a model loaded so, and the weights untouched."""
 
 import json
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,18 +14,13 @@ from cs_heads.experiment.plan import Observed
 from cs_heads.lens import load_model
 from cs_heads.lens.casts import InDtype
 from tests.known_heads import own_answers
-from tests.tiny import N_HEADS, N_LAYERS, completion_records
+from tests.tiny import completion_task, some_masks
 
 pytestmark = pytest.mark.lens
 PROMPTS = [(3, 4, 5, 6), (7, 8, 9)]
 
 
-def a_task(n=6):
-    return Task.from_records(completion_records(np.random.default_rng(0), n), name="completion")
-
-
-def some_masks(n=4):
-    return np.random.default_rng(0).random((n, N_LAYERS, N_HEADS)) < 0.3
+MASKS = some_masks(4)
 
 
 def bits(model):
@@ -42,9 +38,12 @@ def same(model, before):
 def test_numbers_are_those_of_the_model_loaded_in_that_dtype(load, folders, backend, dtype):
     model, loaded = load("llama", backend), load_model(folders("llama"), device="cpu", dtype=dtype, backend=backend)
     before = bits(model)
-    experiment, other = Experiment(model, a_task(), compute_dtype=dtype), Experiment(loaded, a_task())
-    np.testing.assert_array_equal(experiment.logprob(some_masks()), other.logprob(some_masks()))
-    assert (experiment.generate(some_masks(), max_new_tokens=4) == other.generate(some_masks(), max_new_tokens=4)).all()
+    experiment, other = (
+        Experiment(model, completion_task(6), compute_dtype=dtype),
+        Experiment(loaded, completion_task(6)),
+    )
+    np.testing.assert_array_equal(experiment.logprob(MASKS), other.logprob(MASKS))
+    assert (experiment.generate(MASKS, max_new_tokens=4) == other.generate(MASKS, max_new_tokens=4)).all()
     assert same(model, before)
     assert experiment.provenance()["compute_dtype"] == dtype
     assert experiment.provenance()["model"]["dtype"] == "float32"
@@ -55,9 +54,9 @@ def test_gradients_of_probabilities_are_those_of_the_model_loaded_in_that_dtype(
     loaded = load_model(folders("llama"), device="cpu", dtype="bfloat16", backend=backend)
     before, examples = bits(model), np.array([[0, 1], [2, 3], [1, 3]])
     half, whole, other = (
-        Experiment(model, a_task(), compute_dtype="bfloat16", store=tmp_path / "run.sqlite"),
-        Experiment(model, a_task(), store=tmp_path / "run.sqlite"),
-        Experiment(loaded, a_task()),
+        Experiment(model, completion_task(6), compute_dtype="bfloat16", store=tmp_path / "run.sqlite"),
+        Experiment(model, completion_task(6), store=tmp_path / "run.sqlite"),
+        Experiment(loaded, completion_task(6)),
     )
     gates = np.random.default_rng(0).random((3, *half.grid.shape)).astype(np.float32)
     found, exact, wanted = (each.probability_gradients(gates, examples, keep="screen") for each in (half, whole, other))
@@ -66,7 +65,7 @@ def test_gradients_of_probabilities_are_those_of_the_model_loaded_in_that_dtype(
     # The store tells both apart.
     assert not np.array_equal(found, exact)
     assert np.corrcoef(found.ravel(), exact.ravel())[0, 1] > 0.98
-    again = Experiment(model, a_task(), compute_dtype="bfloat16", store=tmp_path / "run.sqlite")
+    again = Experiment(model, completion_task(6), compute_dtype="bfloat16", store=tmp_path / "run.sqlite")
     np.testing.assert_array_equal(again.probability_gradients(gates, examples, keep="screen"), found)
     assert again.ran == 0
 
@@ -74,10 +73,10 @@ def test_gradients_of_probabilities_are_those_of_the_model_loaded_in_that_dtype(
 def test_the_weights_are_the_models_own_while_results_are_taken_in_and_after_an_exception(load, backend, monkeypatch):
     model = load("llama", backend)
     before, seen = bits(model), []
-    experiment = Experiment(model, a_task(), compute_dtype="bfloat16", batch_tokens=20)
+    experiment = Experiment(model, completion_task(6), compute_dtype="bfloat16", batch_tokens=20)
     keep = Observed.keep
     monkeypatch.setattr(Observed, "keep", lambda *taken: (seen.append(same(model, before)), keep(*taken)))
-    experiment(some_masks())
+    experiment(MASKS)
     assert len(seen) > 1
     assert all(seen)
     cast = InDtype(model, torch.bfloat16)
@@ -97,64 +96,61 @@ def test_weights_are_cast_once_for_experiments_that_are_alike_and_anew_where_the
         return to(tensor, *arguments, **options)
 
     monkeypatch.setattr(torch.Tensor, "to", counting)
-    experiment = Experiment(model, a_task(), compute_dtype="bfloat16")
-    other = experiment.on(a_task(4))
+    experiment = Experiment(model, completion_task(6), compute_dtype="bfloat16")
+    other = experiment.on(completion_task(4))
     for each in (experiment, other):
-        each(some_masks())
+        each(MASKS)
         each(some_masks(6))
     assert len(casts) == 1
-    before = other.logprob(some_masks())
+    before = other.logprob(MASKS)
     with torch.no_grad():
         first *= 1.5
-    changed = Experiment(model, a_task(5), compute_dtype="bfloat16").logprob(some_masks())
+    changed = Experiment(model, completion_task(5), compute_dtype="bfloat16").logprob(MASKS)
     assert len(casts) == 2
     assert not np.allclose(changed[:, :4], before, atol=1e-3)
 
 
 def test_a_store_keeps_what_forwards_of_another_dtype_gave_apart(load, tmp_path):
     path, model = tmp_path / "run.sqlite", load("llama")
-    half = Experiment(model, a_task(), compute_dtype="bfloat16", store=path)
-    half(some_masks())
-    whole = Experiment(model, a_task(), store=path)
-    np.testing.assert_array_equal(whole.logprob(some_masks()), Experiment(model, a_task()).logprob(some_masks()))
+    half = Experiment(model, completion_task(6), compute_dtype="bfloat16", store=path)
+    half(MASKS)
+    whole = Experiment(model, completion_task(6), store=path)
+    np.testing.assert_array_equal(whole.logprob(MASKS), Experiment(model, completion_task(6)).logprob(MASKS))
     assert whole.ran == 24
-    again = Experiment(model, a_task(), compute_dtype="bfloat16", store=path)
-    np.testing.assert_array_equal(again.logprob(some_masks()), half.logprob(some_masks()))
+    again = Experiment(model, completion_task(6), compute_dtype="bfloat16", store=path)
+    np.testing.assert_array_equal(again.logprob(MASKS), half.logprob(MASKS))
     assert again.ran == 0
 
 
 @pytest.fixture
 def large(monkeypatch):
-    """Every model is large, and products are as fast as said: FLOP/s by dtype."""
-    rates = {torch.float32: 1.0, torch.bfloat16: 2.5}
+    """Every model is large, products are faster in bfloat16, and fewer decisions must be alike."""
     monkeypatch.setattr(plan, "LARGE", 0)
-    monkeypatch.setattr(plan, "_rate", lambda device, dtype: rates[dtype])
-    return rates
+    monkeypatch.setattr(plan, "matrix_rate", lambda device, dtype: {torch.float32: 1.0, torch.bfloat16: 2.5}[dtype])
+    monkeypatch.setattr(plan, "_ALIKE", 0.7)
 
 
-def test_a_faster_dtype_that_decides_alike_is_taken(load, backend, large, monkeypatch):
+def test_a_faster_dtype_that_decides_alike_is_taken(load, backend, large):
     model = load("llama", backend)
     before = bits(model)
-    monkeypatch.setattr(plan, "_ALIKE", 0.7)
     assert plan.faster_dtype(model, PROMPTS) == "bfloat16"
     assert same(model, before)
 
 
-@pytest.mark.parametrize("why", ["small", "slow", "otherwise", "fails", "no memory"])
-def test_the_dtype_of_the_weights_is_kept_where_another_would_not_serve(load, large, monkeypatch, why):
-    model = load("llama")
-    monkeypatch.setattr(plan, "_ALIKE", 0.7)
-    if why == "small":
-        monkeypatch.setattr(plan, "LARGE", 10**9)
-    if why == "slow":
-        large[torch.bfloat16] = 1.2
-    if why == "otherwise":
-        monkeypatch.setattr(plan, "_ALIKE", 1.1)
-    if why == "fails":
-        monkeypatch.setattr(InDtype, "__enter__", lambda self: (_ for _ in ()).throw(RuntimeError("not implemented")))
-    if why == "no memory":
-        monkeypatch.setattr(plan, "free_memory", lambda device: 1000)
-    assert plan.faster_dtype(model, PROMPTS) is None
+@pytest.mark.parametrize(
+    ("what", "name", "value"),
+    [
+        (plan, "LARGE", 10**9),
+        (plan, "matrix_rate", lambda device, dtype: {torch.float32: 1.0, torch.bfloat16: 1.2}[dtype]),
+        (plan, "_ALIKE", 1.1),
+        (plan, "free_memory", lambda device: 1000),
+        (InDtype, "__enter__", Mock(side_effect=RuntimeError("not implemented"))),
+    ],
+    ids=["small", "slow", "otherwise", "no memory", "fails"],
+)
+def test_the_dtype_of_the_weights_is_kept_where_another_would_not_serve(load, large, monkeypatch, what, name, value):
+    monkeypatch.setattr(what, name, value)
+    assert plan.faster_dtype(load("llama"), PROMPTS) is None
 
 
 def test_a_faster_dtype_is_that_of_the_store_or_as_asked(load, tmp_path, monkeypatch):
@@ -163,7 +159,7 @@ def test_a_faster_dtype_is_that_of_the_store_or_as_asked(load, tmp_path, monkeyp
     monkeypatch.setattr(experiment_setup, "faster_dtype", lambda model, texts: said[0])
 
     def taken(**settings):
-        return Experiment(load("llama"), a_task(), **settings).in_faster_dtype().compute_dtype
+        return Experiment(load("llama"), completion_task(6), **settings).in_faster_dtype().compute_dtype
 
     path = tmp_path / "run.sqlite"
     assert (taken(), taken(store=path), taken(compute_dtype="float32")) == ("bfloat16", "bfloat16", "float32")

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 from itertools import product
+from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from cs_heads import Experiment, Head, Task, designs
+from cs_heads.engine import forwards
 from cs_heads.experiment.heads_off import WithHeadsOff
 from cs_heads.experiment.protocol import responding
 from cs_heads.lens import encode_example
@@ -22,22 +22,15 @@ from tests.tiny import (
     N_HEADS,
     N_LAYERS,
     WORDS,
-    choice_records,
-    completion_records,
+    choice_task,
+    completion_task,
     make_hf_model,
     make_tokenizer,
     sentence,
+    some_masks,
 )
 
 SHAPE = (N_LAYERS, N_HEADS)
-
-
-def completion_task(seed=0, n=9):
-    return Task.from_records(completion_records(np.random.default_rng(seed), n), name="completion")
-
-
-def choice_task(seed=0, n=9):
-    return Task.from_records(choice_records(np.random.default_rng(seed), n), name="choice")
 
 
 def uneven_task(seed=0, n=9):
@@ -52,10 +45,6 @@ def uneven_task(seed=0, n=9):
         for _ in range(n)
     ]
     return Task.from_records(records, name="uneven")
-
-
-def some_masks(n, seed=0, density=0.3):
-    return np.random.default_rng(seed).random((n, *SHAPE)) < density
 
 
 def plain_results(hf, task, mask):
@@ -87,27 +76,6 @@ def test_many_masks_at_once_equal_plain_hugging_face(load, backend, architecture
     plain = np.array([plain_results(hf, task, mask) for mask in off])
     np.testing.assert_array_equal(experiment(off), plain[:, 0])
     np.testing.assert_allclose(experiment.logprob(off), plain[:, 1], atol=1e-4)
-
-
-@settings(
-    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
-@given(
-    seed=st.integers(0, 10_000),
-    n_masks=st.integers(1, 5),
-    density=st.floats(0, 1),
-    batch_tokens=st.integers(1, 300),
-    architecture=st.sampled_from(ARCHITECTURES),
-)
-def test_no_plan_changes_a_result(load, backend, seed, n_masks, density, batch_tokens, architecture):
-    """Whatever the batches: the same scores as one mask at a time, one example at a time."""
-    model, task = load(architecture, backend), choice_task(seed, n=5)
-    off = some_masks(n_masks, seed, density)
-    together = Experiment(model, task, batch_tokens=batch_tokens)
-    alone = Experiment(model, task, batch_tokens=1)
-    one_by_one = [[alone.logprob(mask[None], np.array([[i]]))[0, 0] for i in range(5)] for mask in off]
-    np.testing.assert_allclose(together.logprob(off), one_by_one, atol=1e-4)
-    np.testing.assert_array_equal(together(off), alone(off))
 
 
 def test_rows_carry_their_own_examples(load, backend):
@@ -256,41 +224,10 @@ def test_the_margin_of_a_completion_ends_where_float32_does():
         assert margin(sure) == pytest.approx(MAX_MARGIN)
 
 
-class OutOfMemoryOver:
-    """Stands before ``token_logprobs`` and has memory for so many padded tokens only."""
-
-    def __init__(self, n_tokens, then):
-        self.n_tokens, self.then, self.sizes = n_tokens, then, []
-
-    def __call__(self, model, tokens, *arguments, **options):
-        self.sizes.append(tokens.numel())
-        if self.sizes[-1] > self.n_tokens:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return self.then(model, tokens, *arguments, **options)
-
-
-def test_a_batch_that_does_not_fit_is_halved(load, monkeypatch):
-    from cs_heads.engine import forwards
-
-    off, task = some_masks(6), completion_task()
-    expected = Experiment(load("llama"), task).logprob(off)
-    short = OutOfMemoryOver(60, forwards.token_logprobs)
-    monkeypatch.setattr(forwards, "token_logprobs", short)
-    experiment = Experiment(load("llama"), task)
-    np.testing.assert_allclose(experiment.logprob(off), expected, atol=1e-5)
-    assert experiment.spent == 6 * 9
-    failed = [size for size in short.sizes if size > 60]
-    assert 1 <= len(failed) <= 5
-
-
 def test_an_example_too_large_for_memory_is_named_and_nothing_measured_is_lost(load, monkeypatch):
-    from cs_heads.engine import forwards
-
-    task = completion_task()
-    experiment = Experiment(load("llama"), task)
-    off = some_masks(2)
+    experiment, off = Experiment(load("llama"), completion_task()), some_masks(2)
     experiment(off[:1])
-    monkeypatch.setattr(forwards, "token_logprobs", OutOfMemoryOver(0, forwards.token_logprobs))
+    monkeypatch.setattr(forwards, "token_logprobs", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
     with pytest.raises(MemoryError, match=r"example \d+ \(\d+ tokens\) does not fit into memory by itself"):
         experiment(off)
     monkeypatch.undo()
@@ -300,21 +237,12 @@ def test_an_example_too_large_for_memory_is_named_and_nothing_measured_is_lost(l
 
 
 def test_an_exception_loses_the_batch_in_flight_alone(load, monkeypatch):
-    from cs_heads.engine import forwards
-
-    calls = []
-
-    def dies_on_the_sixth(*arguments, **keywords):
-        calls.append(1)
-        if len(calls) == 6:
-            raise KeyboardInterrupt
-        return token_logprobs(*arguments, **keywords)
-
-    token_logprobs = forwards.token_logprobs
-    monkeypatch.setattr(forwards, "token_logprobs", dies_on_the_sixth)
+    read = forwards.token_logprobs
+    monkeypatch.setattr(forwards, "token_logprobs", Mock(side_effect=[*[DEFAULT] * 5, KeyboardInterrupt], wraps=read))
     experiment = Experiment(load("llama"), completion_task(), batch_tokens=30)
     with pytest.raises(KeyboardInterrupt):
         experiment(some_masks(4))
+    monkeypatch.undo()
     kept = experiment.spent
     assert 0 < kept < 36
     assert len(experiment.to_frame()) == kept

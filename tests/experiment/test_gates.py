@@ -5,15 +5,14 @@ import pytest
 
 from cs_heads import Experiment, HeadGrid, Settings, Store
 from cs_heads.simulate import planted_world
-from tests.store.test_identity import completion_task
-from tests.tiny import N_HEADS, N_LAYERS
+from tests.tiny import N_HEADS, N_LAYERS, completion_task, some_masks
 
 GATES = np.random.default_rng(3).random((2, N_LAYERS, N_HEADS))
-MASK = np.random.default_rng(0).random((N_LAYERS, N_HEADS)) < 0.3
+[MASK] = some_masks(1)
 
 
 def test_gates_of_0_and_1_are_masks(load):
-    experiment = Experiment(load("llama"), completion_task(), progress=False)
+    experiment = Experiment(load("llama"), completion_task(6), progress=False)
     masked = experiment.logprob(MASK)
     np.testing.assert_array_equal(experiment.logprob(1.0 - MASK), masked)
     assert experiment.spent == experiment.n_examples
@@ -21,10 +20,10 @@ def test_gates_of_0_and_1_are_masks(load):
 
 def test_gates_are_kept_beside_masks_and_told_by_their_values(load, tmp_path):
     path = tmp_path / "run.sqlite"
-    first = Experiment(load("llama"), completion_task(), store=path, progress=False)
+    first = Experiment(load("llama"), completion_task(6), store=path, progress=False)
     rows = np.concatenate([GATES, 1.0 - MASK[None]])
     found = first.logprob(rows)
-    again = Experiment(load("llama"), completion_task(), store=path, progress=False)
+    again = Experiment(load("llama"), completion_task(6), store=path, progress=False)
     np.testing.assert_array_equal(again.logprob(rows[::-1]), found[::-1])
     assert (again.ran, again.spent) == (0, first.spent)
     assert np.abs(found[0] - found[1]).max() > 0
@@ -34,7 +33,7 @@ def test_gates_are_kept_beside_masks_and_told_by_their_values(load, tmp_path):
 
 
 def test_texts_are_written_under_gates(load):
-    experiment = Experiment(load("llama"), completion_task(), progress=False)
+    experiment = Experiment(load("llama"), completion_task(6), progress=False)
     said = experiment.generate(np.concatenate([GATES, 1.0 - MASK[None]]), max_new_tokens=2)
     assert said.shape == (3, experiment.n_examples)
     assert (said[2] == experiment.generate(MASK, max_new_tokens=2)[0]).all()
@@ -43,7 +42,7 @@ def test_texts_are_written_under_gates(load):
 @pytest.mark.parametrize("wrong", [1.5, -0.1, np.nan])
 def test_a_gate_outside_0_to_1_is_refused(load, wrong):
     with pytest.raises(ValueError, match=r"gates must be in 0\.\.1"):
-        Experiment(load("llama"), completion_task())(np.full((1, N_LAYERS, N_HEADS), wrong))
+        Experiment(load("llama"), completion_task(6))(np.full((1, N_LAYERS, N_HEADS), wrong))
 
 
 def test_a_planted_head_that_is_half_shut_does_half_its_damage():
@@ -61,7 +60,7 @@ def test_another_experiment_has_the_same_settings_and_store(load, tmp_path):
         assert (other.source, other.store, other.settings.ablation) == (first.source, first.store, "mean")
     assert first.held_out.task == task.held_out
     with pytest.raises(ValueError, match="is not split"):
-        _ = Experiment(load("llama"), completion_task()).held_out
+        _ = Experiment(load("llama"), completion_task(6)).held_out
 
 
 def test_what_is_no_setting_is_refused_by_name():

@@ -1,5 +1,7 @@
 """Prompts that end in white space: *last* is the token that predicts the answer, and the answer alone is scored."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -46,8 +48,13 @@ def off_at_the_last(folder, prompts, targets, layers, heads):
     return np.array(rows)
 
 
+@cache
+def loaded(folder, backend):
+    return load_model(folder, device="cpu", backend=backend)
+
+
 def ours(folder, backend, task, layers, template=None):
-    model = load_model(folder, device="cpu", backend=backend)
+    model = loaded(folder, backend)
     if template is not None:
         model.tokenizer.chat_template = template
     experiment = Experiment(model, task, positions="last", progress=False)
@@ -77,7 +84,7 @@ def test_a_prompt_keeps_the_white_space_that_it_or_its_template_ends_in(folder, 
 
 def test_a_chat_gets_no_token_that_its_template_does_not_write(folder, backend):
     """As ``apply_chat_template``, whatever the tokenizer prepends to other texts."""
-    model = load_model(folder, device="cpu", backend=backend)
+    model = loaded(folder, backend)
     model.tokenizer.chat_template = TEMPLATE
     chat = task_of().with_chat_template()
     plain, with_bos = (Experiment(model, chat, prepend_bos=asked, progress=False) for asked in (None, True))
@@ -116,5 +123,5 @@ def test_heads_of_a_real_model_off_at_the_last_token(smollm2, end):
 def test_where_no_space_stands_before_the_answers_the_error_names_it(folder, end, start, hint):
     records = [{"prompt": f"{question}{end}", "target": f"{start}{answer}"} for question, answer in QUESTIONS]
     with pytest.raises(BaselineTooLowError, match="model that can do the task") as error:
-        check_baseline(Experiment(load_model(folder, device="cpu"), Task.from_records(records), progress=False))
+        check_baseline(Experiment(loaded(folder, "bridge"), Task.from_records(records), progress=False))
     assert ("if a space belongs between prompt and answer, write answers as ' Paris'" in str(error.value)) == hint

@@ -9,35 +9,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from cs_heads.lens import load_model
 from cs_heads.lens.forward import logits_at, pad
-from tests.conftest import BACKENDS
 from tests.on_model import target_logprobs
 from tests.plain import plain_score
-from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS, WORDS, make_hf_model, make_tokenizer, saved
+from tests.tiny import N_HEADS, N_LAYERS, make_hf_model, make_tokenizer, saved
 
 SHAPE = (N_LAYERS, N_HEADS)
-
-
-def random_rows(rng, n):
-    """Prompts and targets of different lengths, and a mask for each."""
-    tokens = range(3, 3 + len(WORDS))
-    prompts = [rng.choice(tokens, size=rng.integers(1, 9)).tolist() for _ in range(n)]
-    targets = [rng.choice(tokens, size=rng.integers(1, 4)).tolist() for _ in range(n)]
-    return prompts, targets, rng.random((n, *SHAPE)) < 0.3
-
-
-def gates_of(masks):
-    return torch.from_numpy(~masks).float()
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "neo"])
-def test_scores_of_a_mixed_batch_equal_plain_hugging_face(load, backend, architecture):
-    prompts, targets, masks = random_rows(np.random.default_rng(0), 12)
-    scores = target_logprobs(load(architecture, backend), prompts, targets, gates_of(masks))
-    hf = make_hf_model(architecture)
-    plain = [plain_score(hf, *row) for row in zip(prompts, targets, masks, strict=True)]
-    np.testing.assert_allclose(scores.logprob, [logprob for logprob, _ in plain], atol=1e-4)
-    assert scores.greedy.tolist() == [greedy for _, greedy in plain]
 
 
 @pytest.fixture

@@ -19,4 +19,4 @@ def clock_reads(monkeypatch, *products):
 
 def test_the_matrix_rate_is_that_of_the_fastest_of_the_largest_products(monkeypatch):
     clock_reads(monkeypatch, [5.0, 0.001, 0.001, 0.001], [0.5, 0.002, 0.004, 0.003], [0.5, 0.2, 0.4, 0.3])
-    assert matrix_rate(torch.device("cpu"), torch.float32) == pytest.approx(2 * 400**3 / 0.2)
+    assert matrix_rate.__wrapped__(torch.device("cpu"), torch.float32) == pytest.approx(2 * 400**3 / 0.2)

@@ -16,17 +16,9 @@ from cs_heads.tasks.pairs import PromptPair
 from tests.conftest import BACKENDS
 from tests.known_heads import own_answers
 from tests.on_model import on_model
-from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records, save_model, skip_unless_loaded
+from tests.tiny import choice_task, completion_task, save_model, skip_unless_loaded, some_masks
 
-MASKS = np.random.default_rng(0).random((3, N_LAYERS, N_HEADS)) < 0.3
-
-
-def completion_task(n=6):
-    return Task.from_records(completion_records(np.random.default_rng(0), n), name="completion")
-
-
-def choice_task(n=6):
-    return Task.from_records(choice_records(np.random.default_rng(0), n), name="choice")
+MASKS = some_masks(3)
 
 
 @pytest.fixture
@@ -39,12 +31,12 @@ def path(tmp_path):
 
 def test_cache_key_includes_the_ablation(load, path):
     """A result under one ablation never answers for another: not in the file, nor in its key."""
-    Experiment(load("llama"), completion_task(), store=path)(MASKS)
+    Experiment(load("llama"), completion_task(6), store=path)(MASKS)
     with pytest.raises(ValueError, match="ablation is 'zero' there and 'mean' here"):
-        Experiment(load("llama"), completion_task(), store=path, ablation="mean")
+        Experiment(load("llama"), completion_task(6), store=path, ablation="mean")
     measured = {
         ablation: Experiment(
-            load("llama"), completion_task(), store=path.with_name(f"{ablation}.sqlite"), ablation=ablation
+            load("llama"), completion_task(6), store=path.with_name(f"{ablation}.sqlite"), ablation=ablation
         ).logprob(MASKS)
         for ablation in ("zero", "mean")
     }
@@ -89,17 +81,17 @@ STUDIES = ["weight", "dtype", "name", "grid", *CHANGED, *(["class"] if len(BACKE
 
 @pytest.mark.parametrize("what", STUDIES)
 def test_another_study_is_refused_and_the_difference_named(load, path, tmp_path, what):
-    Experiment(load("llama"), completion_task(), store=path)(MASKS)
+    Experiment(load("llama"), completion_task(6), store=path)(MASKS)
     given, said = another(what, load, tmp_path)
     said = rf"run\.sqlite' is of another study: {said}; give this study a file of its own"
     with pytest.raises(ValueError, match=said):
-        Experiment(given.pop("model", load("llama")), completion_task(), store=path, **given)
+        Experiment(given.pop("model", load("llama")), completion_task(6), store=path, **given)
 
 
 def test_what_the_tokenizer_prepends_by_itself_is_told_and_is_the_study_of_one_who_says_so(load, path):
-    by_itself = Experiment(load("llama"), completion_task(), store=path)
+    by_itself = Experiment(load("llama"), completion_task(6), store=path)
     by_itself(MASKS)
-    asked = Experiment(load("llama"), completion_task(), store=path, prepend_bos=True)
+    asked = Experiment(load("llama"), completion_task(6), store=path, prepend_bos=True)
     asked(MASKS)
     assert (by_itself.ran, asked.ran) == (asked.spent, 0)
     for experiment in (by_itself, asked):
@@ -109,9 +101,9 @@ def test_what_the_tokenizer_prepends_by_itself_is_told_and_is_the_study_of_one_w
 
 def test_the_same_weights_in_another_place_are_the_same_study(load, path, tmp_path):
     """A folder may be moved between machines; name and weights tell the model."""
-    Experiment(load("llama"), completion_task(), store=path)(MASKS)
+    Experiment(load("llama"), completion_task(6), store=path)(MASKS)
     moved = load_model(save_model("llama", tmp_path / load("llama").cfg.model_name.rsplit("/", 1)[-1]), device="cpu")
-    again = Experiment(moved, completion_task(), store=path)
+    again = Experiment(moved, completion_task(6), store=path)
     again(MASKS)
     assert again.ran == 0
 
@@ -135,10 +127,10 @@ def test_the_same_weights_under_other_settings_are_another_study(backend, tmp_pa
     plain = load_model(save_model("llama", tmp_path / "plain" / "tiny"), device="cpu", backend=backend)
     folder = changed_config(save_model("llama", tmp_path / "other" / "tiny"), **{field: SETTINGS[field]})
     other = load_model(folder, device="cpu", backend=backend)
-    before = Experiment(plain, completion_task(), store=tmp_path / "run.sqlite").logprob(MASKS)
-    assert not np.allclose(Experiment(other, completion_task()).logprob(MASKS), before, atol=1e-4)
+    before = Experiment(plain, completion_task(6), store=tmp_path / "run.sqlite").logprob(MASKS)
+    assert not np.allclose(Experiment(other, completion_task(6)).logprob(MASKS), before, atol=1e-4)
     with pytest.raises(ValueError, match=r"is of another study: settings\.\w+(\.\w+)* is .* there and .* here"):
-        Experiment(other, completion_task(), store=tmp_path / "run.sqlite")
+        Experiment(other, completion_task(6), store=tmp_path / "run.sqlite")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +142,7 @@ def test_the_same_model_loaded_again_has_the_same_settings(backend, tmp_path, ar
     folders = [save_model(architecture, tmp_path / name / "tiny") for name in ("one", "two")]
     first, again = (load_model(folder, device="cpu", backend=backend) for folder in folders)
     before = settings_of(first)
-    Experiment(first, completion_task())(MASKS)
+    Experiment(first, completion_task(6))(MASKS)
     assert settings_of(first) == settings_of(again) == before == json.loads(json.dumps(before))
 
 
@@ -225,18 +217,18 @@ CHANGES = {
 @pytest.mark.parametrize("field", CHANGES)
 def test_a_change_of_a_task_measures_what_it_changes_and_nothing_else(load, path, field):
     change, n_examples = CHANGES[field]
-    Experiment(load("llama"), choice_task(), store=path)(MASKS)
-    changed = Experiment(load("llama"), change(choice_task()), store=path)
+    Experiment(load("llama"), choice_task(6), store=path)(MASKS)
+    changed = Experiment(load("llama"), change(choice_task(6)), store=path)
     measured = changed.logprob(MASKS)
     assert changed.ran == 3 * n_examples
-    np.testing.assert_allclose(measured, Experiment(load("llama"), change(choice_task())).logprob(MASKS), atol=1e-5)
+    np.testing.assert_allclose(measured, Experiment(load("llama"), change(choice_task(6))).logprob(MASKS), atol=1e-5)
 
 
 def test_a_scorer_edited_between_two_runs_gives_the_new_score_with_no_forward_run(load, path):
     for score, ran in ((0.25, 18), (0.5, 0), (None, 0)):
         scorer = None if score is None else Halves(score)
-        experiment = Experiment(load("llama"), replace(choice_task(), scorer=scorer), store=path)
-        expected = Experiment(load("llama"), choice_task())(MASKS) if score is None else np.full((3, 6), score)
+        experiment = Experiment(load("llama"), replace(choice_task(6), scorer=scorer), store=path)
+        expected = Experiment(load("llama"), choice_task(6))(MASKS) if score is None else np.full((3, 6), score)
         np.testing.assert_array_equal(experiment(MASKS), expected)
         assert experiment.ran == ran
 
@@ -249,9 +241,9 @@ def test_every_field_of_tasks_and_examples_is_tried():
 
 @pytest.mark.parametrize("runtime", [{"batch_tokens": 40}, {"progress": False}])
 def test_what_is_runtime_changes_no_key(load, path, runtime):
-    first = Experiment(load("llama"), completion_task(), store=path)
+    first = Experiment(load("llama"), completion_task(6), store=path)
     first(MASKS)
-    again = Experiment(load("llama"), completion_task(), store=path, **runtime)
+    again = Experiment(load("llama"), completion_task(6), store=path, **runtime)
     np.testing.assert_array_equal(again.logprob(MASKS), first.logprob(MASKS))
     assert again.ran == 0
 
@@ -317,7 +309,7 @@ def test_every_argument_of_a_search_is_in_the_key_of_what_it_keeps(load_known, p
 
 def test_what_is_carried_over_is_in_the_key_of_effects(load, path):
     """Each pair's own z, or the mean of all."""
-    store = Experiment(load("llama"), completion_task(), store=path).store
+    store = Experiment(load("llama"), completion_task(6), store=path).store
     pairs = [PromptPair("the cat sees", "the dog sees", " bird"), PromptPair("one two", "a king", " three")]
     for average_source in (False, True):
         found = methods.indirect_effects(load("llama"), pairs, average_source=average_source, store=path)

@@ -18,26 +18,13 @@ from cs_heads.engine import Engine
 from cs_heads.engine import forwards as forwards_module
 from cs_heads.engine import generation as generation_module
 from cs_heads.experiment import setup as budget_module
-from cs_heads.lens import decode as decode_module
 from cs_heads.store import store as store_module
 from cs_heads.store.stored_observations import StoredObservations
 from tests.known_heads import rows_run
-from tests.tiny import N_HEADS, N_LAYERS, choice_records, completion_records
+from tests.tiny import N_HEADS, N_LAYERS, choice_task, completion_records, completion_task, some_masks
 from tests.waiting import ended, wait_until
 
 SHAPE = (N_LAYERS, N_HEADS)
-
-
-def completion_task(n=9):
-    return Task.from_records(completion_records(np.random.default_rng(0), n), name="completion")
-
-
-def choice_task(n=9):
-    return Task.from_records(choice_records(np.random.default_rng(0), n), name="choice")
-
-
-def some_masks(n, seed=0):
-    return np.random.default_rng(seed).random((n, *SHAPE)) < 0.3
 
 
 @pytest.fixture
@@ -76,7 +63,7 @@ def forwards_of(monkeypatch):
         return runs
 
     with monkeypatch.context() as patch:
-        for module, name in ((forwards_module, "token_logprobs"), (decode_module, "logits_at")):
+        for module, name in ((forwards_module, "token_logprobs"), (generation_module, "logits_at")):
             patch.setattr(module, name, logged(getattr(module, name)))
         yield ran
 
@@ -149,58 +136,37 @@ def test_more_masks_and_more_examples_measure_only_what_is_new(load, path):
 
 
 @pytest.mark.parametrize(
-    ("ablation", "make_task"),
+    ("make_task", "how"),
     [
-        ("zero", choice_task),
-        ("mean", completion_task),
-        pytest.param("zero", completion_task, marks=pytest.mark.slow),
-        pytest.param("resample", choice_task, marks=pytest.mark.slow),
+        (choice_task, {}),
+        (completion_task, {"ablation": "mean"}),
+        (completion_task, {"units": "kv", "positions": "prompt"}),
+        (completion_task, {"units": "neurons", "positions": "last", "ablation": "position_mean"}),
+        pytest.param(choice_task, {"ablation": "resample"}, marks=pytest.mark.slow),
+        pytest.param(completion_task, {"units": "mlp", "ablation": "optimal"}, marks=pytest.mark.slow),
     ],
+    ids=lambda way: way.__name__ if callable(way) else "-".join(way.values()),
 )
-def test_a_call_that_was_cut_short_goes_on_bit_for_bit(load, backend, path, monkeypatch, make_task, ablation):
+def test_a_call_that_was_cut_short_goes_on_bit_for_bit(load, backend, path, monkeypatch, make_task, how):
     """The batches that are left are those of a call that was never cut short, and no pair is measured twice."""
-    options = {"ablation": ablation, "batch_tokens": 60}
+    options = {**how, "batch_tokens": 60}
     whole = Experiment(load("llama", backend), make_task(), **options)
-    expected = whole.logprob(some_masks(5))
+    off = np.random.default_rng(0).random((5, *whole.grid.shape)) < 0.3
+    expected = whole.logprob(off)
     ran = 0
-    for n_batches in (1, 2, 1):
+    for _ in range(2):
         cut = Experiment(load("llama", backend), make_task(), **options, store=path)
-        with interrupted_at(monkeypatch, n_batches):
-            cut(some_masks(5))
+        with interrupted_at(monkeypatch, 1):
+            cut(off)
         assert 0 < cut.ran - cut.preparation < 45
         ran += cut.ran - cut.preparation
     last = Experiment(load("llama", backend), make_task(), **options, store=path)
-    np.testing.assert_array_equal(last.logprob(some_masks(5)), expected)
-    np.testing.assert_array_equal(last(some_masks(5)), whole(some_masks(5)))
-    np.testing.assert_array_equal(last.respond(some_masks(5)), whole.respond(some_masks(5)))
+    np.testing.assert_array_equal(last.logprob(off), expected)
+    np.testing.assert_array_equal(last(off), whole(off))
+    np.testing.assert_array_equal(last.respond(off), whole.respond(off))
     assert ran + last.ran - last.preparation == 45
     assert last.spent == whole.spent
     assert last.store.query("SELECT * FROM calls") == []
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"units": "kv", "positions": "prompt"},
-        {"units": "neurons", "positions": "last", "ablation": "position_mean"},
-        pytest.param({"units": "mlp", "ablation": "optimal"}, marks=pytest.mark.slow),
-    ],
-    ids=lambda how: "-".join(how.values()),
-)
-def test_other_units_positions_and_replacements_go_on_bit_for_bit(load, backend, path, monkeypatch, how):
-    options = {**how, "batch_tokens": 60}
-    whole = Experiment(load("llama", backend), completion_task(), **options)
-    off = np.random.default_rng(0).random((5, *whole.grid.shape)) < 0.3
-    expected = whole.logprob(off)
-    cut = Experiment(load("llama", backend), completion_task(), **options, store=path)
-    with interrupted_at(monkeypatch, 2):
-        cut(off)
-    rest = Experiment(load("llama", backend), completion_task(), **options, store=path)
-    np.testing.assert_array_equal(rest.logprob(off), expected)
-    assert cut.ran + rest.ran - 2 * rest.preparation == 45
-    again = Experiment(load("llama", backend), completion_task(), **options, store=path)
-    np.testing.assert_array_equal(again(off), whole(off))
-    assert again.ran == 0
 
 
 def test_what_another_call_measures_meanwhile_leaves_the_batches_of_one_that_was_cut_short(load, path, monkeypatch):
@@ -260,9 +226,8 @@ def test_a_mask_measured_for_one_method_is_free_for_another(load_known, known_ta
 # Texts
 
 
-def writing_task(scorer=None, n=4):
-    records = [{"prompt": r["prompt"], "target": r["target"]} for r in completion_records(np.random.default_rng(1), n)]
-    return Task.from_records(records, name="writing", max_new_tokens=3, scorer=scorer)
+def writing_task(n=4):
+    return Task.from_records(completion_records(np.random.default_rng(1), n), name="writing", max_new_tokens=3)
 
 
 def test_texts_are_kept(load, path):
@@ -325,19 +290,6 @@ def test_texts_that_were_cut_short_go_on_in_the_batches_of_those_that_were_not(f
     assert ran + going_on.ran == whole.ran
     assert going_on.spent == whole.spent == 24
     assert going_on.store.query("SELECT * FROM calls") == []
-
-
-def test_another_scorer_judges_the_texts_that_are_there(load, path):
-    Experiment(load("llama"), writing_task(), store=path)(some_masks(3))
-
-    def length(example, text):
-        return min(1.0, len(text) / 100)
-
-    judged = Experiment(load("llama"), writing_task(length), store=path)
-    scores = judged(some_masks(3))
-    assert judged.ran == 0
-    assert judged.spent == 12
-    np.testing.assert_allclose(scores, np.vectorize(lambda text: len(text) / 100)(judged.generate(some_masks(3))))
 
 
 def test_other_settings_of_generation_are_other_texts(load, path):
@@ -547,7 +499,8 @@ stored = StoredObservations(store, {}, "task", [str(i) for i in range(20)], [""]
 for number in range(60):
     mask = np.packbits([int(bit) for bit in f"{number:016b}"]).tobytes()
     [call] = begin_together([(stored, [mask] * 20, np.arange(20), np.ones(20, dtype=bool))])
-    stored.write([(mask, i, (packed(np.array([[-float(mine), 1.0]])), None)) for i in range(20)], call)
+    stored.add([(mask, i, (packed(np.array([[-float(mine), 1.0]])), None)) for i in range(20)], call)
+    stored.flush()
     stored.end(call)
 """
 
@@ -610,9 +563,9 @@ def test_what_another_process_has_measured_meanwhile_is_not_measured_again(load,
     ],
     ids=range(4),
 )
-def test_what_is_no_observation_is_refused_by_file_and_example(folders, path, said):
+def test_what_is_no_observation_is_refused_by_file_and_example(load, path, said):
     """Whoever wrote it there: a mean over it would be a number like any other."""
-    model, task = load_model(folders("llama"), device="cpu"), choice_task()
+    model, task = load("llama"), choice_task()
     nothing_off = np.zeros((1, *SHAPE), dtype=bool)
     with Experiment(model, task, store=path) as experiment:
         right = experiment(nothing_off)
@@ -633,11 +586,10 @@ def test_what_is_no_observation_is_refused_by_file_and_example(folders, path, sa
         assert experiment.ran == 0
 
 
-def test_ctrl_c_in_a_notebook_leaves_the_store_alone_in_its_folder(folders, path, monkeypatch):
+def test_ctrl_c_in_a_notebook_leaves_the_store_alone_in_its_folder(load, path, monkeypatch):
     """The shell keeps the traceback, and with it all that the call had: the store is closed all the same."""
-    model = load_model(folders("llama"), device="cpu")
     settings = {"store": path, "batch_tokens": 64}
-    with interrupted_at(monkeypatch, 2) as stopped, Experiment(model, choice_task(), **settings) as experiment:
+    with interrupted_at(monkeypatch, 2) as stopped, Experiment(load("llama"), choice_task(), **settings) as experiment:
         experiment(some_masks(20))
     assert stopped.traceback
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -645,15 +597,15 @@ def test_ctrl_c_in_a_notebook_leaves_the_store_alone_in_its_folder(folders, path
         assert connection.execute("SELECT count(*) FROM observations").fetchone()[0] > 0
 
 
-def test_a_closed_store_says_so(folders, path):
-    with Experiment(load_model(folders("llama"), device="cpu"), choice_task(), store=path) as experiment:
+def test_a_closed_store_says_so(load, path):
+    with Experiment(load("llama"), choice_task(), store=path) as experiment:
         pass
     with pytest.raises(ValueError, match=r"store '.*run\.sqlite' is closed: open it, or make its experiment, again"):
         experiment.baseline()
 
 
-def test_a_store_that_was_read_has_nothing_beside_it(folders, path):
-    with Experiment(load_model(folders("llama"), device="cpu"), choice_task(), store=path) as experiment:
+def test_a_store_that_was_read_has_nothing_beside_it(load, path):
+    with Experiment(load("llama"), choice_task(), store=path) as experiment:
         experiment(some_masks(2))
     before = path.read_bytes()
     store = Store.open(path)
