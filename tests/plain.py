@@ -1,6 +1,6 @@
 """The independent way to a number: plain Hugging Face, one row at a time, no padding."""
 
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 
 import torch
 
@@ -43,8 +43,16 @@ def parts_of(model):
 
 
 @contextmanager
+def hooks(pairs):
+    """Put each hook by its ``module.register_...``, and remove all at the end."""
+    with ExitStack() as stack:
+        for register, hook in pairs:
+            stack.callback(register(hook).remove)
+        yield
+
+
 def units_replaced(model, units, mask, values=None, where=None):
-    """Put ``values[layer][unit]`` (None: zeros) in place of what the units of ``mask`` [layer, unit] give.
+    """In a ``with`` block put ``values[layer][unit]`` (None: zeros) for what units of ``mask`` [layer, unit] give.
 
     ``where`` are the positions at which they are off (None: all). Tensors are changed by hand: slices of the input of
     the attention's output projection (heads, key/value groups) or of the MLP's (neurons), or all that a layer adds.
@@ -62,13 +70,11 @@ def units_replaced(model, units, mask, values=None, where=None):
                 cut[:, at, unit * width : (unit + 1) * width] = value
         return cut
 
-    with hooked_units(model, units, changed):
-        yield
+    return hooked_units(model, units, changed)
 
 
-@contextmanager
 def hooked_units(model, units, changed):
-    """Let ``changed(layer, tensor)`` change what units give in every layer, all in one tensor."""
+    """In a ``with`` block let ``changed(layer, tensor)`` change what units give in every layer, all in one tensor."""
 
     def before(layer):
         return lambda module, arguments: (changed(layer, arguments[0]), *arguments[1:])
@@ -82,22 +88,14 @@ def hooked_units(model, units, changed):
         return hook
 
     place = {"heads": 0, "kv": 0, "attn": 1, "mlp": 2, "neurons": 3}[units]
-    handles = []
-    for layer, parts in enumerate(parts_of(model)):
-        if units in ("attn", "mlp"):
-            handles.append(parts[place].register_forward_hook(after(layer)))
-        else:
-            handles.append(parts[place].register_forward_pre_hook(before(layer)))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    modules = [parts[place] for parts in parts_of(model)]
+    if units in ("attn", "mlp"):
+        return hooks([(module.register_forward_hook, after(layer)) for layer, module in enumerate(modules)])
+    return hooks([(module.register_forward_pre_hook, before(layer)) for layer, module in enumerate(modules)])
 
 
-@contextmanager
 def experts_removed(model, mask, where=None):
-    """Take what the experts of ``mask`` [layer, expert] add out of what their layer's experts add together.
+    """In a ``with`` block take what experts of ``mask`` [layer, expert] add out of what all of their layer add.
 
     An expert by itself: all of them run once more with every other one's weight at zero.
     """
@@ -112,14 +110,8 @@ def experts_removed(model, mask, where=None):
     def hook(row):
         return lambda experts, arguments, output: output - alone(experts, row, *arguments)
 
-    handles = [
-        layer.mlp.experts.register_forward_hook(hook(row)) for layer, row in zip(model.model.layers, mask, strict=True)
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    rows = zip(model.model.layers, mask, strict=True)
+    return hooks([(layer.mlp.experts.register_forward_hook, hook(row)) for layer, row in rows])
 
 
 def units_given(model, units, tokens, n_units):

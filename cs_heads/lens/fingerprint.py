@@ -89,8 +89,7 @@ def settings_of(model: HookedModel | ModelInfo) -> ModelSettings:
 
 def configurations_of(model: HookedModel) -> ModelSettings:
     """The configurations of TransformerLens and Hugging Face: ``settings_of`` without the hash."""
-    config = config_inside(model)
-    own = ModelSettings(cfg=_plain(vars(model.cfg)))
+    config, own = config_inside(model), {"cfg": _plain(vars(model.cfg))}
     return own if config is None else {**own, "config": _plain(config.to_dict())}
 
 

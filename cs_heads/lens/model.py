@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import product
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import torch
 
@@ -60,15 +60,11 @@ ModelDescription = dict[str, Any]
 """
 
 
-class ModelSettings(TypedDict, total=False):
-    """What a model does with its weights: by field the configurations of TransformerLens and Hugging Face, as JSON.
+ModelSettings = dict[str, Any]
+"""What a model does with its weights: by field its configurations, as JSON.
 
-    ``buffers`` is a hash of all buffers.
-    """
-
-    cfg: dict[str, Any]
-    config: dict[str, Any]
-    buffers: str
+``cfg`` is that of TransformerLens, ``config`` that of Hugging Face, and ``buffers`` a hash of all buffers.
+"""
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,11 +35,6 @@ def off(n=24):
     return some_masks(n, seed=1)
 
 
-def lost(match="was lost"):
-    """Losses are warned of; Ray's own threads may still be reporting when a test ends."""
-    return pytest.warns(UserWarning, match=match)
-
-
 def workers_of(cluster):
     return [report.pid for report in cluster._pool.reports]
 
@@ -202,7 +197,7 @@ def test_a_killed_workers_chunk_is_done_again(ray, folders, capfd):
 
         experiment._engine.run = run_and_kill
         capfd.readouterr()
-        with lost():
+        with pytest.warns(UserWarning, match="was lost"):
             np.testing.assert_array_equal(experiment.logprob(off()), undisturbed)
         # Nothing is counted twice, nothing said where a program's output goes.
         assert experiment.spent == 24 * 8

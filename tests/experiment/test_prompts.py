@@ -91,7 +91,7 @@ def test_prompts_are_part_of_what_an_example_is():
     assert one.question == turned.question
 
 
-def test_prompts_that_fit_no_choice_are_refused(load):
+def test_prompts_that_fit_no_choice_are_refused():
     with pytest.raises(ValueError, match="prompts must be one for each of 2 continuations, the answer's prompt"):
         Example("a", (" b", " c"), 0, prompts=("x", "a"))
     with pytest.raises(ValueError, match="prompts must be one for each of 2 continuations"):
@@ -101,9 +101,6 @@ def test_prompts_that_fit_no_choice_are_refused(load):
             ValueError, match="'schemas' has a prompt for each choice: its choices stand in the prompts"
         ):
             form(TASK)
-    same = Task("same", "choice", (schema("the", ["cat", "cat"], "sees", 0),))
-    with pytest.raises(ValueError, match="two choices are the same tokens"):
-        Experiment(load("llama"), same)
 
 
 def test_words_that_the_tokenizer_does_not_know_are_told_with_their_example(load):

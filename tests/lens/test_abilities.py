@@ -17,7 +17,7 @@ from cs_heads.lens.cache import Extension
 from cs_heads.lens.forward import Resumed
 from cs_heads.methods.patching import PatchingExperiment
 from cs_heads.tasks.pairs import PromptPair
-from tests.tiny import N_HEADS, N_LAYERS, completion_records, make_native_bridge, make_tokenizer, saved
+from tests.tiny import N_HEADS, N_LAYERS, completion_task, make_native_bridge, make_tokenizer, saved
 
 
 @pytest.fixture
@@ -173,11 +173,6 @@ def gpt1(tmp_path):
     return saved(model, tmp_path)
 
 
-def ragged():
-    """Prompts of unequal length."""
-    return cs.Task.from_records(completion_records(np.random.default_rng(0), 5))
-
-
 def looks_ahead(x, hook):
     """Takes a little of what comes after each token."""
     return x + 0.1 * (x.flip(1).cumsum(1).flip(1) - x)
@@ -198,7 +193,7 @@ def looks_at_its_neighbors(x, hook):
 def test_no_experiment_measures_a_model_that_is_run_wrongly(folders, backend, fault, said, dtype):
     model = cs.load_model(folders("llama"), device="cpu", backend=backend, dtype=dtype)
     model.hook_dict["blocks.1.hook_resid_pre"].add_hook(fault)
-    experiment = cs.Experiment(model, ragged(), progress=False)
+    experiment = cs.Experiment(model, completion_task(5), progress=False)
     ones, rows = np.ones((1, N_LAYERS, N_HEADS), dtype=np.float32), np.array([0])
     pairs = [PromptPair("the cat", "a dog", " runs"), PromptPair("one", "two", " sees")]
     for measured in (
@@ -214,9 +209,9 @@ def test_no_experiment_measures_a_model_that_is_run_wrongly(folders, backend, fa
 
 def test_a_mask_of_padding_alone_that_is_taken_for_a_whole_one_is_refused(gpt1, monkeypatch):
     model = cs.load_model(gpt1, device="cpu", backend="bridge")
-    assert np.isfinite(cs.Experiment(model, ragged(), progress=False).logprob(np.zeros((1, 3, 4), dtype=bool))).all()
+    cs.Experiment(model, completion_task(5), progress=False).baseline()
     monkeypatch.setattr(forward, "_MASKED_BY_PADDING_ALONE", ())
     model = cs.load_model(gpt1, device="cpu", backend="bridge")
     with pytest.raises(ValueError, match="a later token moves an earlier logit"):
-        cs.Experiment(model, ragged(), progress=False).baseline()
+        cs.Experiment(model, completion_task(5), progress=False).baseline()
     assert next(line for line in cs.check_model(model) if line.name == "later tokens").status == "fail"

@@ -1,7 +1,5 @@
 """What heads write straight into the logits is what plain Hugging Face says with all later modules frozen by hand."""
 
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,7 @@ from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.direct import direct_writes, likeliest_of, unit_writes
 from cs_heads.lens.sources import writes_by_source
 from cs_heads.units import Head, MLPLayer
-from tests.plain import output_projections, parts_of
+from tests.plain import hooks, output_projections, parts_of
 from tests.tiny import ARCHITECTURES, make_hf_model
 
 ROWS = [(1, 4, 5, 9), (1, 7, 3, 2, 8, 6), (1, 10, 12)]
@@ -40,20 +38,6 @@ def norms_behind(hf, layer):
         return [hf.transformer.ln_f]
     after = getattr(hf.model.layers[layer], "pre_feedforward_layernorm", None) and hf.model.layers[layer]
     return [hf.model.norm, *([after.post_attention_layernorm] if after else [])]
-
-
-@contextmanager
-def hooks(pairs):
-    handles = [register(hook) for register, hook in pairs]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def first_of(output):
-    return output[0] if isinstance(output, tuple) else output
 
 
 def difference(hf, row, answers):

@@ -12,6 +12,7 @@ from cs_heads.lens import describe, fingerprint, load, load_model, settings_of
 from cs_heads.lens.model import dtype_of
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.tasks.chat import chat_prompt
+from tests.lens.test_weights import refusal
 
 gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
 
@@ -80,13 +81,6 @@ def plain():
 @pytest.fixture(scope="module")
 def file(plain, tmp_path_factory):
     return write(plain, tmp_path_factory.mktemp("one") / "model.gguf")
-
-
-def refusal(file, backend="bridge", of="model file .* could not be loaded: "):
-    with pytest.raises(ValueError, match=of) as error:
-        load_model(file, device="cpu", backend=backend)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def test_a_file_loads_de_quantized_with_its_tokenizer(file, plain, backend):

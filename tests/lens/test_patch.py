@@ -47,13 +47,6 @@ def plain_effect(plain, clean, corrupted, strength):
     return first.exp() if len(corrupted.answers) == 1 else first - logprob[corrupted.answers[1]]
 
 
-def test_z_is_recorded_at_the_positions_of_each_prompt(both):
-    model, plain = both
-    recorded = record_z(model, CLEAN, ROOM)
-    for row, point in enumerate(CLEAN):
-        torch.testing.assert_close(recorded[row].transpose(0, 1), plain_z(plain, point), atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.parametrize("n_answers", [1, 2])
 def test_rows_of_a_batch_carry_their_own_patches_as_by_hand(both, n_answers):
     model, plain = both

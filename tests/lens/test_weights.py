@@ -47,9 +47,9 @@ def with_value(name, value):
     return change
 
 
-def refusal(folder, backend="bridge"):
-    with pytest.raises(ValueError, match="could not be loaded") as error:
-        load_model(folder, device="cpu", backend=backend)
+def refusal(model, backend="bridge", of="could not be loaded: "):
+    with pytest.raises(ValueError, match=of) as error:
+        load_model(model, device="cpu", backend=backend)
     assert "\n" not in str(error.value)
     return str(error.value)
 

@@ -16,6 +16,7 @@ from cs_heads.tasks.pairs import PromptPair
 from tests.conftest import BACKENDS
 from tests.known_heads import own_answers
 from tests.on_model import on_model
+from tests.scores import Alike
 from tests.tiny import choice_task, completion_task, save_model, skip_unless_loaded, some_masks
 
 MASKS = some_masks(3)
@@ -164,16 +165,6 @@ def first(task, **changes):
     return replace(task, examples=(replace(task.examples[0], **changes), *task.examples[1:]))
 
 
-class Halves:
-    """Scores every example alike."""
-
-    def __init__(self, score=0.5):
-        self.score = score
-
-    def score_logprobs(self, example, logprobs, greedy):
-        return self.score
-
-
 def with_prompts(task):
     """Another prompt before each wrong choice of the first example."""
     one = task.examples[0]
@@ -199,7 +190,7 @@ CHANGES = {
     "answer": (lambda t: first(t, answer=(t.examples[0].answer + 1) % 3), 0),
     "reference": (lambda t: first(t, reference="what a scorer reads"), 0),
     "length_normalized": (lambda t: replace(t, length_normalized=True), 0),
-    "scorer": (lambda t: replace(t, scorer=Halves()), 0),
+    "scorer": (lambda t: replace(t, scorer=Alike(0.5)), 0),
     "kind": (as_completion, 6),
     "examples": (lambda t: replace(t, examples=t.examples[::-1]), 0),
     "sequence": (
@@ -226,7 +217,7 @@ def test_a_change_of_a_task_measures_what_it_changes_and_nothing_else(load, path
 
 def test_a_scorer_edited_between_two_runs_gives_the_new_score_with_no_forward_run(load, path):
     for score, ran in ((0.25, 18), (0.5, 0), (None, 0)):
-        scorer = None if score is None else Halves(score)
+        scorer = None if score is None else Alike(score)
         experiment = Experiment(load("llama"), replace(choice_task(6), scorer=scorer), store=path)
         expected = Experiment(load("llama"), choice_task(6))(MASKS) if score is None else np.full((3, 6), score)
         np.testing.assert_array_equal(experiment(MASKS), expected)
