@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
 
 from typing_extensions import Unpack
 
@@ -14,12 +14,13 @@ from cs_heads.analysis.confirm import Confirmation, most_of_proof, prove
 from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.random_comparison import N_RANDOM
 from cs_heads.arguments import check_integer, check_seed
-from cs_heads.cluster import Cluster, ModelLike, model_or_cluster
+from cs_heads.cluster import Cluster, ModelLike
 from cs_heads.engine.encoding import encode_task
 from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
 from cs_heads.experiment.controls import unseen_side, unseen_tokens
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import preparation_of
+from cs_heads.experiment.setup import Setup
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.methods.annealing.sensing import annealed_jointly, check_joint_budget, per_task
 from cs_heads.progress import expect, one_bar, step
@@ -89,9 +90,9 @@ def atlas(
     check_integer("n", n, MIN_CORRECT)
     check_integer("n_random", n_random, 1)
     given = None if tasks is None else check_skills(tasks, n)
-    with _source(model, settings) as (source, rest), ExitStack() as opened:
-        listed = default_skills(source, seed) if given is None else given
-        unseen, unread, notes = _unseen(source, listed, n, rest, opened, chosen=given is not None)
+    with closing(Setup.of(model, Settings.of(settings))) as setup:
+        listed = default_skills(setup.source, seed) if given is None else given
+        unseen, unread, notes = _unseen(setup, listed, n, chosen=given is not None)
         sides = [distinct(finding_side(task))[0] for task in listed if task.name in unseen]
         names, judged = [*unseen], next(iter(unseen.values()))
         k, fitted = fitting_k(k, judged.grid)
@@ -118,6 +119,8 @@ def atlas(
         heads = {name: proof.heads for name, proof in proofs.items()}
         columns = [Column(name, "own", (unseen[name],)) for name in rankings]
         few = min(len(rankings) - 1 - len(others) for others in kin.values()) < MIN_DEFAULTS
+        searched = {one.name: one.provenance().get("task") for one in finding}
+        search = {"spent": sum(one.spent for one in finding), "compute_dtype": searching.compute_dtype}
         asked = {"budget": budget, "n_random": n_random, "control_weight": joint.control_weight, "seed": seed}
         return Atlas(
             rankings={name: found.proved(heads[name]) for name, found in rankings.items()},
@@ -130,14 +133,8 @@ def atlas(
             spent=sum(one.spent for one in (*finding, *unseen.values())),
             kin={name: others for name, others in kin.items() if others},
             notes=(*notes, *fitted, *((_FEW.format(len(rankings)),) if few else ())),
-            provenance={**judged.provenance(), **_search(finding), **asked},
+            provenance={**judged.provenance(), "tasks": searched, "search": search, **asked},
         )
-
-
-def _search(finding: Sequence[Experiment]) -> dict[str, Any]:
-    """Where the finding examples are from, and what the search took of them."""
-    told = {"spent": sum(one.spent for one in finding), "compute_dtype": finding[0].compute_dtype}
-    return {"tasks": {one.name: one.provenance().get("task") for one in finding}, "search": told}
 
 
 def _proofs(
@@ -203,18 +200,6 @@ def check_skills(tasks: Sequence[Task], n: int) -> list[Task]:
     return listed
 
 
-@contextmanager
-def _source(model: ModelLike, settings: SettingsArguments) -> Iterator[tuple[Any, SettingsArguments]]:
-    """What runs the model, with the settings of experiments on it; workers started for it end with the block."""
-    source: Any = model_or_cluster(model, Settings.of(settings))
-    placed = dict.fromkeys({"dtype", "workers", "address"} & settings.keys())
-    try:
-        yield source, cast(SettingsArguments, {**settings, **placed})
-    finally:
-        if source is not model and isinstance(source, Cluster):
-            source.close()
-
-
 def default_skills(source: Any, seed: int) -> list[Task]:
     """The skills that come with the library, for a model that reads texts."""
     model = source.model_or_info if isinstance(source, Cluster) else source
@@ -224,7 +209,7 @@ def default_skills(source: Any, seed: int) -> list[Task]:
 
 
 def _unseen(
-    source: Any, tasks: Sequence[Task], n: int, settings: SettingsArguments, opened: ExitStack, *, chosen: bool
+    setup: Setup, tasks: Sequence[Task], n: int, *, chosen: bool
 ) -> tuple[dict[str, Experiment], dict[str, str], tuple[str, ...]]:
     """Experiments on unseen examples by task, why some not ``chosen`` are not read, and notes on examples left out."""
     made: dict[str, Experiment] = {}
@@ -233,10 +218,9 @@ def _unseen(
     for task in tasks:
         first, (side, _) = next(iter(made.values()), None), unseen_side(task, n)
         try:
-            one = opened.enter_context(Experiment(source, side, **settings)) if first is None else first.on(side)
             if not chosen:
-                encode_task(one.model, finding_side(task), one.settings.prepend_bos)
-            made[task.name] = one
+                encode_task(setup.model, finding_side(task), setup.settings.prepend_bos)
+            made[task.name] = Experiment(setup, side) if first is None else first.on(side)
         except BrokenStoreError:
             raise
         except ValueError as error:
@@ -245,10 +229,9 @@ def _unseen(
             unread[task.name] = str(error)
     if len(made) < 2:
         raise ValueError(f"tasks must be two or more that the model can read: {'; '.join(unread.values())}")
-    same = dict[str, None]()
     for task in tasks:
         if task.name in made:
             # Without the tokens of the finding side.
             [made[task.name]], notes = unseen_tokens([made[task.name]], task, ())
-            same.update(dict.fromkeys(notes))
-    return made, unread, (*said, *same)
+            said += notes
+    return made, unread, tuple(dict.fromkeys(said))

@@ -213,16 +213,14 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
 
     def heads_frame(self) -> pd.DataFrame:
         """One row per skill and head: rank, importance, z, loss with its interval, and what kind of head it is."""
-        universal, shared = {*self.universal}, self.shared
+        kinds = {str(head): "universal" for head in self.universal} | {str(head): "shared" for head in self.shared}
         frames = []
         for place, (name, ranking) in enumerate(self.rankings.items()):
             frame = ranking.to_frame()[["rank", "head", "layer", "index", "importance", "z"]]
-            units = list(map(ranking.grid.resolve, frame["head"]))
-            at = [unit.layer for unit in units], [unit.index for unit in units]
             frame.insert(0, "skill", name)
-            frame["loss"] = self.losses[place][at]
-            frame["low"], frame["high"] = self.interval[place][at].T
-            frame["kind"] = ["universal" if u in universal else "shared" if u in shared else "" for u in units]
+            frame["loss"] = self.losses[place].ravel()[frame["index"]]
+            frame["low"], frame["high"] = self.interval[place].reshape(-1, 2)[frame["index"]].T
+            frame["kind"] = [kinds.get(head, "") for head in frame["head"]]
             frames.append(frame)
         return pd.concat(frames, ignore_index=True)
 
