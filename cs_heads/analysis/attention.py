@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from typing_extensions import Unpack
 
 from cs_heads.analysis.found_heads import heads_of
@@ -211,24 +211,26 @@ def habit_scores(
     >>> {name: float(score[0]) for name, score in habit_scores(looks_back, [7, 8, 7, 9]).items()}
     {'previous token': 1.0, 'first token': 0.3333333333333333, 'same token': 0.0, 'induction': 1.0}
     """
-    n = len(ids)
-    query, key = np.arange(n)[:, None], np.arange(n)[None]
-    token = np.asarray(ids)
-    same = (token[:, None] == token[None]) & (key < query)
-    after = np.zeros_like(same)
-    after[:, 1:] = same[:, :-1]
-    wanted = {
-        "previous token": (key == query - 1),
-        "first token": (key == 0) & (query > 0),
-        "same token": same,
-        "induction": after & (key < query),
-    }
     scores = {}
-    for name, where in wanted.items():
+    # A head does not follow what it looks from.
+    for name, where in zip(HABITS, np.tril(habit_masks(ids), -1), strict=True):
         able = where.any(axis=1)
         shares = (patterns * where).sum(axis=-1)[:, able]
         scores[name] = shares.mean(axis=1) if able.any() else np.full(len(patterns), np.nan)
     return scores
+
+
+def habit_masks(ids: Sequence[int]) -> Bool[np.ndarray, "habit query key"]:
+    """Where each of ``HABITS`` looks: for induction what followed an earlier copy, which may be the query itself.
+
+    >>> habit_masks([5, 7, 5])[2:].astype(int).tolist()
+    [[[0, 0, 0], [0, 0, 0], [1, 0, 0]], [[0, 0, 0], [0, 0, 0], [0, 1, 0]]]
+    """
+    token, key = np.asarray(ids), np.arange(len(ids))
+    query = key[:, None]
+    same = (token[:, None] == token) & (key < query)
+    followed = np.pad(same, ((0, 0), (1, 0)))[:, :-1]
+    return np.stack([key == query - 1, (key == 0) & (query > 0), same, followed])
 
 
 def habits(

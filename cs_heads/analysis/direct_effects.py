@@ -30,7 +30,7 @@ from cs_heads.text import TokenIds
 from cs_heads.units import Head, HeadLike, Unit
 
 _WHY = "logits of two first tokens are compared"
-_SETTINGS = ("units", "prepend_bos", "dtype", "batch_tokens", "progress", "store")
+SETTINGS = ("units", "prepend_bos", "dtype", "batch_tokens", "progress", "store")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -157,7 +157,7 @@ def direct_effects(
             model has not, a ranking found with other heads off, or a model whose layers do not add up.
     """
     check_intact(heads)
-    asked = Settings.of(settings, _SETTINGS)
+    asked = Settings.of(settings, SETTINGS)
     unseen, notes = unseen_side(task, n, found_on(heads))
     how: SettingsArguments = {**settings, "dtype": None}
     with Experiment(local_model(model, asked), unseen, **how) as experiment:

@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 
 from cs_heads.analysis.attention import HABITS, habits
 from cs_heads.analysis.columns import controlled
-from cs_heads.analysis.direct_effects import DirectEffects, direct_effects
+from cs_heads.analysis.direct_effects import SETTINGS, DirectEffects, direct_effects
 from cs_heads.analysis.found_heads import Found, check_intact, heads_of, model_of
 from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards
 from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, looked_at_everywhere, parts_of, shares, tokens_looked_at
@@ -40,7 +40,6 @@ from cs_heads.units import Unit
 
 N_EXAMPLES = 60
 """Unseen examples, where no other number is asked for."""
-_SETTINGS = ("units", "prepend_bos", "dtype", "batch_tokens", "progress", "store")
 
 # Random heads of the same layers; examples with heads off at some tokens alone; prompts of all controls together.
 _RANDOM, _PLACED, _BESIDE = 20, 30, 40
@@ -92,7 +91,7 @@ def explain(
     """
     check_seed(seed)
     check_intact(heads)
-    own = local_model(model, Settings.of(settings, _SETTINGS))
+    own = local_model(model, Settings.of(settings, SETTINGS))
     how: SettingsArguments = {**settings, "dtype": None}
     with controlled(own, task, controls, heads, n=n, seed=seed, settings=how) as judged:
         experiment, unseen = judged.own, judged.own.task
@@ -119,13 +118,16 @@ def explain(
         if together is None:
             notes = (*notes, f"what heads do together is measured of {MOST_HEADS} at most, here are {len(chosen)}")
         chance = of.harm_of(sets) if together is not None and len(sets) >= _OTHERS else np.nan
-        beyond = together if together is not None and harm_beyond(together, chance) else None
-        pairs = [] if beyond is None else beyond.pairs().query("kind != ''").to_dict("records")
+        pairs: tuple[tuple[str, ...], ...] = ()
+        least: tuple[Unit, ...] = ()
+        if together is not None and harm_beyond(together, chance):
+            named = together.pairs().query("kind != ''")[["first", "second", "kind"]]
+            pairs, least = tuple(named.itertuples(index=False, name=None)), together.least
         return HeadCards(
             cards=tuple(of.card(place, strip) for place, strip in enumerate(strips)),
             tokens=tokens,
-            pairs=tuple((row["first"], row["second"], row["kind"]) for row in pairs),
-            least=() if beyond is None else beyond.least,
+            pairs=pairs,
+            least=least,
             words=together_in_words(together, chance),
             spent=of.spent + sum(each.spent for each in (effects, beside, together) if each is not None),
             provenance=experiment.provenance(),
@@ -157,7 +159,6 @@ class _Measured:
         self.patterns: Any = ()
         self.looks: dict[str, Any] = {}
         self.control_looks: dict[str, Any] = {}
-        self.habits: dict[str, Any] = {}
         self.circuits: Circuits | None = None
         if self.effects.added is None:
             self._look()
@@ -168,19 +169,22 @@ class _Measured:
 
     def _look(self) -> None:
         """Attention of all heads, on the task, on its controls, and on random tokens."""
-        self.patterns, every = self._patterns(self.rows)
-        self.looks = shares(self.patterns, self.seen)
-        self.looks |= dict(zip(EVERYWHERE, np.stack(every, axis=1), strict=True))
+        self.patterns, self.looks = self._looked(self.rows, self.seen)
         each = max(1, _BESIDE // max(1, len(self.controls)))
-        others = [one.prompt for control in self.controls for one in control.encoded[:each]]
-        if others:
-            seen = [
-                one for control in self.controls for one in self._seen(control, range(len(control.encoded[:each])))[1]
-            ]
-            patterns, every = self._patterns(others)
-            self.control_looks = shares(patterns, seen) | dict(zip(EVERYWHERE, np.stack(every, axis=1), strict=True))
+        beside = {control: range(min(each, control.n_examples)) for control in self.controls}
+        if beside:
+            rows = [control.encoded[place].prompt for control, places in beside.items() for place in places]
+            seen = [looked for control, places in beside.items() for looked in self._seen(control, places)[1]]
+            self.control_looks = self._looked(rows, seen)[1]
         table = habits(self.model, seed=self.seed, progress=self.experiment.settings.progress)
-        self.habits = {f"habit: {name}": table[name].to_numpy() for name in HABITS}
+        self.looks |= {f"habit: {name}": table[name].to_numpy()[None] for name in HABITS}
+
+    def _looked(self, rows: Sequence[Any], seen: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The attention of the last token of each prompt, and what all heads look at there and at every token."""
+        patterns, every = last_patterns(
+            self.model, rows, self.room, lambda row: looked_at_everywhere(self.tokenizer, rows[row])
+        )
+        return patterns, shares(patterns, seen) | dict(zip(EVERYWHERE, np.stack(every, axis=1), strict=True))
 
     def _seen(
         self, experiment: Experiment, places: Sequence[int], likeliest: Sequence[int] = ()
@@ -196,9 +200,6 @@ class _Measured:
             wrong = first or [*likeliest[number : number + 1]]
             seen.append(tokens_looked_at(self.tokenizer, tokens.prompt, right, wrong, parts[-1]))
         return parts, seen
-
-    def _patterns(self, rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        return last_patterns(self.model, rows, self.room, lambda row: looked_at_everywhere(self.tokenizer, rows[row]))
 
     def _read(self) -> None:
         """What heads write on the task, and make of its tokens by themselves."""
@@ -277,34 +278,34 @@ class _Measured:
 
     def _figures(self, place: int, copies: bool) -> tuple[Figure, ...]:
         """All figures of a head; ``copies`` where what it makes of tokens by themselves means something."""
-        chosen = [self._number(head) for head in self.heads]
+        chosen = [self.grid.index(head) for head in self.heads]
         random = np.zeros(0) if self.random is None else self.random.total.mean(axis=0)
         beyond, outside = _chance_of_random(random, len(chosen)), 0.05 / len(chosen)
-        total = _figure("total", self.effects.total[:, place], outside, random, beyond)
-        total = replace(total, clear=abs(total.value) > beyond and total.low * total.high > 0)
-        found = [total]
-        parts = {"direct": self.effects.direct, "through others": self.effects.through_others, **self.placed}
+        parts = {"total": self.effects.total, "direct": self.effects.direct}
+        parts |= {"through others": self.effects.through_others, **self.placed}
+        found: list[Figure] = []
         for name, values in parts.items():
-            part = _figure(name, values[:, place], outside / len(parts), random[:0], beyond)
-            clear = total.clear and abs(part.value) > beyond and part.low * part.high > 0
+            # One interval of the total, and one of each of its parts.
+            share, others = (outside / (len(parts) - 1), random[:0]) if found else (outside, random)
+            part = _figure(name, values[:, place], share, others, beyond)
+            clear = abs(part.value) > beyond and part.low * part.high > 0 and (not found or found[0].clear)
             found.append(replace(part, clear=clear))
-        everyone = {**self.looks, **self.habits}
+        everyone = self.looks
         if self.effects.added is None:
             everyone = {"writes": self.effects.writes.heads.reshape(len(self.rows), -1), **everyone}
         if copies and self.circuits is not None:
-            everyone["copying"] = self.circuits.copying.ravel()
+            everyone["copying"] = self.circuits.copying.reshape(1, -1)
         writes = False
         for name, numbers in everyone.items():
-            values = np.atleast_2d(numbers)
-            values = values[~np.isnan(values[:, chosen[place]])]
-            if name in self.looks and len(values) < _FEW:
+            values = numbers[~np.isnan(numbers[:, chosen[place]])]
+            if len(values) < _FEW and len(numbers) > 1:
                 continue
             others = np.abs(np.delete(values.mean(axis=0), chosen))
             most = max(float(np.quantile(others, 0.95)), _LEAST.get(name, 0.0)) if len(others) else np.nan
             made = _figure(name, values[:, chosen[place]], outside / len(everyone), others, most)
             # Habits and copying are one number.
             low, high = (made.value, made.value) if np.isnan(made.low) else (made.low, made.high)
-            clear = total.clear and name != "entropy" and (low > most or high < -most)
+            clear = found[0].clear and name != "entropy" and (low > most or high < -most)
             beside = self.control_looks.get(name)
             controls = np.nan if beside is None else _mean(beside[:, chosen[place]])
             writes = clear if name == "writes" else writes
@@ -325,14 +326,11 @@ class _Measured:
         there, all_of_it = np.sum(parts, axis=0) if parts else (np.nan, np.nan)
         return float(there / all_of_it)
 
-    def _number(self, head: Unit) -> int:
-        return int(head.layer * self.grid.n_units + head.index)
-
     def _pairs(self, place: int) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...], bool]:
         """Pairs of words moved and matched, and whether the first mean something, by what the head does on the task."""
         if self.circuits is None:
             return (), (), False
-        at, number = {token: i for i, token in enumerate(self.read)}, self._number(self.heads[place])
+        at, number = {token: i for i, token in enumerate(self.read)}, self.grid.index(self.heads[place])
         rows = [i for i, row in enumerate(self.rows) if {*row} <= {*at}]
         if len(rows) < 2:
             return (), (), False

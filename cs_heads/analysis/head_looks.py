@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from cs_heads.analysis.attention import habit_masks
 from cs_heads.lens.attention import token_texts
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.tasks import Example
@@ -51,19 +52,10 @@ def tokens_looked_at(
     >>> seen["looks at what followed it"].tolist(), seen["looks at the right answer"].tolist()
     ([False, True, False, False], [False, True, False, False])
     """
-    token, place = np.array(ids), np.arange(len(ids))
-    same = (token == token[-1]) & (place < len(ids) - 1)
-    texts = [] if tokenizer is None else token_texts(tokenizer, ids)
-    marks = [bool(text.strip()) and not any(letter.isalnum() for letter in text) for text in texts]
-    special = np.isin(token, [] if tokenizer is None else tokenizer.all_special_ids)
-    none = np.zeros(len(ids), dtype=bool)
+    token, none = np.array(ids), np.zeros(len(ids), dtype=bool)
     worked, answers = (parts.get(name, none) for name in ("worked examples", "worked answers"))
     found = [
-        place == len(ids) - 2,
-        (place == 0) & (len(ids) > 1),
-        same,
-        np.r_[False, same[:-1]],
-        np.array(marks, dtype=bool) & ~special if marks else none,
+        *looked_at_everywhere(tokenizer, ids)[:, -1],
         np.isin(token, [*right]),
         np.isin(token, [*wrong]),
         parts.get("question", none),
@@ -81,16 +73,12 @@ def looked_at_everywhere(tokenizer: Any, ids: TokenIds) -> Bool[np.ndarray, "kin
     Args:
         tokenizer: The model's; None for a model without one.
         ids: The prompt's tokens.
-
-    >>> looked_at_everywhere(None, (5, 7, 5))[2:4].astype(int).tolist()
-    [[[0, 0, 0], [0, 0, 0], [1, 0, 0]], [[0, 0, 0], [0, 0, 0], [0, 1, 0]]]
     """
-    token, place = np.array(ids), np.arange(len(ids))
-    query, key = place[:, None], place[None, :]
-    same = (token[:, None] == token[None, :]) & (key < query)
-    marks = tokens_looked_at(tokenizer, ids, [], [], {})["looks at punctuation"]
-    followed = np.pad(same, ((0, 0), (1, 0)))[:, :-1]
-    return np.stack([key == query - 1, (key == 0) & (query > 0), same, followed, marks[None, :] & (key <= query)])
+    texts = ["" for _ in ids] if tokenizer is None else token_texts(tokenizer, ids)
+    marks = np.array([bool(text.strip()) and not any(letter.isalnum() for letter in text) for text in texts])
+    special = np.isin(ids, [] if tokenizer is None else tokenizer.all_special_ids)
+    punctuation = np.tril(np.tile(marks & ~special, (len(ids), 1)))
+    return np.concatenate([habit_masks(ids), punctuation[None]])
 
 
 def parts_of(
