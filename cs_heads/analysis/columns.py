@@ -51,23 +51,17 @@ class Column:
 
 def in_role(role: Role, tasks: Any, name: str | None = None) -> list[Column]:
     """Tasks or experiments under their own names; one that is no list raises ``ValueError``, as ``name``."""
-    return [Column(task.name, role, (task,)) for task in _listed(name or f"{role}s", tasks)]
+    return [Column(task.name, role, (task,)) for task in check_list(name or f"{role}s", tasks, "tasks")]
 
 
 def with_others(own: list[Column], siblings: Any, controls: Any, suites: Any) -> list[Column]:
     """The tasks of heads, their siblings and controls, and suites under their names, of which none may be empty."""
     given = {} if suites is None else check_mapping("suites", suites, "a list of tasks by the name of each suite")
     for name, tasks in given.items():
-        if not _listed(f"suite {name!r}", tasks):
+        if not check_list(f"suite {name!r}", tasks, "tasks"):
             raise ValueError(f"suite {name!r} must be a list of one task or more")
     beside = [Column(name, "suite", tuple(tasks)) for name, tasks in given.items()]
     return [*own, *in_role("sibling", siblings), *in_role("control", controls or ()), *beside]
-
-
-def _listed(name: str, tasks: Any) -> list[Judged]:
-    if isinstance(tasks, Task | ExperimentLike):
-        raise ValueError(f"{name} must be a list of tasks, got one task")
-    return check_list(name, tasks, "tasks")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from cs_heads.analysis.columns import Column, controlled
 from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.faithfulness import Faithfulness, check_shares, faithfulness
 from cs_heads.analysis.losses import Specificity, TaskDrop
-from cs_heads.analysis.overlap import rank_biased_overlap, spearman, top_overlap
+from cs_heads.analysis.overlap import rank_biased_overlap, spearman
 from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result, leading
 from cs_heads.analysis.sparsity import measure_sparsity, random_drops
@@ -187,7 +187,8 @@ class Comparison(Result, Drawable, picture="comparison"):
         for (first, one), (second, other) in combinations(self.methods.items(), 2):
             a, b, longest = one.ranking, other.ranking, self.random_drops.shape[1]
             biased = rank_biased_overlap(a.top(longest), b.top(longest))
-            rows.append((first, second, top_overlap(a, b, self.k), biased, spearman(a, b)))
+            common = len({*a.top(self.k)} & {*b.top(self.k)}) / self.k
+            rows.append((first, second, common, biased, spearman(a, b)))
         return pd.DataFrame(rows, columns=columns)
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_list, check_mapping, check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.drawable import Drawable
-from cs_heads.experiment.baseline import check_size
+from cs_heads.experiment.controls import unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.gating.fit import contrastive_gating
 from cs_heads.progress import one_bar, step
 from cs_heads.record import Record
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
-from cs_heads.tasks.splits import check_apart, check_is_task, distinct
+from cs_heads.tasks.splits import check_apart, check_is_task
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,10 @@ def held_out_contrasts(
         raise ValueError(f"held_out must be tasks among {', '.join(names)}, got {got}")
     scores, gates, spent = [], {}, 0
     first, second = formats
-    sides = {kind: [distinct(confirming_side(tasks[name])) for name in left_out] for kind, tasks in formats.items()}
-    with Experiment(local_model(model), sides[first][0][0].take(n), **settings) as begun:
+    sides = {kind: [unseen_side(tasks[name], n) for name in left_out] for kind, tasks in formats.items()}
+    with Experiment(local_model(model), sides[first][0][0], **settings) as begun:
         for place, name in enumerate(left_out):
-            unseen = {kind: begun.on(each[place][0].take(n)) for kind, each in sides.items()}
+            unseen = {kind: begun.on(each[place][0]) for kind, each in sides.items()}
             for retained, forgotten in ((first, second), (second, first)):
                 step(f"without {name}, {retained} retained")
                 ranking = contrastive_gating(
@@ -154,13 +154,9 @@ def _check_formats(formats: Mapping[str, Mapping[str, Task]]) -> list[str]:
     if len({task.kind for tasks in formats.values() for task in tasks.values()}) > 1:
         raise ValueError("formats must all be tasks of one kind")
     for name in first:
-        for task in (first[name], second[name]):
-            check_size(confirming_side(task))
-        if len(finding_side(first[name])) != len(finding_side(second[name])):
-            raise ValueError(
-                f"task {name!r} must have as many finding examples in both formats, got {len(first[name])} and "
-                f"{len(second[name])}"
-            )
+        n, others = (len(finding_side(tasks[name])) for tasks in formats.values())
+        if n != others:
+            raise ValueError(f"task {name!r} must have as many finding examples in both formats, got {n} and {others}")
     for tasks in formats.values():
         check_apart([*tasks.values()], [confirming_side(task) for task in tasks.values()])
     return list(first)

@@ -22,7 +22,7 @@ from cs_heads.analysis.columns import (
 from cs_heads.analysis.found_heads import Found, sets_of
 from cs_heads.analysis.losses import TaskDrop, task_drop
 from cs_heads.analysis.result import Result
-from cs_heads.arguments import check_mapping, check_seed
+from cs_heads.arguments import check_mapping, check_one_of, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
@@ -32,6 +32,8 @@ from cs_heads.experiment.shared_forwards import Call, measure_together
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.settings import SettingsArguments
 from cs_heads.units import Unit
+
+_NUMBERS = ("n_examples", "chance", "baseline", "score", "drop", "loss", "above_chance")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,10 +78,9 @@ class TaskDrops(Result, Drawable, picture="specificity"):
             value: Which: ``"drop"``, ``"loss"``, or another number that a ``TaskDrop`` has.
 
         Raises:
-            ValueError: A ``TaskDrop`` has no such property.
+            ValueError: A ``TaskDrop`` has no such number.
         """
-        if not isinstance(getattr(TaskDrop, value, None), property) and value not in TaskDrop.__dataclass_fields__:
-            raise ValueError(f"value must be a property of TaskDrop, as 'drop' or 'loss'; got {value!r}")
+        check_one_of("value", value, _NUMBERS)
         return pd.DataFrame(
             {found: {name: getattr(drop, value) for name, drop in row.items()} for found, row in self.drops.items()}
         ).T

@@ -271,11 +271,9 @@ def check_shares(shares: Any) -> list[float]:
 def _rankings(found: Any) -> Mapping[str, HeadRanking]:
     """Rankings by name; one alone has the name of its method."""
     given = {found.method: found} if isinstance(found, HeadRanking) else found
-    if not isinstance(given, Mapping) or not given:
+    values = given.values() if isinstance(given, Mapping) else ()
+    if not values or not all(isinstance(each, HeadRanking) for each in values):
         raise ValueError(f"found must be a HeadRanking, or rankings by name, got {in_line(found)}")
-    for name, ranking in given.items():
-        if not isinstance(ranking, HeadRanking):
-            raise ValueError(f"found[{name!r}] must be a HeadRanking, got {in_line(ranking)}")
     if RANDOM in given:
         raise ValueError(f"found must have other names than {RANDOM!r}, which is that of random orders")
     return given

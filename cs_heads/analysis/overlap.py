@@ -191,11 +191,6 @@ def _shared_groups(drawn: Sequence[Bool[np.ndarray, "draw layer head"]], n_group
     return {"groups": shared, "expected_groups": float(np.mean(random)), "p_groups": p}
 
 
-def top_overlap(first: HeadRanking, second: HeadRanking, k: int) -> float:
-    """Share of the top ``k`` heads that two rankings have in common."""
-    return len({*first.top(k)} & {*second.top(k)}) / k
-
-
 def rank_biased_overlap(first: Sequence[Hashable], second: Sequence[Hashable], persistence: float = 0.9) -> float:
     """Rank-biased overlap of two lists of one length without repeats, in [0, 1], extrapolated past their end.
 

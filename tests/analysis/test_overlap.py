@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from cs_heads.analysis.overlap import head_overlap, rank_biased_overlap, spearman, top_overlap
+from cs_heads.analysis.overlap import head_overlap, rank_biased_overlap, spearman
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
 
@@ -119,30 +119,6 @@ def test_false_discoveries_are_counted_over_all_pairs():
     assert np.isnan(found.matrix("p_heads").loc["a", "a"])
 
 
-@pytest.mark.parametrize(
-    ("sets", "more", "message"),
-    [
-        ({"a": ["L0H0"]}, {}, "found must hold two rankings or more, got 1"),
-        ({"a": ["L0H0"], "b": []}, {}, r"found\['b'\] must be one head or more"),
-        ({"a": ["L0H0"], "b": ["L0H9"]}, {}, "head L0H9 is not in the grid"),
-        (
-            {"a": ["L0H0"], "b": ["L0H1"]},
-            {"n_key_value_heads": 3},
-            "n_key_value_heads must divide the 4 heads of a layer, got 3",
-        ),
-        (
-            {"a": ["L0H0"], "b": ["L0H1"]},
-            {"n_permutations": 0},
-            "n_permutations must be an integer of 1 or more, got 0",
-        ),
-        ({"a": ["L0H0"], "b": ["L0H1"]}, {"grid": None}, "grid must be given where found holds no ranking"),
-    ],
-)
-def test_what_cannot_be_held_together_is_refused(sets, more, message):
-    with pytest.raises(ValueError, match=message):
-        head_overlap(sets, **{"grid": GRID} | more)
-
-
 # How alike two orders are
 
 
@@ -164,11 +140,6 @@ def by_definition(first, second, p, depth=4000):
 def test_rank_biased_overlap_is_the_infinite_sum_of_its_definition(first, second, n, p):
     found = rank_biased_overlap(first[:n], second[:n], p)
     assert found == pytest.approx(by_definition(first[:n], second[:n], p), abs=1e-6)
-
-
-def test_overlap_is_the_share_in_common():
-    assert top_overlap(ranking([[4, 3, 2, 1]]), ranking([[4, 1, 2, 3]]), 2) == 0.5
-    assert top_overlap(ranking([[4, 3, 2, 1]]), ranking([[1, 2, 3, 4]]), 2) == 0
 
 
 def test_spearman_is_over_heads_with_an_importance_in_both():
