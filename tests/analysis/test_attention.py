@@ -52,21 +52,6 @@ def test_saved_attention_is_read_back_to_four_decimals(model, tmp_path):
         np.testing.assert_allclose(one.ablated, two.ablated, atol=6e-5)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("the cat", HEADS), "prompts must be a list of one text or more, got 'the cat'"),
-        (([], HEADS), "prompts must be a list of one text or more"),
-        ((PROMPTS, []), "heads must be one head or more, none twice; got none"),
-        ((PROMPTS, ["L0H1", (0, 1)]), "heads must be one head or more, none twice; got L0H1, L0H1"),
-        ((PROMPTS, ["L9H1"]), "head L9H1 is not in the grid"),
-    ],
-)
-def test_bad_requests_are_refused(model, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        attention(model, *arguments)
-
-
 # Habits
 
 

@@ -119,17 +119,3 @@ def test_examples_whose_answers_begin_alike_are_left_out_and_said(load):
     effects = cs.direct_effects(load("llama"), task_of(records), ["L0H1"], n=40)
     [note] = [note for note in effects.notes if "begin with the same token" in note]
     assert len(effects.total) + int(note.split()[0]) == 40
-
-
-def test_what_cannot_be_compared_is_refused(load):
-    records = choice_records(np.random.default_rng(0), 60)
-    written = cs.Task.from_records(
-        [{"prompt": r["prompt"], "reference": "cat"} for r in records], max_new_tokens=2
-    ).split(30, seed=0)[0]
-    with pytest.raises(ValueError, match="must have one prompt an example, and answers that follow it"):
-        cs.direct_effects(load("llama"), written, ["L0H1"])
-    alike = [{**record, "choices": [" cat dog", " cat bird"], "answer": 0} for record in records]
-    with pytest.raises(ValueError, match="must have 20 unseen examples or more whose right answer begins with a token"):
-        cs.direct_effects(load("llama"), task_of(alike), ["L0H1"])
-    with pytest.raises(ValueError, match="head L9H9 is not in the grid"):
-        cs.direct_effects(load("llama"), task_of(records), ["L9H9"])

@@ -87,15 +87,6 @@ def test_of_a_model_in_memory_is_checked_what_can_be_and_the_rest_is_said(load, 
     assert "reference=" in lines["logits"].remedy
 
 
-def test_a_model_is_left_as_it_was(load, folders, backend):
-    model = load("gpt2", backend)
-    before = torch.get_rng_state(), model.training, len(model.hook_dict["blocks.0.attn.hook_z"].fwd_hooks)
-    cs.check_model(model, reference=folders("gpt2"))
-    after = torch.get_rng_state(), model.training, len(model.hook_dict["blocks.0.attn.hook_z"].fwd_hooks)
-    assert before[0].equal(after[0])
-    assert before[1:] == after[1:]
-
-
 # Files that are wrong
 
 
@@ -137,11 +128,6 @@ def test_files_that_cannot_be_read_are_a_line_and_no_traceback(broken):
     assert "cannot read" in lines["weights"].found
 
 
-def test_nan_in_the_weights_of_a_model_in_memory_fails(model):
-    next(model.parameters()).data[0, 0] = torch.inf
-    assert "weights" in wrong(by_name(cs.check_model(model)))
-
-
 # Models that are wrong
 
 
@@ -170,19 +156,57 @@ def put_hooks(model, monkeypatch):
     return put
 
 
-def test_a_missing_hook_point_fails(model, examine, put_hooks):
+def without_a_hook_point(model, put_hooks, _):
     put_hooks({name: point for name, point in model.hook_dict.items() if name != "blocks.1.attn.hook_z"})
-    lines = examine()
-    assert lines["hook_z"].status == "fail"
-    assert "blocks.1.attn.hook_z" in lines["hook_z"].found
 
 
-def test_a_hook_that_does_not_fire_fails(model, examine, put_hooks):
-    unused = type(model.hook_dict["blocks.1.attn.hook_z"])()
-    put_hooks({**model.hook_dict, "blocks.1.attn.hook_z": unused})
-    lines = examine()
-    assert wrong(lines) == {"hook_z"}
-    assert "head by head: at blocks.1.attn.hook_z are no numbers a token, for 4 heads" in lines["hook_z"].found
+def with_a_hook_that_does_not_fire(model, put_hooks, _):
+    put_hooks({**model.hook_dict, "blocks.1.attn.hook_z": type(model.hook_dict["blocks.1.attn.hook_z"])()})
+
+
+def with_an_infinite_weight(model, *_):
+    next(model.parameters()).data[0, 0] = torch.inf
+
+
+def with_two_dtypes(model, *_):
+    last = list(model.parameters())[-1]
+    last.data = last.data.to(torch.bfloat16)
+
+
+def with_a_tokenizer_that_prepends_no_bos(model, _, folder):
+    tokenizer = make_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
+    tokenizer.save_pretrained(folder)
+    model.tokenizer = load_tokenizer(folder)
+
+
+def with_context(n_tokens):
+    return lambda model, *_: setattr(model.cfg, "n_ctx", n_tokens)
+
+
+NO_NUMBERS = "head by head: at blocks.1.attn.hook_z are no numbers a token, for 4 heads"
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "status", "said"),
+    [
+        (without_a_hook_point, "hook_z", "fail", "blocks.1.attn.hook_z"),
+        (with_a_hook_that_does_not_fire, "hook_z", "fail", NO_NUMBERS),
+        (with_an_infinite_weight, "weights", "fail", "NaN or infinite values in "),
+        (with_two_dtypes, "dtype", "warn", "weights of float32, bfloat16"),
+        (with_a_tokenizer_that_prepends_no_bos, "BOS", "fail", "set model.tokenizer to the tokenizer of the model's"),
+        (with_context(128), "context length", "fail", "128 tokens, in config.json 64"),
+        (with_context(32), "context length", "warn", "32 tokens, in config.json 64"),
+        (with_context(None), "context length", "warn", "unknown: no prompt is refused as too long"),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_told_in_its_line(
+    model, examine, put_hooks, tmp_path, change, name, status, said
+):
+    change(model, put_hooks, tmp_path)
+    line = examine()[name]
+    assert line.status == status
+    assert said in str(line)
 
 
 GATES = {"another head is off": lambda gate: gate.roll(1, dims=2), "no head is ever off": torch.ones_like}
@@ -236,15 +260,19 @@ def test_logits_of_other_weights_fail(folders, backend, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)])
-def test_an_intact_model_of_half_precision_is_held_against_plain_hugging_face_in_float32(folders, backend, dtype):
+def test_an_intact_model_of_half_precision_is_held_against_float32_and_left_as_it_was(folders, backend, dtype):
     model = cs.load_model(folders("gpt2"), device="cpu", dtype=dtype, backend=backend)
     before = {name: value.clone() for name, value in model.state_dict().items()}
+    hooks = model.hook_dict["blocks.0.attn.hook_z"].fwd_hooks
+    drawn, state = torch.get_rng_state(), (model.training, len(hooks))
     lines = by_name(cs.check_model(model, reference=folders("gpt2")))
     assert {name for name, line in lines.items() if line.status != "ok"} - {"fused attention"} == {"dtype"}
     assert "of plain Hugging Face in float32; " + dtype in lines["logits"].found
     for name, value in model.state_dict().items():
         assert value.dtype == before[name].dtype
         assert value.equal(before[name])
+    assert torch.get_rng_state().equal(drawn)
+    assert (model.training, len(hooks)) == state
 
 
 def test_a_large_model_in_a_dtype_that_the_device_has_no_units_for_is_slow(folders, backend, monkeypatch):
@@ -308,17 +336,6 @@ def test_rounding_beyond_that_of_plain_hugging_face_fails(folders, backend):
     assert "logits" in wrong(by_name(cs.check_model(model, reference=folders("gpt2"))))
 
 
-def test_another_tokenizer_fails(model, examine, tmp_path):
-    """One that prepends no BOS, where that of the model's files does."""
-    tokenizer = make_tokenizer()
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
-    tokenizer.save_pretrained(tmp_path)
-    model.tokenizer = load_tokenizer(tmp_path)
-    lines = examine()
-    assert wrong(lines) == {"BOS"}
-    assert lines["BOS"].remedy == "set model.tokenizer to the tokenizer of the model's files"
-
-
 @pytest.mark.parametrize(
     ("dtype", "axis", "failed"), [("float32", 1, {"later tokens", "padding"}), ("bfloat16", 0, {"padding", "batch"})]
 )
@@ -330,18 +347,9 @@ def test_scores_that_depend_on_padding_or_on_the_batch_fail(folders, backend, dt
     assert wrong(lines) - {"hook_z", "fused attention", "shortcuts"} == failed
 
 
-def test_weights_of_several_dtypes_are_warned_of(model, examine):
-    last = list(model.parameters())[-1]
-    last.data = last.data.to(torch.bfloat16)
-    assert examine()["dtype"].found == "weights of float32, bfloat16"
-
-
-def test_fused_attention_that_a_hook_forbids_is_warned_of(load, backend):
-    model = load("llama", backend)
-    point = model.hook_dict["blocks.0.attn.hook_pattern"]
-    point.add_hook(lambda pattern, hook: pattern)
+def test_fused_attention_that_a_hook_forbids_is_warned_of(model, backend):
+    model.hook_dict["blocks.0.attn.hook_pattern"].add_hook(lambda pattern, hook: pattern)
     line = by_name(cs.check_model(model))["fused attention"]
-    point.remove_hooks("fwd")
     reason = "a hook listens inside attention" if backend == "bridge" else "the model is no bridge"
     assert (line.status, line.found) == ("warn", f"not usable: {reason}")
 
@@ -360,20 +368,6 @@ def test_heads_that_are_not_those_of_the_configuration_fail(folders):
     line = by_name(cs.check_model(model))["heads"]
     assert line.status == "fail"
     assert line.found.endswith("layer 0 has 2 key/value heads, and its configuration says 4")
-
-
-@pytest.mark.parametrize(
-    ("n_ctx", "status", "found"),
-    [
-        (128, "fail", "128 tokens, in config.json 64"),
-        (32, "warn", "32 tokens, in config.json 64"),
-        (None, "warn", "unknown: no prompt is refused as too long"),
-    ],
-)
-def test_a_context_that_is_not_the_model_s_is_said(model, examine, n_ctx, status, found):
-    model.cfg.n_ctx = n_ctx
-    line = examine()["context length"]
-    assert (line.status, line.found) == (status, found)
 
 
 def test_a_search_that_takes_days_is_warned_of(load, monkeypatch):

@@ -18,17 +18,35 @@ from cs_heads.lens.attention import last_patterns
 from cs_heads.lens.batches import TokenBudget
 from cs_heads.tasks.controls import form_of
 from cs_heads.units import Grid, Head
+from tests.known_heads import own_answers
 from tests.tiny import choice_records, make_tokenizer
 
 QUIET = {"controls": None, "progress": False}
 
 
 @pytest.fixture(scope="module")
-def capitals():
+def demo():
+    return cs.load_model("demo", device="cpu"), cs.load_task("demo/capitals", n=60, seed=0)
+
+
+@pytest.fixture(scope="module")
+def capitals(demo):
     """Two planted heads of the demo model, and one that the skill does not need."""
-    task = cs.load_task("demo/capitals", n=60, seed=0)
-    heads = [*planted_heads("capitals")[:2], Head(3, 5)]
-    return cs.explain(cs.load_model("demo", device="cpu"), task, heads, n=30, **QUIET)
+    return cs.explain(*demo, [*planted_heads("capitals")[:2], Head(3, 5)], n=30, **QUIET)
+
+
+@pytest.fixture(scope="module")
+def task():
+    """Choices whose answers a model of random weights does not know."""
+    return cs.Task.from_records(choice_records(np.random.default_rng(0), 60)).split(30, seed=0)[0]
+
+
+@pytest.fixture
+def of_llama(load, folders, tmp_path):
+    """Flags of a tiny model and of a file with what it says itself."""
+    path = tmp_path / "task.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in own_answers(load("llama"), 60)), encoding="utf-8")
+    return ["--model", str(folders("llama")), "--task", str(path), "--device", "cpu", "--n", "30", "--no-control"]
 
 
 def test_planted_heads_write_against_the_shortcut_and_another_head_is_unclear(capitals):
@@ -61,9 +79,8 @@ def test_cards_are_read_back_drawn_and_shown(capitals, tmp_path):
     assert all(frame[name].dtype == float for name in ("value", "low", "controls", "written"))
 
 
-def test_other_units_have_cards_of_what_means_something_for_them():
-    task = cs.load_task("demo/capitals", n=60, seed=0)
-    groups = cs.explain(cs.load_model("demo", device="cpu"), task, ["L2KV3", "L3KV2"], units="kv", n=30, **QUIET)
+def test_other_units_have_cards_of_what_means_something_for_them(demo):
+    groups = cs.explain(*demo, ["L2KV3", "L3KV2"], units="kv", n=20, **QUIET)
     card = groups.cards[0]
     assert "nats (chance by random key/value groups of the same layers: " in card.words
     assert "lowers 'Rome'" in card.words
@@ -82,11 +99,8 @@ def test_a_report_has_the_cards(capitals, tmp_path):
     assert text.count(escape(capitals.cards[0].words.split(" (")[0])) == 2, "on the card, and where a reader points"
 
 
-def test_a_shell_says_the_same(folders, tmp_path, capsys):
-    records = choice_records(np.random.default_rng(0), 60)
-    (tmp_path / "task.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    given = ["explain", "--model", str(folders("llama")), "--task", str(tmp_path / "task.jsonl"), "--device", "cpu"]
-    given += ["--n", "30", "--no-control", "--out", str(tmp_path / "out")]
+def test_a_shell_says_the_same(of_llama, tmp_path, capsys):
+    given = ["explain", *of_llama, "--out", str(tmp_path / "out")]
     assert main([*given, "--heads", "L0H1", "L2H3", "--unseen", "20"]) == 0
     cards = HeadCards.load(tmp_path / "out" / "cards.json")
     said = capsys.readouterr().out
@@ -100,9 +114,9 @@ def test_a_shell_says_the_same(folders, tmp_path, capsys):
     assert "head L99H0 is not in the grid" in capsys.readouterr().err
 
 
-def test_a_search_goes_on_to_say_what_its_heads_do(tmp_path, capsys):
-    given = ["find", "--model", "demo", "--task", "demo/capitals", "--n", "60", "--method", "css", "--n-masks", "30"]
-    given += ["--k", "2", "--no-control", "--no-curve", "--explain", "--out", str(tmp_path)]
+def test_a_search_goes_on_to_say_what_its_heads_do(of_llama, tmp_path, capsys):
+    given = ["find", *of_llama, "--method", "css", "--n-masks", "30", "--k", "2"]
+    given += ["--no-curve", "--explain", "--out", str(tmp_path)]
     assert main([*given, "--dry-run"]) == 0
     assert "cards " in capsys.readouterr().out
     assert main(given) == 0
@@ -120,9 +134,8 @@ def test_he_or_she_is_written_by_one_head_of_a_real_model(real):
     assert card.words.startswith("Without it the answer loses ")
 
 
-def test_of_a_ranking_with_heads_off_throughout_nothing_is_said(load):
+def test_of_a_ranking_with_heads_off_throughout_nothing_is_said(load, task):
     ranking = cs.HeadRanking("css", np.zeros((3, 4)), spent=0, off=(Head(1, 1),))
-    task = cs.Task.from_records(choice_records(np.random.default_rng(0), 60)).split(30, seed=0)[0]
     with pytest.raises(ValueError, match="heads must be found with no others off, got a ranking with L1H1 off"):
         cs.explain(load("llama"), task, ranking, **QUIET)
     for refuses in (cs.direct_effects, cs.interactions):
@@ -137,8 +150,7 @@ def test_a_shell_prices_no_cards_of_a_ranking_with_heads_off_throughout(tmp_path
     assert "--explain goes without --off" in said("find", *given[:4], "--off", "L1H1", "--explain", "--dry-run")
 
 
-def test_heads_that_take_nothing_beyond_chance_have_no_pairs_and_no_least_set(load):
-    task = cs.Task.from_records(choice_records(np.random.default_rng(0), 60)).split(30, seed=0)[0]
+def test_heads_that_take_nothing_beyond_chance_have_no_pairs_and_no_least_set(load, task):
     cards = cs.explain(load("llama"), task, ["L0H1", "L2H3"], n=30, **QUIET)
     assert cards.words.endswith("nothing beyond chance.")
     assert (cards.pairs, cards.least) == ((), ())
@@ -184,19 +196,17 @@ def test_of_everyday_skills_each_worked_example_has_its_answer(skill):
     assert not any(form.search(example.prompt) for example in bare)
 
 
-def test_what_is_written_stands_beside_what_is_looked_at(capitals):
+def test_what_is_written_stands_beside_what_is_looked_at(demo, capitals):
     [card, *_] = capitals.cards
     assert card["writes"].clear
-    task = cs.load_task("demo/capitals", n=60, seed=0)
-    frame = cs.direct_effects(cs.load_model("demo", device="cpu"), task, [card.head], n=30).by_source()
+    frame = cs.direct_effects(*demo, [card.head], n=30).by_source()
     from_first = frame[frame["position"] == 0]["writes"].sum() / frame["writes"].sum()
     assert card["looks at the first token"].written == pytest.approx(from_first, abs=1e-4)
     assert not any(np.isfinite(figure.written) for figure in capitals.cards[2].figures)
     assert "of writes" in capitals._repr_html_()
 
 
-def test_more_heads_than_six_have_cards_of_their_own_alone(load):
-    task = cs.Task.from_records(choice_records(np.random.default_rng(0), 60)).split(30, seed=0)[0]
+def test_more_heads_than_six_have_cards_of_their_own_alone(load, task):
     heads = [Head(layer, head) for layer in (0, 1) for head in range(4)][:7]
     cards = cs.explain(load("llama"), task, heads, n=20, **QUIET)
     assert len(cards.cards) == 7
@@ -227,24 +237,8 @@ def test_of_random_heads_nothing_is_said_in_95_of_100_tries(load):
     assert said <= 5
 
 
-def test_where_the_answer_gains_so_do_its_parts():
-    gained = [Figure(name, -0.5, -0.6, -0.4, 0.3, clear=True) for name in ("total", "direct", "at the last token")]
-    words = head_in_words([*gained, Figure("elsewhere", 0.0, 0.0, 0.0)], ["a"], ["b"], "random heads")
-    assert "the answer gains 0.50 (0.40 to 0.60) nats" in words
-    assert "what the head writes itself (0.50), most of it at the last token (0.50)" in words
-
-
-def test_a_head_that_lowers_what_it_reads_is_said_to():
-    figures = [Figure(name, 0.9, 0.8, 1.0, 0.3, clear=True) for name in ("total", "at the last token", "direct")]
-    figures += [Figure("elsewhere", 0.0, 0.0, 0.0), Figure("copying", -0.9, np.nan, np.nan, 0.5, clear=True)]
-    assert "lowers what it reads (-0.90; 95 of 100 other heads: 0.50 at most either way)" in head_in_words(
-        figures, "a", "b", "x"
-    )
-
-
-def test_where_other_units_run_out_nothing_is_chance(load):
+def test_where_other_units_run_out_nothing_is_chance(load, task):
     """Three MLP layers there are, and all are explained."""
-    task = cs.Task.from_records(choice_records(np.random.default_rng(0), 60)).split(30, seed=0)[0]
     cards = cs.explain(load("llama"), task, ["L0MLP", "L1MLP", "L2MLP"], units="mlp", n=20, **QUIET)
     assert cards.words.endswith("of right answers: too few others tell what is chance.")
     assert (cards.pairs, cards.least) == ((), ())
@@ -274,10 +268,24 @@ def test_every_wrong_answer_in_the_prompt_is_looked_at_on_the_task_and_on_its_co
     assert 1.2 * right.controls < wrong.controls < 4 * right.controls
 
 
-def test_each_look_has_words_of_its_own():
-    for name in (*LOOKS, *EVERYWHERE):
-        clear = [
-            Figure(each, 0.9, 0.8, 1.0, 0.3, clear=True) for each in ("total", "at the last token", "direct", name)
-        ]
-        words = head_in_words([*clear, Figure("elsewhere", 0.0, 0.0, 0.0)], ["a"], ["b"], "random heads")
-        assert f"looks at {LOOKS.get(name, name.removeprefix('at every token: '))}" in words
+def words(total: float, *others: Figure) -> str:
+    """What is said of a head with a clear total effect, all of it at the last token and written by itself."""
+    bounds = sorted((0.9 * total, 1.1 * total))
+    clear = [Figure(name, total, *bounds, 0.3, clear=True) for name in ("total", "direct", "at the last token")]
+    return head_in_words([*clear, Figure("elsewhere", 0.0, 0.0, 0.0), *others], ["a"], ["b"], "random heads")
+
+
+def test_where_the_answer_gains_so_do_its_parts():
+    assert "the answer gains 0.50 (0.45 to 0.55) nats" in words(-0.5)
+    assert "what the head writes itself (0.50), most of it at the last token (0.50)" in words(-0.5)
+
+
+def test_a_head_that_lowers_what_it_reads_is_said_to():
+    lowers = Figure("copying", -0.9, np.nan, np.nan, 0.5, clear=True)
+    assert "lowers what it reads (-0.90; 95 of 100 other heads: 0.50 at most either way)" in words(0.9, lowers)
+
+
+@pytest.mark.parametrize("name", [*LOOKS, *EVERYWHERE])
+def test_each_look_has_words_of_its_own(name):
+    look = Figure(name, 0.9, 0.8, 1.0, 0.3, clear=True)
+    assert f"looks at {LOOKS.get(name, name.removeprefix('at every token: '))}" in words(0.9, look)

@@ -9,7 +9,7 @@ from cs_heads.analysis.failures import FailureModes, Share, failures
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.tasks import Task
 from cs_heads.units import HeadGrid
-from tests.known_heads import WORKING, own_answers, rows_run
+from tests.known_heads import WORKING, own_answers
 from tests.tiny import choice_records
 
 GRID = HeadGrid(3, 4)
@@ -80,17 +80,3 @@ def test_an_answer_that_comes_later_in_the_text_is_counted(model):
     expected = sum(text.split()[0] != text.split()[-1] for text in found.texts["intact"])
     assert found.modes["intact"]["answer later"] == Share(expected, 20)
     assert expected > 0
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda m, t: failures(m, t, {"intact": WORKING}), "heads must not be named 'intact'"),
-        (lambda m, t: failures(m, t, WORKING, n=3), "n must be an integer of 20 or more, got 3"),
-        (lambda m, t: failures(m, t, [], texts=True), "heads must be one head or more"),
-    ],
-)
-def test_wrong_arguments_are_refused_before_the_model_runs(model, choices, call, message):
-    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        call(model, choices)
-    assert rows == []

@@ -13,7 +13,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.simulate import PlantedExperiment
 from cs_heads.tasks import Task
 from cs_heads.units import Grid, Head, HeadGrid, Unit
-from tests.known_heads import WORKING, own_answers, rows_run
+from tests.known_heads import WORKING, own_answers
 from tests.methods.planted import Planted
 
 GRID = HeadGrid(4, 5)
@@ -208,33 +208,6 @@ def test_where_there_is_nothing_to_keep_no_ratio_is_given(experiment, response, 
     with pytest.raises(BaselineTooLowError, match=message):
         faithfulness(None, experiment, ranking(*TRUE), response=response)
     assert experiment.spent - spent <= 3 * 50
-
-
-@pytest.mark.parametrize(
-    ("given", "options", "message"),
-    [
-        (ranking(), {"shares": (0, 1.5)}, r"shares must be numbers in 0\.\.1, got 1\.5"),
-        (ranking(), {"shares": ()}, r"shares must be numbers in 0\.\.1, got none"),
-        (ranking(), {"response": "logit"}, "response must be one of 'score', 'probability', 'margin', got 'logit'"),
-        (ranking(), {"n_random": -1}, "n_random must be an integer of 0 or more, got -1"),
-        ({"random": ranking()}, {}, "found must have other names than 'random'"),
-        ({}, {}, "found must be a HeadRanking, or rankings by name, got {}"),
-        (
-            {"a": ranking(), "b": ranking(grid=Grid(4, 5, "neurons"))},
-            {},
-            r"found\['a'\] must be ranked on the grid of the model, 3 × 4 heads, got 4 × 5 heads",
-        ),
-        (
-            ranking(grid=Grid(3, 48, "neurons")),
-            {},
-            r"found\['made'\] must be ranked .*, got 3 × 48 neurons: give units='neurons'",
-        ),
-    ],
-)
-def test_wrong_arguments_are_refused_before_the_model_runs(model, task, given, options, message):
-    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        faithfulness(model, task, given, **options)
-    assert rows == []
 
 
 # On a model

@@ -97,17 +97,3 @@ BROKEN, SPARED, HALF, FAILED = {"drop": 0.6}, {}, {"drop": 0.15}, {"baseline": 0
 )
 def test_a_kind_is_claimed_only_where_it_was_tested(letters, full, controls, kind):
     assert kind_of(letters, full, controls) == kind
-
-
-@pytest.mark.parametrize(
-    ("letters", "full", "candidates", "message"),
-    [
-        (0, 1, [FORMAT], "letters and full must hold one set of questions or more, got 0 and 1"),
-        (1, 1, [], "heads must be one head or more, none twice; got none"),
-    ],
-)
-def test_a_missing_form_or_head_is_refused(load_known, letters, full, candidates, message):
-    model = load_known()
-    tasks = [choice_of_own_answers(model, 42, name, seed) for name, seed in (("a", 1), ("b", 2))]
-    with pytest.raises(ValueError, match=message):
-        format_heads(model, tasks[:letters], tasks[1 : 1 + full], candidates)

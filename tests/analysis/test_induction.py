@@ -10,7 +10,7 @@ from cs_heads.units import Head
 from tests.tiny import WORDS, make_tokenizer, saved
 
 PREVIOUS, INDUCTION = Head(0, 1), Head(1, 2)
-SHORTEST, LONGEST, ROW, STEPS = 6, 15, 32, 500
+SHORTEST, LONGEST, ROW, STEPS = 6, 15, 32, 300
 # The tokenizer's words, without special tokens.
 FIRST = 3
 

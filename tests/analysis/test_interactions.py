@@ -72,8 +72,3 @@ def test_heads_that_take_the_same_overlap_and_one_of_them_is_enough():
 def test_coins_make_no_pair_of_heads_that_do_nothing_together():
     named = [cs.interactions(None, Coins(seed), [A, B, FILLER]).pairs()["kind"].tolist() for seed in range(20)]
     assert sum(kinds != [""] * 3 for kinds in named) <= 3
-
-
-def test_more_heads_than_six_are_refused():
-    with pytest.raises(ValueError, match="heads must be 6 or fewer, got 7: L0H0, L0H1, L1H1"):
-        cs.interactions(None, Planted(GRID, {}), [Head(0, 0), *(Head(layer, 1) for layer in range(4)), B, C])

@@ -39,35 +39,30 @@ def test_certainty_is_never_complete(counts):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("right", "kept", "gained", "n", "chance"),
-    [(0.9, 0.7, 0.1, 30, 0.0), (0.6, 0.5, 0.3, 60, 0.25), (0.95, 0.1, 0.0, 40, 0.25), (0.8, 0.97, 0.05, 100, 0.5)],
+    ("parts", "chance"),
+    [
+        ([(0.9, 0.7, 0.1, 30)], 0.0),
+        ([(0.6, 0.5, 0.3, 60)], 0.25),
+        ([(0.95, 0.1, 0.0, 40)], 0.25),
+        ([(0.8, 0.97, 0.05, 100)], 0.5),
+        ([(0.9, 0.6, 0.0, 40), (0.8, 0.9, 0.0, 80)], 0.25),
+    ],
 )
-def test_intervals_hold_the_truth_as_often_as_they_say(right, kept, gained, n, chance):
-    rng = np.random.default_rng(0)
-    lost = right - (right * kept + (1 - right) * gained)
-    truth = lost, lost / right, lost / (right - chance)
-    held = np.zeros(2)
+def test_intervals_hold_the_truth_as_often_as_they_say(parts, chance):
+    """Of each part: share right, share of these kept with heads off, share of the wrong ones gained, examples."""
+    rng, held = np.random.default_rng(0), np.zeros(2)
+    before = np.mean([right for right, *_ in parts])
+    after = np.mean([right * kept + (1 - right) * gained for right, kept, gained, _ in parts])
+    truth = before - after, (before - after) / (before - chance)
     for _ in range(150):
-        intact = rng.random(n) < right
-        off = np.where(intact, rng.random(n) < kept, rng.random(n) < gained)
-        bounds = paired_intervals([(intact.astype(float), off.astype(float))], chance)
+        drawn = []
+        for right, kept, gained, n in parts:
+            intact = rng.random(n) < right
+            off = np.where(intact, rng.random(n) < kept, rng.random(n) < gained)
+            drawn.append((intact.astype(float), off.astype(float)))
+        bounds = paired_intervals(drawn, chance)
         held += [low <= value <= high for value, (low, high) in zip(truth, bounds, strict=True)]
     # At 95 % fewer than 134 of 150 are seen once in 500 runs.
-    assert (held >= 134).all()
-
-
-@pytest.mark.slow
-def test_intervals_of_a_suite_hold_the_truth_as_often_as_they_say():
-    rng = np.random.default_rng(1)
-    truth = (0.9 * 0.4 + 0.8 * 0.1) / 2
-    held = np.zeros(2)
-    for _ in range(150):
-        parts = []
-        for right, kept, n in ((0.9, 0.6, 40), (0.8, 0.9, 80)):
-            intact = rng.random(n) < right
-            parts.append((intact.astype(float), (intact & (rng.random(n) < kept)).astype(float)))
-        bounds = paired_intervals(parts, 0.25)
-        held += [a <= v <= b for v, (a, b) in zip((truth, truth / 0.6), bounds, strict=True)]
     assert (held >= 134).all()
 
 

@@ -1,8 +1,8 @@
 """Analyses that start from a model keep what they measure, and go on with it."""
 
 import inspect
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 import cs_heads as cs
@@ -12,86 +12,42 @@ from tests.known_heads import IDLE, WORKING, choice_of_own_answers, own_answers,
 
 @pytest.fixture(scope="module")
 def tasks(model):
-    """Two split tasks and a third without a side of its own, of different examples."""
+    """Two split tasks, a third without a side of its own, and one of choices, of different examples."""
     records = own_answers(model, 130)
-    return [
-        Task.from_records(records[:45], "own").split(25)[0],
-        Task.from_records(records[45:90], "sibling").split(25)[0],
-        Task.from_records(records[90:], "control"),
-    ]
+    return SimpleNamespace(
+        own=Task.from_records(records[:45], "own").split(25)[0],
+        sibling=Task.from_records(records[45:90], "sibling").split(25)[0],
+        control=Task.from_records(records[90:], "control"),
+        choices=choice_of_own_answers(model, 50, "choices").split(25)[0],
+    )
 
 
-@pytest.fixture(scope="module")
-def choices(model):
-    return choice_of_own_answers(model, 50, "choices").split(25)[0]
+HEADS = list(WORKING)
+RANKING = cs.HeadRanking("known", cs.HeadGrid(3, 4).mask(WORKING).astype(float), spent=0)
 
-
-def specificity(model, tasks, choices, **more):
-    return cs.specificity(model, tasks[0], list(WORKING), controls=tasks[2:], n=20, **more)
-
-
-def siblings(model, tasks, choices, **more):
-    return cs.specificity(model, tasks[0], list(WORKING), siblings=tasks[1:2], n=20, **more)
-
-
-def several_tasks(model, tasks, choices, **more):
-    return cs.specificity(model, tasks[:2], {"own": list(WORKING), "sibling": list(IDLE)}, n=20, **more)
-
-
-def sparsity_curve(model, tasks, choices, **more):
-    return cs.sparsity_curve(model, tasks[0], list(WORKING), max_heads=2, n=20, n_random=1, **more)
-
-
-def faithfulness(model, tasks, choices, **more):
-    importance = np.zeros((3, 4))
-    importance[tuple(zip(*[(head.layer, head.index) for head in WORKING], strict=True))] = 1.0
-    ranking = cs.HeadRanking("known", importance, spent=0)
-    return cs.faithfulness(model, tasks[0], ranking, n=20, n_random=1, **more)
-
-
-def format_heads(model, tasks, choices, **more):
-    return cs.format_heads(model, tasks[:1], tasks[1:2], list(WORKING), n=20, **more)
-
-
-def interactions(model, tasks, choices, **more):
-    return cs.interactions(model, tasks[0], list(WORKING), n=20, **more)
-
-
-def text_failures(model, tasks, choices, **more):
-    return cs.failures(model, tasks[0], list(WORKING), n=20, max_new_tokens=3, **more)
-
-
-def choice_failures(model, tasks, choices, **more):
-    return cs.failures(model, choices, list(WORKING), n=20, **more)
-
-
-def atlas(model, tasks, choices, **more):
-    return cs.atlas(model, tasks[:2], k=1, n=20, n_random=1, **more)
-
-
-ANALYSES = {
-    atlas: cs.atlas,
-    specificity: cs.specificity,
-    siblings: cs.specificity,
-    several_tasks: cs.specificity,
-    sparsity_curve: cs.sparsity_curve,
-    faithfulness: cs.faithfulness,
-    format_heads: cs.format_heads,
-    interactions: cs.interactions,
-    text_failures: cs.failures,
-    choice_failures: cs.failures,
-}
+ANALYSES = [
+    (cs.atlas, lambda of: {"tasks": [of.own, of.sibling], "k": 1, "budget": 1000, "n_random": 1}),
+    (cs.specificity, lambda of: {"tasks": of.own, "heads": HEADS, "controls": [of.control]}),
+    (cs.specificity, lambda of: {"tasks": of.own, "heads": HEADS, "siblings": [of.sibling]}),
+    (cs.specificity, lambda of: {"tasks": [of.own, of.sibling], "heads": {"own": HEADS, "sibling": list(IDLE)}}),
+    (cs.sparsity_curve, lambda of: {"task": of.own, "heads": HEADS, "max_heads": 2, "n_random": 1}),
+    (cs.faithfulness, lambda of: {"task": of.own, "found": RANKING, "n_random": 1}),
+    (cs.format_heads, lambda of: {"letters": [of.own], "full": [of.sibling], "heads": HEADS}),
+    (cs.interactions, lambda of: {"task": of.own, "heads": HEADS}),
+    (cs.failures, lambda of: {"task": of.own, "heads": HEADS, "max_new_tokens": 3}),
+    (cs.failures, lambda of: {"task": of.choices, "heads": HEADS}),
+]
 
 
 @pytest.mark.usefixtures("no_short_cuts")  # a model is tried for them by running it
-@pytest.mark.parametrize("analysis", ANALYSES, ids=lambda analysis: analysis.__name__)
-def test_an_analysis_done_again_runs_nothing_and_says_the_same(model, tasks, choices, tmp_path, analysis):
-    plain = analysis(model, tasks, choices)
-    path = tmp_path / "run.sqlite"
-    first = analysis(model, tasks, choices, store=path)
+@pytest.mark.parametrize(("analysis", "arguments"), ANALYSES, ids=[each.__name__ for each, _ in ANALYSES])
+def test_an_analysis_done_again_runs_nothing_and_says_the_same(model, tasks, tmp_path, analysis, arguments):
+    given, path = {**arguments(tasks), "n": 20}, tmp_path / "run.sqlite"
+    plain = analysis(model, **given)
+    first = analysis(model, **given, store=path)
     assert Store.open(path).contents().observations > 0
     with rows_run(model) as rows:
-        again = analysis(model, tasks, choices, store=path)
+        again = analysis(model, **given, store=path)
     assert rows == []
     assert first.to_dict() == again.to_dict() == plain.to_dict()
 
@@ -102,13 +58,14 @@ def test_every_analysis_of_a_model_under_masks_takes_a_store():
     under_masks = {each for each in callables if "settings" in inspect.signature(each).parameters}
     # Head cards and direct effects read what heads write, too; this model's norm is not read so.
     reads_attention = {cs.attention, cs.habits, cs.direct_effects, cs.explain}
-    assert {*ANALYSES.values()} == under_masks - reads_attention - {cs.confirm, cs.compare, cs.held_out_contrasts}
+    kept = {analysis for analysis, _ in ANALYSES}
+    assert kept == under_masks - reads_attention - {cs.confirm, cs.compare, cs.held_out_contrasts}
 
 
 @pytest.mark.usefixtures("no_short_cuts")
 @pytest.mark.parametrize("method", ["gradient", "attribution", "mediation"])
 def test_a_method_that_starts_from_the_model_keeps_the_intact_run(model, tasks, tmp_path, method):
-    task, path = tasks[0], tmp_path / "run.sqlite"
+    task, path = tasks.own, tmp_path / "run.sqlite"
     found = cs.find_heads(model, task, k=2, method=method, store=path)
     assert Store.open(path).contents().observations == 25
     with rows_run(model) as before:

@@ -119,14 +119,3 @@ def test_the_result_is_json_with_one_row_a_model_and_part():
     assert len(json.loads(json.dumps(found.to_dict()))["models"]) == 2
     assert len(found.profiles()) == 16
     assert found.profiles().groupby("model")["share"].sum().tolist() == pytest.approx([1, 1])
-
-
-def test_what_is_no_study_is_refused(tmp_path):
-    for studies, more, message in (
-        ({}, {}, "studies must hold one study or more"),
-        ({"a": tmp_path}, {}, "holds no ranking.json"),
-        ({"a": ranking({Head(0, 0): -1.0})}, {}, "study 'a' has no head of positive importance"),
-        ({"a": ranking()}, {"k": 33}, r"k must be an integer in 1\.\.32, the heads of 'a'; got 33"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            scale_study(studies, **more)

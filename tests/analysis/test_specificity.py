@@ -1,22 +1,17 @@
 """Heads of a model ablated on their own unseen examples, on siblings, controls and suites."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from cs_heads.analysis.columns import Column
-from cs_heads.analysis.compare import compare
-from cs_heads.analysis.confirm import confirm
 from cs_heads.analysis.drops import specificity
-from cs_heads.analysis.formats import format_heads
 from cs_heads.analysis.sparsity import measure_sparsity, sparsity_curve
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, control_side
 from cs_heads.tasks.splits import check_apart
 from cs_heads.units import Head, HeadGrid
-from tests.known_heads import IDLE, WORKING, own_answers, rows_run
+from tests.known_heads import IDLE, WORKING, own_answers
 from tests.methods.planted import Planted
 
 
@@ -110,50 +105,6 @@ def test_heads_for_half_are_counted_above_chance():
     assert (curve.heads_for(0.5), curve.heads_for(0.2), curve.heads_for(0.9)) == (3, 1, None)
     with pytest.raises(ValueError, match=r"share must lie in \(0, 1\], got 0"):
         curve.heads_for(0.0)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda m, t: specificity(m, t[1], WORKING), "task 'other' is not split"),
-        (
-            lambda m, t: specificity(m, t[0], WORKING, controls=[t[0].held_out]),
-            "different names, got two or more of 'own'",
-        ),
-        (lambda m, t: specificity(m, t[0], WORKING, suites={"s": []}), "suite 's' must be a list of one task or more"),
-        (lambda m, t: specificity(m, t[0], WORKING, n=5), "n must be an integer of 20 or more, got 5"),
-        (lambda m, t: specificity(m, t[0], ["L7H0"]), "head L7H0 is not in the grid"),
-        (lambda m, t: specificity(m, t[0], WORKING, k=7), r"k must be an integer in 1\.\.6"),
-        (
-            lambda m, t: specificity(m, [t[0]], {"others": WORKING}),
-            "heads must be by the name of a task among own; got others",
-        ),
-        (lambda m, t: sparsity_curve(m, t[0], WORKING, max_heads=7), r"max_heads must be an integer in 1\.\.6"),
-    ],
-)
-def test_wrong_arguments_are_refused_before_the_model_runs(model, tasks, call, message):
-    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        call(model, tasks)
-    assert rows == []
-
-
-def test_two_splits_of_the_same_questions_are_refused_wherever_one_is_judged(model):
-    """What one split finds heads with, the other would judge them with."""
-    whole = Task.from_records(own_answers(model, 90), "once")
-    once, again = whole.split(45, seed=1)[0], replace(whole, name="again").split(45, seed=2)[0]
-    for call in (
-        lambda: specificity(model, [once, again], {"once": WORKING}),
-        lambda: specificity(model, again, WORKING, siblings=[once]),
-        lambda: format_heads(model, [once], [again], [IDLE[0]]),
-        lambda: confirm(model, once, WORKING, controls=[again]),
-        lambda: compare(model, once, methods=["csb"], controls=[again]),
-    ):
-        with (
-            rows_run(model) as rows,
-            pytest.raises(ValueError, match=r"shares .* examples with (the finding side of|task)"),
-        ):
-            call()
-        assert rows == []
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -90,31 +90,3 @@ def test_a_question_asked_twenty_times_counts_once(load_known):
     assert np.array_equal(once.interval, often.interval)
     assert often.notes[0] == "task 'own' asks 25 different questions in 500 examples: one example of each counts"
     assert (once.notes, often.spent) == ((), once.spent)
-
-
-@pytest.mark.parametrize(
-    ("tasks", "candidates", "more", "message"),
-    [
-        ({"a": Planted(GRID, {})}, [ALL], {}, "two tasks or more, none of them named 'control', got a"),
-        (None, [], {}, "heads must name one head or more"),
-        (None, ["L9H9"], {}, "head L9H9 is not in the grid"),
-        (None, [ALL], {"n": 0}, "n must be an integer of 1 or more, got 0"),
-        ({"a": Planted(GRID, {}), "b": Planted(HeadGrid(2, 2), {})}, [ALL], {}, "experiments must be of one grid"),
-        (
-            {"a": Planted(GRID, {}), "b": Planted(GRID, {}, baseline=0.0)},
-            [ALL],
-            {},
-            "the baseline of task 'b' is too low: the intact model answers 0 of 100",
-        ),
-        (
-            {"a": Planted(GRID, {}), "b": Planted(GRID, {}), "control": Planted(GRID, {})},
-            [ALL],
-            {},
-            "none of them named 'control', got a, b, control",
-        ),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(tasks, candidates, more, message):
-    known, control = worlds()
-    with pytest.raises(ValueError, match=message):
-        universal_heads(known if tasks is None else tasks, candidates, control, **more)

@@ -25,8 +25,7 @@ from cs_heads.analysis.universal import universal_heads
 from cs_heads.plot.style import COLUMN, PAGE, ROLES
 from cs_heads.ranking import HeadRanking
 from cs_heads.units import Head, HeadGrid
-from tests.analysis.test_gating import made_gates
-from tests.analysis.test_taxonomy import gates_of
+from tests.analysis.test_gating import gates_of, made_gates
 from tests.methods.planted import Planted
 from tests.plot.looking import unread
 
