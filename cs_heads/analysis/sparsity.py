@@ -10,7 +10,7 @@ import pandas as pd
 from jaxtyping import Float
 from typing_extensions import Unpack
 
-from cs_heads.analysis.columns import Column, Judged, Role, in_role, unseen_columns, with_others, without_seen
+from cs_heads.analysis.columns import Column, Judged, Role, in_role, unseen_columns, with_others
 from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.losses import TaskDrop
@@ -83,15 +83,18 @@ class SparsityCurve(Result, Drawable, picture="sparsity"):
 
 @one_bar("sparsity curve", outermost=True)
 def measure_sparsity(
-    columns: Sequence[Column], heads: Found, seed: int = 0, n_random: int = 0, exclude: Sequence[HeadLike] = ()
+    columns: Sequence[Column],
+    heads: Sequence[HeadLike],
+    seed: int = 0,
+    n_random: int = 0,
+    exclude: Sequence[HeadLike] = (),
 ) -> SparsityCurve:
     """``sparsity_curve`` of all ``heads``, in order, on columns of which the first is their own task.
 
     Random sets, of which none has a head of ``exclude``, grow head by head through the layers of ``heads``.
     """
-    columns = without_seen(columns, heads)
     grid = columns[0].parts[0].grid
-    named = heads_of(grid, heads, len(heads))
+    named = tuple(map(grid.resolve, heads))
     nested = {str(k): named[:k] for k in range(len(named) + 1)}
     sizes = [sum(part.n_examples for part in column.parts) for column in columns]
     expect(len(nested) * sum(sizes) + n_random * len(named) * sizes[0])
