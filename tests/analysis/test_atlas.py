@@ -3,7 +3,6 @@
 import json
 from dataclasses import fields, replace
 from importlib import import_module
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.columns import Column
 from cs_heads.analysis.confirm import prove
 from cs_heads.analysis.drops import measure_drops
-from cs_heads.engine.logprobs import Engine
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.annealing import annealed_jointly
 from cs_heads.ranking import HeadRanking
@@ -44,32 +42,8 @@ def tiny_skills(tiny):
 
 
 @pytest.fixture(scope="module")
-def run_pairs():
-    """The pairs of each batch that the engine runs, and after how many batches it is interrupted."""
-    ran, seen = Engine.run, SimpleNamespace(batches=[], stop=None)
-
-    def counted(self, *args, **kwargs):
-        for batch in ran(self, *args, **kwargs):
-            seen.batches.append(len(batch))
-            yield batch
-            if len(seen.batches) == seen.stop:
-                raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Engine, "run", counted)
-        yield seen
-
-
-@pytest.fixture(scope="module")
-def whole(tiny, tiny_skills, run_pairs, tmp_path_factory):
-    """An atlas, and how many pairs it runs."""
-    atlas = cs.atlas(tiny, tiny_skills, store=tmp_path_factory.mktemp("atlas") / "whole.sqlite", **SMALL)
-    return atlas, sum(run_pairs.batches)
-
-
-@pytest.fixture(scope="module")
-def found(whole):
-    return whole[0]
+def found(tiny, tiny_skills):
+    return cs.atlas(tiny, tiny_skills, **SMALL)
 
 
 # On a tiny model
@@ -120,17 +94,6 @@ def test_a_saved_atlas_comes_back_as_it_was(found, tmp_path):
     assert again.heads == found.heads
     assert again.linkage().tobytes() == found.linkage().tobytes()
     assert again.to_frame().equals(found.to_frame())
-
-
-def test_an_interrupted_atlas_goes_on_and_ends_alike(whole, tiny, tiny_skills, tmp_path, run_pairs):
-    found, needed = whole
-    run_pairs.batches, run_pairs.stop = [], 10
-    with pytest.raises(KeyboardInterrupt):
-        cs.atlas(tiny, tiny_skills, store=tmp_path / "run.sqlite", **SMALL)
-    assert 0 < sum(run_pairs.batches) < needed
-    run_pairs.stop = None
-    assert cs.atlas(tiny, tiny_skills, store=tmp_path / "run.sqlite", **SMALL) == found
-    assert sum(run_pairs.batches) == needed
 
 
 def test_a_skill_that_the_model_cannot_do_is_left_out_with_the_reason(tiny, tiny_skills):

@@ -2,15 +2,10 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
 from cs_heads.analysis.attention import HABITS, HeadAttention, PromptAttention, attention, habit_scores, habits
-from cs_heads.units import Head, HeadGrid
-from tests.plain import units_replaced
-from tests.tiny import N_HEADS, N_LAYERS
+from cs_heads.units import Head
 
-GRID = HeadGrid(N_LAYERS, N_HEADS)
 PROMPTS = ["the cat sees the dog", "a bird runs ."]
 HEADS = [Head(0, 1), Head(1, 2), Head(2, 0)]
 
@@ -20,22 +15,10 @@ def model(load):
     return load("llama")
 
 
-@pytest.mark.lens
-def test_attention_is_that_of_plain_hugging_face_intact_and_with_heads_off(load, folders, backend):
-    found = attention(load("llama", backend), PROMPTS, HEADS)
-    plain = AutoModelForCausalLM.from_pretrained(folders("llama"), attn_implementation="eager").eval()
-    for one in found.prompts:
-        assert one.tokens[0] == "<s>"
-        for off, patterns in (([], one.intact), (HEADS, one.ablated)):
-            with torch.no_grad(), units_replaced(plain, "heads", GRID.mask(off)):
-                expected = plain(torch.tensor([one.ids]), output_attentions=True).attentions
-            for head, pattern in zip(HEADS, patterns, strict=True):
-                np.testing.assert_allclose(pattern, expected[head.layer][0, head.head].numpy(), atol=1e-5)
-
-
 def test_ablation_changes_the_attention_of_later_layers_alone(model):
     found = attention(model, PROMPTS, HEADS)
     assert found.off == tuple(HEADS)
+    assert all(one.tokens[0] == "<s>" for one in found.prompts)
     assert not found.change[:, 0].any()
     assert (found.change[:, 1:] > 0).all()
     assert (found.change <= 1).all()

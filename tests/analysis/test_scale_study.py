@@ -27,11 +27,15 @@ def ranking(drops=DROPS, **more):
     return HeadRanking("css", importance, spent=10, **more)
 
 
-def test_the_index_is_the_loss_beyond_random_heads():
+@pytest.fixture(scope="module")
+def study():
     experiment = Planted(GRID, DROPS)
-    proof = prove(experiment, list(DROPS))
     curve = measure_sparsity([Column("own", "own", (experiment,))], list(DROPS))
-    (model,) = scale_study({"small": Study(ranking(), proof, curve)}).models
+    return Study(ranking(provenance={"task": {"name": "sums"}}), prove(experiment, list(DROPS)), curve)
+
+
+def test_the_index_is_the_loss_beyond_random_heads(study):
+    (model,), proof = scale_study({"small": study}).models, study.proof
     assert model.localization == pytest.approx((proof.drop - proof.random.drop) / proof.result.baseline)
     assert model.interval[0] < model.localization < model.interval[1]
     assert (model.half, model.localized) == (2, True)
@@ -87,24 +91,17 @@ def test_profiles_of_models_of_unlike_depth_fit_the_same_parts(bins):
     assert shares == pytest.approx(np.array(expected))
 
 
-def test_a_folder_is_read_as_the_command_line_writes_it(tmp_path):
-    experiment = Planted(GRID, DROPS)
-    proof = prove(experiment, list(DROPS))
-    curve = measure_sparsity([Column("own", "own", (experiment,))], list(DROPS))
-    found = ranking(provenance={"task": {"name": "sums"}})
-    found.save(tmp_path / "ranking.json")
-    (tmp_path / "result.json").write_text(json.dumps({"confirm": proof.to_dict()}))
-    (tmp_path / "curve.json").write_text(json.dumps(curve.to_dict()))
-    by_folder, by_hand = (scale_study({"m": study}).to_frame() for study in (tmp_path, Study(found, proof, curve)))
+def test_a_folder_is_read_as_the_command_line_writes_it(study, tmp_path):
+    study.ranking.save(tmp_path / "ranking.json")
+    record = {"confirm": study.proof.to_dict()}
+    (tmp_path / "result.json").write_text(json.dumps(record))
+    (tmp_path / "curve.json").write_text(json.dumps(study.curve.to_dict()))
+    by_folder, by_hand = (scale_study({"m": each}).to_frame() for each in (tmp_path, study))
     assert by_folder.equals(by_hand)
     assert by_folder["task"].item() == "sums"
     assert by_folder["heads for half"].item() == 2
-
-
-def test_a_folder_without_a_curve_or_with_a_broken_proof(tmp_path):
-    ranking().save(tmp_path / "ranking.json")
-    record = {"confirm": prove(Planted(GRID, DROPS), list(DROPS)).to_dict()}
-    (tmp_path / "result.json").write_text(json.dumps(record))
+    # Without a curve, and with a broken proof.
+    (tmp_path / "curve.json").unlink()
     found = scale_study({"m": tmp_path})
     assert (found.models[0].half, found.to_frame()["ablated"].item()) == (None, 2)
     record["confirm"]["result"]["baseline"] = 7

@@ -17,6 +17,7 @@ from cs_heads.methods.registry import METHODS
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
 from tests.known_heads import WORKING, own_answers, rows_run
+from tests.methods.planted import options_of
 
 SEARCH = {"method": "css", "k": 2, "n_masks": 5, "density": 0.17, "progress": False}
 QUIET = {"progress": False}
@@ -156,16 +157,11 @@ def test_the_ranking_of_every_method_carries_the_examples_of_its_task_and_contro
     """Also where the method is called by itself."""
     method, task = METHODS[name], whole.split(30, seed=0)[0]
     experiment = Experiment(model, task, **QUIET)
-    options = {"annealed": {"n_bootstraps": 0}, "chg": {"steps": 20}, "contrastive": {"steps": 20}}.get(name, {})
-    others = []
-    if name == "contrastive":
-        others = [replace(other.take(30), name="forgotten")]
-        options |= {"forget": others[0]}
-    elif method.takes_controls:
+    options = options_of(name, task)
+    others = [options["forget"]] if "forget" in options else []
+    if method.takes_controls:
         others = [other.take(30)]
         options |= {"controls": [experiment.on(others[0])]}
-    if name in ("css", "csb"):
-        options |= {"n_masks": 5, "density": 0.17}
     ranking = method.run(experiment, **options)
     texts = {key for each in (task, *others) for keys in each.known for key in keys}
     assert {*ranking.examples} == texts.union(*map(read, [experiment, *options.get("controls", ())]))
