@@ -236,11 +236,6 @@ def _record(example: DemoExample) -> dict[str, Any]:
 # Built-in tasks, ``demo/<skill>``
 
 
-def catalogue() -> dict[str, Entry]:
-    """The skills by name."""
-    return {skill: Entry(f"demo model: {_SKILLS[skill].about}", partial(load, skill)) for skill in SKILLS}
-
-
 def load(skill: str, n: int | None = None, seed: int = 0, *, generate: bool = False) -> Task:
     """The finding examples of a skill, with confirming ones held out.
 
@@ -263,3 +258,6 @@ def load(skill: str, n: int | None = None, seed: int = 0, *, generate: bool = Fa
     task = finding.with_holdout(Task.from_records(records(skill, "confirm", N_CONFIRMING, seed), name=finding.name))
     # Answers are single words, and the model was not taught to stop after one.
     return task.generated(_MAX_WRITTEN, stop=[" "]) if generate else task
+
+
+TASKS = {skill: Entry(f"demo model: {_SKILLS[skill].about}", partial(load, skill)) for skill in SKILLS}

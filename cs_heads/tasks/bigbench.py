@@ -27,13 +27,6 @@ SETS: dict[str, str] = {
 NOT_ON_HUB = ("subject_verb_agreement",)
 
 
-def catalogue() -> dict[str, Entry]:
-    """The sets by name."""
-    needs = dict.fromkeys(SETS, "data_files= (BIG-bench's task.json), or the hub and the extra datasets")
-    needs |= dict.fromkeys(NOT_ON_HUB, "data_files= (files of BIG-bench's folder of this name); it is not on the hub")
-    return {name: Entry(f"BIG-bench: {about}", partial(load, name), needs[name]) for name, about in SETS.items()}
-
-
 def load(
     name: str,
     n: int | None = None,
@@ -95,3 +88,8 @@ def _question(rng: np.random.Generator, row: Row) -> Question:
     if not 2 <= len(drawn) <= len(ascii_uppercase) or targets[0] not in drawn:
         raise ValueError("the answer must be one of 2 to 26 choices")
     return Question(text, ascii_uppercase[drawn.index(targets[0])], drawn)
+
+
+_NEEDS = dict.fromkeys(SETS, "data_files= (BIG-bench's task.json), or the hub and the extra datasets")
+_NEEDS |= dict.fromkeys(NOT_ON_HUB, "data_files= (files of BIG-bench's folder of this name); it is not on the hub")
+TASKS = {name: Entry(f"BIG-bench: {about}", partial(load, name), _NEEDS[name]) for name, about in SETS.items()}

@@ -21,11 +21,6 @@ from cs_heads.tasks.task import Task
 NAME, DATASET = "commonsense_qa", "tau/commonsense_qa"
 
 
-def catalogue() -> dict[str, Entry]:
-    """The one task."""
-    return {NAME: Entry("common sense, by letters", load, "data_files=, or the hub and the extra datasets")}
-
-
 def load(
     n: int | None = None,
     seed: int = 0,
@@ -60,3 +55,6 @@ def _question(rng: np.random.Generator, row: Row) -> Question:
     order = rng.permutation(len(texts)).tolist()
     right = ascii_uppercase[order.index(labels.index(key))]
     return Question(asked, right, tuple(str(texts[i]) for i in order))
+
+
+TASKS = {NAME: Entry("common sense, by letters", load, "data_files=, or the hub and the extra datasets")}

@@ -185,9 +185,9 @@ def _again(length: int, rng: random.Random, asked: str, _: Sequence[str]) -> Rec
     return {"prompt": f"{', '.join(shown)}.\n{', '.join(shown[:at])},", "target": f" {asked}"}
 
 
-def catalogue() -> dict[str, Entry]:
-    """The skills by name."""
-    found = {name: Entry(about, partial(_in_sentences, name)) for name, (about, *_) in _ASKED.items()}
-    for name, (about, *_) in _SHOWN.items():
-        found[name] = Entry(f"{about}, after worked examples", partial(_after_examples, name))
-    return dict(sorted({**found, "copying": Entry("the next word of a list that is said twice", copying)}.items()))
+TASKS = {name: Entry(about, partial(_in_sentences, name)) for name, (about, *_) in _ASKED.items()}
+TASKS |= {
+    name: Entry(f"{about}, after worked examples", partial(_after_examples, name))
+    for name, (about, *_) in _SHOWN.items()
+}
+TASKS = dict(sorted({**TASKS, "copying": Entry("the next word of a list that is said twice", copying)}.items()))

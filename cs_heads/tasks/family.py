@@ -1,8 +1,8 @@
 """What a family of built-in tasks is made with: its entries, and examples drawn with a seed.
 
-A family is a module with ``catalogue()``, which gives an ``Entry`` by the name of each task; ``load.FAMILIES`` lists
-the modules. Examples come from records (``Task.from_records``). Here is what draws them and holds some out to confirm
-heads with (``drawn``, ``drawn_about``, ``asked_once``, ``first_to_find``), and puts worked examples before them
+A family is a module with ``TASKS``, an ``Entry`` by the name of each task; ``load.FAMILIES`` lists the modules.
+Examples come from records (``Task.from_records``). Here is what draws them and holds some out to confirm heads with
+(``drawn``, ``drawn_about``, ``asked_once``, ``first_to_find``), and puts worked examples before them
 (``with_worked_examples``).
 """
 

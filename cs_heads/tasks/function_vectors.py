@@ -134,7 +134,7 @@ def _items(name: str, data_files: str | Path | None) -> tuple[tuple[str, str], .
     return tuple(found.items())
 
 
-def catalogue() -> dict[str, Entry]:
-    """The tasks, by name."""
-    said = {name: f"word to word by ten examples: {told[0].lower()}{told[1:-1]}" for name, told in INSTRUCTIONS.items()}
-    return {name: Entry(about, partial(load, name)) for name, about in said.items()}
+TASKS = {
+    name: Entry(f"word to word by ten examples: {told[0].lower()}{told[1:-1]}", partial(load, name))
+    for name, told in INSTRUCTIONS.items()
+}

@@ -50,6 +50,4 @@ def vocabulary_of(words: Sequence[str] | None, least: int) -> list[str]:
     return chosen
 
 
-def catalogue() -> dict[str, Entry]:
-    """The task, by name."""
-    return {"": Entry("random words, then the same again: the next word was seen before", load)}
+TASKS = {"": Entry("random words, then the same again: the next word was seen before", load)}

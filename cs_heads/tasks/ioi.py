@@ -81,6 +81,4 @@ def load(n: int | None = None, seed: int = 0, *, order: str = "both", data_files
     return drawn("ioi", draw, n, seed)
 
 
-def catalogue() -> dict[str, Entry]:
-    """The task, by name."""
-    return {"": Entry("indirect object identification: to whom did John give it, John or Mary?", load)}
+TASKS = {"": Entry("indirect object identification: to whom did John give it, John or Mary?", load)}

@@ -22,9 +22,9 @@ MAX_EXAMPLES = 100_000
 _NAMED = ("rhyming", "swearing", "function_vectors", "ioi", "symbolic", "induction", "everyday", "bigbench")
 FAMILIES = {"demo": "cs_heads.demo.skills", "": "cs_heads.tasks.papers"}
 FAMILIES |= {name: f"cs_heads.tasks.{name}" for name in _NAMED} | {"lm-eval": "cs_heads.tasks.lm_eval"}
-"""Families of built-in tasks: first part of the name → the module with its ``catalogue()``.
+"""Families of built-in tasks: first part of the name → the module with its ``TASKS``.
 
-A catalogue has a task's name after the family's, or "" where the family is one task; tasks without a family have "".
+These have a task's name after the family's, or "" where the family is one task; tasks without a family have "".
 A module with more tasks than it lists has ``entry(name)``, too.
 """
 
@@ -37,13 +37,13 @@ def builtin_tasks() -> dict[str, Entry]:
     return {
         "/".join(filter(None, (family, name))): entry
         for family, module in FAMILIES.items()
-        for name, entry in import_module(module).catalogue().items()
+        for name, entry in import_module(module).TASKS.items()
     }
 
 
 def names_of(family: str) -> list[str]:
     """The names of a family's tasks, ``family/name``; no other family is read."""
-    return [f"{family}/{name}" for name in import_module(FAMILIES[family]).catalogue()]
+    return [f"{family}/{name}" for name in import_module(FAMILIES[family]).TASKS]
 
 
 def entry_of(name: str) -> Entry | None:
@@ -60,7 +60,7 @@ def entry_of(name: str) -> Entry | None:
     if family not in FAMILIES or (slash and not (family and rest)):
         return None
     module = import_module(FAMILIES[family])
-    return module.entry(rest) if hasattr(module, "entry") else module.catalogue().get(rest)
+    return module.entry(rest) if hasattr(module, "entry") else module.TASKS.get(rest)
 
 
 def load_task(

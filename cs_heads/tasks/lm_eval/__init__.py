@@ -29,17 +29,12 @@ LEAVES_OUT = (
 """What is refused of lm-eval's tasks, each by one line when it is loaded."""
 
 
-def catalogue() -> dict[str, Entry]:
-    """What stands for lm-eval's thousands of tasks in a list."""
-    return {"<task>": Entry("any task or group of lm-eval", partial(load, "<task>"), NEEDS, LEAVES_OUT)}
-
-
 def entry(name: str) -> Entry:
     """The lm-eval task or group of this name, whether it exists or not: loading says. Programs go to the sandbox."""
     from cs_heads.tasks import programs  # which reads its files as tasks of lm-eval do
 
     if name in programs.FORMS:
-        return programs.catalogue()[name]
+        return programs.TASKS[name]
     return Entry(f"lm-eval's {name}", partial(load, name), NEEDS)
 
 
@@ -108,3 +103,7 @@ def _check_alike(name: str, what: str, values: dict[str, object]) -> None:
         if values[other] != values[first]:
             why = f"{first!r} has {what} {values[first]!r}, {other!r} {values[other]!r}; load them one by one"
             raise ValueError(f"tasks of lm-eval group {name!r} are not measured alike: {why}")
+
+
+# What stands for lm-eval's thousands of tasks in a list.
+TASKS = {"<task>": Entry("any task or group of lm-eval", partial(load, "<task>"), NEEDS, LEAVES_OUT)}
