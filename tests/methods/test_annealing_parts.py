@@ -9,14 +9,14 @@ from sklearn.linear_model import LinearRegression
 
 from cs_heads.experiment.cost import Budget
 from cs_heads.methods.annealing.intervals import Estimates, Taken, taken_by
-from cs_heads.methods.annealing.measurements import Rows, Sensor, measure, row_means, sparse_rows
+from cs_heads.methods.annealing.measurements import Rows, Sensor, row_means, sparse_rows
 from cs_heads.methods.annealing.regression import ContrastFit, Fit, fit_contrast, fit_controls, regress
 from cs_heads.methods.annealing.schedule import DensityControl, pool_size
 from cs_heads.methods.annealing.search_result import selection_frequency
 from cs_heads.methods.annealing.task_search import TaskSearch
 from cs_heads.methods.controls import BalancedDraws, Controls
 from cs_heads.methods.losses import BothEffects, TaskLoss
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import HeadGrid
 from tests.methods.planted import Planted
 
 
@@ -170,11 +170,6 @@ def test_a_head_is_shared_where_it_surely_takes_from_both_and_from_the_controls_
     assert own == pytest.approx((task[0] - 1.96 * task[1], task[0] + 1.96 * task[1]))
 
 
-def test_a_small_weight_of_the_controls_leaves_to_the_task_what_takes_more_from_it():
-    both = BothEffects(0.6, 0.05, 0.5, 0.05)
-    assert [both.are_shared(weight) for weight in (3.0, 1.0, 0.7, 0.5, 0.0)] == [True, True, True, False, False]
-
-
 # Measuring rows
 
 
@@ -182,25 +177,6 @@ def sensor_on(task, controls, *, per_row=4, of_controls=6, budget=10_000):
     """A sensor that measures this task, and these controls where there are any."""
     n, beside = of_controls if controls else 0, Controls.able(controls, seed=3)
     return Sensor(TaskLoss.of(task), beside, per_row, n, n, Budget(budget), np.random.default_rng(0))
-
-
-def test_rows_carry_what_the_controls_lose_and_are_paid_for_on_both_sides():
-    """Half of what the first control answers goes with one head; the second does not mind."""
-    grid, head = HeadGrid(3, 4), Head(1, 1)
-    first, second = Planted(grid, {head: 0.4}, baseline=0.8, n_examples=40), Planted(grid, {}, n_examples=40)
-    sensor = sensor_on(Planted(grid, {}), [first, second])
-    off = sparse_rows([np.array([grid.index(head)])] * 60, grid.size)
-    (rows,) = measure([sensor.plan(off, np.zeros(60, dtype=int))])
-    assert (rows.scores.shape, rows.losses.shape) == ((60, 4), (60, 6))
-    assert sensor.budget.spent == 60 * sensor.cost == 600
-    of = sensor.controls.of(rows.drawn)
-    assert rows.losses[of == 0].mean() == pytest.approx(0.5, abs=0.03)
-    assert not rows.losses[of == 1].any()
-    assert (of == 0).sum() == pytest.approx(180, abs=6)
-    assert rows.control_response().mean() == pytest.approx(rows.losses.mean())
-    alone = sensor_on(Planted(grid, {}), [])
-    (without,) = measure([alone.plan(off, np.zeros(60, dtype=int), last=True)])
-    assert without.losses.shape == without.drawn.shape == (60, 0)
 
 
 # Density and pool

@@ -19,14 +19,9 @@ OTHER = Task.from_records([{"prompt": f"{word} is", "target": " one"} for word i
 
 
 @pytest.fixture(scope="module")
-def model(load_known):
-    return load_known()
-
-
-@pytest.fixture(scope="module")
-def answered(load_known):
+def answered(model):
     """A task of which the known model gets every example right."""
-    return Task.from_records(own_answers(load_known(), 130), "own answers")
+    return Task.from_records(own_answers(model, 130), "own answers")
 
 
 # Each goes the way of another method here: css, chg, gradient.
@@ -90,8 +85,8 @@ def test_every_method_finds_the_working_heads_alike_for_a_seed_and_says_what_it_
 
 
 @pytest.mark.usefixtures("no_short_cuts")
-def test_the_backward_passes_of_a_search_by_gradients_are_counted_and_told_apart(model, answered, load_known):
-    control = Task.from_records(own_answers(load_known(), 40, seed=8), "others")
+def test_the_backward_passes_of_a_search_by_gradients_are_counted_and_told_apart(model, answered):
+    control = Task.from_records(own_answers(model, 40, seed=8), "others")
     given = {"controls": [control], "k": 2, "budget": 900, "screen": "gradients", "n_bootstraps": 0}
     with rows_run(model) as rows:
         ranking = find_heads(model, answered.split()[0], **given)
@@ -117,9 +112,9 @@ def test_by_default_annealed_has_everyday_skills_as_controls_and_counts_them(mod
     assert "default controls that the model cannot read: everyday/agreement" in found.notes
 
 
-def test_of_the_controls_given_each_is_used_by_its_finding_side(model, answered, load_known):
+def test_of_the_controls_given_each_is_used_by_its_finding_side(model, answered):
     """A method that takes controls gets an experiment on each, with the settings of the task's own."""
-    first, second = (Task.from_records(own_answers(load_known(), 40, seed=seed), f"other {seed}") for seed in (8, 9))
+    first, second = (Task.from_records(own_answers(model, 40, seed=seed), f"other {seed}") for seed in (8, 9))
     seen = []
 
     def curious(experiment, budget=None, seed=0, *, controls=()):
@@ -137,16 +132,6 @@ def test_of_the_controls_given_each_is_used_by_its_finding_side(model, answered,
     assert [one.experiment.settings.ablation for one in seen] == ["mean", "mean"]
     assert ranking.spent == 2 * (40 + 20 + 20)
     assert (ranking.search.controls, ranking.search.controls_from) == (("other 8", "other 9"), "given")
-
-
-@pytest.mark.parametrize("side", ["finding", "unseen"])
-def test_a_control_that_is_some_of_the_task_is_refused_before_the_model_runs(model, answered, side):
-    finding, unseen = answered.split()
-    again = replace(unseen if side == "unseen" else finding, name="again", role="whole", held_out=None).take(30)
-    message = "control 'again' shares 30 of its 30 examples with task 'own answers': a control must be another task"
-    with rows_run(model) as rows, pytest.raises(ValueError, match=message):
-        find_heads(model, finding, k=2, controls=[again])
-    assert rows == []
 
 
 def test_a_default_control_that_is_the_task_under_another_name_is_left_out_with_a_note(model, answered, monkeypatch):

@@ -24,18 +24,13 @@ SHAPE = (3, 4)
 
 
 @pytest.fixture(scope="module")
-def model(load_known):
-    return load_known()
+def task(model):
+    return Task.from_records(own_answers(model, 60), "own answers").split(30)[0]
 
 
 @pytest.fixture(scope="module")
-def task(load_known):
-    return Task.from_records(own_answers(load_known(), 60), "own answers").split(30)[0]
-
-
-@pytest.fixture(scope="module")
-def other(load_known):
-    return Task.from_records(own_answers(load_known(), 60, seed=9), "others").split(30)[0]
+def other(model):
+    return Task.from_records(own_answers(model, 60, seed=9), "others").split(30)[0]
 
 
 def encoded(model, task):
@@ -179,9 +174,9 @@ def harmed(tmp_path_factory, known_folder):
 
 
 @pytest.fixture(scope="module")
-def fitted(harmed, load_known):
+def fitted(harmed, model):
     """The task's answers are those of the model without the harmful head."""
-    task = Task.from_records(own_answers(load_known(), 80), "own answers")
+    task = Task.from_records(own_answers(model, 80), "own answers")
     return fit_gates(load_model(harmed, device="cpu"), task, n_seeds=2, steps=40, batch_size=8)
 
 
@@ -240,9 +235,9 @@ def test_a_wrong_argument_is_refused_before_the_model_runs(model, task, other, w
 
 
 @pytest.fixture(scope="module")
-def small(load_known):
+def small(model):
     """Another task, of 25 examples."""
-    return Task.from_records(own_answers(load_known(), 25, seed=11), "small")
+    return Task.from_records(own_answers(model, 25, seed=11), "small")
 
 
 def test_chg_is_the_ranking_of_its_fits_with_controls_less_the_mean_of_theirs(model, task, other, small):

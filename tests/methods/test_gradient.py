@@ -22,16 +22,6 @@ PAIRS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def model(load_known):
-    return load_known()
-
-
-@pytest.fixture(scope="module")
-def task(load_known):
-    return Task.from_records(own_answers(load_known(), 60), "own answers").split(40)[0]
-
-
 def test_importance_is_the_mean_of_finite_differences(load_known, backend, task, known_folder):
     """Plain Hugging Face, each gate of each example turned a little both ways."""
     model = load_known(backend)
@@ -66,9 +56,9 @@ def test_the_working_heads_of_a_model_have_the_largest_gradients(model, task):
 
 
 @pytest.fixture(scope="module")
-def others(load_known):
+def others(model):
     """Two other tasks, of 30 and 40 examples, all of which the intact model answers right."""
-    records = own_answers(load_known(), 70, seed=9)
+    records = own_answers(model, 70, seed=9)
     return [Task.from_records(records[:30], "first"), Task.from_records(records[30:], "second")]
 
 

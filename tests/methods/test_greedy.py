@@ -151,13 +151,3 @@ def test_what_task_and_control_lose_alike_is_no_contrast():
     assert len(ranking.provenance["chosen"]) == 3
     assert alike.provenance["chosen"] == []
     assert not alike.importance.any()
-
-
-def test_the_cost_of_a_contrast_is_the_intact_runs_and_one_sweep_a_round():
-    """All 30 examples of the task run intact, and 100 of each control, of which 90 are right."""
-    task, others, masks = Planted(GRID, DROPS, n_examples=30), controls(), 12 + 11 + 10
-    ranking = greedy(task, k=3, controls=others)
-    assert task.spent == 30 + masks * 30
-    assert [other.spent for other in others] == [100 + masks * 15] * 2
-    assert ranking.spent == task.spent + sum(other.spent for other in others)
-    assert ranking.provenance["control_examples_a_mask"] == 30

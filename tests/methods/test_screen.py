@@ -194,11 +194,6 @@ def test_a_wrong_screen_is_refused_before_anything_runs(given, said):
 # On models
 
 
-@pytest.fixture(scope="module")
-def task(load_known):
-    return Task.from_records(own_answers(load_known(), 60), "own answers").split(40)[0]
-
-
 def losing(model, task, head, positions):
     """Whether each example turns wrong with one head off at these positions."""
     experiment = Experiment(model, task, positions=positions)
@@ -206,9 +201,9 @@ def losing(model, task, head, positions):
 
 
 @pytest.mark.slow
-def test_a_head_that_acts_early_alone_is_found_by_either_screen(load_known):
+def test_a_head_that_acts_early_alone_is_found_by_either_screen(model):
     """Off at the last position it takes nothing; a search there cannot find it."""
-    early, model = WORKING[0], load_known()
+    early = WORKING[0]
     records = own_answers(model, 1500)
     everything = Task.from_records(records, "own answers")
     only = losing(model, everything, early, "all") & ~losing(model, everything, early, "last")
@@ -222,8 +217,7 @@ def test_a_head_that_acts_early_alone_is_found_by_either_screen(load_known):
     assert blind.importance[early.layer, early.head] == pytest.approx(0, abs=0.05)
 
 
-def test_a_text_that_a_scorer_judges_other_ablations_and_workers_have_no_gradients(load_known, task):
-    model = load_known()
+def test_a_text_that_a_scorer_judges_other_ablations_and_workers_have_no_gradients(model, task):
     assert Experiment(model, task).has_gradients
     assert not Experiment(model, task, ablation="mean").has_gradients
     judged = Task.from_records(own_answers(model, 20), scorer=ExactMatch(), max_new_tokens=3)
@@ -232,8 +226,7 @@ def test_a_text_that_a_scorer_judges_other_ablations_and_workers_have_no_gradien
         find_heads(model, task, controls=None, k=2, screen="gradients", ablation="mean", budget=2000, progress=False)
 
 
-def test_a_store_has_the_gradients_of_an_interrupted_search(load_known, task, tmp_path):
-    model = load_known()
+def test_a_store_has_the_gradients_of_an_interrupted_search(model, task, tmp_path):
     given = {"controls": None, "k": 2, "budget": 2000, "screen": "gradients", "progress": False}
     fresh = find_heads(model, task, **given)
     first = find_heads(model, task, store=tmp_path / "run.sqlite", **given)

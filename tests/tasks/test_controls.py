@@ -1,6 +1,5 @@
 """Which tasks stand as controls where nobody chooses any."""
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 
 import cs_heads as cs
-from cs_heads.cli import main
 from cs_heads.tasks import (
     Example,
     Task,
@@ -68,14 +66,15 @@ def test_no_skill_is_a_control_of_itself_and_none_shares_examples_with_another(n
     check_apart([task, *controls], [confirming_side(task), *(control_side(control, 100, 0) for control in controls)])
 
 
-def test_a_skill_under_another_name_is_known_by_its_questions():
-    for seed in (0, 5):
-        copied = replace(load_task("everyday/plural", seed=seed), name="mine")
-        names = [control.name for control in default_controls(copied, "gpt2")]
-        assert "everyday/plural" not in names
-        assert len(names) == 14
-        assert kin_names(copied, "gpt2", seed) == ("everyday/plural",)
-        assert kin_names(load_task("everyday/plural", seed=seed), "gpt2", seed) == ()
+@pytest.mark.parametrize("seed", [0, 5])
+def test_a_skill_under_another_name_is_known_by_its_questions_whatever_seed_drew_them(seed):
+    task = load_task("everyday/plural", seed=seed)
+    assert kin_names(task, "gpt2") == ()
+    copied = replace(task, name="mine")
+    assert kin_names(copied, "gpt2") == ("everyday/plural",)
+    assert [control.name for control in default_controls(copied, "gpt2")] == [
+        name for name in names_of("everyday") if name != "everyday/plural"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -352,21 +351,3 @@ HOT = [{"prompt": f"word{n}:", "target": f" opposite{n}"} for n in range(30)]
 )
 def test_tasks_that_share_a_short_template_are_two(control):
     assert check_controls([control], Task.from_records(HOT, "opposites")) == [control]
-
-
-@pytest.mark.parametrize("command", ["find", "compare"])
-@pytest.mark.parametrize(
-    ("records", "line"),
-    [(WORDED, "shares 30 of its 30 examples with task 'sums'"), (shown_first(WORDED), f"asks 30 of its 30 {REWORDED}")],
-    ids=["copy", "worked examples"],
-)
-def test_the_command_line_refuses_them_before_it_loads_a_model(command, records, line, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(cs, "load_model", lambda *_, **__: pytest.fail("a model is loaded"))
-    files: dict[str, list[dict[str, Any]]] = {"sums": WORDED, "others": records}
-    for name, each in files.items():
-        Path(tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, each)), encoding="utf-8")
-    paths = [str(tmp_path / f"{name}.jsonl") for name in files]
-    assert main([command, "--model", "demo", "--task", paths[0], "--control", paths[1]]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert f"control 'others' {line.replace('30 in', '30 questions in')}" in err

@@ -5,6 +5,7 @@ import pickle
 import random
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ from lm_eval.api.model import LM
 from cs_heads.tasks import letter_form, load_task
 from cs_heads.tasks.lm_eval import harness, scoring, whole
 from cs_heads.tasks.lm_eval.requests import _right
+from cs_heads.tasks.papers import PROTOCOL
 from tests.scores import response_of
 
 SUMS = [
@@ -64,7 +66,7 @@ PRONOUNS = [
 ]
 
 
-def write(path: Path, rows: list) -> Path:
+def write(path: Path, rows: Iterable) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
@@ -194,28 +196,21 @@ def test_texts_are_asked_and_scored_as_lm_eval_does(file, tmp_path, chosen):
 # What is known of the data
 
 
-@pytest.fixture(scope="module")
-def gsm8k(real):
-    """All of GSM8K's test questions, by filter."""
-    file = real / "data" / "gsm8k" / "test.jsonl"
-    return lambda chosen: whole("gsm8k", data_files=file, few_shot=0, filter=chosen)
-
-
-@pytest.mark.parametrize("chosen", ["strict-match", pytest.param("flexible-extract", marks=pytest.mark.slow)])
-def test_every_gold_answer_of_gsm8k_scores_and_no_corrupted_one_does(gsm8k, chosen):
-    task = gsm8k(chosen)
-    gold = [example.target for example in task.examples]
-    assert len(gold) == 1319
-    corrupted = [re.sub(r"(\d)(\D*)$", lambda found: f"{(int(found[1]) + 1) % 10}{found[2]}", text) for text in gold]
-    everything = range(len(task))
-    assert task.score_texts(everything, gold).tolist() == [1.0] * 1319
-    assert task.score_texts(everything, corrupted).tolist() == [0.0] * 1319
+@pytest.mark.parametrize("n", [100, pytest.param(1319, marks=pytest.mark.slow)])
+def test_every_gold_answer_of_gsm8k_scores_and_no_corrupted_one_does(real, file, n):
+    lines = (real / "data" / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    for chosen in ("strict-match", "flexible-extract"):
+        task = whole("gsm8k", data_files=file(map(json.loads, lines[:n])), few_shot=0, filter=chosen)
+        gold = [example.target for example in task.examples]
+        wrong = [re.sub(r"(\d)(\D*)$", lambda found: f"{(int(found[1]) + 1) % 10}{found[2]}", text) for text in gold]
+        assert task.score_texts(range(n), gold).tolist() == [1.0] * n
+        assert task.score_texts(range(n), wrong).tolist() == [0.0] * n
 
 
 @pytest.mark.parametrize(
     ("name", "files", "kind", "n", "chance"),
     [
-        ("boolq", "boolq/dev.jsonl", "choice", 3270, 1 / 2),
+        pytest.param("boolq", "boolq/dev.jsonl", "choice", 3270, 1 / 2, marks=pytest.mark.slow),
         ("arc_challenge", "arc", "choice", 1150, 1 / 4),
         ("commonsense_qa", "commonsenseqa/commonsense_qa.jsonl", "choice", 1211, 1 / 5),
         ("lm-eval/blimp_principle_A_case_1", "blimp", "choice", 1000, 1 / 2),
@@ -223,9 +218,7 @@ def test_every_gold_answer_of_gsm8k_scores_and_no_corrupted_one_does(gsm8k, chos
         ("lm-eval/arithmetic_2da", "arithmetic", "completion", 2000, 0),
         pytest.param("mmlu", "mmlu/mmlu.zip", "choice", 14042, 1 / 4, marks=pytest.mark.slow),
         pytest.param("arithmetic", "arithmetic", "completion", 20000, 0, marks=pytest.mark.slow),
-        pytest.param(
-            "hellaswag", "hellaswag/hellaswag_val_full.txt.bz2", "choice", 10042, 1 / 4, marks=pytest.mark.slow
-        ),
+        pytest.param("hellaswag", "hellaswag", "choice", 10042, 1 / 4, marks=pytest.mark.slow),
     ],
 )
 def test_benchmarks_load_whole_from_the_files_of_their_authors(real, name, files, kind, n, chance):
@@ -242,24 +235,24 @@ def test_benchmarks_load_whole_from_the_files_of_their_authors(real, name, files
 # Worked examples
 
 
-def test_worked_examples_come_from_their_own_file_or_are_none(file):
-    files = {"test": file(SUMS), "train": file(SHOWN, "shown.jsonl")}
-    for example in whole("gsm8k", data_files=files).examples:
-        assert (example.prompt.count("minus"), example.prompt.count("plus")) == (5, 1)
-    assert all(
-        example.prompt.count("Answer:") == 1 for example in whole("gsm8k", data_files=files, few_shot=0).examples
-    )
-
-
-@pytest.mark.parametrize("spelling", [str, lambda folder: f"~/{folder.name}", lambda folder: [folder]])
-def test_worked_examples_come_from_their_own_file_of_a_folder(file, tmp_path, monkeypatch, spelling):
-    folder = tmp_path / "school"
-    folder.mkdir()
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        str,
+        lambda folder: f"~/{folder.name}",
+        lambda folder: [folder],
+        lambda folder: {"test": folder / "test.jsonl", "train": folder / "train.jsonl"},
+    ],
+)
+def test_worked_examples_come_from_their_own_file_or_are_none(file, tmp_path, monkeypatch, spelling):
+    (tmp_path / "school").mkdir()
     file(SUMS, "school/test.jsonl")
     file(SHOWN, "school/train.jsonl")
     monkeypatch.setenv("HOME", str(tmp_path))
-    for example in whole("gsm8k", data_files=spelling(folder)).examples:
-        assert (example.prompt.count("minus"), example.prompt.count("plus")) == (5, 1)
+    files = spelling(tmp_path / "school")
+    for few_shot, shown in ((None, 5), (0, 0)):
+        for example in whole("gsm8k", data_files=files, few_shot=few_shot).examples:
+            assert (example.prompt.count("minus"), example.prompt.count("plus")) == (shown, 1)
 
 
 def test_a_list_of_files_and_folders_leaves_no_doubt_what_is_asked(file, tmp_path):
@@ -295,22 +288,15 @@ def test_all_examples_have_the_same_worked_examples(file):
         assert len({task.identity, other.identity, own.identity}) == 3
 
 
-def test_more_worked_examples_than_a_list_in_order_has_are_refused(file):
-    """MMLU shows the first of its list, where GSM8K draws."""
-    rows = [{"question": f"{i}?", "choices": list("abcd"), "answer": i % 4} for i in range(4)]
-    with pytest.raises(
-        ValueError, match="'mmlu_anatomy', example 0: few_shot=4 worked examples are more than its data"
-    ):
-        whole("mmlu_anatomy", data_files=file(rows), few_shot=4)
-
-
 def test_more_worked_examples_than_there_are_rows_are_refused(file):
-    apart = {"test": file(SUMS), "train": file(SHOWN, "shown.jsonl")}
-    for files, most in ((file(SUMS), 39), (apart, 20)):
-        assert whole("gsm8k", data_files=files, few_shot=most).examples[0].prompt.count("Question:") == most + 1
-        message = f"'gsm8k', example 0: few_shot={most + 1} worked examples are more than its data have"
+    """MMLU shows the first of its list, where GSM8K draws; from one file it leaves out the one in question."""
+    rows = [{"question": f"{i}?", "choices": list("abcd"), "answer": i % 4} for i in range(4)]
+    apart = {"test": file(SUMS, "sums.jsonl"), "train": file(SHOWN, "shown.jsonl")}
+    for name, files, most in (("gsm8k", apart["test"], 39), ("gsm8k", apart, 20), ("mmlu_anatomy", file(rows), 3)):
+        assert whole(name, data_files=files, few_shot=most).examples[0].prompt.count("Answer:") == most + 1
+        message = f"'{name}', example 0: few_shot={most + 1} worked examples are more than its data have"
         with pytest.raises(ValueError, match=message):
-            whole("gsm8k", data_files=files, few_shot=most + 1)
+            whole(name, data_files=files, few_shot=most + 1)
 
 
 # Groups
@@ -341,9 +327,7 @@ def test_a_group_that_mixes_kinds_of_request_is_refused(file, monkeypatch):
     mixed = [*harness.members("arc_challenge"), *harness.members("lambada_openai")]
     monkeypatch.setattr(harness, "members", lambda name: mixed)
     rows = [{**question, **story} for question, story in zip(SCHOOL, STORIES, strict=True)]
-    with pytest.raises(
-        ValueError, match="'both' are not measured alike: 'arc_challenge' has kind 'choice', 'lambada_openai' 'comp"
-    ):
+    with pytest.raises(ValueError, match="'arc_challenge' has kind 'choice', 'lambada_openai' 'completion'"):
         whole("both", data_files=file(rows))
 
 
@@ -368,13 +352,7 @@ def test_a_task_that_was_pickled_scores_without_the_data(file):
     [
         ("wikitext", {}, "'wikitext' asks for loglikelihood_rolling, the probability of whole documents"),
         ("squadv2", {}, "'squadv2' is written in Python inside lm-eval"),
-        (
-            "humaneval_plus",
-            {},
-            "'humaneval_plus' runs generated code outside a sandbox; mbpp, humaneval and humaneval_i",
-        ),
-        ("mbpp_plus", {}, "'mbpp_plus' runs generated code outside a sandbox"),
-        ("humaneval_64", {}, "'humaneval_64' runs generated code outside a sandbox"),
+        ("humaneval_plus", {}, "'humaneval_plus' runs generated code outside a sandbox; mbpp, humaneval and humane"),
         ("gsm8k", {"metric": "f1"}, "with metric 'f1': its metrics for one example are exact_match"),
         ("lambada_openai", {"metric": "perplexity"}, "'perplexity': its metrics for one example are acc"),
         ("crows_pairs_english", {}, "for one example are none; lower is better by likelihood_diff, pct_stereotype"),
@@ -398,9 +376,7 @@ def test_a_module_that_lm_evals_code_for_a_task_lacks_is_named(file, monkeypatch
     monkeypatch.setitem(sys.modules, f"{module}.squad_metrics", None)
     monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.delitem(sys.modules, "lm_eval.tasks.coqa.utils", raising=False)
-    with pytest.raises(
-        ValueError, match=rf"'coqa' needs a Python package or module that is missing \(.*{module}"
-    ) as got:
+    with pytest.raises(ValueError, match=rf"'coqa' needs a .* module that is missing \(.*{module}") as got:
         whole("coqa", data_files=file(SUMS))
     assert "\n" not in str(got.value)
 
@@ -423,9 +399,7 @@ def test_a_null_or_another_type_where_a_task_does_not_read_is_no_matter_and_else
 
 
 def test_columns_that_a_task_does_not_read_are_named_with_those_it_lacks(file):
-    with pytest.raises(
-        ValueError, match=r"'arc_challenge' have not the columns .*'question' is undefined; test has sentence_good"
-    ):
+    with pytest.raises(ValueError, match=r"'arc_challenge' .*'question' is undefined; test has sentence_good"):
         whole("arc_challenge", data_files=file(PAIRS))
     with pytest.raises(ValueError, match=r"'hellaswag' have not the columns .*ctx_a.*validation has sentence_good"):
         whole("hellaswag", data_files=file(PAIRS))
@@ -475,22 +449,15 @@ def test_a_question_of_two_subjects_stays_on_one_side(tmp_path):
 
 def test_one_file_is_not_taken_for_every_task_of_a_group(file):
     rows = [{"question": f"{i}?", "choices": list("wxyz"), "answer": i % 4} for i in range(20)]
-    with pytest.raises(
-        ValueError,
-        match=r"'mmlu' have the same rows: give a file for each of the 57 tasks by data_files=, or load one ",
-    ):
+    with pytest.raises(ValueError, match="'mmlu' have the same rows: give a file for each of the 57 tasks"):
         load_task("mmlu", n=10, data_files=file(rows), few_shot=0)
 
 
 def test_a_folder_without_a_file_names_what_is_looked_for(file, tmp_path):
     file(PAIRS, "something_else.jsonl")
-    with pytest.raises(
-        ValueError, match=r"'blimp_adjunct_island': .* has no file for split 'train'; looked for"
-    ) as got:
-        whole("blimp", data_files=tmp_path)
-    assert str(got.value).endswith("(and so for all 67 tasks of 'blimp')")
-    with pytest.raises(ValueError, match=r"'blimp_adjunct_island': .* has no file for split 'train'; looked for"):
-        whole("blimp_adjunct_island", data_files=tmp_path)
+    for name, end in (("blimp", r"\(and so for all 67 tasks of 'blimp'\)"), ("blimp_adjunct_island", "is meant")):
+        with pytest.raises(ValueError, match=rf"'blimp_adjunct_island': .* no file for split 'train'; .*{end}$"):
+            whole(name, data_files=tmp_path)
 
 
 def test_an_unknown_task_is_refused_with_a_near_name(monkeypatch):
@@ -500,30 +467,16 @@ def test_an_unknown_task_is_refused_with_a_near_name(monkeypatch):
     monkeypatch.setattr(harness, "_manager", lambda folder: everything if folder is None else some(folder))
     with pytest.raises(ValueError, match="lm-eval has no task 'gsm9k'; did you mean 'gsm8k'"):
         load_task("lm-eval/gsm9k")
-    with pytest.raises(
-        ValueError, match="has no task 'blimp_principle_A_case_3'; did you mean 'blimp_principle_A_case_"
-    ):
+    with pytest.raises(ValueError, match="_case_3'; did you mean 'blimp_principle_A_case_1"):
         load_task("lm-eval/blimp_principle_A_case_3")
 
 
 @pytest.mark.slow
 def test_what_a_folder_of_lm_eval_says_is_what_all_of_it_says():
     everything = harness._manager(None).task_index
-    for name in (
-        "gsm8k",
-        "arithmetic",
-        "hellaswag",
-        "boolq",
-        "arc_challenge",
-        "mmlu",
-        "wmdp_bio",
-        "commonsense_qa",
-        "blimp",
-    ):
+    for name in (*PROTOCOL, "commonsense_qa"):
         quick = harness.index_for(name).task_index
-        assert [(m.name, m.config) for m in harness._expand(quick, name, {})] == [
-            (m.name, m.config) for m in harness._expand(everything, name, {})
-        ]
+        assert [*harness._expand(quick, name, {})] == [*harness._expand(everything, name, {})]
 
 
 def test_nothing_of_lm_eval_is_imported_until_a_task_is_loaded():

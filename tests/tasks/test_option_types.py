@@ -9,7 +9,6 @@ import pytest
 
 from cs_heads import load_task
 from cs_heads.arguments import fits
-from cs_heads.cli import main
 from cs_heads.tasks import builtin_tasks, suites
 from tests.tasks.test_load import COMPLETIONS, write_jsonl
 
@@ -79,35 +78,7 @@ def test_a_suites_files_are_named_by_its_tasks():
         getattr(loading, "__wrapped__", loading)(suites.general, data_files="folder")
 
 
-@pytest.mark.parametrize(
-    ("task", "option", "fault"),
-    [
-        ("mbpp", "few_shot=two", "few_shot must be an integer, got 'two'"),
-        ("demo/capitals", "generate=0", "generate must be true or false, got 0"),
-    ],
-)
-def test_the_shell_refuses_them_in_one_line(capsys, task, option, fault):
-    assert main(["find", "--model", "demo", "--device", "cpu", "--task", task, "--task-option", option]) == 2
-    printed = capsys.readouterr()
-    assert fault in printed.err
-    assert printed.err.count("\n") == 1
-
-
 # Files that hold no rows, or not the right ones
-
-
-@pytest.mark.parametrize(
-    ("record", "fault"),
-    [
-        ('"target_scores": [1, 0]', 'record 0: "target_scores" must be an object, choice to score, got [1, 0]'),
-        ('"target_scores": {"a": "b"}', 'record 0: "target_scores" must be an object'),
-        ('"target": 3', "record 0: must have a text and its answer, a text or a list of texts"),
-    ],
-)
-def test_a_malformed_bigbench_record_is_named(tmp_path, record, fault):
-    (tmp_path / "task.json").write_text(f'{{"examples": [{{"input": "a", {record}}}]}}', encoding="utf-8")
-    with pytest.raises(ValueError, match=re.escape(fault)):
-        load_task("bigbench/tense", data_files=tmp_path / "task.json")
 
 
 @pytest.mark.parametrize(

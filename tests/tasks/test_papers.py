@@ -66,19 +66,18 @@ def test_programs_are_not_even_fetched_without_leave_to_run_them(name):
         load_task(name)
 
 
-@pytest.mark.parametrize("name", ["gsm8k"])
-def test_a_hub_that_does_not_answer_is_told_in_one_line(name, tmp_path):
+def test_a_hub_that_does_not_answer_is_told_in_one_line(tmp_path):
     """In an interpreter of its own, which may ask: on a port that nobody listens to, and without waiting between."""
     pytest.importorskip("lm_eval", reason="lm-eval is an extra")
     script = (
         "import sys, time; time.sleep = lambda seconds: None\n"
         "from cs_heads.tasks import load_task\n"
-        "try:\n    load_task(sys.argv[1])\n"
+        "try:\n    load_task('gsm8k')\n"
         "except ValueError as error:\n    sys.exit(str(error))"
     )
     environment = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
     environment |= {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
-    done = run_program([sys.executable, "-c", script, name], env=environment)
+    done = run_program([sys.executable, "-c", script], env=environment)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("data set '")
     assert done.stderr.count("\n") == 1
@@ -120,12 +119,9 @@ def test_problems_and_grammar_are_read_from_the_hub(hub, problems):
     assert load_task("openmathinstruct2", n=30, n_records=100) == load_task(
         "openmathinstruct2", n=30, data_files=write(problems, rows[:100])
     )
-    laid["hails/bigbench"] = {
-        "default": [
-            {"inputs": f"Q: I see {i}.\nA:", "targets": [f"I saw {i}."], "multiple_choice_targets": []}
-            for i in range(30)
-        ]
-    }
+    asked_there = [(f"Q: I see {i}.\nA:", f"I saw {i}.") for i in range(30)]
+    rows = [{"inputs": text, "targets": [said], "multiple_choice_targets": []} for text, said in asked_there]
+    laid["hails/bigbench"] = {"default": rows}
     task = load_task("bigbench/tense", n=10)
     assert asked[-1] == ("hails/bigbench", "tense_zero_shot", "default")
     assert "Question: I see " in task.examples[0].prompt
@@ -184,9 +180,7 @@ def test_the_suite_of_hazards_loads_from_files(loaded, tmp_path):
 
 
 def test_a_suite_refuses_names_and_options_that_no_task_of_it_has():
-    with pytest.raises(
-        ValueError, match="no built-in task 'gsm8k' is in the suite; it has wmdp_bio, wmdp_chem, wmdp_cyber"
-    ):
+    with pytest.raises(ValueError, match="no built-in task 'gsm8k' is in the suite; it has wmdp_bio, wmdp_chem"):
         suites.wmdp.load(data_files={"gsm8k": "x"})
     with pytest.raises(ValueError, match=r"no task of the suite .* has an option 'allow_code'"):
         suites.wmdp.load(allow_code=True)
@@ -195,11 +189,16 @@ def test_a_suite_refuses_names_and_options_that_no_task_of_it_has():
 # BIG-bench grammar
 
 
-def test_tense_is_asked_with_a_worked_example_that_is_asked_by_none(tmp_path):
+@pytest.fixture
+def tense(tmp_path):
+    """Sixty sentences, the first of which are the shortest."""
     examples = [{"input": f"I {'very ' * (i // 12)}see {i}. (Past)", "target": f"I saw {i}."} for i in range(60)]
-    file = tmp_path / "task.json"
-    file.write_text(json.dumps({"name": "tense", "examples": examples}), encoding="utf-8")
-    task = load_task("bigbench/tense", n=20, seed=0, data_files=file)
+    (tmp_path / "task.json").write_text(json.dumps({"name": "tense", "examples": examples}), encoding="utf-8")
+    return tmp_path / "task.json"
+
+
+def test_tense_is_asked_with_a_worked_example_that_is_asked_by_none(tense):
+    task = load_task("bigbench/tense", n=20, seed=0, data_files=tense)
     assert (task.kind, len(task), len(task.held_out)) == ("completion", 20, 30)
     shown = set()
     for example in (*task.examples, *task.held_out.examples):
@@ -212,11 +211,8 @@ def test_tense_is_asked_with_a_worked_example_that_is_asked_by_none(tmp_path):
     assert 2 <= len(shown) <= 10
 
 
-def test_all_examples_have_the_same_worked_examples(tmp_path, problems):
-    examples = [{"input": f"I {'very ' * (i // 12)}see {i}. (Past)", "target": f"I saw {i}."} for i in range(60)]
-    file = tmp_path / "task.json"
-    file.write_text(json.dumps({"name": "tense", "examples": examples}), encoding="utf-8")
-    for name, data_files in (("bigbench/tense", file), ("openmathinstruct2", problems)):
+def test_all_examples_have_the_same_worked_examples(tense, problems):
+    for name, data_files in (("bigbench/tense", tense), ("openmathinstruct2", problems)):
         given = {"n": 20, "data_files": data_files, "few_shot": 3}
         own, task, other = (
             load_task(name, **given, **more) for more in ({}, {"shared": True}, {"shared": True, "few_shot_seed": 1})
@@ -240,13 +236,10 @@ def test_a_row_that_comes_again_is_asked_once_whatever_the_letters_of_its_choice
     file.write_text(json.dumps({"examples": examples * 2}), encoding="utf-8")
     task = load_task("bigbench/subject_verb_agreement", n=20, data_files=file)
     assert len(task) + len(task.held_out) == 50
-    asked = [
-        example.prompt.rsplit("Question: ", 1)[1].split("\n")[0]
-        for example in (*task.examples, *task.held_out.examples)
-    ]
-    assert len(set(asked)) == 50
-    shown = "".join(example.prompt.split("Question: ")[1].split("\n")[0] + "\n" for example in task.examples)
-    assert not set(asked) & set(shown.splitlines())
+    prompts = [example.prompt.split("Question: ") for example in (*task.examples, *task.held_out.examples)]
+    shown, asked = ({prompt[place].split("\n")[0] for prompt in prompts} for place in (1, 2))
+    assert len(asked) == 50
+    assert not asked & shown
 
 
 BENCHMARK = ("tense", "hyperbaton", "linguistic_mappings/plurals", "linguistic_mappings/past_tense", "sva_english")
@@ -275,19 +268,15 @@ def asked_of(task):
     [
         ("tense", ".", {"tense"}),
         ("tense", "tense", {"tense"}),
-        ("linguistic_mappings", ".", {"linguistic_mappings/plurals", "linguistic_mappings/past_tense"}),
-        (
-            "linguistic_mappings",
-            "linguistic_mappings",
-            {"linguistic_mappings/plurals", "linguistic_mappings/past_tense"},
-        ),
+        ("linguistic_mappings", ".", BENCHMARK[2:4]),
+        ("linguistic_mappings", "linguistic_mappings", BENCHMARK[2:4]),
         ("linguistic_mappings", "linguistic_mappings/plurals/task.json", {"linguistic_mappings/plurals"}),
         ("subject_verb_agreement", ".", {"sva_english"}),
     ],
 )
 def test_of_sets_that_lie_side_by_side_the_one_that_is_named_is_read(checkout, name, folder, parts):
     task = load_task(f"bigbench/{name}", n=5, data_files=checkout / folder)
-    assert asked_of(task) == (parts, 20 * len(parts) - 10)
+    assert asked_of(task) == ({*parts}, 20 * len(parts) - 10)
     assert all(part.split("/")[0].split("_")[0] in e.prompt for e in task.examples for part in parts)
 
 
@@ -298,9 +287,7 @@ def test_another_set_is_not_taken_for_the_one_that_is_named(checkout, folder):
 
 
 def test_a_set_that_is_not_on_the_hub_says_where_its_files_are():
-    with pytest.raises(
-        ValueError, match=r"not on the hub: get the folder bigbench/.*/subject_verb_agreement of .*data_f"
-    ):
+    with pytest.raises(ValueError, match=r"not on the hub: get the folder .*/subject_verb_agreement of .*data_files="):
         load_task("bigbench/subject_verb_agreement")
     listed = builtin_tasks()
     assert "not on the hub" in listed["bigbench/subject_verb_agreement"].needs
@@ -311,6 +298,9 @@ def test_a_set_that_is_not_on_the_hub_says_where_its_files_are():
     ("rows", "options", "message"),
     [
         ([{"inputs": "a", "targets": []}] * 20, {}, "record 0: must have a text and its answer"),
+        ([{"input": "a", "target": 3}], {}, "record 0: must have a text and its answer"),
+        ([{"input": "a", "target_scores": [1, 0]}], {}, r"must be an object, choice to score, got \[1, 0\]"),
+        ([{"input": "a", "target_scores": {"a": "b"}}], {}, 'record 0: "target_scores" must be an object'),
         ([{"input": f"{i}", "target": "b"} for i in range(5)], {}, "got few_shot=1 and 5 questions"),
         ([{"input": f"{i}", "target": "b"} for i in range(20)], {"few_shot": 11}, "few_shot must be 0 to 10"),
     ],
@@ -423,19 +413,18 @@ def test_an_answer_may_be_written_in_any_usual_way(said, answer, score):
     assert BoxedAnswer().score_texts([Example("?", reference=answer)], [f"\\boxed{{{said}}}"]) == [score]
 
 
-def test_an_answer_that_is_a_number_is_its_text(problems, tmp_path):
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: [{**row, "expected_answer": int(row["expected_answer"])} for row in rows],
+        lambda rows: [*rows, *({**row, "generated_solution": "no", "expected_answer": "no"} for row in rows)],
+    ],
+    ids=["answers that are numbers", "problems that come again"],
+)
+def test_an_answer_that_is_a_number_is_its_text_and_the_first_solution_of_a_problem_counts(problems, tmp_path, change):
     rows = [json.loads(line) for line in problems.read_text(encoding="utf-8").splitlines()]
-    numbers = write(
-        tmp_path / "numbers.jsonl", [{**row, "expected_answer": int(row["expected_answer"])} for row in rows]
-    )
-    assert load_task("openmathinstruct2", data_files=numbers) == load_task("openmathinstruct2", data_files=problems)
-
-
-def test_of_a_problem_that_comes_again_solution_and_answer_are_the_first(problems, tmp_path):
-    rows = [json.loads(line) for line in problems.read_text(encoding="utf-8").splitlines()]
-    again = [{**row, "generated_solution": "no", "expected_answer": "no"} for row in rows]
-    twice = write(tmp_path / "twice.jsonl", [*rows, *again])
-    assert load_task("openmathinstruct2", data_files=twice) == load_task("openmathinstruct2", data_files=problems)
+    changed = write(tmp_path / "changed.jsonl", change(rows))
+    assert load_task("openmathinstruct2", data_files=changed) == load_task("openmathinstruct2", data_files=problems)
 
 
 def test_a_row_without_a_solution_is_named(tmp_path):

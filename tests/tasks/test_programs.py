@@ -60,11 +60,7 @@ def graded(form: str, records: list, texts: list[str], sandbox: Sandbox) -> list
 
 
 def real_records(real: Path, name: str) -> list:
-    path = real / "data" / name
-    if not path.is_file():
-        pytest.skip(f"{path} is not there")
-    text = path.read_text(encoding="utf-8")
-    return json.loads(text) if name.endswith(".json") else [json.loads(line) for line in text.splitlines()]
+    return [json.loads(line) for line in (real / "data" / name).read_text(encoding="utf-8").splitlines()]
 
 
 # Loading
@@ -127,21 +123,15 @@ def test_mbpp_takes_its_test_split_and_shots_from_the_tasks_before_it(write, san
 # What is refused
 
 
-def test_nothing_runs_unless_it_is_asked_for(write):
-    with pytest.raises(ValueError, match=r"runs the programs that the model writes: say allow_code=True"):
-        load_task("humaneval", data_files=write(HUMANEVAL))
-    with pytest.raises(ValueError, match="allow_code=True"):
-        PassesTests("mbpp")
-
-
 @pytest.mark.parametrize(
     ("made", "fault"),
     [
+        ("PassesTests('mbpp')", "mbpp runs the programs that the model writes: say allow_code=True (--allow-code)"),
         ("PassesTests('mbpp', allow_code='False')", "allow_code must be true or false, got 'False'"),
         ("Sandbox(unsafe='False')", "unsafe must be true or false, got 'False'"),
     ],
 )
-def test_a_text_is_no_leave_to_run_code(made, fault):
+def test_nothing_runs_unless_it_is_asked_for_and_a_text_does_not_ask(made, fault):
     """In an interpreter of its own: here a type check refuses it before the class does."""
     script = f"from cs_heads.tasks.programs import PassesTests, Sandbox\n{made}"
     done = run_program([sys.executable, "-c", script])
@@ -164,12 +154,7 @@ def test_without_a_sandbox_the_task_is_refused_before_any_model_runs(write, monk
 @pytest.mark.parametrize(
     ("name", "records", "options", "message"),
     [
-        (
-            "humaneval",
-            None,
-            {},
-            r"data set 'openai/openai_humaneval' could not be downloaded from the hub .* data_files=",
-        ),
+        ("humaneval", None, {}, "'openai/openai_humaneval' could not be downloaded from the hub"),
         ("humaneval", [], {}, r"own\.jsonl' is empty"),
         ("humaneval", [*HUMANEVAL, {"task_id": "x"}], {}, 'record 6: "prompt" must be a text, got None'),
         ("humaneval", [3], {}, r"own\.jsonl', line 1: must be an object with the columns of a row, got 3"),
@@ -215,13 +200,9 @@ def test_a_program_said_twice_runs_once(monkeypatch, sandbox):
 
 def test_programs_are_scored_through_an_experiment(load_known, sandbox):
     """Whatever a model writes behind a comment sign is a comment, and no model says more than four tokens."""
-    passing = {
-        "prompt": "def one():\n    return 1 #",
-        "entry_point": "one",
-        "test": "def check(f):\n    assert f() == 1",
-    }
-    failing = {**passing, "test": "def check(f):\n    assert f() == 2"}
-    examples = tuple(Example("the cat", reference=json.dumps(record)) for record in (passing, failing))
+    asked = {"prompt": "def one():\n    return 1 #", "entry_point": "one"}
+    tests = [f"def check(f):\n    assert f() == {right}" for right in (1, 2)]
+    examples = tuple(Example("the cat", reference=json.dumps({**asked, "test": test})) for test in tests)
     task = Task("own", "generation", examples, scorer=PassesTests("humaneval", True), max_new_tokens=4)
     experiment = Experiment(load_known(), task)
     masks = np.zeros((2, experiment.grid.n_layers, experiment.grid.n_heads), dtype=bool)

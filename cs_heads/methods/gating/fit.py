@@ -22,9 +22,6 @@ from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
 
-# Gates that retain one task and forget another: one phase, each step on both.
-_PAIRED: dict[str, Any] = {"phases": 1, "sides": 2}
-
 
 @one_bar("gates")
 def fit_gates(
@@ -220,7 +217,8 @@ def contrastive_gating(
             that does not cover 20 steps.
         BaselineTooLowError: The intact model cannot do the task.
     """
-    plan = Plan(n_seeds, steps, batch_size, strength, max_norm, start_inside, **_PAIRED)
+    # One phase, each step on both tasks.
+    plan = Plan(n_seeds, steps, batch_size, strength, max_norm, start_inside, phases=1, sides=2)
     task = experiment.task
     if len(forget) != len(task):
         raise ValueError(f"forget must be a task of {len(task)} examples, the pairs of those of {task.name!r}")
