@@ -17,6 +17,7 @@ from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.protocol import ExperimentLike, measured, preparation_of
 from cs_heads.experiment.shared_forwards import Call, measure_together
 from cs_heads.methods.losses import Masks, Places, TaskLoss, able
+from cs_heads.ranking import normal_interval
 from cs_heads.tasks.controls import NO_CONTROLS
 
 N_ASKED = 240
@@ -240,6 +241,8 @@ def contrasted(
 
     With the 95 % normal interval over examples; none where there is a single one of the task or of a control.
     """
+    if not controls:
+        return task.mean(axis=0), normal_interval(task) if len(task) > 1 else None
     sides = [(1.0, task), *((-1 / len(controls), each) for each in controls)]
     mean = np.sum([weight * each.mean(axis=0) for weight, each in sides], axis=0)
     if min(len(each) for _, each in sides) < 2:

@@ -84,10 +84,11 @@ def test_no_method_asks_an_experiment_for_more_than_its_budget(
 @pytest.mark.parametrize(
     "name", ["chg", "gradient", "attribution", "mediation", pytest.param("contrastive", marks=pytest.mark.slow)]
 )
-def test_a_search_that_was_cut_short_goes_on_bit_for_bit(model, tasks, tmp_path, monkeypatch, name):
+def test_a_search_that_was_cut_short_goes_on_bit_for_bit(model, tasks, tmp_path, monkeypatch, name, few_steps):
     """Cut short twice: the result is that of a search that was not, and nothing is made twice."""
     monkeypatch.setattr("cs_heads.store.kept_work._EVERY", 0.0)
     given = {"method": name, "k": 2, "controls": None, "batch_tokens": 60, **options_of(name, tasks[0])}
+    given |= {"n_pairs": 3} if name == "mediation" else {"steps": few_steps} if "steps" in given else {}
     search, saved, cut = partial(find_heads, model, tasks[0], **given), [], []
     save = KeptWork.save
 

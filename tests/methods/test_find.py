@@ -32,7 +32,7 @@ LIKE_ANOTHER = ("csb", "contrastive", "attribution")
     ("method", "more"),
     [*((name, {}) for name in METHODS), *((name, {"ablation": "mean"}) for name in ("css", "greedy"))],
 )
-@pytest.mark.usefixtures("no_short_cuts")
+@pytest.mark.usefixtures("no_short_cuts", "few_steps")
 def test_every_method_keeps_to_its_budget_and_names_the_least(model, answered, method, more):
     """The rows the model runs, forward, and as many again backward, are never more. So is what an ablation needs."""
     finding = answered.split(40)[0]
@@ -54,12 +54,13 @@ def test_every_method_keeps_to_its_budget_and_names_the_least(model, answered, m
     "method", [pytest.param(name, marks=[pytest.mark.slow] * (name in LIKE_ANOTHER)) for name in METHODS]
 )
 def test_every_method_finds_the_working_heads_alike_for_a_seed_and_says_what_it_did(
-    model, answered, method, bars, capsys
+    model, answered, method, bars, capsys, few_steps
 ):
     """With a bar and without. Gradients with their sign, and gates of so few steps, find others beside."""
     finding = answered.split(40)[0]
     budget = {"annealed": 2000, "group-testing": 2500}.get(method)
     given = {"k": 2, "method": method, "seed": 3, "controls": None, "budget": budget, **options_of(method, finding)}
+    given |= {"steps": few_steps} if "steps" in given else {}
     shown = find_heads(model, finding, progress=True, **given)
     capsys.readouterr()
     quiet = find_heads(model, finding, progress=False, **given)

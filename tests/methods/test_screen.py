@@ -227,7 +227,7 @@ def test_a_text_that_a_scorer_judges_other_ablations_and_workers_have_no_gradien
 
 
 def test_a_store_has_the_gradients_of_an_interrupted_search(model, task, tmp_path):
-    given = {"controls": None, "k": 2, "budget": 2000, "screen": "gradients", "progress": False}
+    given = {"controls": None, "k": 2, "budget": 900, "screen": "gradients", "progress": False, "n_bootstraps": 0}
     fresh = find_heads(model, task, **given)
     first = find_heads(model, task, store=tmp_path / "run.sqlite", **given)
     with closing(sqlite3.connect(tmp_path / "run.sqlite")) as store:

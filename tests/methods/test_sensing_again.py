@@ -46,9 +46,9 @@ def test_the_backup_of_a_head_is_found_once_the_head_is_off(n_worlds):
 
 def test_what_is_proved_is_what_carries_the_task_without_the_heads_off():
     model = cs.load_model("demo")
-    proof = cs.confirm(model, TASK, ["L2H6"], off=["L1H11"], controls=None, n=25, n_random=1, progress=False)
-    both = cs.confirm(model, TASK, ["L1H11", "L2H6"], controls=None, n=25, n_random=1, progress=False)
-    alone = cs.confirm(model, TASK, ["L1H11"], controls=None, n=25, n_random=1, progress=False)
+    proof = cs.confirm(model, TASK, ["L2H6"], off=["L1H11"], controls=None, n=20, n_random=1, progress=False)
+    both = cs.confirm(model, TASK, ["L1H11", "L2H6"], controls=None, n=20, n_random=1, progress=False)
+    alone = cs.confirm(model, TASK, ["L1H11"], controls=None, n=20, n_random=1, progress=False)
     assert proof.result.baseline == pytest.approx(alone.result.score)
     assert proof.result.score == pytest.approx(both.result.score)
 

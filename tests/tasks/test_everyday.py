@@ -12,7 +12,7 @@ from cs_heads.tasks.words import word_pairs
 SKILLS = tuple(name.removeprefix("everyday/") for name in builtin_tasks() if name.startswith("everyday/"))
 CHANCE = {"agreement": 0.5, "he_she": 0.5, "closing": 0.25}
 WITH_SHOTS = ("antonyms", "capitals", "kinds", "past", "phrases", "plural", "sums", "upper_case")
-SHORT = {"capitals": 55}
+SHORT = {"capitals": 59}
 
 
 def load(skill, **options):

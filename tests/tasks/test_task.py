@@ -78,7 +78,7 @@ def test_acc_takes_the_likeliest_choice_and_acc_norm_the_likeliest_a_character()
 # Which examples are kept for the proof
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=30), st.integers(1, 60), st.integers(0, 9))
 def test_a_split_shares_no_example_and_loses_none_also_where_examples_occur_twice(copies, n, seed):
     task = some_twice(copies)
@@ -90,7 +90,7 @@ def test_a_split_shares_no_example_and_loses_none_also_where_examples_occur_twic
     assert (finding.role, confirming.role, finding.held_out) == ("finding", "confirming", confirming)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.integers(2, 60), st.data())
 def test_a_split_of_different_examples_finds_with_exactly_n(size, data):
     n = data.draw(st.integers(1, size - 1))
