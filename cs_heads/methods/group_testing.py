@@ -42,8 +42,8 @@ LEAST = 0.02
 class Side:
     """A task, or its controls: the score that masks keep, and the score expected under masks of ``n`` heads.
 
-    What is kept is the response above guessing as a share of the intact one, clipped to 0..1. Masks of ``n`` heads keep
-    ``exp(-n / scale)``.
+    What is kept is the response above guessing as a share of the intact one, clipped to 0..1; ``floor`` is what an
+    answer that is guessed keeps on average after the clip. Masks of ``n`` heads keep ``exp(-n / scale)``.
     """
 
     grid: Grid
@@ -53,10 +53,9 @@ class Side:
     rng: np.random.Generator = field(repr=False)
     seen: list[tuple[int, float, int]] = field(default_factory=list, repr=False)
 
-    @property
-    def floor(self) -> float:
-        """What a guessed answer keeps on average: all or nothing after the clip, whatever else it would have lost."""
-        return self.losses.guess
+    def __post_init__(self) -> None:
+        # A guessed answer keeps all or nothing after the clip, whatever else it would have lost.
+        self.floor = self.losses.guess
 
     def losses_of(self, off: Sequence[Heads], n: int, *, same: bool = False) -> Losses:
         """The loss of ``n`` random examples with each row's heads off; ``same`` takes the same examples in all rows."""

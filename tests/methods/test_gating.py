@@ -124,8 +124,8 @@ def test_gradients_are_clipped_and_starts_taken_inside_as_told(
     free, _ = plain.descend(begun, plain.draws(30), (0.1, 0.01), loss, mean_clipped(0), clipped)
     minus, _ = plain.descend(free, plain.draws(30), (0.5, 0.1), loss, mean_clipped(-0.1), clipped)
     assert found.minus[0] == pytest.approx(torch.sigmoid(minus).numpy(), abs=2e-3)
-    at_start = torch.sigmoid(begun[0, 0]).item()
-    assert (found.minus[0, 0, 0] < at_start - 0.1) == moves, "the penalty moves what stands inside alone"
+    # A logit of 4 is a gate of .98.
+    assert (found.minus[0, 0, 0] < 0.95) == moves, "the penalty moves what stands inside alone"
     assert found.provenance["gating"]["max_norm"] == clipped
 
 

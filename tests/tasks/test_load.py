@@ -188,26 +188,22 @@ def test_a_file_is_a_file_whatever_its_name_begins_with(tmp_path, monkeypatch, n
     assert load_task(name, n=3).name == Path(name).stem
 
 
-def test_a_file_with_nearly_the_name_is_proposed(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("language.csv", r"language\.csv' does not exist; did you mean 'languages\.csv'\?$"),
+        ("nowhere/language.csv", r"\.csv' does not exist$"),
+        ("language.txt", r"language\.txt' must end in \.jsonl or \.csv"),
+        ("", "is unknown"),
+        ("folder.jsonl", "is no file"),
+    ],
+)
+def test_what_is_no_task_file_is_refused_with_what_was_meant(tmp_path, name, fault):
     write_csv(tmp_path / "languages.csv", COMPLETIONS)
     (tmp_path / "language.txt").write_text("", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"language\.csv' does not exist; did you mean 'languages\.csv'\?$"):
-        load_task(tmp_path / "language.csv")
-    with pytest.raises(ValueError, match=r"\.csv' does not exist$"):
-        load_task(tmp_path / "nowhere" / "language.csv")
-
-
-def test_a_file_of_another_kind_is_refused_with_the_kinds_there_are(tmp_path):
-    (tmp_path / "mine.txt").write_text("a", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"mine\.txt' must end in \.jsonl or \.csv"):
-        load_task(tmp_path / "mine.txt")
-
-
-def test_a_folder_is_no_task_file(tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
-    for name, fault in ((tmp_path, "is unknown"), (tmp_path / "folder.jsonl", "is no file")):
-        with pytest.raises(ValueError, match=fault):
-            load_task(name)
+    with pytest.raises(ValueError, match=fault):
+        load_task(tmp_path / name)
 
 
 @pytest.fixture

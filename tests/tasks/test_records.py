@@ -50,31 +50,24 @@ MALFORMED = {
 }
 
 
-def test_a_choice_record_gives_its_choices_and_the_right_one():
-    assert read_record(GOOD, "here") == ("choice", Example("The king", (" runs", " sees"), 1))
-
-
-def test_a_completion_record_gives_its_target():
-    assert read_record({"prompt": "The king", "target": " runs"}, "here") == (
-        "completion",
-        Example("The king", (" runs",)),
-    )
-
-
-def test_token_ids_stand_for_texts():
-    assert read_record(IDS, "here") == ("completion", Example((3, 4), ((5,),)))
-    assert read_record(PICK, "here") == ("choice", Example((3, 4), ((1,), (2, 0)), 1))
-    inside = IDS | {"prompt": np.array([3, 4, 5]), "target": (4, 5), "positions": [0, 1]}
-    assert read_record(inside, "here") == ("completion", Example((3, 4, 5), ((4, 5),), positions=(0, 1)))
-
-
-def test_an_empty_prompt_is_a_prompt():
-    assert read_record({"prompt": "", "target": "The king"}, "here")[1].prompt == ""
-
-
-def test_other_fields_are_not_read():
-    assert read_record(GOOD | {"id": 7, "subject": "kings", "answers": 2}, "here") == read_record(GOOD, "here")
-    assert read_record(IDS | {"options": 4, "sequence_id": 7}, "here") == read_record(IDS, "here")
+@pytest.mark.parametrize(
+    ("record", "read"),
+    [
+        (GOOD, ("choice", Example("The king", (" runs", " sees"), 1))),
+        ({"prompt": "", "target": " runs"}, ("completion", Example("", (" runs",)))),
+        (IDS, ("completion", Example((3, 4), ((5,),)))),
+        (PICK, ("choice", Example((3, 4), ((1,), (2, 0)), 1))),
+        (
+            {"prompt": np.array([3, 4, 5]), "target": (4, 5), "positions": [0, 1]},
+            ("completion", Example((3, 4, 5), ((4, 5),), positions=(0, 1))),
+        ),
+        # Other fields are not read.
+        (GOOD | {"id": 7, "answers": 2}, ("choice", Example("The king", (" runs", " sees"), 1))),
+        (IDS | {"options": 4, "sequence_id": 7}, ("completion", Example((3, 4), ((5,),)))),
+    ],
+)
+def test_a_record_of_texts_or_token_ids_is_an_example(record, read):
+    assert read_record(record, "here") == read
 
 
 @pytest.mark.parametrize("record", [GOOD, IDS, PICK])

@@ -38,11 +38,6 @@ def test_choice_records_make_a_choice_task_whose_chance_is_one_over_the_choices(
     assert task.examples[0] == Example("The king", (" aa", " bbbb bbbb"), 1)
 
 
-def test_an_empty_task_is_refused():
-    with pytest.raises(ValueError, match="task 'nothing' is empty: it needs at least one example"):
-        Task.from_records([], "nothing")
-
-
 def test_the_identity_changes_with_anything_that_changes_a_score():
     task = Task.from_records([CHOICE, CHOICE | {"prompt": "The queen"}])
     others = [
@@ -103,24 +98,6 @@ def test_the_default_split_finds_with_a_hundred_or_half_of_a_small_task(size, n)
     assert len(counting(size).split()[0]) == n
 
 
-@pytest.mark.parametrize("n", [0, -1, 10, 11])
-def test_a_split_that_leaves_a_side_empty_is_refused(n):
-    with pytest.raises(ValueError, match=rf"on both sides of the split: got n={n} with 10 examples"):
-        counting(10).split(n)
-
-
-def test_a_side_is_not_split_again():
-    for side in counting(10).split():
-        with pytest.raises(ValueError, match=f"is the {side.role} side of a split; split the whole task"):
-            side.split()
-
-
-@pytest.mark.parametrize("side", [finding_side, confirming_side])
-def test_a_whole_task_has_no_side_yet(side):
-    with pytest.raises(ValueError, match=r"is not split into examples .*: give task\.split"):
-        side(counting(50))
-
-
 def test_a_control_is_its_unseen_side_or_from_half_of_the_whole():
     task = counting(50)
     finding, confirming = task.split(20)
@@ -139,17 +116,8 @@ def test_no_example_of_a_control_both_searches_and_judges(seed):
     assert {*searched.examples} | {*judged.examples} == {*task.examples}
     assert not {*searched.examples} & {*judged.examples}
     assert (searched.role, judged.role) == ("whole", "whole")
-    finding, confirming = task.split(20)
+    finding, _ = task.split(20)
     assert search_control(finding, seed) == finding
-    with pytest.raises(ValueError, match="is the confirming side of a split"):
-        search_control(confirming, seed)
-
-
-def test_a_control_of_one_question_is_refused_since_what_finds_heads_never_judges_them():
-    task = completions(("One, two,", " three"), ("One, two, ", "three"))
-    for side in (lambda: search_control(task, 0), lambda: control_side(task, 10, 0)):
-        with pytest.raises(ValueError, match=r"control 'pairs' must ask two questions or more.* all of its 2 examples"):
-            side()
 
 
 def test_choices_that_tie_share_the_point():
@@ -174,15 +142,6 @@ def test_the_margin_of_a_choice_is_its_log_odds_among_the_choices():
     assert response_of(by_character, 0, np.log([0.0004, 0.01, 0.01]), response="margin") == pytest.approx(
         np.log(0.02) - np.log(0.02)
     )
-
-
-def test_examples_are_checked_however_a_task_is_made():
-    with pytest.raises(ValueError, match="answer must be the index of one of 2 continuations, got 5"):
-        Example("x", (" a", " b"), 5)
-    with pytest.raises(ValueError, match="example 0: a choice example has two continuations or more, got 1"):
-        Task("t", "choice", (Example("x", (" a",)),))
-    with pytest.raises(ValueError, match="n must be an integer of 1 or more, got -1"):
-        counting(5).take(-1)
 
 
 def test_unseen_examples_may_be_given_if_none_is_shared_and_all_are_scored_alike():
@@ -292,3 +251,38 @@ def test_what_was_seen_is_left_out_with_its_sequence():
     assert note == "3 of 12 examples of task 'sums' are left out: heads were found on them"
     with pytest.raises(ValueError, match="task 'sums' has no examples to judge on: 12 of 12 examples"):
         distinct(task, {key for keys in task.known for key in keys})
+
+
+# What is refused
+
+
+def one_question() -> Task:
+    return completions(("One, two,", " three"), ("One, two, ", "three"))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Task.from_records([], "nothing"), "task 'nothing' is empty: it needs at least one example"),
+        (lambda: Example("x", (" a", " b"), 5), "answer must be the index of one of 2 continuations, got 5"),
+        (lambda: Task("t", "choice", (Example("x", (" a",)),)), "0: a choice example has two continuations or more"),
+        (lambda: counting(5).take(-1), "n must be an integer of 1 or more, got -1"),
+        (lambda: counting(10).split(0), "on both sides of the split: got n=0 with 10 examples"),
+        (lambda: counting(10).split(-1), "on both sides of the split: got n=-1 with 10 examples"),
+        (lambda: counting(10).split(10), "on both sides of the split: got n=10 with 10 examples"),
+        (counting(10).split()[0].split, "is the finding side of a split; split the whole task"),
+        (counting(10).split()[1].split, "is the confirming side of a split; split the whole task"),
+        (lambda: finding_side(counting(50)), r"is not split into examples .*: give task\.split"),
+        (lambda: confirming_side(counting(50)), r"is not split into examples .*: give task\.split"),
+        (lambda: search_control(counting(50).split()[1], 0), "is the confirming side of a split"),
+        # What finds heads never judges them.
+        (lambda: search_control(one_question(), 0), r"must ask two questions or more.* all of its 2 examples"),
+        (
+            lambda: control_side(one_question(), 10, 0),
+            r"must ask two questions or more.* all of its 2 examples",
+        ),
+    ],
+)
+def test_what_is_no_task_or_no_side_of_one_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -66,10 +66,6 @@ class Rows:
         joined = [np.concatenate([getattr(self, name), getattr(other, name)]) for name in arrays]
         return Rows(sparse.vstack([self.off, other.off], format="csr"), *joined)
 
-    def masks(self, grid: Grid) -> Masks:
-        """The heads off in each row."""
-        return self.off.astype(bool).toarray().reshape(-1, *grid.shape)
-
     def control_response(self) -> PerRow:
         """Mean loss of each row's control examples, hard examples not held against it."""
         return row_means(self.losses, self.drawn)
@@ -150,14 +146,12 @@ class Sensor:
         scores, losses = np.zeros(examples.shape), np.zeros(drawn.shape)
         return self, Rows(off, examples, scores, drawn, losses, group, np.full(n_rows, last))
 
-    def asked(self, rows: Rows) -> list[Call]:
+    def asked(self, masks: Masks, rows: Rows) -> list[Call]:
         """What rows are made of, for ``measure_together``."""
-        masks = rows.masks(self.grid)
         return [Call(self.task.experiment, masks, rows.examples), *self.controls.asked(masks, rows.drawn)]
 
-    def measured(self, rows: Rows) -> Rows:
+    def measured(self, masks: Masks, rows: Rows) -> Rows:
         """Rows with their scores and losses."""
-        masks = rows.masks(self.grid)
         scores = measured(self.task.experiment, masks, rows.examples)
         return replace(rows, scores=scores, losses=self.controls(masks, rows.drawn))
 
@@ -172,9 +166,13 @@ def measure(planned: Sequence[Planned]) -> list[Rows]:
     # The masks of a big grid, of all that is measured beside each other, do not fit into memory at once.
     at_once = max(1, _MAX_ENTRIES // max(sum(sensor.grid.size for sensor, _ in planned), 1))
     for start in range(0, max((len(rows) for _, rows in planned), default=0), at_once):
-        left = [place for place, (_, rows) in enumerate(planned) if start < len(rows)]
-        some = [(planned[place][0], planned[place][1][start : start + at_once]) for place in left]
-        measure_together([call for sensor, rows in some for call in sensor.asked(rows)])
-        for place, (sensor, rows) in zip(left, some, strict=True):
-            measured[place].append(sensor.measured(rows))
+        run = []
+        for place, (sensor, rows) in enumerate(planned):
+            some = rows[start : start + at_once]
+            if len(some):
+                masks = some.off.astype(bool).toarray().reshape(-1, *sensor.grid.shape)
+                run.append((measured[place], sensor, masks, some))
+        measure_together([call for _, sensor, masks, rows in run for call in sensor.asked(masks, rows)])
+        for parts, sensor, masks, rows in run:
+            parts.append(sensor.measured(masks, rows))
     return [reduce(add, parts, rows[:0]) for parts, (_, rows) in zip(measured, planned, strict=True)]
