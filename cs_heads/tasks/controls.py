@@ -172,18 +172,17 @@ def check_controls(controls: Any, task: Task) -> Sequence[Task]:
     check_different("controls", [control.name for control in controls])
     asking = _Asking(task)
     for asked in map(_Asking, controls):
-        n, shared = len(asked.examples), _shared(asked, asking)
-        reworded = 0 if shared else _reworded(asked, asking)
-        said = "has the name of the task" if asked.task.name == task.name else ""
-        if shared:
+        n = len(asked.examples)
+        if shared := _shared(asked, asking):
             said = f"shares {shared} of its {n} examples with task {task.name!r}"
-        elif reworded:
-            said = (
-                f"asks {reworded} of its {n} questions in the words of task {task.name!r}, after worked examples, with "
-                "other marks or for an answer worded otherwise"
-            )
-        if said:
-            raise ValueError(f"control {asked.task.name!r} {said}: a control must be another task")
+        elif reworded := _reworded(asked, asking):
+            how = "after worked examples, with other marks or for an answer worded otherwise"
+            said = f"asks {reworded} of its {n} questions in the words of task {task.name!r}, {how}"
+        elif asked.task.name == task.name:
+            said = "has the name of the task"
+        else:
+            continue
+        raise ValueError(f"control {asked.task.name!r} {said}: a control must be another task")
     return controls
 
 
@@ -292,13 +291,14 @@ def alike(task: Task, others: Mapping[str, Task]) -> list[str]:
     >>> alike(capitals, dict(zip(names[1:], others, strict=True)))
     ['plural', 'antonyms']
     """
-    own, asking = _Asking(task), {name: _Asking(other) for name, other in others.items()}
-    return [
-        name
-        for name, other in asking.items()
-        if (own.has_worked_examples and other.has_worked_examples)
-        or len(own.form & other.form) >= 0.5 * len(own.form | other.form) > 0
-    ]
+    own = _Asking(task)
+    return [name for name, other in others.items() if _share_a_form(own, _Asking(other))]
+
+
+def _share_a_form(one: _Asking, other: _Asking) -> bool:
+    if one.has_worked_examples and other.has_worked_examples:
+        return True
+    return len(one.form & other.form) >= 0.5 * len(one.form | other.form) > 0
 
 
 def alike_in_answers(task: Task, others: Mapping[str, Task]) -> list[str]:
@@ -311,13 +311,13 @@ def alike_in_answers(task: Task, others: Mapping[str, Task]) -> list[str]:
     >>> alike_in_answers(pronouns, {"he_she": he_she, "plural": plural})
     ['he_she']
     """
-    own, asking = _Asking(task), {name: _Asking(other) for name, other in others.items()}
-    return [
-        name
-        for name, other in asking.items()
-        if len(own.rights & other.rights) >= 0.5 * min(len(own.rights), len(other.rights)) > 0
-        or _mapped(own, other, turned=True) > _MAX_MAPPED
-    ]
+    own = _Asking(task)
+    return [name for name, other in others.items() if _share_answers(own, _Asking(other))]
+
+
+def _share_answers(one: _Asking, other: _Asking) -> bool:
+    both = len(one.rights & other.rights)
+    return both >= 0.5 * min(len(one.rights), len(other.rights)) > 0 or _mapped(one, other, turned=True) > _MAX_MAPPED
 
 
 def form_of(asked: Collection[str]) -> re.Pattern[str] | None:

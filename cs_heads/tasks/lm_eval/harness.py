@@ -137,8 +137,8 @@ def _dataset(rows: Rows, **_: Any) -> Any:
 
     made = {}
     for split, found in rows.items():
-        columns = found[0].keys() - _faults(found).keys()
-        made[split] = Dataset.from_list([{name: row[name] for name in found[0] if name in columns} for row in found])
+        faults = _faults(found)
+        made[split] = Dataset.from_list([{name: row[name] for name in found[0] if name not in faults} for row in found])
     return DatasetDict(made)
 
 
