@@ -128,14 +128,6 @@ def test_what_a_head_takes_from_both_alike_is_no_contrast():
     assert both.controls / both.controls_error == pytest.approx(known.controls.z[3])
 
 
-def test_of_the_controls_effects_what_is_beyond_doubt_counts_alone():
-    """Two standard errors are .1 for each of these heads."""
-    effect = np.array([0.3, 0.11, 0.1, 0.05, -0.3, 0.0])
-    fit = Fit(effect, effect / 0.05)
-    assert fit.error == pytest.approx([0.05] * 5 + [0.0])
-    assert fit.beyond_doubt == pytest.approx([0.2, 0.01, 0, 0, 0, 0])
-
-
 def test_what_rows_do_to_everything_is_taken_off_the_noise_of_the_task():
     """Rows take up to .8 from task and controls alike: that says nothing of their heads."""
     effects = effects_of(20, h3=0.1)
@@ -243,14 +235,6 @@ def test_errors_count_rows_and_examples():
     assert np.median([one.error[0] for one in made]) == pytest.approx(spread, rel=0.3)
     covered = [abs(one.estimate[0] - 0.3) < 1.96 * one.error[0] for one in made]
     assert np.mean(covered) >= 0.85
-
-
-def test_effects_need_rows():
-    assert taken_by(*lost_in(Rows.none(12, 8))) is None
-    rows = some_rows(6, np.zeros(12), n_rows=24)
-    assert taken_by(*lost_in(rows)).dof == 24 - 12
-    assert taken_by(*lost_in(rows[np.arange(23)])) is None
-    assert taken_by(*lost_in(rows), rows_a_head=3) is None
 
 
 def of_the_last_phase(taken):

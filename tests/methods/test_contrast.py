@@ -73,15 +73,6 @@ def test_a_sample_is_balanced_while_every_control_has_examples(n: int, times: li
     assert len(set(drawn.tolist())) == len(drawn) <= Controls.most([task.experiment for task in found.tasks], n)
 
 
-def test_the_examples_of_a_control_are_numbered_as_it_numbers_them() -> None:
-    """The intact model answers the first half right."""
-    found = controls(Named("a", 40), Named("half", 60, right=0.5))
-    (first, some), (second, more) = found.examples_of(found.sample(30))
-    assert (first, second) == tuple(task.experiment for task in found.tasks)
-    assert len(set(some.tolist())) == len(set(more.tolist())) == 15
-    assert more.max() < 30
-
-
 # The contrast
 
 

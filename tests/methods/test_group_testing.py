@@ -79,7 +79,7 @@ def test_a_pair_stands_only_where_both_take_more_than_one():
     for seed in range(3):
         heads = {Head(3, 3): 0.3, Head(6, 6): 0.25}
         found = group_testing(
-            Planted(GRID, heads, noise=True), controls=[Planted(GRID, {}, noise=True)], budget=8000, seed=seed
+            Planted(GRID, heads, noise=True), controls=[Planted(GRID, {}, noise=True)], budget=6000, seed=seed
         )
         assert {*found.chosen} <= {*heads}
 
@@ -110,9 +110,10 @@ def test_redundant_pairs_are_found_in_planted_worlds_with_all_that_stands_in_the
 def test_sensing_again_with_the_found_heads_off_finds_the_pairs(n_worlds):
     pairs = 0
     for seed in range(60, 60 + n_worlds):
-        made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
+        made = planted_world("hidden_pairs", HeadGrid(12, 12), seed=seed)
         off = made.planted[:3]
-        again = group_testing(WithHeadsOff(made.task, off), controls=[WithHeadsOff(made.control, off)], seed=seed)
+        sides = WithHeadsOff(made.task, off), [WithHeadsOff(made.control, off)]
+        again = group_testing(sides[0], controls=sides[1], budget=20_000, seed=seed)
         pairs += sum(pair in groups_of(again) for pair in hidden_of(made))
         assert {*again.off} == {*off}
         assert not {*again.chosen} & {*off}
@@ -124,7 +125,7 @@ def test_a_task_with_two_choices_keeps_half_when_it_is_broken():
     """A pair takes all that is above chance: its loss is 1, and not the half that answers lose."""
     scenario = replace(SCENARIOS["chance50"], drops=(), weak=(), pairs=(), hidden=(0.33,))
     made = planted_world(scenario, HeadGrid(16, 16), n_examples=200, seed=3)
-    found = group_testing(made.task, controls=[made.control], budget=32_000)
+    found = group_testing(made.task, controls=[made.control], budget=20_000)
     assert groups_of(found) == hidden_of(made)
     group = found.provenance["groups"][0]
     assert group["task"] == pytest.approx(0.33 / 0.35, abs=0.25)

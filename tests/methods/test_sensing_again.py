@@ -64,13 +64,3 @@ def test_what_is_proved_is_what_carries_the_task_without_the_heads_off():
 def test_heads_that_cannot_be_off_are_refused(call, said):
     with pytest.raises(ValueError, match=said):
         call(cs.load_model("demo"))
-
-
-def test_heads_that_are_off_are_never_found_however_few_are_left():
-    """Two of forty are off, and none of the others matters."""
-    made = planted_world("no_structure", HeadGrid(5, 8), seed=3)
-    off = [cs.Head(0, 0), cs.Head(2, 5)]
-    found = annealed(
-        WithHeadsOff(made.task, off), controls=[WithHeadsOff(made.control, off)], budget=4000, seed=0, n_bootstraps=0
-    )
-    assert not {*off} & {*found.top(20), *found.claims, *found.chosen}

@@ -34,10 +34,7 @@ def test_a_value_of_the_type_fits(value, hint):
     ("task", "option", "value", "allowed"),
     [
         ("gsm8k", "max_new_tokens", "x", "an integer or None"),
-        ("lm-eval/gsm8k", "few_shot_seed", None, "an integer"),
         ("lm-eval/gsm8k", "data_files", 3, "a path or a list of paths or these by name or None"),
-        ("openmathinstruct2", "n_records", 2.5, "an integer"),
-        ("humaneval", "data_files", 3, "a path or a list of paths or these by name or None"),
         ("humaneval", "allow_code", "False", "true or false or None"),
         ("function_vectors/antonym", "data_files", ["a.json"], "a path or None"),
         ("symbolic/aba", "shared", "yes", "true or false"),
@@ -45,7 +42,6 @@ def test_a_value_of_the_type_fits(value, hint):
         ("induction", "words", list(range(40)), "a list of texts or None"),
         ("induction", "length", 5.0, "an integer"),
         ("ioi", "order", 3, "a text"),
-        ("demo/capitals", "generate", "no", "true or false"),
     ],
 )
 def test_an_option_of_another_type_is_named_with_what_is_allowed(task, option, value, allowed):

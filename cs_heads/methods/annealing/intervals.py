@@ -14,7 +14,7 @@ from scipy.special import stdtr, stdtrit
 from cs_heads.methods.annealing.measurements import Flat, PerRow, Rows
 from cs_heads.methods.annealing.regression import Fit, membership
 from cs_heads.methods.annealing.schedule import ROWS_A_HEAD
-from cs_heads.methods.losses import CLEAR, EXACT, PLENTY, BothEffects
+from cs_heads.methods.losses import CLEAR, EXACT, PLENTY, BothEffects, Places
 
 # What z must exceed to say anything: rounding is no sign of harm.
 NO_HARM = 1e-6
@@ -26,7 +26,6 @@ Heads = Int[np.ndarray, " head"]
 OfTasks = Float[np.ndarray, "task flat"]
 Finalists = Int[np.ndarray, " finalist"]
 OfAnswers = Float[np.ndarray, "row k"]
-Places = Int[np.ndarray, "row k"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from cs_heads.experiment.cost import Budget
 from cs_heads.experiment.protocol import measured
 from cs_heads.experiment.shared_forwards import Call, measure_together
 from cs_heads.methods.controls import Controls
-from cs_heads.methods.losses import TaskLoss
+from cs_heads.methods.losses import Masks, TaskLoss
 from cs_heads.units import Grid
 
 # Entries of the masks built at once, 64 MiB of bools.
@@ -26,7 +26,6 @@ Flat: TypeAlias = Float[np.ndarray, " flat"]
 """A number for each head, by its flat index."""
 PerRow: TypeAlias = Float[np.ndarray, " row"]
 """A number for each row."""
-Masks: TypeAlias = Bool[np.ndarray, "row layer head"]
 OfRows: TypeAlias = Int[np.ndarray, " row"]
 """A whole number for each row."""
 
