@@ -110,10 +110,9 @@ def test_redundant_pairs_are_found_in_planted_worlds_with_all_that_stands_in_the
 def test_sensing_again_with_the_found_heads_off_finds_the_pairs(n_worlds):
     pairs = 0
     for seed in range(60, 60 + n_worlds):
-        made = planted_world("hidden_pairs", HeadGrid(12, 12), seed=seed)
+        made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
         off = made.planted[:3]
-        sides = WithHeadsOff(made.task, off), [WithHeadsOff(made.control, off)]
-        again = group_testing(sides[0], controls=sides[1], budget=20_000, seed=seed)
+        again = group_testing(WithHeadsOff(made.task, off), controls=[WithHeadsOff(made.control, off)], seed=seed)
         pairs += sum(pair in groups_of(again) for pair in hidden_of(made))
         assert {*again.off} == {*off}
         assert not {*again.chosen} & {*off}
