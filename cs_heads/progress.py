@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -23,9 +22,6 @@ _FORMAT = "{desc} {percentage:3.0f}%|{bar}| {n:,.0f}/{total:,.0f} evals [{elapse
 
 # Seconds between lines where the output is no terminal.
 _MINUTE = 60.0
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 @dataclass
@@ -51,7 +47,6 @@ class _Bar:
     tasks: Collection[str] = ()
     intact: dict[str, Float[np.ndarray, " example"]] = field(default_factory=dict)
     shown: Any = None
-    in_lines: bool = False
 
     def __str__(self) -> str:
         return ": ".join(filter(None, map(str, self.calls)))
@@ -73,7 +68,6 @@ class _Bar:
             else:
                 kind |= {"bar_format": f"{_FORMAT}\n", "mininterval": _MINUTE, "maxinterval": _MINUTE}
                 kind |= {"ncols": 80, "nrows": 24}
-                self.in_lines = True
             # A bar that is a widget does not read it by itself.
             if progress is False or os.environ.get("TQDM_DISABLE"):
                 kind |= {"disable": True}
@@ -115,7 +109,7 @@ class _Bar:
         scores = np.concatenate(known) if known else np.array([])
         if len(scores):
             self.shown.set_postfix_str(f"baseline {scores.mean():.2f}", refresh=False)
-        if now and not self.in_lines:
+        if now and self.shown.mininterval < _MINUTE:
             self.shown.refresh()
 
     def leave(self) -> None:
@@ -146,29 +140,17 @@ def bar_class(in_notebook: bool) -> Any:
     return tqdm
 
 
-def one_bar(name: str, *, outermost: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
+@contextmanager
+def one_bar(name: str, *, outermost: bool = False) -> Iterator[_Bar]:
     """What marks a call that measures in many steps: it shows one bar, or its name in that of the call around it.
+
+    It stands above the call as ``@one_bar("confirm")``, or around a block as ``with one_bar("confirm"):``.
 
     Args:
         name: What runs, in a word or two.
         outermost: Whether the name is shown only where no other call is around it, as a method's own, which
             ``find_heads`` names.
     """
-
-    def mark(call: Callable[P, R]) -> Callable[P, R]:
-        @wraps(call)
-        def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            with calling(name, outermost=outermost):
-                return call(*args, **kwargs)
-
-        return run
-
-    return mark
-
-
-@contextmanager
-def calling(name: str, *, outermost: bool = False) -> Iterator[_Bar]:
-    """What ``one_bar`` does, for a block."""
     outer, finished = _OPEN.get(), False
     bar = outer or _Bar()
     bar.calls.append(_Call("" if outermost and outer else name, start=bar.n))
@@ -232,7 +214,7 @@ def counting(name: str, total: int, progress: bool | None, done: int = 0) -> Ite
     Yields:
         What is told of more by its ``add``.
     """
-    with calling(name, outermost=True) as bar:
+    with one_bar(name, outermost=True) as bar:
         bar.reach(bar.n + total)
         bar.open(progress)
         if done:

@@ -43,7 +43,9 @@ CALLS = {
     "annealed": lambda model, task, other: cs.find_heads(
         model, task, k=2, budget=2500, controls=[other], screen="gradients", progress=True
     ),
-    "confirm": lambda model, task, other: cs.confirm(model, task, WORKING, controls=[other], progress=True),
+    "confirm": lambda model, task, other: cs.confirm(
+        model, task, WORKING, controls=[other], n_random=10, progress=True
+    ),
     "specificity": lambda model, task, other: cs.specificity(model, task, WORKING, controls=[other], progress=True),
     "sparsity curve": lambda model, task, other: cs.sparsity_curve(model, task, WORKING, n_random=2, progress=True),
     "faithfulness": lambda model, task, other: cs.faithfulness(

@@ -31,7 +31,7 @@ from cs_heads.experiment.controls import defaults_of
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.find import PreparedSearch, prepared_search
 from cs_heads.methods.registry import method_named
-from cs_heads.progress import calling, expect, one_bar, step
+from cs_heads.progress import expect, one_bar, step
 from cs_heads.ranking import HeadRanking
 from cs_heads.record import Proportion, Record, json_ready
 from cs_heads.settings import SettingsArguments, check_method_options
@@ -346,7 +346,7 @@ def _rankings(
         for name, search in searches.items():
             step(f"{methods.index(name) + 1}/{len(methods)}")
             start = perf_counter()
-            with _refusing(name, refused), calling(name):
+            with _refusing(name, refused), one_bar(name):
                 rankings[name] = search.run(), perf_counter() - start
     if not rankings:
         raise next(iter(refused.values()))

@@ -24,7 +24,7 @@ from cs_heads.experiment.protocol import Examples, Masks, Rows, Scores, check_ex
 from cs_heads.experiment.setup import Setup
 from cs_heads.lens import prepended
 from cs_heads.lens.model import end_tokens, tokenizer_of
-from cs_heads.progress import calling
+from cs_heads.progress import one_bar
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.store.identity import example_identities, replacement_of
 from cs_heads.store.stored_observations import StoredObservations
@@ -209,7 +209,7 @@ class Experiment(Gradients):
         if not self.writes:
             return self._said(masks, examples)
         intact = None
-        with calling(self.task.name, outermost=True):
+        with one_bar(self.task.name, outermost=True):
             if self.task.relative:
                 asked, place = np.unique(examples, return_inverse=True)
                 nothing_off = np.zeros((1, *self.grid.shape), dtype=bool)

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeAlias
 from cs_heads.arguments import check_seed, in_line
 from cs_heads.experiment.controls import found_on
 from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment
-from cs_heads.progress import calling, expect
+from cs_heads.progress import expect, one_bar
 from cs_heads.ranking import HeadRanking
 
 P = ParamSpec("P")
@@ -54,7 +54,7 @@ def ranking_method(bar: str) -> Callable[[Callable[P, RankingSteps]], Callable[P
 
         @wraps(method)
         def run(*args: P.args, **kwargs: P.kwargs) -> HeadRanking:
-            with calling(bar, outermost=True):
+            with one_bar(bar, outermost=True):
                 given, most, search = begun(*args, **kwargs)
                 expect(most)
                 ranking: HeadRanking = next(search)
