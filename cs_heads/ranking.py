@@ -173,9 +173,6 @@ class HeadRanking(Saved, Drawable, picture="heads"):
                 apart = ", none of them shared or off" if name == "chosen" else ""
                 raise ValueError(f"{name} must be different heads{apart}, got {', '.join(twice)}")
         check_within("spent", self.spent, 0, int(MOST))
-        for name in ("notes", "examples"):
-            check_type(name, getattr(self, name), Sequence[str])
-        check_mapping("provenance", self.provenance, "what is known of its origin by name")
         check_within("backwards", self.backwards, 0, self.spent)
         for name in ("task", "model"):
             check_mapping(f"provenance[{name!r}]", self.provenance.get(name, {}), "what is known of it by name")

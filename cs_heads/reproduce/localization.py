@@ -24,6 +24,8 @@ from cs_heads.experiment.baseline import MIN_CORRECT
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.greedy import greedy
 from cs_heads.ranking import HeadRanking
+from cs_heads.record import write_json
+from cs_heads.report.findings import CURVE, RESULT
 from cs_heads.reproduce import costs, published
 from cs_heads.reproduce.costs import METHODS, N_FAILING, N_FAILURES
 from cs_heads.reproduce.reproduction import Output, Reproduction, Step, add_step
@@ -181,11 +183,15 @@ def _proof(repro: Reproduction) -> list[Output]:
 
 
 def _proven(repro: Reproduction, heads: str) -> Confirmation:
-    """The heads on unseen examples; other tasks are measured in the step "drops"."""
+    """The heads on unseen examples, in a folder as of ``find --out``; the step "drops" measures other tasks."""
     name, ranking = repro.finding[heads], repro.rankings[heads]
     proof = confirm(None, repro.experiment(name), ranking, k=repro.settings.k, seed=repro.seed, least=False)
     curve = measure_sparsity([repro.column(name, "own")], ranking.top(repro.settings.max_heads), repro.seed)
-    repro.record(heads, proof, curve)
+    folder = repro.folder(heads)
+    folder.mkdir(parents=True, exist_ok=True)
+    ranking.save(folder / "ranking.json")
+    write_json(folder / RESULT, {"task": name, "confirm": proof.to_dict(), "half": curve.heads_for(0.5)})
+    write_json(folder / CURVE, curve.to_dict())
     return proof
 
 
@@ -198,10 +204,11 @@ def _sparsity(repro: Reproduction) -> list[Output]:
     curve = measure_sparsity(columns, repro.rankings[first].top(max_heads), repro.seed)
     frame = repro.table(curve.to_frame())
     # The published curve is that of the math heads, and its means are over whole suites.
+    parts = {suite: [task.name for task in repro.paper.tasks if task.suite == suite] for suite in published.CURVE}
     known = {
         task: dict(enumerate(scores))
         for task, scores in published.CURVE.items()
-        if first == "math" and (task in repro.tasks or repro.is_whole(task))
+        if first == "math" and {*(parts[task] or [task])} <= repro.tasks.keys()
     }
     frame["published score"] = [known.get(task, {}).get(k) for task, k in zip(frame["task"], frame["k"], strict=True)]
     about = f"score with the first 0 to {max_heads} {first} heads off; {_PUBLISHED}"

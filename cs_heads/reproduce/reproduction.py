@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from cs_heads.analysis.columns import Column, Role
-from cs_heads.analysis.confirm import Confirmation
-from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.analysis.universal import UniversalHeads, universal_heads
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import local_model
@@ -24,8 +22,6 @@ from cs_heads.methods.gating.fit import fit_gates
 from cs_heads.methods.gating.result import HeadGates
 from cs_heads.plot.style import draw_to, figure_of
 from cs_heads.ranking import HeadRanking
-from cs_heads.record import write_json
-from cs_heads.report.findings import CURVE, RESULT
 from cs_heads.reproduce.papers import SETTINGS, Paper, PaperSettings
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
@@ -169,21 +165,6 @@ class Reproduction:
         """The file that keeps every measurement."""
         return self.out / STORE
 
-    def record(self, heads: str, proof: Confirmation, curve: SparsityCurve) -> None:
-        """Write ranking, proof and curve of the heads of a name to their folder, as ``cs-heads find --out`` does.
-
-        Args:
-            heads: Name of the heads, a key of ``finding``.
-            proof: What ``confirm`` says of them.
-            curve: Scores by the number of heads off.
-        """
-        folder = self.folder(heads)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.rankings[heads].save(folder / "ranking.json")
-        result = {"task": self.finding[heads], "confirm": proof.to_dict(), "half": curve.heads_for(0.5)}
-        write_json(folder / RESULT, result)
-        write_json(folder / CURVE, curve.to_dict())
-
     def folder(self, heads: str) -> Path:
         """The folder with the ranking and the proof of the heads of a name.
 
@@ -282,14 +263,6 @@ class Reproduction:
         """
         of = self.paper.task(self.finding[heads]).sibling
         return [*self.having(sibling=heads), *([self.finding[of]] if of in self.finding else [])]
-
-    def is_whole(self, suite: str) -> bool:
-        """Whether all tasks of a suite are loaded.
-
-        Args:
-            suite: Name of the suite.
-        """
-        return len(self.having(suite=suite)) == sum(task.suite == suite for task in self.paper.tasks) > 0
 
     def suites(self) -> list[Column]:
         """The paper's suites (means over several tasks), each over its tasks that are loaded."""
