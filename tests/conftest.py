@@ -97,6 +97,17 @@ def load_known(known_folder):
     return cache(lambda backend="bridge": load_model(known_folder, device="cpu", backend=backend))
 
 
+@pytest.fixture(scope="session")
+def task_files(load_known, tmp_path_factory) -> dict[str, Path]:
+    """Two files of examples that the known model gets right; every answer of it hangs on the same two heads."""
+    from tests.known_heads import own_answers, write_records
+
+    folder = tmp_path_factory.mktemp("tasks")
+    for name, seed in (("own", 0), ("others", 8)):
+        write_records(folder / f"{name}.jsonl", own_answers(load_known(), 60, seed=seed))
+    return {name: folder / f"{name}.jsonl" for name in ("own", "others")}
+
+
 @pytest.fixture(params=BACKENDS[-1:])
 def backend(request) -> str:
     return request.param

@@ -1,5 +1,6 @@
 """A tiny model whose working heads are known: all others write nothing to the residual stream."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,12 @@ def own_answers(model: Any, n: int, seed: int = 0) -> list[dict]:
                 return list(records.values())
             if word in WORDS:
                 records[prompt] = {"prompt": prompt, "target": f" {word}"}
+
+
+def write_records(path: Path, records: list[dict]) -> str:
+    """Write a task file, a record a line; the path as text."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return str(path)
 
 
 def _said_next(model: Any, prompts: list[str]) -> Iterator[tuple[str, str]]:

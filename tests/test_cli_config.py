@@ -7,15 +7,9 @@ import pytest
 from cs_heads.cli import app
 from cs_heads.cli.flags import names_of_methods, names_of_tasks
 from cs_heads.methods.registry import METHODS
-from tests.known_heads import own_answers
-from tests.test_cli import ran, write
+from tests.test_cli import ran
 
 COMPARE = ["compare", "--model", "demo", "--task", "demo/code", "--methods"]
-
-
-@pytest.fixture(scope="module")
-def task(load_known, tmp_path_factory) -> str:
-    return write(tmp_path_factory.mktemp("tasks") / "own.jsonl", own_answers(load_known(), 60))
 
 
 @pytest.fixture
@@ -32,8 +26,8 @@ def test_the_version_is_said_and_a_bare_command_shows_the_help(run):
     assert "the usual way:" in out
 
 
-def test_a_run_is_written_and_repeated_from_its_file(run, known_folder, task, tmp_path):
-    first = tmp_path / "first"
+def test_a_run_is_written_and_repeated_from_its_file(run, known_folder, task_files, tmp_path):
+    first, task = tmp_path / "first", task_files["own"]
     given = ("--model", known_folder, "--task", task, "--method=css", "--n-masks", 12, "--density", 0.17, "--k", 2)
     more = ("--no-control", "--no-curve", "--prepend-bos", "--n", 30, "--task-option", "accuracy=sequence")
     status, out, err = run("find", *given, *more, "--out", first)
@@ -55,10 +49,10 @@ def test_a_run_is_written_and_repeated_from_its_file(run, known_folder, task, tm
     assert (again / "run.toml").read_text(encoding="utf-8").replace(str(again), str(first)).splitlines()[1:] == said
 
 
-def test_flags_override_the_file(run, known_folder, task, tmp_path):
+def test_flags_override_the_file(run, known_folder, task_files, tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(
-        f"model = {json.dumps(str(known_folder))}\ntask = {json.dumps(task)}\n"
+        f"model = {json.dumps(str(known_folder))}\ntask = {json.dumps(str(task_files['own']))}\n"
         'method = "css"\nn_masks = 12\ndensity = 0.17\nk = 2\ncontrol = ["gone.jsonl"]\n',
         encoding="utf-8",
     )

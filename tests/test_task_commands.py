@@ -11,6 +11,7 @@ from cs_heads.cli import app, main
 from cs_heads.cli.loading import loaded
 from cs_heads.lens import load_model
 from cs_heads.tasks import builtin_tasks, rhyming
+from tests.known_heads import write_records as write
 from tests.tiny import save_byte_model
 
 
@@ -63,6 +64,8 @@ def test_options_of_a_task_are_passed_on():
     assert task == load_task("induction", n=5, length=6)
     task, _ = read("--task", "ioi", "--n", "5", "--task-option", "order=ABBA")
     assert task == load_task("ioi", n=5, order="ABBA")
+    task, _ = read("--task", "demo/agreement", "--n", "5", "--length-normalized")
+    assert task.length_normalized is True is task.held_out.length_normalized
 
 
 def test_worked_examples_are_the_same_for_all_where_asked():
@@ -113,11 +116,6 @@ PASSAGES = [{"question": f"is it {i}", "passage": f"It is {i}.", "answer": i % 2
 GRAMMAR = [{"sentence_good": f"The {i} cats sleep.", "sentence_bad": f"The {i} cats sleeps."} for i in range(60)]
 
 
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory):
     """The folder of a model that reads any text, a byte a token."""
@@ -125,19 +123,9 @@ def reader(tmp_path_factory):
 
 
 def test_options_of_controls_are_passed_on_to_those_that_have_them(reader):
-    task = (
-        "--model",
-        str(reader),
-        "--task",
-        "everyday/agreement",
-        "--n",
-        "5",
-        "--control",
-        "ioi",
-        "--control",
-        "induction",
-    )
-    _, controls = read(*task, "--control-option", "order=ABBA", "--control-option", "induction:length=6")
+    task = ("--model", str(reader), "--task", "everyday/agreement", "--n", "5")
+    named = ("--control", "ioi", "--control", "induction")
+    _, controls = read(*task, *named, "--control-option", "order=ABBA", "--control-option", "induction:length=6")
     assert controls == [load_task("ioi", order="ABBA"), load_task("induction", length=6)]
 
 
@@ -190,43 +178,19 @@ def test_what_a_control_has_not_is_refused_in_one_line(said, option, fault):
 @pytest.mark.parametrize(
     ("task", "content", "fault"),
     [
-        (
-            "wmdp_bio",
-            {"question": "?", "choices": ["a", "b", "c", "d"], "answer": 9},
-            "example 1: is without a right choice: 9 of ['A', 'B', 'C', 'D']",
-        ),
-        (
-            "commonsense_qa",
-            {"question": "?", "choices": ["a", "b"], "answer": "B"},
-            "record 1: the right choice must be",
-        ),
-        ("boolq", {"question": "?", "passage": "It is.", "answer": "yes"}, "'boolq' have not the columns"),
-        ("gsm8k", {"question": "?"}, "column 'answer' is left out: record 1 of test holds null there"),
-        (
-            "lm-eval/arithmetic_2da",
-            {"context": "?", "completion": None},
-            "column 'completion' is left out: record 1 of validation holds null there",
-        ),
-        ("gsm8k", {"question": "?", "answer": "It is 3."}, 'record 1: "answer" must be a worked solution'),
+        ("commonsense_qa", {"question": "?", "choices": ["a", "b"], "answer": "B"}, "the right choice must be"),
         ("lm-eval/arithmetic_2da", {"context": "?", "completion": ""}, "example 1: has an answer that is empty"),
         ("blimp_adjunct_island", "no JSON", "line 2: not JSON"),
-        ("hellaswag", {"line": "a"}, "a HellaSwag record has 6 lines, and 2 lines are no multiple of it"),
         ("bigbench/tense", {"input": "I see."}, "record 1: must have a text and its answer, a text or a list of texts"),
-        ("openmathinstruct2", {"problem": "?"}, 'record 1: "generated_solution" must be a text, got None'),
     ],
 )
 def test_malformed_data_are_refused_in_one_line(said, tmp_path, task, content, fault):
     pytest.importorskip("lm_eval", reason="lm-eval is an extra")
     good = {
-        "wmdp_bio": {"question": "?", "choices": ["a", "b", "c", "d"], "answer": 1},
         "commonsense_qa": {"question": "?", "choices": ["a", "b"], "answer": 1},
-        "boolq": PASSAGES[0],
-        "gsm8k": {"question": "?", "answer": "#### 1"},
         "lm-eval/arithmetic_2da": {"context": "?", "completion": " 1"},
         "blimp_adjunct_island": GRAMMAR[0],
-        "hellaswag": {"line": "b"},
         "bigbench/tense": {"input": "I go.", "target": "I went."},
-        "openmathinstruct2": {"problem": "?", "generated_solution": "1", "expected_answer": "1"},
     }[task]
     lines = [json.dumps(good), content if isinstance(content, str) else json.dumps(content)]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
@@ -235,19 +199,17 @@ def test_malformed_data_are_refused_in_one_line(said, tmp_path, task, content, f
 
 
 @pytest.mark.parametrize(
-    ("task", "fault"),
+    ("role", "task", "fault"),
     [
-        ("gsm8k", "data set 'openai/gsm8k/main' could not be downloaded from the hub"),
-        ("openmathinstruct2", "data set 'nvidia/OpenMathInstruct-2' could not be downloaded from the hub"),
-        ("bigbench/tense", "could not be downloaded"),
-        ("mbpp", "mbpp runs the programs that the model writes: say allow_code=True (--allow-code)"),
-        ("gsm9k", "task 'gsm9k' is unknown; did you mean 'gsm8k'?"),
-        ("lm-eval/wikitext", "lm-eval task 'wikitext' asks for loglikelihood_rolling"),
-        ("function_vectors/synonym", "is unknown; did you mean 'function_vectors/antonym'"),
-        ("gone.jsonl", "task file 'gone.jsonl' does not exist"),
+        ("task", "gsm8k", "data set 'openai/gsm8k/main' could not be downloaded from the hub"),
+        ("control", "openmathinstruct2", "data set 'nvidia/OpenMathInstruct-2' could not be downloaded from the hub"),
+        ("task", "bigbench/tense", "could not be downloaded"),
+        ("control", "mbpp", "mbpp runs the programs that the model writes: say allow_code=True (--allow-code)"),
+        ("control", "gsm9k", "task 'gsm9k' is unknown; did you mean 'gsm8k'?"),
+        ("task", "function_vectors/synonym", "is unknown; did you mean 'function_vectors/antonym'"),
+        ("control", "gone.jsonl", "task file 'gone.jsonl' does not exist"),
     ],
 )
-@pytest.mark.parametrize("role", ["task", "control"])
 def test_tasks_that_cannot_be_had_are_refused_in_one_line(said, role, task, fault):
     pytest.importorskip("lm_eval", reason="lm-eval is an extra")
     asked = ["--task", task] if role == "task" else ["--task", "demo/code", "--control", task]

@@ -130,7 +130,7 @@ def test_the_title_names_the_model_and_not_where_it_lies(ax):
 
 
 def test_small_squares_have_frames_and_no_letters():
-    ax = plot.atlas(made_atlas(80, 64, 3, shared=False))
+    ax = plot.atlas(made_atlas(48, 64, 3, shared=False))
     assert not ax.texts
     assert len(framed(ax)) == 6
     assert rings(ax) == {Head(0, 0)}

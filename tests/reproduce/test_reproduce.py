@@ -130,8 +130,22 @@ def test_six_prompts_find_heads_and_prove_none(study):
     assert len(table(one, "heads"))
 
 
-def test_a_quick_run_has_two_word_tasks_and_short_texts(study, monkeypatch):
-    monkeypatch.setattr(sources, "load_task", lambda *_, **__: load_task("demo/capitals"))
+@pytest.fixture
+def asked(monkeypatch):
+    """What is asked of the hub, by name, with its options; every task is there but mmlu."""
+    known, seen = load_task("demo/capitals"), {}
+
+    def load(name, *_, **options):
+        seen[name] = options
+        if name == "mmlu":
+            raise ValueError("no network")
+        return known
+
+    monkeypatch.setattr(sources, "load_task", load)
+    return seen
+
+
+def test_a_quick_run_has_two_word_tasks_and_short_texts(study, asked):
     tasks, left_out = load_tasks(PAPERS["chg"], "tiny", quick=True)
     assert [name for name in tasks if name.startswith("function_vectors/")] == [
         "function_vectors/antonym",
@@ -229,11 +243,9 @@ def test_a_folder_gives_the_tasks_that_are_in_it(data):
     assert left_out["mmlu"] == f"there is no data for it with folder {str(data)!r}: {lacking}"
 
 
-def test_a_task_that_the_hub_has_not_is_left_out_and_said_so(monkeypatch):
-    asked = []
-    monkeypatch.setattr(sources, "load_task", lambda name, *_, **__: asked.append(name) or load_task("demo/capitals"))
+def test_a_task_that_the_hub_has_not_is_left_out_and_said_so(asked):
     tasks, left_out = load_tasks(PAPERS["chg"], "tiny")
-    assert list(dict.fromkeys(asked)) == list(tasks)
+    assert list(asked) == list(tasks)
     assert list(left_out) == ["bigbench/subject_verb_agreement"]
     assert load_tasks(PAPERS["chg"], "tiny", list(tasks))[1] == {}
     assert "bigbench/subject_verb_agreement" in load_tasks(PAPERS["chg"], "demo")[0]
@@ -241,12 +253,17 @@ def test_a_task_that_the_hub_has_not_is_left_out_and_said_so(monkeypatch):
         load_tasks(PAPERS["chg"], "tiny", ["bigbench/subject_verb_agreement"])
 
 
-def test_programs_that_may_not_run_are_left_out_and_said_once(monkeypatch):
-    monkeypatch.setattr(sources, "load_task", lambda *_, **__: load_task("demo/capitals"))
-    tasks, left_out = load_tasks(PAPERS["cs"], "tiny")
-    assert {"mbpp", "humaneval_instruct"}.isdisjoint(tasks)
+def test_programs_that_may_not_run_and_tasks_that_cannot_be_loaded_are_left_out_and_said_once(asked, monkeypatch):
+    tasks, left_out = load_tasks(PAPERS["cs"], "tiny", paper_prompts=True)
+    assert {"mbpp", "humaneval_instruct", "mmlu"}.isdisjoint(tasks)
     assert "gsm8k" in tasks
-    assert left_out == {"mbpp, humaneval_instruct": "programs that the model writes run only with --allow-code"}
+    programs = "programs that the model writes run only with --allow-code"
+    assert left_out == {"mbpp, humaneval_instruct": programs, "mmlu": "no network"}
+    assert asked["swearing"] == {"prompts": "paper", "max_new_tokens": 512}
+    assert asked["rhyming"] == {"max_new_tokens": 64}
+    # One that was named must be there.
+    with pytest.raises(ValueError, match="no network"):
+        load_tasks(PAPERS["cs"], "tiny", ["gsm8k", "mmlu"])
 
     def check(self):
         raise SandboxError("install bubblewrap")
@@ -255,33 +272,6 @@ def test_programs_that_may_not_run_are_left_out_and_said_once(monkeypatch):
     tasks, left_out = load_tasks(PAPERS["cs"], "tiny", ["gsm8k", "mbpp"], allow_code=True)
     assert list(tasks) == ["gsm8k"]
     assert left_out == {"mbpp": "install bubblewrap"}
-
-
-def test_a_task_that_cannot_be_loaded_is_left_out_unless_it_was_named(monkeypatch):
-    def load(name, *_, **__):
-        if name == "mmlu":
-            raise ValueError("no network")
-        return load_task("demo/capitals")
-
-    monkeypatch.setattr(sources, "load_task", load)
-    tasks, left_out = load_tasks(PAPERS["cs"], "tiny")
-    assert "mmlu" not in tasks
-    assert left_out["mmlu"] == "no network"
-    with pytest.raises(ValueError, match="no network"):
-        load_tasks(PAPERS["cs"], "tiny", ["gsm8k", "mmlu"])
-
-
-def test_the_papers_prompts_of_swearing_are_asked_for(monkeypatch):
-    asked = {}
-
-    def load(name, *_, **options):
-        asked[name] = options
-        return load_task("demo/capitals")
-
-    monkeypatch.setattr(sources, "load_task", load)
-    load_tasks(PAPERS["cs"], "tiny", paper_prompts=True)
-    assert asked["swearing"] == {"prompts": "paper", "max_new_tokens": 512}
-    assert asked["rhyming"] == {"max_new_tokens": 64}
 
 
 def test_gates_are_fitted_to_nine_tenths_of_a_set_and_a_number_is_no_end_where_a_set_is_smaller(tmp_path):
@@ -321,12 +311,6 @@ def test_quick_runs_on_both_classes_of_model(known_folder, data, tmp_path, backe
     assert main(["reproduce", *given, *sizes.split(), "--n", "40", *where]) == 0
     assert len(pd.read_csv(tmp_path / "out" / f"{file}.csv"))
     assert "Left out" not in (tmp_path / "out" / "index.md").read_text(encoding="utf-8")
-
-
-def test_problems_are_as_many_as_in_the_paper():
-    task = PAPERS["chg"].task("openmathinstruct2")
-    assert (task.n, task.options["shortest"]) == (50_000, 55_050)
-    assert {task.share for task in PAPERS["chg"].tasks if task.suite == "syntax"} == {0.9}
 
 
 def test_published_numbers_are_of_the_model_at_hand():
