@@ -139,7 +139,7 @@ def _of_model(options: ReproduceFlags, name: str, out: Path) -> None:
     from tqdm import tqdm
 
     from cs_heads import reproduce as protocol
-    from cs_heads.progress import calling, expect
+    from cs_heads.progress import expect, one_bar
     from cs_heads.reproduce.run import steps_of
 
     names = _parts(options.steps)
@@ -150,7 +150,7 @@ def _of_model(options: ReproduceFlags, name: str, out: Path) -> None:
     if options.dry_run:
         return
     write_config(options)
-    with calling("reproduce"):
+    with one_bar("reproduce"):
         expect(int(found["example-evaluations"].sum()))
         # A line does not break the bar.
         left_out = protocol.reproduce(repro, names, say=lambda line: tqdm.write(line, file=sys.stderr))
