@@ -61,7 +61,8 @@ MIN_DIFFERENCE = 0.10
 _NEXT: dict[Verdict, str] = {
     "specific": "see what each of these heads does (cs.explain; cs-heads explain)",
     "template-bound": "give examples in several wordings, and search again",
-    "shared": "prove these heads one by one (cs.confirm with a list of one): one may be specific where all are not",
+    "shared": "prove these heads one by one (cs.confirm with a list of one): one may be specific where all are not; or "
+    "search with a larger budget",
     "localized": "prove them on more unseen examples, or beside controls that the model does well",
     "not localized": "search with a larger budget, more examples or other units (units=): or many heads carry the task",
 }

@@ -191,7 +191,8 @@ def _print_result(result: dict[str, Any], found: HeadRanking, proof: Confirmatio
     from cs_heads.analysis.losses import shared_line
     from cs_heads.report.heads import interfering_note
 
-    print(f"model {result['model']}, task {result['task']}, method {result['method']}")
+    screened = ", screened by gradients" if found.method == "annealed" and found.backwards else ""
+    print(f"model {result['model']}, task {result['task']}, method {result['method']}{screened}")
     off = f", with {', '.join(map(str, found.off))} off throughout" if found.off else ""
     print(f"baseline {result['baseline']:.3f}{off}")
     where = {"all": "", "last": ", off at the last token of the prompt", "prompt": ", off at the tokens of the prompt"}

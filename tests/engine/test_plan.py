@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from cs_heads import Experiment, Task, designs
 from cs_heads.engine import Engine, forwards, plan
@@ -92,3 +93,19 @@ def test_an_intact_run_that_would_not_be_paid_back_is_not_made(load):
     assert forwards.layers_to_store(load("llama"), np.array([0, 0, 1]), [100] * 3, 100) == []
     assert forwards.layers_to_store(load("llama"), np.array([0, 1, 1]), [100] * 3, 100) == []
     assert forwards.layers_to_store(load("llama"), np.array([0, 1, 1]), [2000] * 3, 100) == [1]
+
+
+def test_half_precision_weights_are_scored_in_float32(folders):
+    """Every short cut stays within what half precision itself costs."""
+    from cs_heads.lens import load_model
+
+    examples, off, pairs = workload(5, 5, 4)
+    model = load_model(folders("llama"), device="cpu", backend="bridge", dtype=torch.bfloat16)
+    exact = load_model(folders("llama"), device="cpu", backend="bridge")
+
+    def run(model):
+        return np.concatenate([logprobs for logprobs, _ in observed(Engine(model, examples), off, pairs)])
+
+    half = run(model)
+    assert half.dtype == np.float64
+    np.testing.assert_allclose(half, run(exact), rtol=0.05, atol=0.1)

@@ -21,6 +21,23 @@ class Other(threading.Thread):
             self.leave.wait(30)
 
 
+def test_another_thread_waits_for_the_end_of_the_outermost_block():
+    model, free = torch.nn.Identity(), torch.nn.Identity()
+    with alone(model):
+        with alone(model):
+            other, elsewhere = Other(model), Other(free)
+            other.start()
+            elsewhere.start()
+            assert elsewhere.inside.wait(30)
+        assert not other.inside.wait(0.05)
+    assert other.inside.wait(30)
+    for thread in (other, elsewhere):
+        thread.leave.set()
+        thread.join(30)
+    with alone(model):
+        pass
+
+
 def test_two_bridges_of_one_model_take_turns(folders, load):
     bridge = load("llama", "bridge")
     inside = bridge.original_model
