@@ -92,7 +92,7 @@ def _answer(findings: Findings) -> tuple[str, str, Markup]:
     else:
         kinds = {"template-bound": "localized", "not localized": "not", "baseline too low": "not"}
         kind, verdict = kinds.get(proof.verdict, proof.verdict), f"{proof.headline}{' (close)' if proof.close else ''}"
-        reasons = [*proof.reasons]
+        reasons = [*proof.reasons, *proof.likely]
         if proof.close:
             reasons.append(f"close, since another verdict is compatible with the intervals: {proof.close_because}")
         if proof.passengers:
