@@ -77,10 +77,15 @@ class Record:
             elif name in record:
                 values[name] = read_as(name, record[name], hints[name])
         made = cls(**values)
-        # What is written beside the fields follows from them, and is not read.
-        known = {*made.to_dict(), *values}
+        written = made.to_dict()
+        known = {*written, *values}
         if unknown := [key for key in record if key not in known]:
             raise ValueError(f"{unknown[0]!r:.80} is no field of it{did_you_mean(unknown[0], known)}")
+        # What is written beside the fields follows from them.
+        for key in (key for key in written if key in record and key not in values):
+            if not _agree(record[key], written[key]):
+                wanted = f"{in_line(written[key])}, by its other fields"
+                raise ValueError(f"{key} must be {wanted}, got {in_line(record[key])}")
         return made
 
 
@@ -168,6 +173,17 @@ def json_ready(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _agree(one: Any, other: Any) -> bool:
+    """Whether two values of JSON are the same, numbers up to rounding."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_agree(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_agree, one, other))
+    if type(one) in (int, float) and type(other) in (int, float):
+        return math.isclose(one, other, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+    return type(one) is type(other) and bool(one == other)
 
 
 def _bounds(name: str) -> tuple[str, str]:
