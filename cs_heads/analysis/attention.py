@@ -136,7 +136,10 @@ class HeadAttention(Saved, Result, Drawable, picture="last_token"):
         return replace(self, prompts=tuple(one.truncated(max_tokens) for one in self.prompts))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per (prompt, head): what the last token looks at most, habits in [0, 1], and how much changes."""
+        """One row per (prompt, head): what the last token looks at most, habits in [0, 1], and how much changes.
+
+        Habits and change are means over all tokens of the prompt (``habit_scores``, ``change``).
+        """
         frames = []
         for one, change in zip(self.prompts, self.change, strict=True):
             tokens, shares = zip(*(one.looks_at(row, 1)[0] for row in range(len(self.heads))), strict=True)
@@ -144,6 +147,10 @@ class HeadAttention(Saved, Result, Drawable, picture="last_token"):
             habits = habit_scores(one.intact, one.ids)
             frames.append(pd.DataFrame({**seen, "share": shares, **habits, "change": change}))
         return pd.concat(frames, ignore_index=True)
+
+    def _remarks(self) -> Sequence[str]:
+        said = "share: of the last token's attention; previous token to induction, and change: mean over all tokens"
+        return (*self.notes, said)
 
     def to_dict(self) -> dict[str, Any]:
         """The whole of it, JSON-ready; attention is kept to four decimals."""
