@@ -149,7 +149,6 @@ def test_without_a_word_a_bar_is_shown_in_notebooks_and_terminals_and_elsewhere_
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="terminals of their own are of POSIX")
 def test_a_terminal_that_says_it_has_no_rows_gets_lines(monkeypatch):
     """``script`` makes one, in which tqdm draws no bar."""
     screen, keyboard = os.openpty()

@@ -103,6 +103,7 @@ def test_gradients_are_clipped_and_starts_taken_inside_as_told(
     model, task, known_folder, monkeypatch, options, clipped, moves
 ):
     """By default no start is moved, as in the paper and its code, whose gradients are clipped to norm 1."""
+    steps = 20  # in which what stands inside moves far
     plain = Plain(known_folder, 5)
     drawn = Descent.start
 
@@ -113,7 +114,7 @@ def test_gradients_are_clipped_and_starts_taken_inside_as_told(
         return logits
 
     monkeypatch.setattr(Descent, "start", far_out)
-    found = fit_gates(model, task, steps=STEPS, batch_size=BATCH, seed=5, **options)
+    found = fit_gates(model, task, steps=steps, batch_size=BATCH, seed=5, **options)
     rows = encoded(model, task)
     plain.start[0, 0] = 6.0
     begun = plain.start.clamp(-4, 4) if moves else plain.start
@@ -121,11 +122,10 @@ def test_gradients_are_clipped_and_starts_taken_inside_as_told(
     def loss(row, gates):
         return plain.nll(rows[row], gates)
 
-    free, _ = plain.descend(begun, plain.draws(30), (0.1, 0.01), loss, mean_clipped(0), clipped)
-    minus, _ = plain.descend(free, plain.draws(30), (0.5, 0.1), loss, mean_clipped(-0.1), clipped)
+    free, _ = plain.descend(begun, plain.draws(30, steps), (0.1, 0.01), loss, mean_clipped(0), clipped)
+    minus, _ = plain.descend(free, plain.draws(30, steps), (0.5, 0.1), loss, mean_clipped(-0.1), clipped)
     assert found.minus[0] == pytest.approx(torch.sigmoid(minus).numpy(), abs=2e-3)
-    # A logit of 4 is a gate of .98.
-    assert (found.minus[0, 0, 0] < 0.95) == moves, "the penalty moves what stands inside alone"
+    assert (found.minus[0, 0, 0] < 0.5) == moves, "the penalty moves what stands inside alone"
     assert found.provenance["gating"]["max_norm"] == clipped
 
 
