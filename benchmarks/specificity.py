@@ -29,6 +29,7 @@ import numpy as np
 import cs_heads as cs
 from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.losses import Loss, loss_of, task_drop
+from cs_heads.methods.registry import method_named
 from cs_heads.tasks import builtin_tasks
 from cs_heads.units import UNITS, Unit, Units
 
@@ -101,7 +102,11 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for skill, method in wanted:
             start = process_time()
             try:
-                ranking = find(model, tasks, skill, method, seed=seed, budget=options.budget, units=units)
+                given = {"seed": seed, "budget": options.budget, "units": units}
+                # What differentiates the model knows no other dtype than its own.
+                if method_named(method.removesuffix("+")).uses != "model":
+                    given["compute_dtype"] = options.dtype
+                ranking = find(model, tasks, skill, method, **given)
             except ValueError as error:
                 named = {"skill": skill, "method": method, "units": units, "seed": seed}
                 yield {**named, "refused": str(error), **run}
