@@ -201,7 +201,7 @@ def test_json_is_one_object_as_it_is_written_and_settings_reach_search_and_proof
 
 
 def test_find_and_compare_share_a_folder_for_one_task_and_no_other(find, compare, copy, load_known, tmp_path):
-    other = write(tmp_path / "other.jsonl", own_answers(load_known(), 40, seed=3))
+    other = write(tmp_path / "other.jsonl", own_answers(load_known(), 60, seed=3))
     refused(compare(out=copy, methods="one-shot", task=other), "has a result.json already", "different tasks")
     assert compare(out=copy, methods="one-shot", n=None)[0] == 0
     page = (copy / "report.html").read_text(encoding="utf-8")

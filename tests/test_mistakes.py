@@ -123,11 +123,19 @@ HUGE = str(10**20)
             f"off must be a list of heads: layer must be an integer in 0..1000000, got {10**19}",
         ),
         ("reproduce", ("--n-unseen", HUGE), "for --n-unseen. Must be <= 100000."),
+        ("find", ("--n", "5"), "has 5 finding examples; 20 or more are needed on each side"),
+        ("compare", ("--n", "5"), "has 5 finding examples; 20 or more are needed on each side"),
     ],
     ids=lambda value: " ".join(value)[:20] if isinstance(value, tuple) else "",
 )
 def test_a_number_out_of_reach_is_refused_before_a_model_is_loaded(said, tmp_path, no_model, command, arguments, line):
     assert line in said(command, "--model", "demo", *COMMANDS[command], *arguments, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_search_that_is_refused_leaves_no_folder(said, tmp_path):
+    arguments = ("--model", "demo", *COMMANDS["find"], "--budget", "10", "--out", tmp_path / "out")
+    assert "budget must be " in said("find", *arguments)
     assert not (tmp_path / "out").exists()
 
 

@@ -16,7 +16,7 @@ from cs_heads.analysis.random_comparison import N_RANDOM
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.cluster import Cluster, ModelLike
 from cs_heads.engine.encoding import encode_task
-from cs_heads.experiment.baseline import MIN_CORRECT, check_size, fitting_k
+from cs_heads.experiment.baseline import fitting_k
 from cs_heads.experiment.controls import unseen_side, unseen_tokens
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import preparation_of
@@ -29,7 +29,7 @@ from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, confirming_side, finding_side
 from cs_heads.tasks.controls import MIN_DEFAULTS, family_of, kin_among
-from cs_heads.tasks.splits import check_apart, check_tasks, distinct
+from cs_heads.tasks.splits import MIN_CORRECT, check_apart, check_size, check_tasks, distinct
 from cs_heads.units import Unit
 
 

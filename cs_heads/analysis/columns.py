@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from cs_heads.arguments import check_integer, check_list, check_mapping
 from cs_heads.cluster import ModelLike
-from cs_heads.experiment.baseline import MIN_CORRECT, check_size
 from cs_heads.experiment.controls import (
     defaults_of,
     experiments_on,
@@ -24,7 +23,7 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, check_controls, without_kin
-from cs_heads.tasks.splits import check_apart, check_is_task, unseen_control
+from cs_heads.tasks.splits import MIN_CORRECT, check_apart, check_is_task, check_size, unseen_control
 
 Role = Literal["own", "sibling", "control", "suite", "letters", "full"]
 

@@ -14,7 +14,6 @@ from cs_heads.analysis.found_heads import Found, check_intact, heads_of, model_o
 from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.result import Result
 from cs_heads.cluster import ModelLike, local_model
-from cs_heads.experiment.baseline import MIN_CORRECT
 from cs_heads.experiment.controls import found_on, unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens.attention import token_texts
@@ -26,6 +25,7 @@ from cs_heads.lens.sources import writes_by_source
 from cs_heads.progress import expect, one_bar, step
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task
+from cs_heads.tasks.splits import MIN_CORRECT
 from cs_heads.text import TokenIds
 from cs_heads.units import Head, HeadLike, Unit
 

@@ -25,7 +25,6 @@ from cs_heads.analysis.random_heads import Mask, drawn_notes, like_note, random_
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.engine.encoding import as_shown
-from cs_heads.experiment.baseline import MIN_CORRECT
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import measured
 from cs_heads.lens.attention import last_patterns, token_texts
@@ -36,6 +35,7 @@ from cs_heads.progress import one_bar
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.controls import form_of
+from cs_heads.tasks.splits import MIN_CORRECT
 from cs_heads.units import Unit
 
 N_EXAMPLES = 60

@@ -13,7 +13,7 @@ from cs_heads import plot
 from cs_heads.arguments import check_integer
 from cs_heads.cli.cost import print_cost
 from cs_heads.cli.flags import Run, given_settings, one_line_each, write_config
-from cs_heads.cli.loading import N_UNSEEN, loaded_model, make_folder, options_by_task
+from cs_heads.cli.loading import N_UNSEEN, check_out, loaded_model, options_by_task
 from cs_heads.cli.printing import end_with_page, print_json
 from cs_heads.files import write_csv
 
@@ -83,13 +83,13 @@ def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
     tasks = _tasks(options)
     # What takes seconds to import comes after what can be refused without it.
     from cs_heads.analysis.atlas import check_skills
-    from cs_heads.experiment.baseline import MIN_CORRECT
     from cs_heads.report.findings import ATLAS, COMPARISON, RESULT, check_alone
+    from cs_heads.tasks.splits import MIN_CORRECT
 
     check_integer("n_unseen", options.n_unseen, MIN_CORRECT)
     if options.out is not None:
         check_alone(options.out, RESULT, COMPARISON)
-        make_folder(options.out, dry=options.dry_run)
+        check_out(options.out)
     if tasks is not None:
         check_skills(tasks, options.n_unseen)
     with loaded_model(options) as model:
@@ -100,10 +100,11 @@ def atlas(options: Annotated[AtlasFlags, Parameter(name="*")]) -> None:
         more: dict[str, Any] = {name: getattr(options, name) for name in ("n_random", "screen", "control_weight")}
         found = cs.atlas(model, tasks, n=options.n_unseen, **options.search, **more, **settings)
         found = replace(found, command=options.command, seconds=round(perf_counter() - start, 3))
+        if options.out is not None:
+            # A search of hours lies on disk before anything else is made of it.
+            options.out.mkdir(parents=True, exist_ok=True)
+            found.save(options.out / ATLAS)
         if options.explain:
-            if options.out is not None:
-                # A search of hours lies on disk before the model runs once more.
-                found.save(options.out / ATLAS)
             found = replace(found, cards=_cards(options, model, found, tasks, settings))
     if options.json:
         print_json(found)

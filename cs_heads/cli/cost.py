@@ -31,9 +31,10 @@ def print_cost(options: Run, steps: Mapping[str, int], experiment: Experiment) -
     """Print what the steps of a command cost; ``experiment`` is on the task whose example-evaluations are timed."""
     from cs_heads.cluster import Cluster
     from cs_heads.engine.plan import peak_memory
-    from cs_heads.experiment.baseline import MIN_CORRECT, is_continuous, remedy
+    from cs_heads.experiment.baseline import is_continuous, remedy
     from cs_heads.experiment.timing import few_baseline, seconds_each
     from cs_heads.lens.model import device_of
+    from cs_heads.tasks.splits import MIN_CORRECT
 
     few = few_baseline(experiment)
     baseline = float(few.mean())

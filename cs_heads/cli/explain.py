@@ -62,7 +62,7 @@ def explain(options: Annotated[ExplainFlags, Parameter(name="*")]) -> None:
         found = cs.HeadRanking.load(options.ranking)
         check_intact(found)
         found = found if options.k is None else found.proved(found.top(options.k))
-    with loaded(options) as at:
+    with loaded(options, searched=False) as at:
         n: Any = options.unseen
         if options.dry_run:
             from cs_heads.analysis.explain import most_of_cards
@@ -108,6 +108,7 @@ def _write(options: ExplainFlags, folder: Path, cards: Any) -> None:
     from cs_heads.report.findings import CARDS, RESULT, check_folder
 
     check_folder(folder, RESULT, cards.provenance)
+    folder.mkdir(parents=True, exist_ok=True)
     cards.save(folder / CARDS)
     if (folder / RESULT).is_file():
         end_with_page(options, [folder / CARDS])

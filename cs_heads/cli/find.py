@@ -268,8 +268,8 @@ def _steps(options: FindFlags, at: Loaded, search: PreparedSearch, *, curve: boo
     """The most example-evaluations of each step."""
     from cs_heads.analysis.confirm import most_of_proof
     from cs_heads.analysis.explain import N_EXAMPLES, most_of_cards
-    from cs_heads.experiment.baseline import MIN_CORRECT
     from cs_heads.tasks import confirming_side
+    from cs_heads.tasks.splits import MIN_CORRECT
 
     n, experiment = min(N_UNSEEN, len(confirming_side(at.task))), search.experiment
     others = judged_with(experiment, at.task, at.controls, options.seed)
@@ -306,8 +306,8 @@ def _measure_curve(
 def _write_on(folder: Path, at: Loaded, found: HeadRanking) -> list[Path]:
     """What the model writes after some unseen prompts, intact and with the heads off; one that cannot goes without."""
     from cs_heads.analysis.failures import failures
-    from cs_heads.experiment.baseline import MIN_CORRECT
     from cs_heads.report.findings import TEXTS
+    from cs_heads.tasks.splits import MIN_CORRECT
 
     given: dict[str, Any] = {"n": MIN_CORRECT, "texts": True, "max_new_tokens": TOKENS, "stop": ["\n"]}
     try:

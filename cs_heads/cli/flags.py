@@ -194,6 +194,7 @@ def write_config(options: Any, more: Mapping[str, Any] | None = None) -> Path:
     lines = [f"# cs-heads {name} --config {RUN} repeats this run (cs-heads {version('cs-heads')}); flags override it."]
     lines += [f"{key.replace('_', '-')} = {_as_toml(value)}" for key, value in given.items() if value is not None]
     path: Path = options.out / RUN
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 

@@ -28,15 +28,13 @@ _TASK_FLAGS = ("n", "length_normalized", *_FLAGS)
 N_UNSEEN = 100  # unseen examples to judge with, at most
 
 
-def make_folder(out: Path, dry: bool = False) -> None:
-    """Make the folder of ``--out``, or with ``dry`` see that it can be; raises ``ValueError`` or ``OSError``."""
+def check_out(out: Path) -> None:
+    """Raise ``ValueError`` or ``OSError`` where the folder of ``--out`` can neither be made nor written to."""
     # Of a name that is too long `Path.exists` raises.
     there = next(path for path in (out.absolute(), *out.absolute().parents) if os.path.exists(path))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         reason = f"{str(there)!r} {'may not be written to' if there.is_dir() else 'is a file'}"
         raise ValueError(f"--out must be a folder that is there or can be made, got {str(out)!r}: {reason}")
-    if not dry:
-        out.mkdir(parents=True, exist_ok=True)
 
 
 @dataclass
@@ -62,8 +60,13 @@ class Loaded:
 
 
 @contextmanager
-def loaded(options: OneTask) -> Iterator[Loaded]:
-    """The model, the task and its controls, each read before anything is measured."""
+def loaded(options: OneTask, *, searched: bool = True) -> Iterator[Loaded]:
+    """The model, the task and its controls, each read before anything is measured.
+
+    Args:
+        options: The flags of a command.
+        searched: Whether it searches, for which both sides of the task need examples enough.
+    """
     import cs_heads as cs
     from cs_heads.tasks import check_controls, confirming_side, control_side, entry_of, read_task_file
 
@@ -71,7 +74,7 @@ def loaded(options: OneTask) -> Iterator[Loaded]:
     if options.control and options.no_control:
         raise ValueError("--control and --no-control do not go together")
     if options.out is not None:
-        make_folder(options.out, dry=options.dry_run)
+        check_out(options.out)
     task = _task(options)
     given = options_by_task(options, "--control", options.control, "--control-option", options.control_option)
     controls = [
@@ -84,8 +87,10 @@ def loaded(options: OneTask) -> Iterator[Loaded]:
         controls = [control.with_truncation(options.too_long) for control in controls]
     check_controls(controls, task)
     # What takes seconds to import comes after what can be refused without it.
-    from cs_heads.tasks.splits import check_apart
+    from cs_heads.tasks.splits import check_apart, check_size
 
+    for side in (task, confirming_side(task)) if searched else ():
+        check_size(side)
     sides = [control_side(control, n=100, seed=options.seed) for control in controls]
     check_apart([task, *controls], [confirming_side(task), *sides])
     with loaded_model(options) as model:

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from cs_heads.cli.cost import print_steps
 from cs_heads.cli.flags import Command, Evaluations, Examples, Heads, Seed, Switch, one_line_each, write_config
-from cs_heads.cli.loading import make_folder
+from cs_heads.cli.loading import check_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,7 +126,7 @@ def reproduce(options: Annotated[ReproduceFlags, Parameter(name="*")]) -> None:
 
     steps_of(options.paper, _parts(options.steps))
     folders = options.folders
-    make_folder(options.out, dry=options.dry_run)
+    check_out(options.out)
     for name, folder in folders.items():
         _of_model(options, name, folder)
     if len(folders) > 1 and not options.dry_run:

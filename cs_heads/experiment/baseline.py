@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +13,14 @@ from cs_heads.arguments import check_integer
 from cs_heads.experiment.heads_off import WithHeadsOff, on_model
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.ranking import DEFAULT_K
-from cs_heads.tasks import Task
 from cs_heads.tasks.responses import RESPONSES
-from cs_heads.tasks.splits import distinct
+from cs_heads.tasks.splits import MIN_CORRECT
 from cs_heads.text import shown
 from cs_heads.units import Grid
 
 if TYPE_CHECKING:
     from cs_heads.experiment.experiment import Experiment
 
-MIN_CORRECT = 20
-"""Examples the intact model must answer right."""
 FEW_CORRECT = 60
 """Examples answered right below which a ranking is weak."""
 
@@ -37,20 +33,6 @@ CANNOT = "use a model that can do the task, or ask for it otherwise, as after wo
 
 class BaselineTooLowError(ValueError):
     """The baseline is too low: the intact model cannot do the task well enough to show what a head does."""
-
-
-def check_size(task: Task, left_out: Sequence[str] = ()) -> None:
-    """Raise ``ValueError`` where a side of a task asks too few questions to say anything.
-
-    Args:
-        task: The side.
-        left_out: What was said of examples that are no part of it any more.
-    """
-    side, repeated = distinct(task)
-    if len(side) < MIN_CORRECT:
-        why = "".join(f" ({note})" for note in (*left_out, *repeated))
-        hint = f"{MIN_CORRECT} or more are needed on each side: add examples"
-        raise ValueError(f"task {task.name!r} has {len(side)} {task.role} examples{why}; {hint}")
 
 
 def check_k(k: Any, grid: Grid, name: str = "k", n_off: int = 0) -> int:

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from cs_heads.arguments import check_integer
 from cs_heads.engine.encoding import encode_task
-from cs_heads.experiment.baseline import MIN_CORRECT, check_size
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.heads_off import on_model
 from cs_heads.experiment.inputs import tokens_of
@@ -18,7 +17,7 @@ from cs_heads.lens.model import tokenizer_of
 from cs_heads.ranking import HeadRanking
 from cs_heads.store.store import BrokenStoreError
 from cs_heads.tasks import Task, confirming_side, default_controls, default_kin
-from cs_heads.tasks.splits import distinct
+from cs_heads.tasks.splits import MIN_CORRECT, check_size, distinct
 
 
 def found_on(*sources: Any) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
-from cs_heads.experiment.baseline import check_baseline, check_size, fitting_k
+from cs_heads.experiment.baseline import check_baseline, fitting_k
 from cs_heads.experiment.controls import (
     check_ranked,
     defaults_of,
@@ -29,7 +29,7 @@ from cs_heads.ranking import HeadRanking, SearchCall
 from cs_heads.settings import Settings, check_method_options
 from cs_heads.tasks import Task, check_controls, finding_side, search_control, without_kin
 from cs_heads.tasks.controls import AUTO, MIN_DEFAULTS, NO_CONTROLS
-from cs_heads.tasks.splits import distinct
+from cs_heads.tasks.splits import check_size, distinct
 from cs_heads.units import HeadLike, as_heads
 
 

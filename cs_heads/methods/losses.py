@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from cs_heads.experiment.baseline import MIN_CORRECT, BaselineTooLowError, baseline_too_low, few_correct, is_continuous
+from cs_heads.experiment.baseline import BaselineTooLowError, baseline_too_low, few_correct, is_continuous
 from cs_heads.experiment.protocol import ExperimentLike, measured
 from cs_heads.experiment.shared_forwards import Call, measure_together
+from cs_heads.tasks.splits import MIN_CORRECT
 
 Masks = Bool[np.ndarray, "row layer head"]
 Places = Int[np.ndarray, "row k"]

@@ -20,7 +20,6 @@ from cs_heads.analysis.overlap import head_overlap
 from cs_heads.analysis.scale_study import scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import UniversalHeads
-from cs_heads.experiment.baseline import MIN_CORRECT
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.greedy import greedy
 from cs_heads.ranking import HeadRanking
@@ -30,6 +29,7 @@ from cs_heads.reproduce import costs, published
 from cs_heads.reproduce.costs import METHODS, N_FAILING, N_FAILURES
 from cs_heads.reproduce.reproduction import Output, Reproduction, Step, add_step
 from cs_heads.tasks import confirming_side, finding_side
+from cs_heads.tasks.splits import MIN_CORRECT
 from cs_heads.units import Unit
 
 STEPS: list[Step] = []

@@ -14,7 +14,7 @@ from cs_heads.analysis.columns import Column, Role
 from cs_heads.analysis.universal import UniversalHeads, universal_heads
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import local_model
-from cs_heads.experiment.baseline import MIN_CORRECT, BaselineTooLowError, check_baseline, check_k
+from cs_heads.experiment.baseline import BaselineTooLowError, check_baseline, check_k
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.files import write_csv
 from cs_heads.methods.compressed_sensing import tune
@@ -25,6 +25,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.reproduce.papers import SETTINGS, Paper, PaperSettings
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task, confirming_side, finding_side
+from cs_heads.tasks.splits import MIN_CORRECT
 from cs_heads.tasks.task import with_fields
 from cs_heads.units import Grid, Unit
 

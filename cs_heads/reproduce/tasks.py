@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from cs_heads.arguments import check_seed
-from cs_heads.experiment.baseline import MIN_CORRECT
 from cs_heads.reproduce.papers import Paper, PaperTask
 from cs_heads.sandbox import Sandbox, SandboxError
 from cs_heads.tasks import Task, confirming_side, entry_of, load_task
+from cs_heads.tasks.splits import MIN_CORRECT
 
 Sources = dict[str, tuple[str, dict[str, Any]]]
 """Name of a paper's task → what is loaded for it, and with which options."""

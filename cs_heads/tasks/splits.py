@@ -12,6 +12,9 @@ from cs_heads.arguments import check_list, check_seed, in_line
 from cs_heads.tasks.example import groups_of, questions_of
 from cs_heads.tasks.task import Task
 
+MIN_CORRECT = 20
+"""Examples the intact model must answer right."""
+
 
 def finding_side(task: Task) -> Task:
     """The examples heads are found with.
@@ -85,6 +88,20 @@ def distinct(
     if not kept:
         raise ValueError(f"task {task.name!r} has no examples to judge on: {notes[0]}")
     return (replace(task, examples=tuple(kept)) if notes else task), tuple(notes)
+
+
+def check_size(task: Task, left_out: Sequence[str] = ()) -> None:
+    """Raise ``ValueError`` where a side of a task asks too few questions to say anything.
+
+    Args:
+        task: The side.
+        left_out: What was said of examples that are no part of it any more.
+    """
+    side, repeated = distinct(task)
+    if len(side) < MIN_CORRECT:
+        why = "".join(f" ({note})" for note in (*left_out, *repeated))
+        hint = f"{MIN_CORRECT} or more are needed on each side: add examples, or choose another n"
+        raise ValueError(f"task {task.name!r} has {len(side)} {task.role} example{'s' * (len(side) != 1)}{why}; {hint}")
 
 
 def control_side(task: Task, n: int, seed: int) -> Task:
