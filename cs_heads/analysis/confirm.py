@@ -17,7 +17,13 @@ from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.intervals import UNKNOWN, Interval
 from cs_heads.analysis.least_set import LeastSet, least_set, most_of_least_set
 from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
-from cs_heads.analysis.random_comparison import N_RANDOM, RandomComparison, compare_with_random, most_of_random_sets
+from cs_heads.analysis.random_comparison import (
+    N_RANDOM,
+    RandomComparison,
+    compare_with_random,
+    first_round,
+    most_of_random_sets,
+)
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
 from cs_heads.analysis.stability import Stability, search_of
@@ -397,14 +403,15 @@ def prove(
     expect(preparation_of(experiment, *parts) + most_of_proof(len(heads), sizes[0], sizes[1:], len(drawn), least=least))
     own = explicit(grid, [[], heads])
     baseline, ablated = measured(experiment, own)
-    fewest, ablated = least_set(experiment, heads, baseline, ablated) if least else (None, ablated)
+    begun = first_round(experiment, drawn, baseline, seed)
+    fewest, ablated = least_set(experiment, heads, baseline, ablated, begun.mean) if least else (None, ablated)
     if fewest is not None:
         heads = fewest.heads
     own = explicit(grid, [[], heads])
     measure_together([Call(each, own) for each in parts if each.grid == grid])
     like = like_note(found, drawn) + ("" if fewest is None else f" (as many as the {found.sum()} given)")
     chosen = 0 if fewest is None else fewest.spent
-    random = compare_with_random(experiment, drawn, baseline, ablated, like=like, seed=seed, least=chosen)
+    random = compare_with_random(experiment, begun, baseline, ablated, like=like, least=chosen)
     low = baseline_too_low(experiment, baseline)
     result = task_drop(experiment.name, experiment.chance, [(baseline, ablated)], seed, [low])
     beside = measure_drops(others, {"heads": heads}, {}, seed) if others else None

@@ -1,4 +1,7 @@
-"""The least set: the fewest of some heads that do nine tenths of their harm together, and who are passengers."""
+"""The least set: the fewest of some heads that do nine tenths of their harm together, and who are passengers.
+
+Harm is what is lost beyond what as many random heads take: any head takes a little, and fillers are not needed for it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class LeastSet(Record):
         heads: The fewest that do nine tenths of it on that half and on all examples, in the order given.
         passengers: The others.
         share: The share of the harm that they do, on all examples.
-        drop: Of all heads; here and below on that half.
+        drop: Of all heads; here and below on that half, and beyond that of as many random heads.
         others: Drop of the others with each head left on, in the order given.
         order: Heads by that, those first without which the least is lost.
         first: Drop of the first 1, 2, ... of ``order``, up to all.
@@ -75,25 +78,27 @@ def least_set(
     heads: Sequence[Unit],
     intact: Float[np.ndarray, " example"],
     ablated: Float[np.ndarray, " example"],
+    random: Float[np.ndarray, " example"],
 ) -> tuple[LeastSet | None, Float[np.ndarray, " example"]]:
     """Leave each head on in turn, then turn off the first 1, 2, ... of those that are missed most.
 
     Every other example chooses how many; the set is then measured on the rest, and grows until it does nine tenths of
     the harm on all. Where heads stand in for each other none is missed, and they stay in the order given: those of the
     first that add nothing are then left out, if the rest does as much. None where there is nothing to choose: one head,
-    a baseline that is too low, or all together take no more than a tenth of what these examples score above chance.
+    a baseline that is too low, or all together do no more harm than a tenth of what these examples score above chance.
 
     Args:
         experiment: On unseen examples of the task.
         heads: Those to choose from, the most important first.
         intact: Score of each example with nothing off.
         ablated: The same with all heads off.
+        random: The same with as many random heads off, on average. Fewer take a part of it.
 
     Returns:
         The least set, and the score of each example with it off.
     """
     n_heads, half, rest = len(heads), np.arange(0, len(intact), 2), np.arange(1, len(intact), 2)
-    harm = intact - ablated
+    harm, by_one = random - ablated, (intact - random) / n_heads
     full = float(harm[half].mean())
     if n_heads < 2 or full <= MIN_MARGIN * (intact.mean() - experiment.chance) or baseline_too_low(experiment, intact):
         return None, ablated
@@ -107,7 +112,7 @@ def least_set(
             masks = explicit(experiment.grid, list(map(sorted, new)))
             known.update(zip(new, measured(experiment, masks, np.tile(half, (len(new), 1))), strict=True))
             spent += len(new) * len(half)
-        return [float((intact[half] - known[frozenset(each)]).mean()) for each in sets]
+        return [float((intact - len(each) * by_one)[half].mean() - known[frozenset(each)].mean()) for each in sets]
 
     others = drops([[each for each in heads if each != head] for head in heads])
     order = [heads[place] for place in np.argsort(others, kind="stable")]
@@ -124,7 +129,8 @@ def least_set(
             off[half] = known[frozenset(chosen)]
             off[rest] = measured(experiment, explicit(experiment.grid, [chosen]), rest[None])[0]
             spent += len(rest)
-            share = float((intact - off).mean() / harm.mean()) if harm.mean() > 0 else 0.0
+            beyond = float((intact - len(chosen) * by_one - off).mean())
+            share = beyond / float(harm.mean()) if harm.mean() > 0 else 0.0
         if share >= MOST_OF - 1e-9:
             break
     passengers = [head for head in heads if head not in chosen]

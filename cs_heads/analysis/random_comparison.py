@@ -90,39 +90,76 @@ def most_of_random_sets(n_sets: int, n_examples: int, least: int = 0) -> int:
     return min(n_sets * n_examples, max(_MOST * n_examples - least, _MOST_OF_SET * n_sets))
 
 
-def compare_with_random(
-    experiment: ExperimentLike,
-    sets: list[Mask],
-    intact: Scores,
-    ablated: Scores,
-    *,
-    like: str = " of the same layers",
-    seed: int = 0,
-    least: int = 0,
-) -> RandomComparison:
-    """Compare heads with random sets, on as few examples as tell.
+@dataclass(frozen=True, eq=False)
+class FirstRound:
+    """Random sets of heads on a few examples each, and each example under about as many sets.
 
-    In a first round each set is measured on a few examples, and each example under about as many sets. That tells which
-    examples are easily lost. A set is settled once bets on its doing less harm than the heads do on all examples have
-    won enough, where what an easy example says counts less. Where the first round speaks for
-    the heads, the others get more examples, until all are settled, have had all examples, or too much is spent. Where
-    none is left, the three that seem to do most harm go on until little doubt is left.
+    Attributes:
+        masks: The sets.
+        losable: Examples that can be lost.
+        orders: The examples of each set, in the order in which it has them.
+        turns: Which sets share an order.
+        scores: Of each set on its first examples; the others are NaN.
+    """
+
+    masks: Bool[np.ndarray, "set layer head"]
+    losable: Bool[np.ndarray, " example"]
+    orders: Int[np.ndarray, "set example"]
+    turns: Int[np.ndarray, " set"]
+    scores: Float[np.ndarray, "set example"]
+
+    @property
+    def mean(self) -> Scores:
+        """The mean score of each example with random heads off."""
+        return np.nanmean(self.scores, axis=0)
+
+
+def first_round(experiment: ExperimentLike, sets: list[Mask], intact: Scores, seed: int = 0) -> FirstRound:
+    """Measure random sets on the first few examples of each.
 
     Args:
         experiment: On the task of the heads.
         sets: Different random sets.
         intact: Score of each example with nothing off.
-        ablated: The same with the heads off.
-        like: In what the sets are like the heads, in words.
         seed: Draws which examples a set has first.
-        least: Example-evaluations that the choice of the least set took, which these sets do without.
     """
     n_sets, n = len(sets), len(intact)
     # A wrong answer can only be won. Where none is by luck, the sets do without.
     losable = (intact > 0) | (experiment.chance > 0)
-    masks, (orders, turns), mistaken = np.stack(sets), _orders(n_sets, losable, seed), _mistaken(n_sets)
+    masks, (orders, turns), scores = np.stack(sets), _orders(n_sets, losable, seed), np.full((n_sets, n), np.nan)
+    first = orders[:, : _first(n_sets, n)]
+    np.put_along_axis(scores, first, measured(experiment, masks, first), axis=1)
+    return FirstRound(masks, losable, orders, turns, scores)
+
+
+def compare_with_random(
+    experiment: ExperimentLike,
+    begun: FirstRound,
+    intact: Scores,
+    ablated: Scores,
+    *,
+    like: str = " of the same layers",
+    least: int = 0,
+) -> RandomComparison:
+    """Compare heads with random sets, on as few examples as tell.
+
+    The first round tells which examples are easily lost. A set is settled once bets on its doing less harm than the
+    heads do on all examples have won enough, where what an easy example says counts less. Where the first round speaks
+    for the heads, the others get more examples, until all are settled, have had all examples, or too much is spent.
+    Where none is left, the three that seem to do most harm go on until little doubt is left.
+
+    Args:
+        experiment: On the task of the heads.
+        begun: The first round of the random sets.
+        intact: Score of each example with nothing off.
+        ablated: The same with the heads off.
+        like: In what the sets are like the heads, in words.
+        least: Example-evaluations that the choice of the least set took, which these sets do without.
+    """
+    masks, losable, orders = begun.masks, begun.losable, begun.orders
+    (n_sets, n), mistaken = begun.scores.shape, _mistaken(len(begun.masks))
     most, full = most_of_random_sets(n_sets, n, least), float((intact - ablated).sum())
-    scores, apart = np.full((n_sets, n), np.nan), np.zeros((n_sets, n))
+    scores, apart = begun.scores.copy(), _easily_lost(intact - begun.scores, losable, begun.turns)
 
     def seen() -> Int[np.ndarray, " set"]:
         return (~np.isnan(scores)).sum(axis=1)
@@ -146,10 +183,7 @@ def compare_with_random(
         return np.where(np.isnan(scores[places]).any(axis=1), won >= -np.log(mistaken), less)
 
     first = _first(n_sets, n)
-    ask(np.arange(n_sets), first)
-    random = np.nanmean(scores, axis=0)
-    drop, p_examples = float(np.mean(intact - random)), betting_p(random - ablated)
-    apart = _easily_lost(intact - scores, losable, turns)
+    drop, p_examples = float(np.mean(intact - begun.mean)), betting_p(begun.mean - ablated)
     left = np.flatnonzero(~is_less(np.arange(n_sets), mistaken))
     margin = (intact - ablated).mean() - drop
     against = p_examples >= MAX_P or margin < MIN_MARGIN * (intact.mean() - experiment.chance) - _ROUNDING

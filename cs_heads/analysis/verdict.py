@@ -159,14 +159,14 @@ def judge(
     verdict: Verdict = "localized" if localized else "not localized"
     but_for: tuple[str, ...] = ()
     own, again = loss_of(result), float("nan")
-    few = defaults is not None and found is not None and len(found.controls) < MIN_DEFAULTS
-    kind = partial(_kind, few=few, alike=alike)
+    kind = partial(_kind, by_default=defaults is not None, alike=alike)
     carried = {one.task: loss for one in kin if (loss := loss_of(one)) is not None}
     if localized and found is not None:
         verdict, but_for, open_ = kind(found)
-        reasons += [*_told(found, but_for), *_but_for_few(found, kind, verdict)]
-        close += [*open_, *_in_doubt(found, doubtful, kind)]
-        if few and verdict == "localized":
+        without = partial(_without, found, kind=kind, kin=carried)
+        reasons += [*_told(found, but_for), *_but_for_few(found, without, verdict)]
+        close += [*open_, *_in_doubt(found, doubtful, without)]
+        if _are_few(found, by_default=defaults is not None) and verdict == "localized":
             notes.append(_FEW_DEFAULTS)
     elif localized and (defaults is None or len(defaults)):
         notes.append(NO_CONTROLS if not controls else _OWN_UNKNOWN if own is None else _NONE_COUNTS)
@@ -206,27 +206,28 @@ def _carried(own: Loss, kin: Mapping[str, Loss], left_out: Sequence[str]) -> tup
 
 
 _Kind = Callable[[Specificity], tuple[Verdict, tuple[str, ...], list[str]]]
+_Without = Callable[[Collection[str]], Verdict | None]
 
 
-def _but_for_few(found: Specificity, kind: _Kind, verdict: Verdict) -> list[str]:
+def _but_for_few(found: Specificity, without: _Without, verdict: Verdict) -> list[str]:
     """Whether heads are shared for the sake of one or two controls alone, in words."""
     much = found.shared_with
-    alone = verdict == "shared" and 0 < len(much) <= MAX_BUT and _without(found, much, kind) == "specific"
+    alone = verdict == "shared" and 0 < len(much) <= MAX_BUT and without(much) == "specific"
     has = "it has" if len(much) == 1 else "they have"
     said = f"without {' and '.join(much)} they would be specific: see what {has} in common with the task"
     return [said] if alone else []
 
 
-def _without(found: Specificity, left_out: Collection[str], kind: _Kind) -> Verdict | None:
+def _without(found: Specificity, left_out: Collection[str], *, kind: _Kind, kin: Mapping[str, Loss]) -> Verdict | None:
     """The verdict without some controls; None where no other is left."""
     others = {name: one for name, one in found.controls.items() if name not in left_out}
-    return kind(Specificity(found.own, others))[0] if others else None
+    return _bound(kind(Specificity(found.own, others))[0], found.own, kin) if others else None
 
 
-def _in_doubt(found: Specificity, doubtful: Collection[str], kind: _Kind) -> list[str]:
+def _in_doubt(found: Specificity, doubtful: Collection[str], without: _Without) -> list[str]:
     """Whether heads are shared only with controls that give the answers of the task, in words."""
     same = [name for name in found.shared_with if name in doubtful]
-    if not same or _without(found, same, kind) != "specific":
+    if not same or without(same) != "specific":
         return []
     gives, is_ = ("gives", "it is") if len(same) == 1 else ("give", "they are")
     named = ", ".join(same)
@@ -249,7 +250,7 @@ def _again(
         drawn = _redrawn(own, rng)
         others, beside = ({name: _redrawn(one, rng) for name, one in each.items()} for each in (controls, kin))
         came = _bound(kind(Specificity(drawn, others))[0] if others else "localized", drawn, beside)
-        same += came == verdict and own.loss - drawn.loss <= spare
+        same += came == verdict and own.within.loss - drawn.within.loss <= spare
     return same / _DRAWS
 
 
@@ -306,11 +307,14 @@ def default_note(defaults: Sequence[str], counted: Collection[str]) -> tuple[str
     return (f"{counts}; the intact model does not do the others well enough: {', '.join(others)}",) if others else ()
 
 
-def _kind(found: Specificity, few: bool, alike: Collection[str]) -> tuple[Verdict, tuple[str, ...], list[str]]:
-    """Specific, shared or localized, what it is specific but for, and in words what the intervals leave open.
+def _are_few(found: Specificity, by_default: bool) -> bool:
+    """Whether too few default controls count to call heads specific, whatever the intervals."""
+    return by_default and len(found.controls) < MIN_DEFAULTS
 
-    Of too ``few`` default controls none is specific, whatever the intervals.
-    """
+
+def _kind(found: Specificity, by_default: bool, alike: Collection[str]) -> tuple[Verdict, tuple[str, ...], list[str]]:
+    """Specific, shared or localized, what it is specific but for, and in words what the intervals leave open."""
+    few = _are_few(found, by_default)
     difference, much = found.difference, found.shared_with
     spare = weighted_sum([found.own.within, found.mean], [MAX_CONTROL, -1.0])
     little = found.is_mean_little and len(much) <= MAX_BUT and {*much} <= {*alike}

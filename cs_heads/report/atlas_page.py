@@ -51,7 +51,7 @@ def atlas_page(found: Atlas) -> str:
         ("How to reproduce", html.reproduction(found.command)),
         ("Provenance", _provenance(found)),
     ]
-    verdicts = {proof.verdict for proof in found.proofs.values()}
+    verdicts = set(_verdicts(found))
     kind = "localized" if any(proof.localized for proof in found.proofs.values()) else "not"
     return html.render(
         sections,
@@ -96,9 +96,13 @@ def verdicts_of(found: Atlas) -> str:
     Args:
         found: the atlas.
     """
-    counted = Counter(proof.verdict for proof in found.proofs.values()).most_common()
+    counted = Counter(_verdicts(found)).most_common()
     left_out = [f"{len(found.left_out)} left out"] if found.left_out else []
     return f"{len(found.skills)} skills: {', '.join([*(f'{n} {verdict}' for verdict, n in counted), *left_out])}"
+
+
+def _verdicts(found: Atlas) -> list[str]:
+    return [f"{proof.verdict} but for some" if proof.but_for else proof.verdict for proof in found.proofs.values()]
 
 
 def clusters_of(found: Atlas) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cs_heads.analysis.confirm import prove
-from cs_heads.analysis.random_comparison import MAX_P, betting_p, compare_with_random
+from cs_heads.analysis.random_comparison import MAX_P, betting_p, compare_with_random, first_round
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.simulate import SCENARIOS, planted_world
 from cs_heads.units import Head, HeadGrid
@@ -40,6 +40,10 @@ class Sets(ExperimentLike):
 
     def __call__(self, masks, examples=None):
         return np.stack([self.scores[mask.tobytes()][examples[row]] for row, mask in enumerate(masks)])
+
+
+def compared(experiment, sets, intact, ablated, seed):
+    return compare_with_random(experiment, first_round(experiment, sets, intact, seed), intact, ablated)
 
 
 # Over examples
@@ -83,8 +87,7 @@ def test_p_over_examples_of_right_and_wrong_answers_is_below_01_in_one_of_a_hund
     for seed in range(500):
         random = (rng.random((40, n)) >= each[:, None]).astype(float)
         found = (rng.random(n) >= each.mean()).astype(float)
-        drawn = Sets(sets, random)
-        below += compare_with_random(drawn, sets, np.ones(n), found, seed=seed).p_examples < MAX_P
+        below += compared(Sets(sets, random), sets, np.ones(n), found, seed).p_examples < MAX_P
     # Of 500 at .01 more than 11 are seen once in 180 runs.
     assert below <= 11
 
@@ -125,10 +128,10 @@ def test_sets_that_do_as_much_harm_are_seldom_taken_for_less_harmful_and_others_
         found, *random = np.tile(intact, (41, 1))
         for scores in (found, *random[:10]):
             scores[rng.choice(50, 30, replace=False)] = 0
-        compared = compare_with_random(Sets(sets, np.stack(random)), sets, intact, found, seed=seed)
-        assert compared.p_examples < MAX_P
-        mistaken += 10 - compared.n_as_harmful
-        spent += compared.spent
+        told = compared(Sets(sets, np.stack(random)), sets, intact, found, seed)
+        assert told.p_examples < MAX_P
+        mistaken += 10 - told.n_as_harmful
+        spent += told.spent
     # Of 250 at .05 more than 23 are seen once in 500 runs, were they independent.
     assert 0 <= mistaken <= 23
     # The 30 that take nothing have 13 examples each in the first round, and no more than few on top.

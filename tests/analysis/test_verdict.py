@@ -147,6 +147,18 @@ def test_one_control_that_loses_as_much_makes_heads_shared_though_the_mean_is_li
     assert found.reasons[-2:] == (said, without)
 
 
+def test_what_is_said_of_a_verdict_without_a_control_is_the_verdict_without_it():
+    own, neighbor, kept = made(100, 10), made(100, 30, name="neighbor"), made(60, 56, n=60, name="kin")
+    # Without neighbor they would serve the wording alone, and of three default controls two would be too few.
+    for more in ({"kin": [kept]}, {"defaults": ["neighbor", "other 0", "other 1"]}):
+        others = OTHERS[:2] if "defaults" in more else OTHERS
+        found = judged(own, neighbor, *others, doubtful=["neighbor"], **more)
+        without = judged(own, *others, **more)
+        assert (found.verdict, without.verdict in ("template-bound", "localized")) == ("shared", True)
+        assert "they would be specific" not in " ".join(found.reasons)
+        assert found.close_because is None
+
+
 def test_heads_are_specific_but_for_one_or_two_controls_of_the_tasks_form():
     near = [made(100, 30, name=name) for name in ("one", "two", "three")]
     for n, verdict in ((1, "specific"), (2, "specific"), (3, "shared")):
@@ -235,6 +247,8 @@ def test_a_clear_verdict_comes_again_on_other_examples_and_a_close_one_half_the_
     assert close.verdict == "specific"
     assert 0.3 < close.again < 0.7
     assert np.isnan(judge(made(100, 98), beside(), OTHERS).again)
+    # All is lost, below chance more than that: to lose a part of it less is still to lose all.
+    assert judged(made(100, 0, chance=0.5), *OTHERS).again == 1.0
 
 
 def test_what_comes_again_is_what_other_samples_give():

@@ -125,3 +125,11 @@ def test_an_atlas_does_not_share_its_folder(folder):
     with pytest.raises(ValueError, match=r"has result\.json already: give an atlas a folder of its own"):
         write_report(folder, folder / "report.html")
     assert not (folder / "report.html").exists()
+
+
+def test_skills_that_are_specific_but_for_others_are_counted_apart(tmp_path):
+    known = told_atlas()
+    proofs = known.proofs | {"capitals": replace(known.proofs["capitals"], but_for=("past",))}
+    words = read(replace(known, proofs=proofs), tmp_path / "report.html").words
+    assert "4 skills: 2 specific, 1 specific but for some, 1 not localized, 1 left out" in words
+    assert "specific but for some : the same, but one or two skills of its form lose more than half as much" in words
