@@ -340,6 +340,19 @@ def test_help_says_what_is_done_and_fits_a_screen(command, capsys):
     assert command != "compare" or f"(default: {', '.join(METHODS)})" in " ".join(told.split())
 
 
+@pytest.mark.parametrize("command", ["find", "compare", "atlas", "explain", "reproduce"])
+def test_help_shows_the_usual_flags_and_help_all_every_flag(command, capsys):
+    assert main([command, "--help"]) == 0
+    usual = capsys.readouterr().out
+    assert main([command, "--help-all"]) == 0
+    every = capsys.readouterr().out
+    assert f"cs-heads {command} --help-all shows the others" in usual
+    assert "--model" in usual
+    for flag in ("--device", "--backend", "--prepend-bos"):
+        assert flag not in usual
+        assert flag in every
+
+
 # Methods side by side
 
 
@@ -380,7 +393,7 @@ def test_one_method_alone_has_no_table_of_agreement_and_another_refuses_its_budg
 
 def test_compare_takes_options_of_each_method(compare, task):
     chosen = ("--option", "css.n_masks=12", "--option", "css.density=0.17")
-    status, out, _ = compare("--json", *chosen, methods="css,one-shot")
+    status, out, _ = compare("--json", *chosen, "--methods", "css", "one-shot", methods=None)
     assert status == 0
     assert json.loads(out)["methods"]["css"]["cost"]["spent"] <= 30 * 13
     for option, said in (
@@ -428,6 +441,7 @@ def refused(outcome: tuple[int, str, str], *said: str) -> None:
         ({"density": "0.05"}, ["density 0.05 ablates no head", "12 heads"]),
         ({"n_masks": "ten"}, ["n_masks must be an integer or None, got 'ten'"]),
         ({"method": "guess"}, ["method must be one of annealed, css, csb", "got 'guess'"]),
+        ({"method": "css,csb"}, ["--method of find is one method, got 'css,csb'", "cs-heads compare takes several"]),
         ({"method": "greedy", "alpha": "0.1"}, ["--alpha goes with the method css, csb"]),
         ({"method": "contrastive"}, ["method 'contrastive' needs --forget"]),
         ({"device": "abacus"}, ["device 'abacus' cannot be used here"]),
@@ -442,8 +456,10 @@ def test_a_wrong_option_gets_one_line(find, options, said):
     refused(find(**options), *said)
 
 
-def test_a_value_without_an_option_is_named(find):
+def test_a_value_without_an_option_is_named(find, capsys):
     refused(find("stray", "another"), "no option takes 'stray', 'another'; cs-heads find --help lists them")
+    assert main(["find", "demo", "demo/capitals"]) == 2
+    assert "no option takes 'demo', 'demo/capitals'; " in capsys.readouterr().err
 
 
 def test_a_control_that_is_the_task_is_refused_before_the_model_is_loaded(find, task, tmp_path):

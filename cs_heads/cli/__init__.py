@@ -40,7 +40,9 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
+from textwrap import fill
 from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
@@ -82,7 +84,7 @@ def _stopped(signals: Sequence[int], kept: str = "") -> int:
 
 with _stopped_by() as _signals:
     try:
-        from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
+        from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnusedCliTokensError
         from cyclopts.config import Dict
 
         from cs_heads.cli import housekeeping
@@ -113,6 +115,8 @@ COMMANDS: tuple[Callable[..., Any], ...] = (
     housekeeping.methods,
 )
 
+RUNS = find, explain, compare, atlas, reproduce  # those that run a model, with many flags
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status.
@@ -127,7 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options: Any = None
     with _stopped_by() as signals:
         try:
-            made, told = app(wide=not given or bool({"--help", "-h"} & {*given})), given
+            shows_all = "--help-all" in given
+            given = ["--help" if each == "--help-all" else each for each in given]
+            made, told = app(wide=not given or bool({"--help", "-h"} & {*given}), shows_all=shows_all), given
             place = next((place for place, each in enumerate(given) if each.startswith("--config")), None)
             if place is not None:
                 made.config, told = _config(given, place)
@@ -151,8 +157,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not isinstance(error, ValueError | OSError | MemoryError | ImportError | CycloptsError):
                 raise
             said = " ".join(str(error).split()) or type(error).__name__
+            strays = [*takewhile(lambda each: not each.startswith("-"), given[1:])]
             if isinstance(error, UnusedCliTokensError):
-                values = ", ".join(map(repr, error.unused_tokens or ()))
+                strays = [*(error.unused_tokens or ())]
+            if isinstance(error, UnusedCliTokensError) or (strays and isinstance(error, MissingArgumentError)):
+                values = ", ".join(map(repr, strays))
                 said = f"no option takes {values}; cs-heads {given[0]} --help lists them"
             print(f"cs-heads: error: {said}", file=sys.stderr)
             return 2
@@ -173,25 +182,46 @@ def _kept(options: Any) -> str:
     )
 
 
-def app(*, wide: bool = False) -> App:
-    """The commands, their help the docstrings; ``wide`` where help is shown, whose texts are laid out."""
+def app(*, wide: bool = False, shows_all: bool = True) -> App:
+    """The commands, their help the docstrings.
+
+    Args:
+        wide: Whether help is shown, whose texts are laid out.
+        shows_all: Whether help shows all flags of commands that run a model, and not the usual ones alone.
+    """
     made = App(
         name="cs-heads",
         help=__doc__.partition("\n\n")[2],
         version=f"cs-heads {version('cs-heads')}",
         help_format="plaintext",
-        help_formatter="plain",
+        help_formatter=_laid_out() if wide else "plain",
         default_parameter=Parameter(negative_iterable=(), negative_none=()),
         group_parameters=Group("Parameters", sort_key=1),
     )
     for command in COMMANDS:
-        made.command(command, help=help_of(command))
+        told, usual = help_of(command), command in RUNS and not shows_all
+        if usual:
+            told += f"\n\nThese are the usual flags: cs-heads {command.__name__} --help-all shows the others."
+        made.command(command, help=told, default_parameter=Parameter(show=False) if usual else None)
     made.register_install_completion_command()
     if wide:
         from rich.console import Console
 
         made.console = Console(width=WIDTH)
     return made
+
+
+def _laid_out() -> Any:
+    """What shows help, the lines of a flag below each other."""
+    from cyclopts.help.formatters.plain import PlainFormatter
+
+    class LaidOut(PlainFormatter):
+        def _print_plain(self, console: Any, text: str) -> None:
+            if text.startswith(f"{self.indent}-"):
+                text = fill(" ".join(text.split()), WIDTH, initial_indent=self.indent, subsequent_indent=" " * 8)
+            super()._print_plain(console, text)
+
+    return LaidOut()
 
 
 def help_of(command: Callable[..., Any]) -> str:

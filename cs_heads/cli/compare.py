@@ -11,7 +11,18 @@ from cyclopts import Parameter
 
 from cs_heads import plot
 from cs_heads.cli.cost import judged_with, print_cost
-from cs_heads.cli.flags import Heads, MethodOption, OneTask, Several, Switch, one_line_each, value_of, write_config
+from cs_heads.cli.flags import (
+    USUAL,
+    Heads,
+    MethodOption,
+    OneTask,
+    Several,
+    Switch,
+    names_of_methods,
+    one_line_each,
+    value_of,
+    write_config,
+)
 from cs_heads.cli.loading import N_UNSEEN, Loaded, loaded, method_options, unseen_of
 from cs_heads.cli.printing import end_with_page, losses_line, print_json
 
@@ -37,7 +48,9 @@ class CompareFlags(OneTask):
             the model
     """
 
-    methods: Annotated[str | None, Parameter(alias="--method")] = None
+    methods: Annotated[
+        list[str], USUAL, Parameter(alias="--method", consume_multiple=True, completer=names_of_methods)
+    ] = field(default_factory=list)
     option: Several = field(default_factory=list)
     contrast: Switch = False
     max_heads: Heads = None
@@ -68,7 +81,7 @@ def compare(options: Annotated[CompareFlags, Parameter(name="*")], **own: Method
     from cs_heads.analysis.faithfulness import check_shares
     from cs_heads.report.findings import RESULT
 
-    names = DEFAULT if options.methods is None else tuple(options.methods.replace(",", " ").split())
+    names = tuple(dict.fromkeys(" ".join(options.methods).replace(",", " ").split())) or DEFAULT
     given = method_options(options, names, own, options.option)
     shares = None if options.shares is None else check_shares([*map(value_of, options.shares.split(","))])
     with loaded(options) as at:

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from cs_heads import plot
 from cs_heads.cli.cost import judged_with, print_cost
 from cs_heads.cli.explain import cards_or_note
-from cs_heads.cli.flags import MethodOption, OneTask, names_of_methods, one_line_each, write_config
+from cs_heads.cli.flags import USUAL, MethodOption, OneTask, names_of_methods, one_line_each, write_config
 from cs_heads.cli.loading import N_UNSEEN, Loaded, loaded, method_options, unseen_of
 from cs_heads.cli.printing import end_with_page, largest_losses, losses_line, print_json
 from cs_heads.units import as_heads
@@ -48,7 +48,7 @@ class FindFlags(OneTask):
         repeats: search and prove again so often, with other seeds: how often heads and verdict come again
     """
 
-    method: Annotated[str, Parameter(alias="--methods", completer=names_of_methods)] = "annealed"
+    method: Annotated[str, USUAL, Parameter(alias="--methods", completer=names_of_methods)] = "annealed"
     off: Annotated[list[str], Parameter(consume_multiple=True, show_default=False)] = field(default_factory=list)
     curve: bool = True
     explain: bool = False
@@ -103,6 +103,8 @@ def find(options: Annotated[FindFlags, Parameter(name="*")], **own: MethodOption
     """
     import cs_heads as cs
 
+    if "," in options.method:
+        raise ValueError(f"--method of find is one method, got {options.method!r}: cs-heads compare takes several")
     if options.explain and options.off:
         raise ValueError("--explain goes without --off: cards are of heads that are found with no others off")
     # What needs no model to be refused is refused before one is loaded, and what loads and runs it is imported.

@@ -49,7 +49,7 @@ def _is_there(_: Any, name: str) -> None:
         raise ValueError("nothing is there: it must be demo, a Hugging Face name, a local folder or a GGUF file")
 
 
-USUAL = Parameter(group=Group("Usual", sort_key=0))  # what most runs are given, first in the help
+USUAL = Parameter(group=Group("Usual", sort_key=0), show=True)  # what most runs are given, all that --help shows
 MethodOption = Annotated[str, Parameter(help="an option of the method")]
 
 
@@ -150,11 +150,22 @@ class Run(Command):
 
 @one_line_each
 @dataclass(kw_only=True)
-class OneTask(Run):
-    """What commands on one task take.
+class OnTask:
+    """The flag that stands first, before those of ``Run``.
 
     Attributes:
         task: built-in task, or a .jsonl or .csv file
+    """
+
+    task: Annotated[TaskName, USUAL]
+
+
+@one_line_each
+@dataclass(kw_only=True)
+class OneTask(Run, OnTask):
+    """What commands on one task take.
+
+    Attributes:
         control: another task, which the heads should not serve; may be repeated: all count, in the search and in the
             verdict (default: everyday skills that come with the library)
         no_control: no controls: heads of any task are ranked, and none is specific
@@ -166,7 +177,6 @@ class OneTask(Run):
         stop: ends what --generate TOKENS writes; may be repeated
     """
 
-    task: Annotated[TaskName, USUAL]
     control: Annotated[list[TaskName], USUAL, Parameter(show_default=False)] = field(default_factory=list)
     no_control: Annotated[Switch, USUAL] = False
     control_option: Several = field(default_factory=list)
