@@ -10,7 +10,8 @@ others, verdict), ``matrix.csv`` (the heads of one skill off, all skills measure
 the first heads look at) and ``run.json`` (command, seconds, cost); and pictures of the map, the matrix and the tree.
 ``--save`` keeps the whole atlas, from which ``--saved`` writes all but ``run.json`` anew: curve and habits, where
 ``--model`` is given, and the rest without a model. ``--again`` writes curve, habits or both of the heads in the
-tables of ``--out``: a curve then ends with these. With ``--store`` an interrupted run goes on.
+tables of ``--out``: a curve then ends with these. With ``--store`` an interrupted run goes on. ``--site FILE`` draws
+the matrix once more, as the site shows it.
 
 ``--claims`` runs no model. From the tables of atlases that are there it writes what these say together:
 
@@ -231,6 +232,27 @@ def alike(table: pd.DataFrame, first: str, second: str) -> str:
     return "\n".join(lines)
 
 
+def draw_large(table: pd.DataFrame, path: Path) -> None:
+    """The matrix of skills that can tell, with one digit and large letters, as the site shows it at page width."""
+    from matplotlib.figure import Figure
+
+    names = [name for name in table.index if not np.isnan(table.loc[name, name])]
+    losses, short = table.loc[names, names].to_numpy().clip(0, 1), [name.rpartition("/")[2] for name in names]
+    figure = Figure(figsize=(8, 7.4), layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(losses, cmap="Blues", vmin=0, vmax=1)
+    for (row, column), loss in np.ndenumerate(losses):
+        if loss >= 0.05:
+            color = "white" if loss > 0.6 else "black"
+            text = "1" if loss >= 0.95 else f"{loss:.1f}".lstrip("0")
+            axes.text(column, row, text, ha="center", va="center", color=color, fontsize=13)
+    axes.set_xticks(range(len(names)), short, rotation=45, ha="right", rotation_mode="anchor", fontsize=13)
+    axes.set_yticks(range(len(names)), short, fontsize=13)
+    axes.set_xlabel("share lost of", fontsize=14)
+    axes.set_ylabel("with the heads off of", fontsize=14)
+    figure.savefig(path, dpi=150)
+
+
 def main() -> None:
     """Measure, write, and print the means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -246,8 +268,12 @@ def main() -> None:
     parser.add_argument("--saved", type=Path, help="write the tables of this atlas, and search nothing")
     parser.add_argument("--again", nargs="+", choices=MEASURED, help="write these of the tables in --out, and no more")
     parser.add_argument("--claims", type=Path, nargs="+", help="compare the atlases of these folders, and run nothing")
+    parser.add_argument("--site", type=Path, help="draw the matrix of --out in this file, large, and run nothing")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    if options.site:
+        draw_large(pd.read_csv(options.out / "matrix.csv", index_col=0), options.site)
+        return
     options.out.mkdir(parents=True, exist_ok=True)
     if options.again and options.saved:
         parser.error("--again is of the tables in --out, --saved of an atlas")

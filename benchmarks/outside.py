@@ -475,22 +475,12 @@ def table(rows: list[dict[str, Any]]) -> str:
 LOSSES = ("own", "others", "difference")
 COSTS = ("example_evaluations", "cpu_seconds")
 README = {
-    SCREENED: "this library, the other skills as controls",
-    "attribution+": "attribution patching, with the same controls",
-    "css": "compressed sensing (Bair et al.), 49 masks, not tuned",
+    SCREENED: "this library, told to spare the other skills",
+    "attribution+": "attribution patching, told the same",
+    "css": "compressed sensing (Bair et al.), 49 random groups, not tuned",
     "attribution": "attribution patching",
 }
-"""Methods of the README's table, in its words."""
-PICTURED = README | {
-    "css": "compressed sensing (Bair et al.)",
-    SCALE: "this library, without gradients",
-    "csb": "compressed sensing, Bernoulli masks",
-    "one-shot": "one head at a time",
-    "gradient": "gradients (Michel et al.)",
-    "gradient+": "gradients, with controls",
-    "proxyspex": "ProxySPEX",
-}
-"""Methods of its picture."""
+"""Methods of the README's table and picture, in its words."""
 
 
 def complete(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -526,9 +516,9 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     known = complete(rows)
-    means = {name: {loss: np.mean([row[loss] for row in known[name]]) for loss in LOSSES} for name in PICTURED}
+    means = {name: {loss: np.mean([row[loss] for row in known[name]]) for loss in LOSSES} for name in README}
     order = sorted(means, key=lambda name: means[name]["difference"])
-    figure = Figure(figsize=(7.2, 3.1), layout="constrained")
+    figure = Figure(figsize=(7.2, 2.1), layout="constrained")
     axes = figure.subplots()
     for place, name in enumerate(order):
         own, others = means[name]["own"], means[name]["others"]
@@ -541,9 +531,10 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     for loss, color, marker in (("others", "#c44e52", "s"), ("own", "#2a6f97", "o")):
         label = {"own": "the skill they were found for", "others": "other skills, on average"}[loss]
         axes.scatter([means[name][loss] for name in order], places, 42, color, marker=marker, label=label, zorder=2)
-    axes.set_yticks(places, [PICTURED[name] for name in order])
+    axes.set_yticks(places, [README[name].partition(", 49")[0] for name in order])
     axes.get_yticklabels()[-1].set_fontweight("bold")
     axes.set(xlim=(-0.08, 1.08), xticks=np.linspace(0, 1, 6), xlabel="share lost with the five heads off")
+    axes.margins(y=0.15)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper right", ncols=2, frameon=False)
     figure.savefig(path, dpi=200)
