@@ -298,6 +298,20 @@ class HeadRanking(Saved, Drawable, picture="heads"):
     def __getitem__(self, place: int | slice) -> Unit | tuple[Unit, ...]:
         return self.heads[place]
 
+    def listed(self, k: int) -> list[Unit]:
+        """The first ``k`` heads, and others that are claimed, the most important first.
+
+        Args:
+            k: How many heads.
+
+        >>> importance, z = np.array([[0.2, 0.4, 0.1]]), np.array([[9.0, 8.0, 1.0]])
+        >>> ranking = HeadRanking("annealed", importance, spent=800, z=z)
+        >>> ranking.order[:2], ranking.listed(2)
+        ([Head(0, 0), Head(0, 1)], [Head(0, 1), Head(0, 0)])
+        """
+        heads = [*self.order[:k], *self.claimed_beyond(k)]
+        return sorted(heads, key=lambda head: -self.importance[head.layer, head.index])
+
     def claimed_beyond(self, k: int) -> list[Unit]:
         """Claimed heads that are not among the first ``k``, in order: what is shown to matter is shown.
 
@@ -347,8 +361,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
 
     def __repr__(self) -> str:
         n = min(self.k, _SHOWN)
-        shown = [*self.top(n), *self.claimed_beyond(n)]
-        top = "  ".join(f"{head} {self.importance[head.layer, head.index]:+.3f}" for head in shown)
+        top = "  ".join(f"{head} {self.importance[head.layer, head.index]:+.3f}" for head in self.listed(n))
         return "\n  ".join([self._title(), top, *self._said(), *(f"note: {note}" for note in self.notes)])
 
     def _said(self) -> list[str]:

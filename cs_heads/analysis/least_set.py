@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from cs_heads.analysis.random_comparison import MIN_MARGIN
 from cs_heads.designs import explicit
@@ -73,6 +73,13 @@ def most_of_least_set(k: int, n_examples: int) -> int:
     return 2 * k * -(-n_examples // 2) + k * (n_examples // 2)
 
 
+def halves(n_examples: int) -> tuple[Int[np.ndarray, " chosen"], Int[np.ndarray, " rest"]]:
+    """Examples that choose the least set, and the others: drawn, since answers may take turns, the same each time."""
+    order = np.random.default_rng(0).permutation(n_examples)
+    half = -(-n_examples // 2)
+    return np.sort(order[:half]), np.sort(order[half:])
+
+
 def least_set(
     experiment: ExperimentLike,
     heads: Sequence[Unit],
@@ -82,7 +89,7 @@ def least_set(
 ) -> tuple[LeastSet | None, Float[np.ndarray, " example"]]:
     """Leave each head on in turn, then turn off the first 1, 2, ... of those that are missed most.
 
-    Every other example chooses how many; the set is then measured on the rest, and grows until it does nine tenths of
+    Half of the examples choose how many; the set is then measured on the rest, and grows until it does nine tenths of
     the harm on all. Where heads stand in for each other none is missed, and they stay in the order given: those of the
     first that add nothing are then left out, if the rest does as much. None where there is nothing to choose: one head,
     a baseline that is too low, or all together do no more harm than a tenth of what these examples score above chance.
@@ -97,7 +104,7 @@ def least_set(
     Returns:
         The least set, and the score of each example with it off.
     """
-    n_heads, half, rest = len(heads), np.arange(0, len(intact), 2), np.arange(1, len(intact), 2)
+    n_heads, (half, rest) = len(heads), halves(len(intact))
     harm, by_one = random - ablated, (intact - random) / n_heads
     full = float(harm[half].mean())
     if n_heads < 2 or full <= MIN_MARGIN * (intact.mean() - experiment.chance) or baseline_too_low(experiment, intact):

@@ -168,7 +168,7 @@ def _result(
         "method": found.method,
         "baseline": found.provenance["baseline"],
         "prepend_bos": None if task.over_token_ids else found.provenance["prepend_bos"],
-        "heads": [_row(found, head) for head in found],
+        "heads": [_row(found, head) for head in found.listed(found.k)],
         "passengers": [_row(found, head) for head in proof.passengers],
         "shared": found.shared_effects,
         "interfering": [_row(found, head) for head in found.interfering],

@@ -150,6 +150,7 @@ def importance(ranking: HeadRanking, k: int = 5, ax: Axes | None = None) -> Axes
         The axes.
     """
     top = ranking.top(min(k, ranking.grid.size))
+    top.sort(key=lambda head: -ranking.importance[head.layer, head.index])
     ax = style.new_axes(height=0.7 + 0.2 * len(top)) if ax is None else ax
     for row, (head, look) in enumerate(head_looks(top).items()):
         interval = _interval(ranking, head)
@@ -239,9 +240,7 @@ def _limit(ranking: HeadRanking) -> float:
 
 
 def _shown(ranking: HeadRanking, k: int) -> list[Unit]:
-    k = min(k, ranking.grid.size)
-    top = [*ranking.top(k), *ranking.claimed_beyond(k)] if k else []
-    return [head for head in top if ranking.importance[head.layer, head.index] > 0]
+    return [head for head in (ranking.listed(k) if k else ()) if ranking.importance[head.layer, head.index] > 0]
 
 
 def _not_claimed(ranking: HeadRanking, top: list[Unit]) -> set[Unit]:

@@ -19,7 +19,7 @@ from cs_heads.report import html
 from cs_heads.report.cards import cards_html
 from cs_heads.report.comparison import comparison_answer, comparison_part
 from cs_heads.report.findings import Findings
-from cs_heads.report.heads import head_chips, head_map, heads_table, interfering_note, shown_heads
+from cs_heads.report.heads import head_chips, head_map, heads_table, interfering_note
 from cs_heads.units import Unit
 
 # Prompts whose texts are shown.
@@ -69,9 +69,9 @@ def _head_lists(findings: Findings) -> list[list[Unit]]:
     """The heads of each picture, the ranking's first: so they look the same in all of them."""
     ranking, compared, attention = findings.ranking, findings.comparison, findings.attention
     return [
-        *([] if ranking is None else [shown_heads(ranking, findings.k)]),
+        *([] if ranking is None else [ranking.listed(findings.k)]),
         *([] if attention is None else [list(attention.heads)]),
-        *([] if compared is None else [shown_heads(one.ranking, compared.k) for one in compared.methods.values()]),
+        *([] if compared is None else [one.ranking.listed(compared.k) for one in compared.methods.values()]),
     ]
 
 

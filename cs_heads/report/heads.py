@@ -9,24 +9,18 @@ from cs_heads.analysis.head_cards import HeadCards
 from cs_heads.plot.head_map import heads_caption
 from cs_heads.ranking import TERMS, HeadRanking
 from cs_heads.report import html
-from cs_heads.units import Unit
 
 _COLUMNS = ("rank", "importance", "interval", "z", "claimed", "frequency", "controls")
-
-
-def shown_heads(ranking: HeadRanking, k: int) -> list[Unit]:
-    """The first heads, and others that are claimed."""
-    return [*ranking.order[:k], *ranking.claimed_beyond(k)]
 
 
 def head_chips(ranking: HeadRanking, k: int) -> Markup:
     """The heads with their marks, what each takes, and whether it is claimed."""
     heads = [
         html.mark(head) | {"importance": ranking.importance[head.layer, head.index], "claimed": head in ranking.claims}
-        for head in shown_heads(ranking, k)
+        for head in ranking.listed(k)
     ]
     terms = {"number": f"importance ({_loss_of(ranking)})"} | ({"✓": TERMS["claimed"]} if ranking.claims else {})
-    return html.stacked(html.macro("chips", heads, "the heads found, in order"), html.macro("defined", terms))
+    return html.stacked(html.macro("chips", heads, "the heads found"), html.macro("defined", terms))
 
 
 def interfering_note(ranking: HeadRanking) -> tuple[str, ...]:
@@ -40,7 +34,7 @@ def interfering_note(ranking: HeadRanking) -> tuple[str, ...]:
 def heads_table(ranking: HeadRanking, k: int) -> Markup:
     """The first heads, and others that are claimed, with what else is known of each."""
     facts = _facts(ranking)
-    rows = [[html.mark(head), *facts[str(head)].values()] for head in shown_heads(ranking, k)]
+    rows = [[html.mark(head), *facts[str(head)].values()] for head in (*ranking.order[:k], *ranking.claimed_beyond(k))]
     terms = {**TERMS, "claimed": f"✓ {TERMS['claimed']}"}
     terms["importance"] = f"{_loss_of(ranking)}; positive: the task does worse without the head"
     others = ", and others that are claimed" if ranking.claimed_beyond(k) else ""

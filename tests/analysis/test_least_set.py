@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cs_heads.analysis.confirm import prove
-from cs_heads.analysis.least_set import MOST_OF, least_set, most_of_least_set
+from cs_heads.analysis.least_set import MOST_OF, halves, least_set, most_of_least_set
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.ranking import HeadRanking
 from cs_heads.report import write_report
@@ -32,7 +32,7 @@ def test_passengers_are_named_and_not_proved():
     assert proof.heads == (Head(0, 1), Head(3, 2))
     assert proof.passengers == (Head(5, 5), Head(6, 6), Head(7, 7))
     assert proof.reasons[0] == (
-        "L0H1, L3H2 do all the harm of the 5 heads given (L0H1 alone 0.71 of it); "
+        "L0H1, L3H2 do all the harm of the 5 heads given (L0H1 alone 0.60 of it); "
         "passengers, left out of the proof: L5H5, L6H6, L7H7"
     )
     # What is said of the heads is said of these alone.
@@ -92,7 +92,7 @@ def test_it_is_the_first_that_do_nine_tenths_and_costs_a_dozen_masks_on_half_of_
     task = Planted(GRID, {Head(0, 1): 0.5, Head(3, 2): 0.3, Head(6, 6): 0.05})
     found, _ = chosen(task, GIVEN)
     assert found.order[:3] == (Head(0, 1), Head(3, 2), Head(6, 6))
-    assert found.others == pytest.approx((0.85, 0.35, 0.8, 0.55, 0.85), abs=0.021)
+    assert found.others == pytest.approx((0.85, 0.35, 0.8, 0.55, 0.85), abs=0.08)
     assert found.heads == (Head(0, 1), Head(3, 2))
     # Each of five on, the first one to three, the passengers; and on the other half the set that is proved.
     assert found.spent == (5 + 3 + 1) * 50 + 50 < most_of_least_set(5, 100)
@@ -105,7 +105,7 @@ class HalfApart(ExperimentLike):
 
     def __call__(self, masks, examples=None):
         examples = np.tile(np.arange(100), (len(masks), 1)) if examples is None else examples
-        off = np.where(examples % 2, masks[:, 0, 1:2], masks[:, 0, :1])
+        off = np.where(np.isin(examples, halves(100)[1]), masks[:, 0, 1:2], masks[:, 0, :1])
         return 1.0 - off
 
 
@@ -125,14 +125,27 @@ def test_heads_without_harm_have_no_least_set():
 
 
 def test_heads_without_harm_on_the_half_that_is_measured_have_no_least_set():
-    class EveryOther(ExperimentLike):
+    class OtherHalf(ExperimentLike):
         grid, n_examples = HeadGrid(1, 8), 40
 
         def __call__(self, masks, examples=None):
             examples = np.tile(np.arange(40), (len(masks), 1)) if examples is None else examples
-            return 1.0 - (masks.any(axis=(1, 2))[:, None] & (examples % 2 == 1))
+            return 1.0 - (masks.any(axis=(1, 2))[:, None] & np.isin(examples, halves(40)[1]))
 
-    assert prove(EveryOther(), [Head(0, 0), Head(0, 1)]).least is None
+    assert prove(OtherHalf(), [Head(0, 0), Head(0, 1)]).least is None
+
+
+def test_of_answers_that_take_turns_some_of_each_choose():
+    """With the head off every answer is no, as every second one is."""
+
+    class TakesTurns(ExperimentLike):
+        grid, n_examples = GRID, 100
+
+        def __call__(self, masks, examples=None):
+            examples = np.tile(np.arange(100), (len(masks), 1)) if examples is None else examples
+            return 1.0 - (masks[:, 0, 1][:, None] & (examples % 2 == 1))
+
+    assert proved(TakesTurns()).heads == (Head(0, 1),)
 
 
 @pytest.mark.slow
