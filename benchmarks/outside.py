@@ -13,13 +13,7 @@ In an environment of its own, with TransformerLens 3.9, for EAP-IG runs on ``Hoo
 the same finding examples, as the same tokens, and are judged as in ``specificity.py``: five heads off on 60 unseen
 examples of every everyday skill. Everything runs in float32.
 
-- ``eap-ig``: node scores of EAP-IG (inputs; hannamw/EAP-IG, ``attribute_node``). Its clean prompts are the finding
-  examples, each with another example of as many tokens and another answer as its corrupted prompt; the metric is the
-  difference of the two answers' logits. Heads in the order of the score, which is how much the corrupted activation
-  raises the loss.
-- ``proxyspex``: the solver of ProxySPEX (spectralexplain, ``proxy_spex``) on random masks of this library and what the
-  examples of each lost. Heads in the order of the first-order term of its Möbius transform: what the surrogate says of
-  the head off alone. LightGBM splits no head that is off in fewer than 20 masks, hence many masks of few examples.
+- ``eap-ig`` and ``proxyspex``: as ``truth/rivals.py`` has them.
 - ``chg-reference``: causal head gating (nam-causal-head-gating, ``CHGAnalyzer``) with one mask, and its steps cut to
   the budget; its own defaults cost 960,000 example-evaluations. Heads in the order of the gates under the penalty that
   pushes them shut, the paper's facilitation. These are the package's ``negative`` stage: its texts say that
@@ -51,8 +45,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import sys
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -63,7 +55,7 @@ from typing import Any
 import numpy as np
 import torch
 from specificity import FAMILY, N_UNSEEN, Judge, K, find, records, share
-from torch.overrides import TorchFunctionMode
+from truth.rivals import BATCH, Scored, eap_ig, proxyspex
 
 import cs_heads as cs
 from cs_heads.analysis.losses import Loss, weighted_sum
@@ -84,9 +76,6 @@ SCREENED = "annealed-gradients+"
 """The same, with all heads screened by gradients."""
 BY_EXAMPLES = ("eap-ig", "gradient", "attribution", "gradient+", "attribution+")
 """Methods that cost what their finding examples cost, whatever the budget."""
-IG_STEPS = 5
-DENSITY, PER_MASK = 0.05, 4
-BATCH = 16
 
 
 @dataclass(frozen=True)
@@ -118,107 +107,6 @@ class Limit:
     def holds(self, record: Mapping[str, Any]) -> bool:
         """Whether a record was made under this limit."""
         return all(record.get(name) == value for name, value in asdict(self).items())
-
-
-class _OnCpu(TorchFunctionMode):
-    """Puts on the CPU what EAP-IG makes on ``"cuda"``, which it names in its code."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if kwargs.get("device") == "cuda" and not torch.cuda.is_available():
-            kwargs["device"] = "cpu"
-        return func(*args, **kwargs)
-
-
-def pairs_of(experiment: cs.Experiment, seed: int) -> list[tuple[tuple[int, ...], tuple[int, ...], list[int]]]:
-    """Clean prompt, corrupted prompt of as many tokens, and the first tokens of their answers, which differ."""
-    examples = [
-        (each.prompt, each.continuations[example.answer][0])
-        for each, example in zip(experiment.encoded, experiment.task.examples, strict=True)
-    ]
-    rng = np.random.default_rng(seed)
-    pairs = []
-    for clean, target in examples:
-        others = [one for one in examples if len(one[0]) == len(clean) and one[1] != target]
-        if others:
-            corrupted, instead = others[rng.integers(len(others))]
-            pairs.append((clean, corrupted, [target, instead]))
-    return pairs
-
-
-def eap_ig(task: cs.Task, seed: int, folder: Path, of: str) -> Found:
-    """The heads that EAP-IG's node scores say."""
-    if str(folder / "src") not in sys.path:
-        sys.path.insert(0, str(folder / "src"))
-    from eap.attribute_node import attribute_node
-    from eap.graph import Graph
-
-    model: Any = cs.load_model(of, dtype="float32", backend="hooked")
-    experiment = cs.Experiment(model, task, progress=False)
-    pairs = pairs_of(experiment, seed)
-    batches = defaultdict(list)
-    for pair in pairs:
-        batches[len(pair[0])].append(pair)
-    loader = [
-        ([one[0] for one in some], [one[1] for one in some], torch.tensor([one[2] for one in some]))
-        for same in batches.values()
-        for some in (same[first : first + BATCH] for first in range(0, len(same), BATCH))
-    ]
-
-    def metric(logits: torch.Tensor, clean_logits: torch.Tensor, lengths: torch.Tensor, label: torch.Tensor) -> Any:
-        last = logits[torch.arange(len(logits)), lengths - 1].gather(1, label)
-        # A sum, for EAP-IG divides by the number of examples of all batches.
-        return (last[:, 1] - last[:, 0]).sum()
-
-    for flag in ("use_attn_result", "use_split_qkv_input", "use_hook_mlp_in", "ungroup_grouped_query_attention"):
-        setattr(model.cfg, flag, True)
-    # The tokens that the library runs: no second tokenizer, no token more at the beginning.
-    model.to_tokens = lambda prompts, **_: torch.tensor(prompts)
-    # EAP-IG's gradients begin at the embedding; no others are wanted of weights.
-    model.requires_grad_(False)
-    model.embed.W_E.requires_grad_(True)
-    graph = Graph.from_model(model, node_scores=True)
-    with torch.enable_grad(), _OnCpu():
-        attribute_node(model, graph, loader, metric, method="EAP-IG-inputs", ig_steps=IG_STEPS, quiet=True)
-    n_layers, n_heads = experiment.grid.shape
-    scores = np.array(
-        [[float(graph.nodes[f"a{layer}.h{head}"].score) for head in range(n_heads)] for layer in range(n_layers)]
-    )
-    cost = Cost(forwards=len(pairs) * (2 + IG_STEPS), backwards=len(pairs) * IG_STEPS)
-    return Found(_top(experiment, scores), cost, {"pairs": len(pairs), "by_size": _names(experiment, np.abs(scores))})
-
-
-def proxyspex(experiment: cs.Experiment, seed: int, budget: int) -> Found:
-    """The heads that ProxySPEX's surrogate says, from random masks."""
-    from spectralexplain import Interactions
-    from spectralexplain.utils import proxy_spex
-
-    n = (budget - experiment.n_examples) // PER_MASK
-    masks = cs.designs.bernoulli(experiment.grid, n, DENSITY, seed=seed)
-    rng = np.random.default_rng(seed)
-    examples = np.stack([rng.permutation(experiment.n_examples)[:PER_MASK] for _ in range(n)])
-    intact = experiment.baseline()
-    kept = (experiment(masks, examples) - intact[examples]).mean(axis=1)
-    start = process_time()
-    fourier = proxy_spex((masks.reshape(n, -1).astype(int), kept), max_order=5)
-    solver = process_time() - start
-    effects = {}
-    for index in ("mobius", "fourier"):
-        terms = Interactions(fourier, range(experiment.grid.size), index, n, order=5).interactions
-        first = [np.real(terms.get((head,), 0.0)) for head in range(experiment.grid.size)]
-        effects[index] = np.array(first).reshape(experiment.grid.shape)
-    # A Fourier term is of (-1) ** off: minus half of what the head moves on average.
-    return Found(
-        _top(experiment, -effects["mobius"]),
-        Cost(forwards=experiment.spent),
-        {
-            "masks": n,
-            "terms": len(fourier),
-            "first_order": int((effects["mobius"] != 0).sum()),
-            "solver_cpu_seconds": round(solver, 1),
-            "by_fourier": _names(experiment, effects["fourier"]),
-        },
-    )
 
 
 def chg_reference(experiment: cs.Experiment, seed: int, budget: int, folder: str) -> Found:
@@ -336,6 +224,11 @@ def with_examples(task: cs.Task, n: int, seed: int) -> cs.Task:
     return replace(task, examples=examples, held_out=unseen)
 
 
+def _found(experiment: cs.Experiment, scored: Scored) -> Found:
+    others = {name: _names(experiment, scores) for name, scores in scored.others.items()}
+    return Found(_top(experiment, scored.scores), scored.cost, {**scored.said, **others})
+
+
 def _top(experiment: cs.Experiment, scores: np.ndarray) -> list[Unit]:
     ranking = cs.HeadRanking(method="outside", importance=scores.astype(float), grid=experiment.grid, spent=0)
     return ranking.top(K["heads"])
@@ -369,11 +262,13 @@ def find_outside(
         cost = Cost(ranking.spent - ranking.backwards, ranking.backwards)
         return Found(ranking.top(K["heads"]), cost, {"shared": [str(head) for head in ranking.shared]})
     if method == "eap-ig":
-        return eap_ig(tasks[skill], seed, options.eap_ig, options.model)
+        hooked = cs.load_model(options.model, dtype="float32", backend="hooked")
+        experiment = cs.Experiment(hooked, tasks[skill], progress=False)
+        return _found(experiment, eap_ig(experiment, hooked, seed, options.eap_ig))
     assert budget is not None
     experiment = cs.Experiment(model, tasks[skill], progress=False)
     if method == "proxyspex":
-        return proxyspex(experiment, seed, budget)
+        return _found(experiment, proxyspex(experiment, seed, budget))
     return chg_reference(experiment, seed, budget, options.model)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
@@ -26,9 +27,11 @@ from transformers.utils import logging
 import cs_heads as cs
 
 from .gating import faults
+from .judging import auc, coverage
+from .rivals import RIVALS, ranked
 from .suite import KINDS, Spec, TrueModel, build, specs
 
-METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient", "attribution", "group-testing")
+METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient", "attribution", "group-testing", *RIVALS)
 FREE = ("annealed", "gradient", "attribution")
 """Methods that take what they need."""
 K = 5
@@ -48,7 +51,7 @@ def found_by(method: str, model: Any, tasks: list[cs.Task], budget: int | None) 
     return cs.find_heads(model, tasks[0], k=K, method=method, controls=None, budget=budget, **masks)
 
 
-def measured(made: TrueModel, found: cs.HeadRanking, proof: Any, seconds: float) -> dict[str, Any]:
+def measured(made: TrueModel, found: cs.HeadRanking, proof: Any) -> dict[str, Any]:
     """What a search and its proof got right, as a line of the file.
 
     Recall is of the known heads among the first five, or among the heads reported as shared with the control, and
@@ -74,6 +77,8 @@ def measured(made: TrueModel, found: cs.HeadRanking, proof: Any, seconds: float)
         "claims": _named(found.claims),
         "recall": len(known & {*top, *found.shared}) / min(len(known), K) if known else np.nan,
         "precision": len(own & {*found.top(n)}) / n if own else np.nan,
+        "auc": auc(found, made.known, made.decoys),
+        **coverage(made, found),
         "shared_wrong": len({*found.shared} - {*made.shared}),
         "wrong_claims": len({*found.claims} - known),
         "proved": _named(proved),
@@ -84,7 +89,6 @@ def measured(made: TrueModel, found: cs.HeadRanking, proof: Any, seconds: float)
         "loss": proof.result.loss,
         "spent": found.spent,
         "proof": proof.spent,
-        "seconds": round(seconds, 1),
     }
 
 
@@ -93,7 +97,13 @@ def _named(heads: Iterable[Any]) -> str:
 
 
 def search(
-    spec: Spec, methods: Iterable[str], budget: int | None = None, *, n: int = 100, first: int | None = None
+    spec: Spec,
+    methods: Iterable[str],
+    budget: int | None = None,
+    *,
+    n: int = 100,
+    first: int | None = None,
+    eap_ig: Path = Path("eap-ig"),
 ) -> Iterator[dict[str, Any]]:
     """A line for each method; annealed search, which comes first, says what the others may take.
 
@@ -103,15 +113,22 @@ def search(
         budget: Example-evaluations that annealed search took; None: it comes first.
         n: Examples that heads are found on, and as many that prove them.
         first: Example-evaluations of annealed search (None: its default).
+        eap_ig: A copy of hannamw/EAP-IG.
     """
     made = build(spec)
     model, tasks = loaded(made), [made.task(i, n) for i in range(len(made.programs))]
     for method in methods:
         start = process_time()
-        found = found_by(method, model, tasks, {"annealed": first}.get(method, None if method in FREE else budget))
+        if method in RIVALS:
+            assert budget is not None
+            hooked = partial(loaded, made, "hooked")
+            found = ranked(method, model, tasks[0], budget, hooked=hooked, folder=eap_ig)
+        else:
+            found = found_by(method, model, tasks, {"annealed": first}.get(method, None if method in FREE else budget))
+        seconds = process_time() - start
         proof = cs.confirm(model, tasks[0], found, controls=tasks[1:])
         budget = found.spent if method == "annealed" else budget
-        yield {**measured(made, found, proof, process_time() - start), "method": method}
+        yield {**measured(made, found, proof), "method": method, "seconds": round(seconds, 1)}
 
 
 def table(lines: pd.DataFrame, by: str) -> str:
@@ -152,6 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=None, help="CSV file, read and added to")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["annealed"], help="annealed comes first")
+    parser.add_argument("--eap-ig", type=Path, default=Path("eap-ig"), help="folder with a copy of hannamw/EAP-IG")
     parser.add_argument("--every", type=int, default=1, help="of the models of each kind one in so many")
     parser.add_argument("--models", nargs="+", default=None, help="names of models (None: all)")
     parser.add_argument("--budget", type=int, default=None, help="of annealed search (None: its default)")
@@ -175,9 +193,9 @@ def main() -> None:
         missing = [method for method in methods if method not in done.index]
         if missing and perf_counter() - start < 60 * options.minutes:
             spent = int(done.annealed) if "annealed" in done.index else None
-            made = search(spec, missing, spent, n=options.examples, first=options.budget)
+            made = search(spec, missing, spent, n=options.examples, first=options.budget, eap_ig=options.eap_ig)
             lines = pd.concat([lines, pd.DataFrame(made)], ignore_index=True)
-            lines.to_csv(options.out, index=False)
+            lines.convert_dtypes().to_csv(options.out, index=False)
     print(tables(lines))
 
 
