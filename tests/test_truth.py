@@ -3,20 +3,26 @@
 import sys
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import roc_auc_score
 
 import cs_heads as cs
+from cs_heads.simulate import planted_world
+from cs_heads.units import Head, HeadGrid
 from tests.waiting import run_program
 
 if not (Path(__file__).parents[1] / "benchmarks" / "truth").is_dir():
     pytest.skip("the tests of benchmarks need a checkout", allow_module_level=True)
 
 from benchmarks.truth.gating import faults, right
+from benchmarks.truth.judging import auc, coverage
+from benchmarks.truth.rivals import acdc_nodes, pairs_of, shapley
 from benchmarks.truth.run import loaded
-from benchmarks.truth.suite import build, specs
+from benchmarks.truth.suite import Spec, build, specs
 
 SEARCHED = ("separate-9", "separate-12", "shared-3", "same-0", "early-3", "decoys-0")
 TEN = (*SEARCHED, "separate-6", "separate-0", "redundant-0", "none-0")
@@ -87,3 +93,81 @@ def test_masks_take_the_answers_that_plain_hugging_face_loses(backend):
     assert scores.mean(axis=1).tolist()[::2] == [1, 1, 1]
     assert scores[1].mean() < 0.5
     assert scores[3].mean() < 0.5
+
+
+# How rankings are judged
+
+
+def test_auc_counts_ties_half_as_scikit_learn_does():
+    rng = np.random.default_rng(0)
+    scores = rng.integers(4, size=(4, 5)).astype(float)
+    heads = [Head(layer, index) for layer in range(4) for index in range(5)]
+    known, decoys = heads[2:6], heads[8:]
+    judged = roc_auc_score([True] * 4 + [False] * 12, [scores[head.layer, head.index] for head in known + decoys])
+    assert auc(cs.HeadRanking("css", scores, spent=1), known, decoys) == pytest.approx(judged)
+    assert np.isnan(auc(cs.HeadRanking("css", scores, spent=1), (), decoys))
+
+
+def test_for_the_auc_chosen_heads_stand_first_then_shared_ones_and_last_those_that_were_off():
+    scores, heads = np.array([[0.0, 0.9, 0.1, 0.5]]), [Head(0, index) for index in range(4)]
+    found = cs.HeadRanking("annealed", scores, spent=1, chosen=(heads[0],), shared=(heads[2],), off=(heads[1],))
+    # The order is 0, 2, 3, 1.
+    areas = [auc(found, [head], [other for other in heads if other != head]) for head in heads]
+    assert areas == pytest.approx([1, 0, 2 / 3, 1 / 3])
+
+
+def test_intervals_are_held_against_what_heads_take_by_hand():
+    model = made("redundant-0")
+    interval = np.full((*(model.spec.layers, model.spec.heads), 2), np.nan)
+    single = next(head for head in model.known if head not in model.twins)
+    interval[single.layer, single.index] = 0.5, 1
+    # A twin off alone takes nothing.
+    interval[model.twins[0].layer, model.twins[0].index] = 0.1, 1
+    interval[model.decoys[0].layer, model.decoys[0].index] = -0.1, 0.1
+    interval[model.decoys[1].layer, model.decoys[1].index] = 0.1, 0.2
+    found = cs.HeadRanking("annealed", np.zeros(interval.shape[:2]), spent=1, interval=interval)
+    assert coverage(model, found) == {"intervals": 2, "held": 1, "other_intervals": 2, "other_held": 1}
+    nats = cs.HeadRanking("gradient", np.zeros(interval.shape[:2]), spent=1, interval=interval, unit="nats")
+    assert sum(coverage(model, nats).values()) == 0
+
+
+# Methods from outside: what is ours
+
+
+def test_pruning_from_the_last_layer_keeps_the_known_heads():
+    model = build(Spec("separate", layers=5, heads=4, seed=9))
+    experiment = cs.Experiment(loaded(model), model.task(n=20))
+    found = acdc_nodes(experiment, 0, 8 * (1 + experiment.grid.size) + 7)
+    assert {Head(*place) for place in np.argwhere(found.scores).tolist()} == {*model.known}
+    assert found.cost.spent == 8 * (1 + experiment.grid.size)
+
+
+def test_corrupted_prompts_are_as_long_and_have_another_answer():
+    model = made("separate-9")
+    pairs = pairs_of(cs.Experiment(loaded(model), model.task(n=20)), seed=0)
+    answers = dict(zip(map(tuple, model.prompts(0, 40, model.spec.seed)[0]), model.task(n=20).examples, strict=False))
+    assert len(pairs) == 20
+    for clean, corrupted, (target, instead) in pairs:
+        assert len(clean) == len(corrupted)
+        assert target != instead
+        assert {clean, corrupted} <= answers.keys()
+
+
+def test_a_coalition_of_shapley_values_is_the_heads_kept_on_four_examples(monkeypatch):
+    world = planted_world("main", HeadGrid(5, 5), seed=0)
+
+    class Alone:
+        """Leaves out one player at a time, as often as the budget allows."""
+
+        def __init__(self, n, random_state):
+            self.n = n
+
+        def approximate(self, budget, worth):
+            worths = worth(np.resize(~np.eye(self.n, dtype=bool), (budget, self.n)))
+            return {(player,): 1 - worths[player :: self.n].mean() for player in range(self.n)}
+
+    monkeypatch.setitem(sys.modules, "shapiq", SimpleNamespace(Alone=Alone))
+    found = shapley(world.task, 0, 4 * 500, "Alone")
+    best = cs.HeadRanking("kernelshap", found.scores, found.cost.spent)[0]
+    assert best in {*world.planted, *world.universal}
+    assert found.cost.spent == 4 * 500

@@ -28,6 +28,7 @@ import cs_heads as cs
 
 from .gating import faults
 from .judging import auc, coverage
+from .methods import crossed, draw
 from .rivals import RIVALS, ranked
 from .suite import KINDS, Spec, TrueModel, build, specs
 
@@ -132,34 +133,47 @@ def search(
 
 
 def table(lines: pd.DataFrame, by: str) -> str:
-    """Recall, precision, what is said wrong, and cost of groups of lines."""
-    text = [f"| {by} | models | recall@5 | precision | claimed | proved | shared | right verdict | evaluations |"]
-    text.append(f"|{'---|' * 9}")
+    """Recall, precision, AUC, what is said wrong, intervals that hold the truth, and cost of groups of lines."""
+    heads = [by, "models", "recall@5", "precision", "AUC", "claimed", "proved", "shared", "right verdict"]
+    text = [f"| {' | '.join([*heads, 'intervals', 'of others', 'evaluations', 'CPU s'])} |", f"|{'---|' * 13}"]
     for name, part in lines.groupby(by, sort=False):
         rights = zip(part.verdict, part.right_verdict, strict=True)
         right = sum(any(verdict.startswith(one) for one in told.split(" or ")) for verdict, told in rights)
-        means = ["" if part[each].isna().all() else f"{part[each].mean():.2f}" for each in ("recall", "precision")]
+        means = [
+            "" if part[each].isna().all() else f"{part[each].mean():.2f}" for each in ("recall", "precision", "auc")
+        ]
         said = [
             f"{sum(len(str(heads).split()) for heads in part[each].dropna())}, {int(part[wrong].sum())} wrong"
             for each, wrong in (("claims", "wrong_claims"), ("proved", "wrong"), ("found_shared", "shared_wrong"))
         ]
-        cells = [name, len(part), *means, *said, f"{right} of {len(part)}", f"{part.spent.mean():,.0f}"]
+        held = [
+            f"{part[f'{side}held'].sum():.0f} of {n:.0f}" if (n := part[f"{side}intervals"].sum()) else ""
+            for side in ("", "other_")
+        ]
+        cost = [f"{part.spent.mean():,.0f}", f"{part.seconds.mean():.0f}"]
+        cells = [name, len(part), *means, *said, f"{right} of {len(part)}", *held, *cost]
         text.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(text)
 
 
-def tables(lines: pd.DataFrame) -> str:
+def tables(lines: pd.DataFrame, picture: Path | None = None) -> str:
     """Of annealed search by kind of model and by heads, and of all methods on the models that all of them searched."""
     kind = pd.Categorical(lines.kind, [*KINDS], ordered=True)
     lines = lines.assign(heads=np.where(lines.heads < 128, "64 to 72", "128 to 144"), order=kind.codes)
-    own = lines[lines.method == "annealed"].sort_values("order", kind="stable")
+    lines = lines.sort_values("order", kind="stable")
+    own = lines[lines.method == "annealed"]
     each = [lines[lines.method == method] for method in METHODS if method in set(lines.method)]
     common = set.intersection(*(set(one.model) for one in each))
+    all_methods = pd.concat(one[one.model.isin(common)] for one in each)
+    if picture:
+        draw(all_methods, picture)
     return "\n\n".join(
         [
             table(own, "kind"),
             table(own.sort_values("heads", ascending=False), "heads"),
-            table(pd.concat(one[one.model.isin(common)] for one in each), "method"),
+            table(all_methods, "method"),
+            crossed(all_methods, "kind"),
+            crossed(all_methods, "heads"),
         ]
     )
 
@@ -171,15 +185,18 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["annealed"], help="annealed comes first")
     parser.add_argument("--eap-ig", type=Path, default=Path("eap-ig"), help="folder with a copy of hannamw/EAP-IG")
     parser.add_argument("--every", type=int, default=1, help="of the models of each kind one in so many")
+    parser.add_argument("--first", type=int, default=max(KINDS.values()), help="of the models of each kind so many")
     parser.add_argument("--models", nargs="+", default=None, help="names of models (None: all)")
     parser.add_argument("--budget", type=int, default=None, help="of annealed search (None: its default)")
     parser.add_argument("--examples", type=int, default=100, help="that find heads, and as many that prove them")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no model after so long")
+    parser.add_argument("--picture", type=Path, default=None, help="draw recall against cost, by method, here")
     parser.add_argument("--check", action="store_true", help="gate heads by hand in place of searching")
     options = parser.parse_args()
     logging.disable_progress_bar()
     # The kinds take turns, so that a run that stops has some of each.
-    chosen = sorted((spec for spec in specs() if spec.seed % options.every == 0), key=lambda spec: spec.seed)
+    among = (spec for spec in specs() if spec.seed % options.every == 0 and spec.seed < options.first)
+    chosen = sorted(among, key=lambda spec: spec.seed)
     if options.models:
         chosen = [spec for spec in chosen if spec.name in options.models]
     if options.check:
@@ -196,7 +213,7 @@ def main() -> None:
             made = search(spec, missing, spent, n=options.examples, first=options.budget, eap_ig=options.eap_ig)
             lines = pd.concat([lines, pd.DataFrame(made)], ignore_index=True)
             lines.convert_dtypes().to_csv(options.out, index=False)
-    print(tables(lines))
+    print(tables(lines, options.picture))
 
 
 if __name__ == "__main__":
