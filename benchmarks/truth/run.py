@@ -150,7 +150,7 @@ def table(lines: pd.DataFrame, by: str) -> str:
             f"{part[f'{side}held'].sum():.0f} of {n:.0f}" if (n := part[f"{side}intervals"].sum()) else ""
             for side in ("", "other_")
         ]
-        cost = [f"{part.spent.mean():,.0f}", f"{part.seconds.mean():.0f}"]
+        cost = ["" if each.isna().any() else f"{each.mean():,.0f}" for each in (part.spent, part.seconds)]
         cells = [name, len(part), *means, *said, f"{right} of {len(part)}", *held, *cost]
         text.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(text)
@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=None, help="of annealed search (None: its default)")
     parser.add_argument("--examples", type=int, default=100, help="that find heads, and as many that prove them")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no model after so long")
-    parser.add_argument("--picture", type=Path, default=None, help="draw recall against cost, by method, here")
+    parser.add_argument("--picture", type=Path, default=None, help="draw recall and cost of all methods here")
     parser.add_argument("--check", action="store_true", help="gate heads by hand in place of searching")
     options = parser.parse_args()
     logging.disable_progress_bar()
