@@ -21,7 +21,7 @@ def crossed(lines: pd.DataFrame, by: str) -> str:
     groups = [*dict.fromkeys(known[by])]
     text = [f"| recall@5, AUC | {' | '.join(groups)} |", f"|{'---|' * (1 + len(groups))}"]
     for method, part in known.groupby("method", sort=False):
-        means = [part.loc[part[by] == group, ["recall", "auc"]].mean().dropna() for group in groups]
+        means = [part.loc[part[by] == group, ["recall", "auc"]].mean(skipna=False).dropna() for group in groups]
         text.append(f"| {method} | {' | '.join(', '.join(f'{each:.2f}' for each in mean) for mean in means)} |")
     return "\n".join(text)
 

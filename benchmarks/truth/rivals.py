@@ -147,6 +147,9 @@ def proxyspex(experiment: cs.Experiment, seed: int, budget: int) -> Scored:
     examples = few_examples(experiment, n, np.random.default_rng(seed))
     intact = experiment.baseline()
     kept = (experiment(masks, examples) - intact[examples]).mean(axis=1)
+    if not np.ptp(kept):
+        # It fails where no mask takes anything.
+        return Scored(np.zeros(experiment.grid.shape), Cost(forwards=experiment.spent), {"masks": n})
     start = process_time()
     fourier = proxy_spex((masks.reshape(n, -1).astype(int), kept), max_order=5)
     solver = process_time() - start
