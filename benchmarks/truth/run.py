@@ -1,12 +1,14 @@
 """Methods on models whose heads are known: tables of docs/benchmarks/truth.md.
 
     python -m benchmarks.truth.run --out benchmarks/truth/models.csv
-    python -m benchmarks.truth.run --out benchmarks/truth/models.csv --every 4 --methods css csb one-shot greedy ...
+    python -m benchmarks.truth.run --out benchmarks/truth/models.csv --first 9 --every 4 --methods css csb ...
     python -m benchmarks.truth.run --check
 
 Every model is built from its seed, searched and proved, with the other programs of the model as controls. The other
 methods have none, as in their papers, and the example-evaluations that annealed search took on the same model;
-gradients take what they need. A line of the file is a model and a method; a run goes on where the last one stopped.
+gradients take what they need. Those of ``rivals.py`` run in an environment of their own.
+
+A line of the file is a model and a method; a run goes on where the last one stopped.
 ``--check`` gates heads by hand in place of searching, and says what contradicts what is known.
 """
 
