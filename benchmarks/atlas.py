@@ -253,8 +253,8 @@ def draw_large(table: pd.DataFrame, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def main() -> None:
-    """Measure, write, and print the means."""
+def arguments() -> argparse.ArgumentParser:
+    """What the command takes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="folder or name")
     parser.add_argument("--out", type=Path, required=True, help="folder of the tables")
@@ -270,6 +270,12 @@ def main() -> None:
     parser.add_argument("--claims", type=Path, nargs="+", help="compare the atlases of these folders, and run nothing")
     parser.add_argument("--site", type=Path, help="draw the matrix of --out in this file, large, and run nothing")
     parser.add_argument("--seed", type=int, default=0)
+    return parser
+
+
+def main() -> None:
+    """Measure, write, and print the means."""
+    parser = arguments()
     options = parser.parse_args()
     if options.site:
         draw_large(pd.read_csv(options.out / "matrix.csv", index_col=0), options.site)

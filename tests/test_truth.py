@@ -1,13 +1,16 @@
 """Models whose heads are known: they compute their programs, exactly those heads matter, and a search finds them."""
 
+import json
 import sys
 from functools import cache
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.metrics import roc_auc_score
 
 import cs_heads as cs
@@ -18,11 +21,18 @@ from tests.waiting import run_program
 if not (Path(__file__).parents[1] / "benchmarks" / "truth").is_dir():
     pytest.skip("the tests of benchmarks need a checkout", allow_module_level=True)
 
-from benchmarks.truth.gating import faults, right
+from benchmarks.truth import published, trained
+from benchmarks.truth.builder import BOS, CUES, NO, YES
+from benchmarks.truth.compiler import compile_model
+from benchmarks.truth.decoys import add_decoys
+from benchmarks.truth.gating import faults, right, zeroed
 from benchmarks.truth.judging import auc, coverage
+from benchmarks.truth.programs import chain, place
+from benchmarks.truth.putting import placed
 from benchmarks.truth.rivals import acdc_nodes, pairs_of, shapley
 from benchmarks.truth.run import loaded
-from benchmarks.truth.suite import Spec, build, specs
+from benchmarks.truth.suite import Spec, build, draft, specs
+from benchmarks.truth.transformer_programs import turned
 
 SEARCHED = ("separate-9", "separate-12", "shared-3", "same-0", "early-3", "decoys-0")
 TEN = (*SEARCHED, "separate-6", "separate-0", "redundant-0", "none-0")
@@ -171,3 +181,147 @@ def test_a_coalition_of_shapley_values_is_the_heads_kept_on_four_examples(monkey
     best = cs.HeadRanking("kernelshap", found.scores, found.cost.spent)[0]
     assert best in {*world.planted, *world.universal}
     assert found.cost.spent == 4 * 500
+
+
+def two_programs(seed, layers=4, heads=4):
+    """A draft of a chain and a place in a small model."""
+    return draft(Spec("trained", layers, heads, seed), (chain(2), place(3)), np.random.default_rng(seed))
+
+
+def interchanged(model, made, n=64):
+    """The loss of a batch of interchange interventions, and the share that is right."""
+    pools = trained.drawn(made.model(model), 100, seed=1)
+    with torch.no_grad():
+        found, share = trained.loss(model, trained.batch(made, pools, np.random.default_rng(0), n))
+    return float(found), share
+
+
+def test_interchange_interventions_say_which_heads_carry_the_variables():
+    made, other, rng = two_programs(0), two_programs(1), np.random.default_rng(0)
+    assert not {*made.heads[0]} & {*other.heads[0]}
+    add_decoys(made.plan, made.builder, rng)
+    model = compile_model(made.plan, made.builder, rng)
+    assert interchanged(model, made)[1] == 1
+    assert interchanged(model, other)[1] < 0.8
+
+
+def test_training_lowers_the_interchange_loss(monkeypatch):
+    monkeypatch.setattr(trained, "POOL", 256)
+    made = two_programs(0)
+    before, after = (interchanged(trained.train(made, steps, probed=True).model, made) for steps in (0, 60))
+    assert after[0] < 0.85 * before[0]
+    assert after[1] > before[1]
+
+
+def written_brackets(folder, n=4, size=4, inner=6):
+    """A file of a model of brackets with random weights, and what it says of strings."""
+    rng = np.random.default_rng(0)
+    shapes = {"tok.weight": (2, size), "pos": (n, size), "h1.weight": (size, size), "h1.bias": (size,)}
+    shapes |= {"h2.weight": (2, size), "h2.bias": (2,)}
+    for i in range(2):
+        shapes |= {f"blocks.{i}.W{each}.weight": (size, size) for each in "qkvo"}
+        shapes |= {f"blocks.{i}.mlp1.weight": (inner, size), f"blocks.{i}.mlp1.bias": (inner,)}
+        shapes |= {f"blocks.{i}.mlp2.weight": (size, inner), f"blocks.{i}.mlp2.bias": (size,)}
+    w = {name: rng.normal(size=shape) / 2 for name, shape in shapes.items()}
+    hexadecimal = {name: np.vectorize(float.hex, otypes=[object])(each).tolist() for name, each in w.items()}
+    told = {"cfg": {"n": n, "d": size, "heads": 2, "layers": 2}, "state_dict_hex": hexadecimal}
+    (folder / "brackets.json").write_text(json.dumps(told))
+
+    def says(x):
+        z = w["tok.weight"][x] + w["pos"]
+        for i in range(2):
+            q, k, v = (np.split(z @ w[f"blocks.{i}.W{each}.weight"].T, 2, axis=1) for each in "qkv")
+            scores = [np.where(np.tri(n) > 0, a @ b.T / np.sqrt(size / 2), -np.inf) for a, b in zip(q, k, strict=True)]
+            heads = [np.exp(s) / np.exp(s).sum(axis=1, keepdims=True) @ b for s, b in zip(scores, v, strict=True)]
+            z = z + np.concatenate(heads, axis=1) @ w[f"blocks.{i}.Wo.weight"].T
+            hidden = np.maximum(z @ w[f"blocks.{i}.mlp1.weight"].T + w[f"blocks.{i}.mlp1.bias"], 0)
+            z = z + hidden @ w[f"blocks.{i}.mlp2.weight"].T + w[f"blocks.{i}.mlp2.bias"]
+        return np.maximum(z.sum(axis=0) @ w["h1.weight"].T + w["h1.bias"], 0) @ w["h2.weight"].T + w["h2.bias"]
+
+    return folder / "brackets.json", says
+
+
+def test_a_model_of_brackets_is_put_into_a_larger_one(tmp_path):
+    file, says = written_brackets(tmp_path)
+    numbers, model = placed(Spec("published", 8, 8, 0), published.written(*published.weights(file)))
+    strings = list(product((0, 1), repeat=4))
+    with torch.no_grad(), zeroed(model, {Head(i, j) for i in range(8) for j in range(8)} - {*numbers}):
+        logits = model(torch.tensor([[BOS, *(1 + each for each in x), CUES] for x in strings])).logits[:, -1]
+    np.testing.assert_allclose(logits[:, [NO, YES]], [says(list(x)) for x in strings], rtol=2e-3, atol=0.1)
+
+
+PYTHON = """
+import pandas as pd
+def select_closest(keys, queries, test):
+    chosen = []
+    for i, query in enumerate(queries):
+        near = [(abs(i - j) if i != j else len(keys), j) for j, key in enumerate(keys) if test(query, key)]
+        chosen.append([j == (min(near)[1] if near else 0) for j in range(len(keys))])
+    return chosen
+def select(keys, queries, test):
+    return [[test(query, key) for key in keys] for query in queries]
+def aggregate(chosen, values):
+    return [next(v for c, v in zip(row, values) if c) for row in chosen]
+def aggregate_sum(chosen, values):
+    return [sum(v for c, v in zip(row, values) if c) for row in chosen]
+def run(tokens):
+    weights = pd.read_csv("elsewhere.csv")
+    positions = list(range(len(tokens)))
+    ones = [1 for _ in tokens]
+    def vowel(query, key):
+        return key in "ae"
+    attn_0_0_pattern = select_closest(tokens, tokens, vowel)
+    attn_0_0_outputs = aggregate(attn_0_0_pattern, positions)
+    def same(query, key):
+        return query == key
+    num_attn_0_0_pattern = select(tokens, tokens, same)
+    num_attn_0_0_outputs = aggregate_sum(num_attn_0_0_pattern, ones)
+    def far(position, near):
+        return 2 if position > near else int(near == 3)
+    mlp_0_0_outputs = [far(a, b) for a, b in zip(positions, attn_0_0_outputs)]
+    def often(number):
+        return int(number > 1)
+    num_mlp_0_0_outputs = [often(a) for a in num_attn_0_0_outputs]
+    def beside(far, position):
+        return position == far + 1
+    attn_1_0_pattern = select_closest(positions, mlp_0_0_outputs, beside)
+    attn_1_0_outputs = aggregate(attn_1_0_pattern, tokens)
+    known = dict(tokens=tokens, positions=positions, attn_0_0_outputs=attn_0_0_outputs,
+                 mlp_0_0_outputs=mlp_0_0_outputs, num_mlp_0_0_outputs=num_mlp_0_0_outputs,
+                 attn_1_0_outputs=attn_1_0_outputs)
+    said = []
+    for i in positions:
+        logits = weights.loc[("ones", "_")] + num_attn_0_0_outputs[i] * weights.loc[("num_attn_0_0_outputs", "_")]
+        said.append(str((logits + sum(weights.loc[(name, str(of[i]))] for name, of in known.items())).idxmax()))
+    return said
+"""
+
+
+def written_python(folder):
+    """A small Transformer Program, with random weights."""
+    rows = [(name, of) for name in ("tokens", "attn_1_0_outputs") for of in ("<s>", *"abcdefgh")]
+    rows += [(name, str(of)) for name in ("positions", "attn_0_0_outputs") for of in range(4)]
+    rows += [(name, str(of)) for name in ("mlp_0_0_outputs", "num_mlp_0_0_outputs") for of in range(3)]
+    rows += [("ones", "_"), ("num_attn_0_0_outputs", "_")]
+    index = pd.MultiIndex.from_tuples(rows, names=["feature", "value"])
+    weights = pd.DataFrame(np.random.default_rng(0).integers(5, size=(len(rows), 3)) * 1.0, index, ["X", "Y", "Z"])
+    weights.loc[("ones", "_")] += [0, 1 / 3, 2 / 3]  # No two answers are as likely.
+    (folder / "small").mkdir()
+    weights.to_csv(folder / "small" / "small_weights.csv")
+    (folder / "small" / "small.py").write_text(PYTHON)
+    return folder / "small" / "small.py"
+
+
+def test_a_transformer_program_is_put_into_a_gpt2(tmp_path):
+    made = turned(written_python(tmp_path), (2, 3))
+    assert made.known
+    assert faults(made, n_sets=1) == []
+
+
+def test_sums_of_other_numbers_than_ones_are_refused(tmp_path):
+    file = written_python(tmp_path)
+    file.write_text(
+        PYTHON.replace("aggregate_sum(num_attn_0_0_pattern, ones)", "aggregate_sum(num_attn_0_0_pattern, positions)")
+    )
+    with pytest.raises(ValueError, match="programs must sum ones alone, got positions"):
+        turned(file, (2, 3))

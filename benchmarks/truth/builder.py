@@ -218,3 +218,42 @@ class Builder:
         said = UnitsOp(tuple(inputs), bias, output, self.logits)
         self.ops.append(said)
         return said
+
+
+def variables(
+    builder: Builder, prompts: np.ndarray, sources: np.ndarray | None = None, swapped: np.ndarray | None = None
+) -> np.ndarray:
+    """Run operations as they stand: every variable at every place, ``[prompt, place, direction]``.
+
+    Args:
+        builder: Has the operations.
+        prompts: Token ids.
+        sources: Variables of as many other prompts (None: all are 0).
+        swapped: Operations that give what they give in the source, ``[prompt, operation]``.
+    """
+    state = np.zeros((*prompts.shape, builder.width), dtype=np.float32)
+    sources = np.zeros_like(state) if sources is None else sources
+    state[..., builder.tokens.place] = np.eye(N_TOKENS)[prompts]
+    state[..., builder.places.place] = np.eye(prompts.shape[1], builder.places.width)
+    state[..., builder.one.place] = 1
+    for number, op in enumerate(builder.ops):
+        found = _attended(op, state) if isinstance(op, HeadOp) else _activated(op, state)
+        if swapped is not None:
+            found = np.where(swapped[:, number, None, None], sources[..., op.writes.place], found)
+        state[..., op.writes.place] += found
+    return state
+
+
+def _attended(op: HeadOp, state: np.ndarray) -> np.ndarray:
+    scores = np.triu(np.full((state.shape[1],) * 2, -np.inf), 1)
+    for form in op.scores:
+        read = state[..., form.left.place] @ form.matrix.astype(state.dtype)
+        scores = scores + read @ state[..., form.right.place].swapaxes(-1, -2)
+    attention = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    attention /= attention.sum(axis=-1, keepdims=True)
+    return attention @ np.sum([state[..., form.left.place] @ form.matrix for form in op.moves], axis=0)
+
+
+def _activated(op: UnitsOp, state: np.ndarray) -> np.ndarray:
+    read = np.sum([state[..., each.place] @ weights for each, weights in op.inputs], axis=0)
+    return np.asarray(np.maximum(read + op.bias, 0) @ op.output)

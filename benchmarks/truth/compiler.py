@@ -20,7 +20,7 @@ _NORM = 300.0
 """The constant that layer norms divide by."""
 LEAST_NOISE, _LEAST_HEAD = 16, 16
 """Directions that noise has, and that a head has, at least."""
-_LOGIT, _NONE = 10.0, 0.3
+LOGIT, SAID_NONE = 10.0, 0.3
 """What the logits are multiplied by, and what NONE has of it, which is said where no program answers."""
 
 
@@ -33,9 +33,9 @@ class Shape:
     size: int
 
     @classmethod
-    def fitting(cls, layers: int, heads: int, width: int) -> Shape:
+    def fitting(cls, layers: int, heads: int, width: int, d_head: int = _LEAST_HEAD) -> Shape:
         """The least shape with room for so many directions of variables, and for noise."""
-        return cls(layers, heads, heads * max(_LEAST_HEAD, -(-(width + 1 + LEAST_NOISE) // heads)))
+        return cls(layers, heads, heads * max(d_head, -(-(width + 1 + LEAST_NOISE) // heads)))
 
     @property
     def d_head(self) -> int:
@@ -141,13 +141,19 @@ def factors(op: HeadOp, width: int, d_head: int) -> Factors:
     return Factors(query * np.sqrt(d_head), key, value, output)
 
 
-def _split(forms: Iterable[Form], width: int, rank: int) -> tuple[np.ndarray, np.ndarray]:
-    whole = np.zeros((width, width))
+def whole(forms: Iterable[Form], width: int) -> np.ndarray:
+    """The sum of forms, as one matrix of all variables."""
+    made = np.zeros((width, width))
     for form in forms:
-        whole[form.left.place, form.right.place] += form.matrix
-    left, sizes, right = np.linalg.svd(whole)
+        made[form.left.place, form.right.place] += form.matrix
+    return made
+
+
+def _split(forms: Iterable[Form], width: int, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    made = whole(forms, width)
+    left, sizes, right = np.linalg.svd(made)
     if len(sizes) > rank and sizes[rank] > 1e-9 * sizes[0]:
-        raise ValueError(f"d_head must be at least {np.linalg.matrix_rank(whole)} for this head, got {rank}")
+        raise ValueError(f"d_head must be at least {np.linalg.matrix_rank(made)} for this head, got {rank}")
     roots = np.sqrt(sizes[:rank])
     return left[:, :rank] * roots, (right[:rank].T * roots)
 
@@ -183,7 +189,7 @@ def compile_model(plan: Plan, builder: Builder, rng: np.random.Generator) -> GPT
             parameter.fill_(_NORM / np.sqrt(shape.size) if ".ln_" in name and name.endswith("weight") else 0.0)
         _set(model.transformer.wte.weight, _embedded(builder) @ turn.T)
         _set(model.transformer.wpe.weight, np.eye(builder.n + 2, width, builder.places.start) @ turn.T)
-        _set(model.lm_head.weight, _LOGIT * np.eye(N_TOKENS, width, builder.logits.start) @ turn.T)
+        _set(model.lm_head.weight, LOGIT * np.eye(N_TOKENS, width, builder.logits.start) @ turn.T)
         for (layer, head), op in plan.heads.items():
             made = op if isinstance(op, Factors) else factors(op, width, shape.d_head)
             _set_head(model.transformer.h[layer].attn, head, made, turn, rng)
@@ -195,7 +201,7 @@ def compile_model(plan: Plan, builder: Builder, rng: np.random.Generator) -> GPT
 def _embedded(builder: Builder) -> np.ndarray:
     rows = np.eye(N_TOKENS, builder.width, builder.tokens.start)
     rows[:, builder.one.place], rows[:, builder.norm.place] = 1.0, _NORM
-    rows[:, builder.logits.start + NONE] = _NONE
+    rows[:, builder.logits.start + NONE] = SAID_NONE
     return rows
 
 

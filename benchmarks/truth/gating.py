@@ -54,17 +54,19 @@ def faults(made: TrueModel, n: int = 100, n_sets: int = 4) -> list[str]:
 
     Every program is computed on all prompts, also with all decoys off, with random halves of the decoys off, and with
     all heads off but its own. With one of its heads off it fails in a twentieth of them or more, or with both of twins.
+    What is trained may fail in a fiftieth of them, and without one of its heads it fails in nine of ten.
     """
     found, rng = [], np.random.default_rng(0)
-    every = {*made.decoys, *(head for heads in made.heads for head in heads)}
+    least, most = (0.98, 0.1) if made.spec.kind == "trained" else (1.0, 0.95)
+    every = {*made.decoys, *(head for heads in made.heads for head in heads)} - {*made.slight}
     for i, own in enumerate(made.heads):
         halves = [[head for head in made.decoys if rng.random() < 0.5] for _ in range(n_sets)]
         for off in ([], made.decoys, every - {*own}, *halves):
-            if (score := right(made, i, off, n).mean()) < 1:
+            if (score := right(made, i, off, n).mean()) < least:
                 found.append(f"{made.programs[i].name}: {score:.2f} with {len(off)} heads off that it does not need")
         for head in own:
             needed = head not in made.twins or i > 0
-            if needed and (score := right(made, i, [head], n).mean()) > 0.95:
+            if needed and (score := right(made, i, [head], n).mean()) > most:
                 found.append(f"{made.programs[i].name}: {score:.2f} without {head}, which it needs")
             if not needed and (score := right(made, i, [head], n).mean()) < 1:
                 found.append(f"{made.programs[i].name}: {score:.2f} without {head}, a twin")

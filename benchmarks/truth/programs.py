@@ -43,6 +43,10 @@ class Program:
     previous: bool = False
     doubles: bool = False
 
+    def prompt(self, digits: Digits, cue: int) -> tuple[int, ...]:
+        """The token ids of digits, and the cue that ends them."""
+        return (BOS, *(1 + digit for digit in digits), *([CUES + cue] if self.heads else []))
+
     def prompts(self, n: int, length: int, cue: int, seed: int) -> tuple[list[list[int]], list[int]]:
         """``n`` different prompts of so many digits, and their answers, as token ids; yes and no as often.
 
@@ -59,8 +63,7 @@ class Program:
             answer = self.answer(digits)
             if answer is None or (self.choice and answer != (len(found) % 2 == 0)):
                 continue
-            ending = [CUES + cue] if self.heads else []
-            found[(BOS, *(1 + digit for digit in digits), *ending)] = int(not answer) if self.choice else 1 + answer
+            found[self.prompt(digits, cue)] = int(not answer) if self.choice else 1 + answer
         return [list(prompt) for prompt in found], list(found.values())
 
 

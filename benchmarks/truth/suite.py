@@ -15,7 +15,7 @@ import cs_heads as cs
 from cs_heads.units import Head
 
 from .builder import N_CUES, NO, YES, Builder, HeadOp, Op
-from .compiler import Shape, compile_model, needs, schedule
+from .compiler import Plan, Shape, compile_model, needs, schedule
 from .decoys import add_decoys
 from .programs import Program, kinds, mapped, successor
 
@@ -41,21 +41,23 @@ class Spec:
     """What a model is made from.
 
     Attributes:
-        kind: One of ``KINDS``.
+        kind: One of ``KINDS``, *trained* or *published*.
         layers: Of the model.
         heads: Of a layer.
         seed: Draws its programs, their heads and its decoys.
+        source: What it was made of, where that is published.
     """
 
     kind: str
     layers: int
     heads: int
     seed: int
+    source: str = ""
 
     @property
     def name(self) -> str:
         """Names the model."""
-        return f"{self.kind}-{self.seed}"
+        return self.source or f"{self.kind}-{self.seed}"
 
 
 def specs() -> list[Spec]:
@@ -77,6 +79,8 @@ class TrueModel:
         heads: The heads that each needs, in the order of programs.
         twins: Two heads of the task of which one is enough, or none.
         model: The Hugging Face model.
+        slight: Heads whose removal changes a few answers, or some where others are off: neither right nor wrong.
+        length: Digits of a prompt.
     """
 
     spec: Spec
@@ -84,6 +88,8 @@ class TrueModel:
     heads: tuple[tuple[Head, ...], ...]
     twins: tuple[Head, ...]
     model: Any
+    slight: tuple[Head, ...] = ()
+    length: int = LENGTH
 
     @property
     def known(self) -> tuple[Head, ...]:
@@ -98,7 +104,7 @@ class TrueModel:
     @cached_property
     def decoys(self) -> tuple[Head, ...]:
         """All heads that no program needs."""
-        needed = {head for heads in self.heads for head in heads}
+        needed = {head for heads in (*self.heads, self.slight) for head in heads}
         every = (Head(layer, head) for layer in range(self.spec.layers) for head in range(self.spec.heads))
         return tuple(head for head in every if head not in needed)
 
@@ -114,7 +120,7 @@ class TrueModel:
 
     def prompts(self, program: int, n: int, seed: int) -> tuple[list[list[int]], list[int]]:
         """Prompts of a program, and the token ids of their answers (of yes and no: 0 and 1)."""
-        return self.programs[program].prompts(n, LENGTH, program, seed)
+        return self.programs[program].prompts(n, self.length, program, seed)
 
     def task(self, program: int = 0, n: int = 100) -> cs.Task:
         """A program as a task: so many examples that find heads, and as many that prove them."""
@@ -135,11 +141,34 @@ class TrueModel:
         return folder
 
 
-def build(spec: Spec) -> TrueModel:
-    """Draw the programs of a model and compile them."""
-    rng = np.random.default_rng([list(KINDS).index(spec.kind), spec.seed])
-    programs = tuple(_programs(spec.kind, rng))
-    builder = Builder(LENGTH, share=spec.kind in ("shared", "same"))
+@dataclass(frozen=True)
+class Draft:
+    """Programs and where their heads are, before there is a model.
+
+    Attributes:
+        spec: What it is made from.
+        programs: The programs by cue.
+        builder: Their operations.
+        plan: Which of them runs where.
+        heads: The heads that each program needs.
+        twins: Two heads of the task of which one is enough, or none.
+    """
+
+    spec: Spec
+    programs: tuple[Program, ...]
+    builder: Builder
+    plan: Plan
+    heads: tuple[tuple[Head, ...], ...]
+    twins: tuple[Head, ...] = ()
+
+    def model(self, model: Any) -> TrueModel:
+        """What is true of a model of these programs."""
+        return TrueModel(self.spec, self.programs, self.heads, self.twins, model)
+
+
+def draft(spec: Spec, programs: tuple[Program, ...], rng: np.random.Generator) -> Draft:
+    """Draw where the heads of programs are."""
+    builder = Builder(LENGTH, share=spec.kind in ("shared", "same", "trained"))
     said = [
         builder.answer(builder.found(program.name, program.write), i if program.heads else None)
         for i, program in enumerate(programs)
@@ -149,8 +178,15 @@ def build(spec: Spec) -> TrueModel:
     plan = schedule(builder, shape, rng, early=spec.kind == "early")
     placed = {op: Head(*place) for place, op in plan.heads.items() if isinstance(op, HeadOp)}
     heads = tuple(tuple(sorted(placed[op] for op in needs(builder.ops, each))) for each in said)
-    add_decoys(plan, builder, rng)
-    return TrueModel(spec, programs, heads, tuple(placed[op] for op in pair), compile_model(plan, builder, rng))
+    return Draft(spec, programs, builder, plan, heads, tuple(placed[op] for op in pair))
+
+
+def build(spec: Spec) -> TrueModel:
+    """Draw the programs of a model and compile them."""
+    rng = np.random.default_rng([list(KINDS).index(spec.kind), spec.seed])
+    made = draft(spec, tuple(_programs(spec.kind, rng)), rng)
+    add_decoys(made.plan, made.builder, rng)
+    return made.model(compile_model(made.plan, made.builder, rng))
 
 
 def _programs(kind: str, rng: np.random.Generator) -> list[Program]:
