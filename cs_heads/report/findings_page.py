@@ -92,16 +92,19 @@ def _answer(findings: Findings) -> tuple[str, str, Markup]:
     else:
         kinds = {"template-bound": "localized", "not localized": "not", "baseline too low": "not"}
         kind, verdict = kinds.get(proof.verdict, proof.verdict), f"{proof.headline}{' (close)' if proof.close else ''}"
-        reasons = [*proof.reasons, *proof.likely]
+        said = next((place for place, line in enumerate(proof.reasons) if line.startswith("p ")), 2)
+        first, figures = proof.reasons[:said], [*proof.reasons[said:], *proof.likely]
         if proof.close:
-            reasons.append(f"close, since another verdict is compatible with the intervals: {proof.close_because}")
+            first = (*first, f"close, since another verdict is compatible with the intervals: {proof.close_because}")
         if proof.passengers:
             given = len(proof.heads) + len(proof.passengers)
             verdict += f": {len(proof.heads)} of the {given} heads found"
         in_other_words = any(loss_of(one) is not None for one in proof.kin)
         too_much, random = _too_much(proof), f"random heads{proof.random.like}"
         parts.append(html.macro("meaning", proof.verdict, proof.but_for, in_other_words, too_much, random))
-        parts.append(html.macro("listed", dict.fromkeys(reasons, ())))
+        parts.append(html.macro("listed", dict.fromkeys(first, ())))
+        if figures:
+            parts.append(html.macro("folded", {"Why: all figures": html.macro("listed", dict.fromkeys(figures, ()))}))
         parts.append(html.paragraphs(f"Next: {proof.next_step}."))
     if ranking.shared_effects:
         shared = "; ".join(map(shared_line, ranking.shared_effects))
