@@ -15,15 +15,9 @@ from cs_heads.analysis.columns import Column, Judged, check_columns, controlled
 from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.intervals import UNKNOWN, Interval
-from cs_heads.analysis.least_set import LeastSet, least_set, most_of_least_set
+from cs_heads.analysis.least_set import LeastSet, fewest_beyond, most_of_least_set
 from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
-from cs_heads.analysis.random_comparison import (
-    N_RANDOM,
-    RandomComparison,
-    compare_with_random,
-    first_round,
-    most_of_random_sets,
-)
+from cs_heads.analysis.random_comparison import N_RANDOM, RandomComparison, first_round, most_of_random_sets
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
 from cs_heads.analysis.stability import Stability, search_of
@@ -403,15 +397,13 @@ def prove(
     expect(preparation_of(experiment, *parts) + most_of_proof(len(heads), sizes[0], sizes[1:], len(drawn), least=least))
     own = explicit(grid, [[], heads])
     baseline, ablated = measured(experiment, own)
-    begun = first_round(experiment, drawn, baseline, seed)
-    fewest, ablated = least_set(experiment, heads, baseline, ablated, begun.mean) if least else (None, ablated)
+    sets = first_round(experiment, drawn, baseline, seed)
+    given = {"intact": baseline, "by_all": ablated, "like": like_note(found, drawn)}
+    random, fewest, ablated, choice = fewest_beyond(experiment, heads, sets, least=least, **given)
     if fewest is not None:
         heads = fewest.heads
     own = explicit(grid, [[], heads])
     measure_together([Call(each, own) for each in parts if each.grid == grid])
-    like = like_note(found, drawn) + ("" if fewest is None else f" (as many as the {found.sum()} given)")
-    chosen = 0 if fewest is None else fewest.spent
-    random = compare_with_random(experiment, begun, baseline, ablated, like=like, least=chosen)
     low = baseline_too_low(experiment, baseline)
     result = task_drop(experiment.name, experiment.chance, [(baseline, ablated)], seed, [low])
     beside = measure_drops(others, {"heads": heads}, {}, seed) if others else None
@@ -438,7 +430,7 @@ def prove(
         least=fewest,
         controls=taken,
         kin=carried,
-        spent=spent + sum(part.spent for part in (fewest, beside) if part is not None),
+        spent=spent + choice + (0 if beside is None else beside.spent),
         provenance=experiment.provenance() | {"n_random": n_random, "apart": list(map(str, exclude)), "seed": seed},
         default_controls=defaults is not None,
         next_step=remedy(experiment) if said.verdict == "baseline too low" else next_step(said.verdict, len(heads)),

@@ -1,6 +1,7 @@
 """The least set: the fewest of some heads that do nine tenths of their harm together, and who are passengers.
 
 Harm is what is lost beyond what as many random heads take: any head takes a little, and fillers are not needed for it.
+Where the fewest by that are not known to be beyond random sets by themselves, it is all that is lost.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from cs_heads.analysis.random_comparison import MIN_MARGIN
+from cs_heads.analysis.random_comparison import MIN_MARGIN, RandomComparison, RandomSets, compare_with_random
 from cs_heads.designs import explicit
 from cs_heads.experiment.baseline import baseline_too_low
 from cs_heads.experiment.protocol import ExperimentLike, measured
@@ -30,7 +31,7 @@ class LeastSet(Record):
         heads: The fewest that do nine tenths of it on that half and on all examples, in the order given.
         passengers: The others.
         share: The share of the harm that they do, on all examples.
-        drop: Of all heads; here and below on that half, and beyond that of as many random heads.
+        drop: Of all heads; here and below on that half, and its harm alone.
         others: Drop of the others with each head left on, in the order given.
         order: Heads by that, those first without which the least is lost.
         first: Drop of the first 1, 2, ... of ``order``, up to all.
@@ -80,12 +81,59 @@ def halves(n_examples: int) -> tuple[Int[np.ndarray, " chosen"], Int[np.ndarray,
     return np.sort(order[:half]), np.sort(order[half:])
 
 
+def fewest_beyond(
+    experiment: ExperimentLike,
+    heads: Sequence[Unit],
+    sets: RandomSets,
+    *,
+    intact: Float[np.ndarray, " example"],
+    by_all: Float[np.ndarray, " example"],
+    like: str,
+    least: bool,
+) -> tuple[RandomComparison, LeastSet | None, Float[np.ndarray, " example"], int]:
+    """The fewest heads that are beyond random sets of as many as all of them.
+
+    Those that do nine tenths of all that is lost give way to those that do nine tenths of what is lost beyond as many
+    random heads, where these are beyond the random sets, too.
+
+    Args:
+        experiment: On unseen examples of the task.
+        heads: Those to choose from, the most important first.
+        sets: Random sets of as many heads.
+        intact: Score of each example with nothing off.
+        by_all: The same with all heads off.
+        like: In what the sets are like the heads, in words.
+        least: Whether fewer than all are looked for.
+
+    Returns:
+        How they compare with random sets, which they are, the scores with them off, and what choosing them took.
+    """
+    known: dict[frozenset[Unit], Float[np.ndarray, " chosen"]] = {}
+    fewest, ablated = least_set(experiment, heads, intact, by_all, intact, known=known) if least else (None, by_all)
+    spent, said = 0, like
+    if fewest is not None:
+        spent, said = fewest.spent, f"{like} (as many as the {len(heads)} given)"
+    random = compare_with_random(experiment, sets, intact, ablated, like=said, least=spent)
+    if fewest is None or not random.is_beyond:
+        return random, fewest, ablated, spent
+    fewer, by_fewer = least_set(experiment, heads, intact, by_all, sets.mean, known=known)
+    if fewer is not None:
+        spent += fewer.spent
+        if {*fewer.heads} < {*fewest.heads}:
+            beside = compare_with_random(experiment, sets, intact, by_fewer, like=said, least=spent)
+            if beside.is_beyond:
+                return beside, fewer, by_fewer, spent
+    return random, fewest, ablated, spent
+
+
 def least_set(
     experiment: ExperimentLike,
     heads: Sequence[Unit],
     intact: Float[np.ndarray, " example"],
     ablated: Float[np.ndarray, " example"],
     random: Float[np.ndarray, " example"],
+    *,
+    known: dict[frozenset[Unit], Float[np.ndarray, " chosen"]],
 ) -> tuple[LeastSet | None, Float[np.ndarray, " example"]]:
     """Leave each head on in turn, then turn off the first 1, 2, ... of those that are missed most.
 
@@ -99,7 +147,9 @@ def least_set(
         heads: Those to choose from, the most important first.
         intact: Score of each example with nothing off.
         ablated: The same with all heads off.
-        random: The same with as many random heads off, on average. Fewer take a part of it.
+        random: The same with as many random heads off, on average, of which fewer take a part; or ``intact``, where all
+            that is lost is harm.
+        known: Scores of sets on the half that chooses, which are added to it.
 
     Returns:
         The least set, and the score of each example with it off.
@@ -109,7 +159,7 @@ def least_set(
     full = float(harm[half].mean())
     if n_heads < 2 or full <= MIN_MARGIN * (intact.mean() - experiment.chance) or baseline_too_low(experiment, intact):
         return None, ablated
-    known = {frozenset(heads): ablated[half]}
+    known[frozenset(heads)] = ablated[half]
     spent = 0
 
     def drops(sets: list[list[Unit]]) -> list[float]:

@@ -72,6 +72,11 @@ class RandomComparison(Record):
         return self.p_sets < MAX_P or self.n_as_harmful == 0
 
     @property
+    def is_beyond(self) -> bool:
+        """Whether both p-values speak for the heads."""
+        return self.is_beyond_sets and self.p_examples < MAX_P
+
+    @property
     def most_as_harmful(self) -> float:
         """The share of all such sets that do as much harm, at most (95 %): Clopper and Pearson's upper bound.
 
@@ -91,30 +96,32 @@ def most_of_random_sets(n_sets: int, n_examples: int, least: int = 0) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class FirstRound:
-    """Random sets of heads on a few examples each, and each example under about as many sets.
+class RandomSets:
+    """Random sets of heads, with what is measured of them: at first each on a few examples, each under as many sets.
 
     Attributes:
         masks: The sets.
         losable: Examples that can be lost.
         orders: The examples of each set, in the order in which it has them.
         turns: Which sets share an order.
-        scores: Of each set on its first examples; the others are NaN.
+        first: Scores of each set on its first examples; the others are NaN.
+        scores: The same, and what ``compare_with_random`` adds.
     """
 
     masks: Bool[np.ndarray, "set layer head"]
     losable: Bool[np.ndarray, " example"]
     orders: Int[np.ndarray, "set example"]
     turns: Int[np.ndarray, " set"]
+    first: Float[np.ndarray, "set example"]
     scores: Float[np.ndarray, "set example"]
 
     @property
     def mean(self) -> Scores:
-        """The mean score of each example with random heads off."""
-        return np.nanmean(self.scores, axis=0)
+        """The mean score of each example with random heads off, by the first examples of each set."""
+        return np.nanmean(self.first, axis=0)
 
 
-def first_round(experiment: ExperimentLike, sets: list[Mask], intact: Scores, seed: int = 0) -> FirstRound:
+def first_round(experiment: ExperimentLike, sets: list[Mask], intact: Scores, seed: int = 0) -> RandomSets:
     """Measure random sets on the first few examples of each.
 
     Args:
@@ -127,14 +134,14 @@ def first_round(experiment: ExperimentLike, sets: list[Mask], intact: Scores, se
     # A wrong answer can only be won. Where none is by luck, the sets do without.
     losable = (intact > 0) | (experiment.chance > 0)
     masks, (orders, turns), scores = np.stack(sets), _orders(n_sets, losable, seed), np.full((n_sets, n), np.nan)
-    first = orders[:, : _first(n_sets, n)]
-    np.put_along_axis(scores, first, measured(experiment, masks, first), axis=1)
-    return FirstRound(masks, losable, orders, turns, scores)
+    asked = orders[:, : _first(n_sets, n)]
+    np.put_along_axis(scores, asked, measured(experiment, masks, asked), axis=1)
+    return RandomSets(masks, losable, orders, turns, scores, scores.copy())
 
 
 def compare_with_random(
     experiment: ExperimentLike,
-    begun: FirstRound,
+    sets: RandomSets,
     intact: Scores,
     ablated: Scores,
     *,
@@ -150,16 +157,16 @@ def compare_with_random(
 
     Args:
         experiment: On the task of the heads.
-        begun: The first round of the random sets.
+        sets: The random sets after their first round; what is measured here is added.
         intact: Score of each example with nothing off.
         ablated: The same with the heads off.
         like: In what the sets are like the heads, in words.
         least: Example-evaluations that the choice of the least set took, which these sets do without.
     """
-    masks, losable, orders = begun.masks, begun.losable, begun.orders
-    (n_sets, n), mistaken = begun.scores.shape, _mistaken(len(begun.masks))
+    masks, losable, orders, scores = sets.masks, sets.losable, sets.orders, sets.scores
+    (n_sets, n), mistaken = scores.shape, _mistaken(len(masks))
     most, full = most_of_random_sets(n_sets, n, least), float((intact - ablated).sum())
-    scores, apart = begun.scores.copy(), _easily_lost(intact - begun.scores, losable, begun.turns)
+    apart = _easily_lost(intact - sets.first, losable, sets.turns)
 
     def seen() -> Int[np.ndarray, " set"]:
         return (~np.isnan(scores)).sum(axis=1)
@@ -183,7 +190,7 @@ def compare_with_random(
         return np.where(np.isnan(scores[places]).any(axis=1), won >= -np.log(mistaken), less)
 
     first = _first(n_sets, n)
-    drop, p_examples = float(np.mean(intact - begun.mean)), betting_p(begun.mean - ablated)
+    drop, p_examples = float(np.mean(intact - sets.mean)), betting_p(sets.mean - ablated)
     left = np.flatnonzero(~is_less(np.arange(n_sets), mistaken))
     margin = (intact - ablated).mean() - drop
     against = p_examples >= MAX_P or margin < MIN_MARGIN * (intact.mean() - experiment.chance) - _ROUNDING
