@@ -37,7 +37,9 @@ from .methods import crossed, draw
 from .rivals import RIVALS, ranked
 from .suite import KINDS, TrueModel, build, specs
 
-METHODS = ("annealed", "css", "csb", "one-shot", "greedy", "chg", "gradient", "attribution", "group-testing", *RIVALS)
+OURS = ("annealed", "annealed-gradients", "group-testing")
+"""Methods that have controls; the second screens all heads by gradients."""
+METHODS = (*OURS, "css", "csb", "one-shot", "greedy", "chg", "gradient", "attribution", *RIVALS)
 FREE = ("annealed", "gradient", "attribution")
 """Methods that take what they need."""
 K = 5
@@ -51,8 +53,10 @@ def loaded(made: TrueModel, backend: str = "auto") -> Any:
 
 def found_by(method: str, model: Any, tasks: list[cs.Task], budget: int | None) -> cs.HeadRanking:
     """The heads of the first of the tasks by a method, as it stands by default but for its cost."""
-    if method in ("annealed", "group-testing"):
-        return cs.find_heads(model, tasks[0], k=K, method=method, controls=tasks[1:], budget=budget)
+    if method in OURS:
+        screen: dict[str, Any] = {"screen": "gradients"} if method == "annealed-gradients" else {}
+        method = method.removesuffix("-gradients")
+        return cs.find_heads(model, tasks[0], k=K, method=method, controls=tasks[1:], budget=budget, **screen)
     masks: dict[str, Any] = {"n_masks": max(5, (budget or 0) // len(tasks[0]) - 1)} if method in ("css", "csb") else {}
     return cs.find_heads(model, tasks[0], k=K, method=method, controls=None, budget=budget, **masks)
 

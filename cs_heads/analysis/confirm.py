@@ -218,7 +218,7 @@ def confirm(
     It is ``close`` where the 95 % intervals allow another verdict. Each random set is measured on a few examples, on
     more only while it may do as much harm as the heads. With ``2 × n`` for the task and some ``5 × n`` for the least
     set of five heads that costs some ``13 × n`` example-evaluations, and up to ``22 × n`` where the heads take little
-    more than random ones (with ``n`` below 60 up to ``10 × n + 750``). Each control given adds ``2 × n``, each
+    more than random ones (with ``n`` below 84 up to ``13 × n + 750``). Each control given adds ``2 × n``, each
     default one ``n`` (14 or 15, on the demo model 7), and each kin ``2 × n``; mean and resample ablation take another
     run of each task's examples beforehand. Each of ``repeats`` takes a search and a proof more.
 

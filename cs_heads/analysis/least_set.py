@@ -70,8 +70,9 @@ class LeastSet(Record):
 
 
 def most_of_least_set(k: int, n_examples: int) -> int:
-    """What ``least_set`` takes at most, beside what is known of all heads and of none."""
-    return 2 * k * -(-n_examples // 2) + k * (n_examples // 2)
+    """What ``fewest_beyond`` takes at most to choose, beside what is known of all heads and of none."""
+    # Each left on, the first ones, both kinds of passengers and of fewer; and what is measured on the rest, twice.
+    return (2 * k + 2) * -(-n_examples // 2) + 2 * k * (n_examples // 2)
 
 
 def halves(n_examples: int) -> tuple[Int[np.ndarray, " chosen"], Int[np.ndarray, " rest"]]:

@@ -92,8 +92,8 @@ def _answer(findings: Findings) -> tuple[str, str, Markup]:
     else:
         kinds = {"template-bound": "localized", "not localized": "not", "baseline too low": "not"}
         kind, verdict = kinds.get(proof.verdict, proof.verdict), f"{proof.headline}{' (close)' if proof.close else ''}"
-        said = next((place for place, line in enumerate(proof.reasons) if line.startswith("p ")), 2)
-        first, figures = proof.reasons[:said], [*proof.reasons[said:], *proof.likely]
+        n_first = next((place for place, line in enumerate(proof.reasons) if line.startswith("p ")), 2)
+        first, figures = proof.reasons[:n_first], [*proof.reasons[n_first:], *proof.likely]
         if proof.close:
             first = (*first, f"close, since another verdict is compatible with the intervals: {proof.close_because}")
         if proof.passengers:
