@@ -21,7 +21,7 @@ def read(*arguments):
     given = ["find", *named, "--device", "cpu", *arguments]
     _, bound, _ = app().parse_args(given, exit_on_error=False, print_error=False)
     options = bound.arguments["options"]
-    with loaded(options) as found:
+    with loaded(options, searched=False) as found:
         return found.task, found.controls
 
 

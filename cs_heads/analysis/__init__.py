@@ -28,7 +28,7 @@ planted truth. It has a model, settings and examples of its own, of which all co
 >>> proof.verdict, proof.close
 ('specific', False)
 >>> print(proof.specificity.difference)
-0.57 (+0.44 to +0.68)
+0.56 (+0.43 to +0.67)
 
 An analysis takes tasks in roles: the *own* task of the heads, *siblings* (other data of the same capability),
 *controls*, and *suites*, whose mean counts. Each judges on the side of a task that no heads were found with, and
