@@ -354,8 +354,8 @@ def group_testing(
     Groups that take clearly more from the task than from its controls (one-sided 5 %, Bonferroni over all groups tried)
     are ``chosen`` and ``claims``, the clearest first; a pair stands together. The importance of their heads is what the
     task loses with the *group* off, as score lost; ``provenance["groups"]`` has the groups with their losses, the
-    controls' and what each head of a pair takes alone. ``shared`` are heads, alone or in a pair, that the controls lose
-    as well. Of all other heads nothing is known: their importance is 0, but for millionths that order them by what
+    controls' and what each head of a pair takes alone. ``shared`` are heads, alone or in a pair, that the task and the
+    controls lose by. Of all other heads nothing is known: their importance is 0, but for millionths that order them by what
     masks with them lost.
 
     Args:
@@ -390,11 +390,13 @@ def group_testing(
 def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, Any]) -> HeadRanking:
     grid, groups = search.grid, search.groups
     importance, of_controls = _TIE * search.of_masks(), np.zeros(grid.size)
-    singles, pairs = ([group for group in search.shared if len(group.heads) == n] for n in (1, 2))
+    # What the controls alone need breaks their masks, and is set aside, but the task does without it.
+    of_both = [group for group in search.shared if group.task > _SHARED]
+    singles, pairs = ([group for group in of_both if len(group.heads) == n] for n in (1, 2))
     for group in [*singles, *reversed(groups)]:
         importance[[*group.heads]], of_controls[[*group.heads]] = group.task * task.above_guess, group.controls
     chosen = list(dict.fromkeys(head for group in groups for head in group.heads))
-    shared = sorted({head for group in search.shared for head in group.heads} - {*chosen})
+    shared = sorted({head for group in of_both for head in group.heads} - {*chosen})
     found = f"group testing found {len(groups)} groups of heads, {len(chosen)} heads in all"
     notes = [f"{found}; it says nothing of the others (importance 0, but for what orders them)"]
     for group in groups:

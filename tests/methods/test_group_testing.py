@@ -50,6 +50,12 @@ def test_what_breaks_the_controls_too_is_shared_and_not_chosen():
     assert found.control_importance[1, 1] == pytest.approx(1, abs=0.05)
 
 
+def test_what_the_controls_alone_need_is_not_said_to_be_shared():
+    task, control = Planted(GRID, {Head(4, 4): 0.6}), Planted(GRID, {Head(1, 1): 0.9})
+    found = group_testing(task, controls=[control], budget=8000)
+    assert (found.chosen, found.shared, found.shared_effects) == ((Head(4, 4),), (), ())
+
+
 def test_a_pair_that_the_controls_need_too_is_shared_named_and_last():
     """As the heads of one key/value head that every skill of a model needs: each alone is harmless."""
     pair = (Head(2, 3), Head(7, 1))
