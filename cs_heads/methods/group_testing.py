@@ -355,8 +355,8 @@ def group_testing(
     are ``chosen`` and ``claims``, the clearest first; a pair stands together. The importance of their heads is what the
     task loses with the *group* off, as score lost; ``provenance["groups"]`` has the groups with their losses, the
     controls' and what each head of a pair takes alone. ``shared`` are heads, alone or in a pair, that the task and the
-    controls lose by. Of all other heads nothing is known: their importance is 0, but for millionths that order them by what
-    masks with them lost.
+    controls lose by. Of all other heads nothing is known: their importance is 0, but for millionths that order them by
+    what masks with them lost.
 
     Args:
         experiment: The task.
