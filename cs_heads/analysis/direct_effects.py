@@ -18,7 +18,7 @@ from cs_heads.experiment.controls import found_on, unseen_side
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.lens.attention import token_texts
 from cs_heads.lens.batches import TokenBudget, default_tokens
-from cs_heads.lens.circuits import margins_without
+from cs_heads.lens.circuits import Margins
 from cs_heads.lens.direct import Writes, direct_writes, likeliest_of, unit_writes
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.sources import writes_by_source
@@ -174,15 +174,14 @@ def direct_effects(
         sources = writes_by_source(experiment.model, prompts, answers, chosen, room) if of_heads else ()
         step("one head off")
         everywhere = [np.ones(len(prompt), dtype=bool) for prompt in prompts]
-        off = [[(head, where) for where in everywhere] for head in chosen]
-        intact = [(chosen[0], ~where) for where in everywhere]
-        margins = [margins_without(experiment.model, prompts, answers, each, room) for each in (intact, *off)]
+        margins = Margins(experiment.model, prompts, answers, chosen, room)
+        left = np.stack([margins.without(head, everywhere) for head in chosen], axis=1)
         return DirectEffects(
             heads=chosen,
             writes=writes,
             written=made.written,
             direct=writes.difference[:, None] - made.without,
-            total=(margins[0] - np.stack(margins[1:])).T,
+            total=margins.intact[:, None] - left,
             prompts=tuple(prompts),
             answers=answers,
             places=tuple(places),

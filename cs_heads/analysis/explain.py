@@ -29,7 +29,7 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import measured
 from cs_heads.lens.attention import last_patterns, token_texts
 from cs_heads.lens.batches import TokenBudget, default_tokens
-from cs_heads.lens.circuits import Circuits, as_logits, logits_written, margins_without, token_circuits
+from cs_heads.lens.circuits import Circuits, Margins, as_logits, logits_written, token_circuits
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.progress import one_bar
 from cs_heads.settings import Settings, SettingsArguments
@@ -222,8 +222,7 @@ class _Measured:
     def _place(self) -> None:
         """What the answer loses with a head off at some tokens alone."""
         n = min(_PLACED, len(self.rows))
-        nothing = [(self.heads[0], np.zeros(len(row), dtype=bool)) for row in self.rows]
-        self.intact = margins_without(self.model, self.rows, self.answers, nothing, self.room)
+        self.margins = Margins(self.model, self.rows, self.answers, self.heads, self.room)
         self.spent += len(self.rows)
         regions: dict[str, list[Any]] = {
             "at the last token": [np.arange(len(row)) == len(row) - 1 for row in self.rows[:n]],
@@ -241,10 +240,8 @@ class _Measured:
 
     def _lost(self, head: Unit, where: Sequence[Any], rows: Sequence[int] | None = None) -> Float[np.ndarray, " row"]:
         at = [*(range(len(where)) if rows is None else rows)]
-        off = [(head, mask) for mask in where]
         self.spent += len(at)
-        given = [self.rows[i] for i in at]
-        return self.intact[at] - margins_without(self.model, given, self.answers[at], off, self.room)
+        return self.margins.intact[at] - self.margins.without(head, where, at)
 
     def harm_of(self, sets: Sequence[Mask]) -> float:
         """What no more than 5 of 100 such sets take from the right answers: one answer at least, by so few examples."""

@@ -8,6 +8,7 @@ first MLP adds (Wang et al., arXiv 2211.00593, read name movers so): in many mod
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,10 +18,12 @@ import torch
 from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from cs_heads.lens.abilities import abilities
 from cs_heads.lens.batches import TokenBudget, run_in_batches
 from cs_heads.lens.direct import HeldNorm, at_the_end, head_outputs, readout
-from cs_heads.lens.forward import Tokens, last_logits, logits_at, pad
+from cs_heads.lens.forward import Resumed, Tokens, last_logits, logits_at, pad, recorded
 from cs_heads.lens.gates import hooked
 from cs_heads.lens.model import HookedModel, dtype_of, evaluating, hook_name
 from cs_heads.units import Grid, Unit, kind_of
@@ -165,43 +168,85 @@ def as_logits(model: HookedModel, written: Float[np.ndarray, "chosen d_model"]) 
     return (logits - logits.mean(dim=1, keepdim=True)).numpy()
 
 
-def margins_without(
-    model: HookedModel,
-    rows: Sequence[Tokens],
-    answers: Int[np.ndarray, "row 2"],
-    off: Sequence[tuple[Unit, Bool[np.ndarray, " pos"]]],
-    room: TokenBudget,
-) -> Float[np.ndarray, " row"]:
-    """The logit of each row's first answer less that of its second, before a soft cap, one unit off at some tokens.
+class Margins:
+    """Of each row the logit of its first answer less that of its second, before a soft cap, as one unit is off.
 
     Args:
         model: The model.
         rows: Tokens of each row.
         answers: Two tokens a row.
-        off: Of each row the unit, and True at the tokens where it is off; all are of one kind.
+        units: The units, of one kind, that are taken off: such forwards start where the first of their layers does.
         room: Tokens of one forward.
-    """
-    kind = kind_of(off[0][0])
-    grid, found = Grid.from_model(model, kind), np.zeros(len(rows))
 
-    def run(batch: Int[np.ndarray, " n"]) -> None:
-        tokens, attention_mask = pad([rows[i] for i in batch])
-        gates, where = torch.ones(len(batch), *grid.shape), torch.zeros(tokens.shape, dtype=torch.bool)
-        for row, i in enumerate(batch):
-            unit, places = off[i]
-            gates[row, unit.layer, unit.index] = 0
-            where[row, : len(places)] = torch.from_numpy(places)
-        at = torch.arange(len(batch)), torch.tensor([len(rows[i]) - 1 for i in batch])
+    Attributes:
+        intact: The margins with nothing off.
+    """
+
+    def __init__(
+        self,
+        model: HookedModel,
+        rows: Sequence[Tokens],
+        answers: Int[np.ndarray, "row 2"],
+        units: Sequence[Unit],
+        room: TokenBudget,
+    ) -> None:
+        self._model, self._rows, self._answers, self._room = model, rows, answers, room
+        self._kind = kind_of(units[0])
+        self._grid, self._able = Grid.from_model(model, self._kind), abilities(model)
+        layers = sorted({unit.layer for unit in units} - {0}) if self._able.resume else []
+        # What enters these layers, by row.
+        self._entering: dict[int, dict[int, Tensor]] = {layer: {} for layer in layers}
+        self.intact = np.zeros(len(rows))
+
+        def run(batch: Int[np.ndarray, " n"]) -> None:
+            def keep(layer: int, residual: Tensor) -> None:
+                for row, i in enumerate(batch):
+                    self._entering[layer][i] = residual[row, : len(rows[i])].clone()
+
+            with recorded(model, layers, keep, whole=True) if layers else nullcontext():
+                self.intact[batch] = self._run(batch)
+
+        with evaluating(model):
+            run_in_batches([len(row) for row in rows], room, run)
+
+    def without(
+        self, unit: Unit, where: Sequence[Bool[np.ndarray, " pos"]], rows: Sequence[int] | None = None
+    ) -> Float[np.ndarray, " row"]:
+        """The margins with a unit off.
+
+        Args:
+            unit: One of the units.
+            where: Of each row True at the tokens where it is off.
+            rows: The rows; None: all of them, in their order.
+        """
+        at = np.arange(len(where)) if rows is None else np.array(rows)
+        found, entering = np.zeros(len(at)), self._entering.get(unit.layer)
+
+        def run(batch: Int[np.ndarray, " n"]) -> None:
+            width = max(len(self._rows[i]) for i in at[batch])
+            gates, off = torch.ones(len(batch), *self._grid.shape), torch.zeros(len(batch), width, dtype=torch.bool)
+            gates[:, unit.layer, unit.index] = 0
+            for row, place in enumerate(batch):
+                off[row, : len(where[place])] = torch.from_numpy(where[place])
+            options: dict[str, Any] = {"gates": gates, "units": self._kind, "where": off}
+            if entering is not None:
+                start = pad_sequence([entering[i] for i in at[batch]], batch_first=True)
+                options["start"] = Resumed(unit.layer, start)
+            found[batch] = self._run(at[batch], **options)
+
+        with evaluating(self._model):
+            run_in_batches([len(self._rows[i]) for i in at.tolist()], self._room, run)
+        return found
+
+    def _run(self, batch: Int[np.ndarray, " n"], **options: Any) -> Float[np.ndarray, " n"]:
+        tokens, attention_mask = pad([self._rows[i] for i in batch])
+        at = torch.arange(len(batch)), attention_mask.sum(dim=1) - 1
         seen = list[Tensor]()
         # What the unembedding gives has no soft cap yet.
-        hook = model.unembed.register_forward_hook(lambda *given: seen.append(given[-1]))
+        hook = self._model.unembed.register_forward_hook(lambda *given: seen.append(given[-1]))
         try:
-            logits_at(model, tokens, attention_mask, at, gates=gates, units=kind, where=where)
+            logits_at(self._model, tokens, attention_mask, at, fused=self._able.fused, **options)
         finally:
             hook.remove()
-        right, wrong = seen[-1][0].float().cpu().gather(1, torch.from_numpy(answers[batch])).unbind(dim=1)
-        found[batch] = (right - wrong).numpy()
-
-    with evaluating(model):
-        run_in_batches([len(row) for row in rows], room, run)
-    return found
+        right, wrong = seen[-1][0].float().cpu().gather(1, torch.from_numpy(self._answers[batch])).unbind(dim=1)
+        return (right - wrong).numpy()

@@ -219,11 +219,13 @@ def resumed(model: HookedModel, start: Resumed | None) -> Iterator[None]:
 
 
 @contextmanager
-def recorded(model: HookedModel, layers: Sequence[int], record: Callable[[int, Tensor], None]) -> Iterator[None]:
+def recorded(
+    model: HookedModel, layers: Sequence[int], record: Callable[[int, Tensor], None], *, whole: bool = False
+) -> Iterator[None]:
     """Call ``record(layer, residual [batch, pos, d_model])`` with what enters each of the blocks ``layers``.
 
-    ``layers`` are not the first. Later blocks are skipped: nothing of them is asked, and the logits of such
-    a forward mean nothing.
+    ``layers`` are not the first. Unless the forward is ``whole``, later blocks are skipped: nothing of them is asked,
+    and its logits mean nothing.
     """
 
     def see_form(block: Any, arguments: Any, output: Any) -> None:
@@ -237,7 +239,7 @@ def recorded(model: HookedModel, layers: Sequence[int], record: Callable[[int, T
             seen = partial(hand_over, layer)
             stack.callback(model.blocks[layer].register_forward_pre_hook(seen, with_kwargs=True).remove)
         stack.callback(model.blocks[0].register_forward_hook(see_form).remove)
-        with _skipping(model, range(max(layers), model.cfg.n_layers)):
+        with _skipping(model, range(model.cfg.n_layers if whole else max(layers), model.cfg.n_layers)):
             yield
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cs_heads.lens.batches import TokenBudget
-from cs_heads.lens.circuits import logits_written, margins_without, token_circuits
+from cs_heads.lens.circuits import Margins, logits_written, token_circuits
 from cs_heads.lens.direct import direct_writes
 from cs_heads.units import Head, HeadGrid
 from tests.plain import units_replaced
@@ -92,12 +92,26 @@ def test_logits_that_heads_write_have_the_difference_that_they_write(load, backe
 
 def test_a_head_is_off_at_the_places_given_alone(load, backend):
     model, plain = load("llama", backend), make_hf_model("llama")
-    rows, answers = [ROWS[1], ROWS[0], ROWS[1]], ANSWERS[[1, 0, 1]]
-    places = [[2], [0, 1, 2, 3], []]
-    off = [(HEADS[0], np.isin(np.arange(len(row)), where)) for row, where in zip(rows, places, strict=True)]
-    margins = margins_without(model, rows, answers, off, ROOM)
-    mask = HeadGrid(N_LAYERS, N_HEADS).mask(HEADS[:1])
-    for row, (right, wrong), where, margin in zip(rows, answers, places, margins, strict=True):
-        with torch.no_grad(), units_replaced(plain, "heads", mask, where=where):
-            logits = plain(torch.tensor([row]), use_cache=False).logits[0, -1]
-        assert margin == pytest.approx((logits[right] - logits[wrong]).item(), abs=1e-4)
+    margins = Margins(model, ROWS, ANSWERS, HEADS, ROOM)
+    order, places = [1, 0, 1], [[2], [0, 1, 2, 3], []]
+    off = [np.isin(np.arange(len(ROWS[row])), where) for row, where in zip(order, places, strict=True)]
+    for head in HEADS:
+        mask = HeadGrid(N_LAYERS, N_HEADS).mask([head])
+        for row, where, margin in zip(order, places, margins.without(head, off, order), strict=True):
+            right, wrong = ANSWERS[row]
+            with torch.no_grad(), units_replaced(plain, "heads", mask, where=where):
+                logits = plain(torch.tensor([ROWS[row]]), use_cache=False).logits[0, -1]
+            assert margin == pytest.approx((logits[right] - logits[wrong]).item(), abs=1e-4)
+            assert where or margin == pytest.approx(margins.intact[row], abs=1e-4)
+
+
+def test_with_a_head_off_the_blocks_before_it_do_not_run_again(load, backend):
+    model, ran = load("llama", backend), list[int]()
+    margins = Margins(model, ROWS, ANSWERS, HEADS, ROOM)
+    for layer in range(N_LAYERS):
+        model.hook_dict[f"blocks.{layer}.attn.hook_z"].add_hook(lambda z, hook, layer=layer: ran.append(layer))
+    try:
+        margins.without(HEADS[1], [np.ones(len(row), dtype=bool) for row in ROWS])
+    finally:
+        model.reset_hooks()
+    assert ran == [2]
