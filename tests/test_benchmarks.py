@@ -115,3 +115,28 @@ def test_heads_are_found_on_no_unseen_example_however_many_there_are(script, ski
     assert (few, more[:100], len(more)) == (task.examples[:16], task.examples, most)
     unseen = task.held_out.take(outside.N_UNSEEN).examples
     assert not {example.question for example in more} & {example.question for example in unseen}
+
+
+# Hidden skills, judged by plain Hugging Face
+
+
+def test_the_judge_of_hidden_skills_gives_every_answer_as_an_experiment_does(script, real):
+    hidden, folder = script("hidden"), str(real / "models" / "stories260K")
+    judge, model = hidden.Judge(folder), cs.load_model(folder)
+    heads = [cs.Head(0, 3), cs.Head(4, 7)]
+    for skill in ("articles", "gerunds", "questions"):
+        task = cs.load_task(str(FOLDER / "hidden" / f"{skill}.jsonl"), n=20, seed=0)
+        with cs.Experiment(model, task, progress=False) as experiment:
+            intact, off = experiment(cs.designs.explicit(experiment.grid, [[], heads]))
+        assert judge.scores(task).tolist() == intact.tolist()
+        assert judge.scores(task, heads).tolist() == off.tolist()
+
+
+def test_hidden_skills_ask_no_question_twice_and_none_of_the_everyday_skills(script):
+    everyday = [name for name in cs.tasks.builtin_tasks() if name.startswith("everyday/")]
+    asked = {example.question for name in everyday for example in cs.load_task(name).examples}
+    for file in sorted((FOLDER / "hidden").glob("*.jsonl")):
+        records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        questions = [example.question for example in cs.Task.from_records(records, file.stem).examples]
+        assert len({*questions}) == len(questions)
+        assert not {*questions} & asked
