@@ -17,7 +17,7 @@ N_BASELINE = 20
 """Examples whose intact score is told."""
 
 
-def timed(experiment: Experiment, seed: int = 0) -> tuple[Float[np.ndarray, " example"], float]:
+def timing_of(experiment: Experiment, seed: int = 0) -> tuple[Float[np.ndarray, " example"], float]:
     """The scores of the intact model on the first examples, and the seconds that one mask on one example takes.
 
     Args:
