@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from importlib import import_module
@@ -31,6 +31,7 @@ _HEADS = ("claims", "shared", "chosen", "off", "interfering")
 _SHOWN = 10
 
 TERMS = {
+    "rank": "heads chosen together first, then the clearest",
     "interval": "95 % interval of the importance",
     "z": "importance in standard errors: how clear it is, not how large",
     "claimed": "shown to matter beyond chance, by the test of the method",
@@ -361,13 +362,18 @@ class HeadRanking(Saved, Drawable, picture="heads"):
 
     def __repr__(self) -> str:
         n = min(self.k, _SHOWN)
-        top = "  ".join(f"{head} {self.importance[head.layer, head.index]:+.3f}" for head in self.listed(n))
-        return "\n  ".join([self._title(), top, *self._said(), *(f"note: {note}" for note in self.notes)])
+        listed, more = self.listed(n), set(self.claimed_beyond(n))
+        lines = ["  ".join(self._told(head for head in listed if head not in more))]
+        lines += [f"also claimed: {'  '.join(self._told(head for head in listed if head in more))}"] if more else []
+        return "\n  ".join([self._title(), *lines, *self._said(), *(f"note: {note}" for note in self.notes)])
+
+    def _told(self, heads: Iterable[Unit]) -> list[str]:
+        return [f"{head} {self.importance[head.layer, head.index]:+.3f}" for head in heads]
 
     def _said(self) -> list[str]:
         """What is said below the heads."""
         said = [f"shared: {', '.join(map(str, self.shared))}"] if self.shared else []
-        gains = [f"{head} {self.importance[head.layer, head.index]:+.3f}" for head in self.interfering]
+        gains = self._told(self.interfering)
         return [*said, f"interfering, the task gains without: {', '.join(gains)}"] if gains else said
 
     def _repr_html_(self) -> str:

@@ -152,7 +152,7 @@ def bars(monkeypatch):
     class Bar(tqdm):
         def __init__(self, **options):
             self.said: list[str] = []
-            self.first = options["total"]
+            self.first = self.most = options["total"]
             super().__init__(**{**options, "mininterval": 0})
             if not self.disable:
                 opened.append(self)
@@ -163,6 +163,7 @@ def bars(monkeypatch):
 
         def update(self, n=1):
             assert self.n + n <= self.total, "more is done than there is to do"
+            self.most = max(self.most, self.total)
             return super().update(n)
 
     monkeypatch.setattr(progress, "bar_class", lambda in_notebook: Bar)

@@ -66,7 +66,7 @@ def test_a_dry_run_times_a_few_masks_prints_a_line_a_step_and_writes_nothing(run
     assert [line[:9].strip() for line in lines[2:]] == steps
     numbers = [int(line[20:40].replace(",", "")) for line in lines[3:8]]
     assert sum(numbers[:4]) == numbers[4]
-    assert 0 < sum(asked) <= (2 + N_MASKS) * N_EXAMPLES + N_BASELINE
+    assert 0 < sum(asked) <= N_MASKS * N_EXAMPLES + N_BASELINE
     assert not folder.exists()
     assert not store.exists()
 

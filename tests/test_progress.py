@@ -72,6 +72,11 @@ def test_a_call_of_many_steps_has_one_bar_that_counts_all_that_it_spends(model, 
     assert bar.n == found.spent
 
 
+def test_a_search_counts_on_no_more_than_its_budget(model, task, bars):
+    cs.find_heads(model, task, k=2, budget=1500, controls=None, progress=True)
+    assert bars[0].most == 1500
+
+
 OF_EXPERIMENTS = {
     "own": lambda experiment: experiment(designs.single(experiment.grid)),
     "annealed": partial(methods.annealed, k=2, budget=1500),

@@ -186,6 +186,8 @@ def test_a_shell_shows_method_task_model_cost_and_the_top_heads():
     shown = repr(ranking(provenance={"task": {"name": "capitals"}, "model": {"name": "tiny"}}))
     assert shown.startswith("HeadRanking(css, capitals, tiny: 6 heads, 800 example-evaluations)")
     assert "L0H1 +0.400  L1H1 +0.400  L1H0 +0.100" in shown
+    shown = repr(ranking(k=1, claims=(Head(0, 1), Head(1, 0))))
+    assert "\n  L0H1 +0.400\n  also claimed: L1H0 +0.100" in shown
 
 
 # The heads found

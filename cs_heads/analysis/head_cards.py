@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from math import nan
@@ -116,11 +115,10 @@ class HeadCards(Saved, Result, Drawable, picture="head_cards"):
             [{"head": str(card.head), **vars(figure)} for card in self.cards for figure in card.figures]
         )
 
-    def _table(self) -> pd.DataFrame:
-        return pd.DataFrame([{"head": str(card.head), "in words": card.words} for card in self.cards])
-
-    def _remarks(self) -> Sequence[str]:
-        return [self.words, *self.notes]
+    def __repr__(self) -> str:
+        said = [f"{card.head}: {card.words}" for card in self.cards]
+        cost = f"{self.spent:,} example-evaluations"
+        return "\n".join([f"HeadCards({len(said)} heads, {cost})", *said, *filter(None, [self.words, *self.notes])])
 
     def _repr_html_(self) -> str:
         # By name: pages are above results.

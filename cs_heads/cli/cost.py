@@ -32,13 +32,12 @@ def print_cost(options: Run, steps: Mapping[str, int], experiment: Experiment) -
     from cs_heads.cluster import Cluster
     from cs_heads.engine.plan import peak_memory
     from cs_heads.experiment.baseline import is_continuous, remedy
-    from cs_heads.experiment.timing import few_baseline, seconds_each
+    from cs_heads.experiment.timing import timing_of
     from cs_heads.lens.model import device_of
     from cs_heads.tasks.splits import MIN_CORRECT
 
-    few = few_baseline(experiment)
+    few, each = timing_of(experiment, options.seed)
     baseline = float(few.mean())
-    each = seconds_each(experiment, options.seed)
     seconds = {step: n * each for step, n in steps.items()}
     memory = where = None
     model: Any = experiment.source

@@ -98,6 +98,7 @@ def faster_dtype(model: HookedModel, texts: Sequence[TokenIds]) -> str | None:
     tokens, attention_mask = pad(texts)
     shape = len(texts), *Grid.from_model(model).shape
     masked = (torch.rand(shape, generator=torch.Generator().manual_seed(0)) >= _TRIED_OFF).float()
+    faster = InDtype(model, torch.bfloat16)
 
     def likeliest(gates: Tensor) -> tuple[Tensor, Tensor]:
         with evaluating(model):
@@ -108,7 +109,7 @@ def faster_dtype(model: HookedModel, texts: Sequence[TokenIds]) -> str | None:
     for gates in (torch.ones_like(masked), masked):
         exact, clear = likeliest(gates)
         try:
-            with InDtype(model, torch.bfloat16):
+            with faster:
                 alike = (likeliest(gates)[0] == exact)[clear].float().mean()
         except RuntimeError as error:
             _log.info("forwards in bfloat16 are not used on %s: %r", model.cfg.model_name, error)

@@ -172,12 +172,13 @@ def _told(found: Atlas) -> dict[str, str]:
 def _map(found: Atlas, word: str) -> Markup:
     told = "; ".join(f"{name}: {' '.join(map(str, heads))}" for name, heads in found.heads.items())
     caption = (
-        f"Color: the skill that loses most to a {word}, among others that are off, beyond the mean of the skills. With "
-        f"a letter: the {word}s of each skill, which are proved below. U: universal"
+        f"Color: the skill that loses most to a {word}, among others that are off, beyond the mean of the "
+        f"skills. Framed: the {word}s of each skill, which are proved below. U: universal"
         f"{'; some are among these' if _kept(found) else ''}."
     )
     alt = f"The {word}s of each skill: {told}."
-    return html.pictures(html.picture(plot.atlas(found), alt, caption, found.grid, _told(found)))
+    picture = html.picture(plot.atlas(found), alt, caption, found.grid, _told(found))
+    return html.pictures(picture, kind="pictures beside")
 
 
 def _matrix(found: Atlas, word: str) -> Markup:
@@ -210,7 +211,7 @@ def _skills(found: Atlas, word: str) -> Markup:
     terms = {
         "frequency": "in how many of the resamples of the search these are, on average",
         "verdict again": "how often the verdict is the same where losses are drawn anew, as on other examples",
-        "own loss": "share of its score above guessing that the skill loses: 1 is all of it",
+        "own loss": "share of its score above chance that the skill loses: 1 is all of it",
         "others' mean": "what the other skills lose, on average",
         f"random {word}s": f"loss of the skill with {found.k} random {word}s off",
     }
@@ -273,7 +274,7 @@ def _tree(found: Atlas, word: str) -> Markup:
         f"A {word} that most skills need brings none together."
     )
     picture = html.picture(plot.skill_tree(found), f"Tree of skills. Clusters: {clusters_of(found)}.", caption)
-    return html.stacked(html.paragraphs(text), html.pictures(picture))
+    return html.stacked(html.paragraphs(text), html.pictures(picture, kind="pictures beside"))
 
 
 def _cost(found: Atlas) -> list[tuple[str, str]]:
@@ -299,4 +300,4 @@ def _provenance(found: Atlas) -> Markup:
 
 def _share(value: Any) -> str:
     """A loss, marked where it is below chance; a dash where there is none."""
-    return "–" if np.isnan(value) else f"{value:.2f}{' (below chance)' if value > 1 else ''}"
+    return "–" if np.isnan(value) else f"{round(value, 2) + 0.0:.2f}{' (below chance)' if value > 1 else ''}"

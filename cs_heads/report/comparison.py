@@ -14,7 +14,7 @@ from cs_heads.report import html
 from cs_heads.report.heads import head_map
 
 _WEIGHED = {
-    "own loss": "share of the score above guessing that the task loses",
+    "own loss": "share of the score above chance that the task loses",
     "controls' loss": f"the same of the controls, on average; a control is {html.CONTROL}",
     "difference": "own loss less controls' loss: methods are weighed by it; a loss above 1 (↓) counts as 1",
 }
@@ -31,7 +31,7 @@ def comparison_answer(compared: Comparison) -> tuple[str, Markup]:
     for name in leading:
         marks = [html.mark(head) for head in compared.methods[name].ranking.top(compared.k)]
         blocks += [html.paragraphs(name, kind="caption"), html.macro("chips", marks, f"the heads of {name}, in order")]
-    return ", ".join(leading), html.stacked(*blocks)
+    return " or ".join(leading), html.stacked(*blocks)
 
 
 def comparison_part(compared: Comparison) -> Markup:
@@ -63,7 +63,7 @@ def comparison_part(compared: Comparison) -> Markup:
         html.paragraphs(*refused, *compared.notes, kind="soft"),
         None if compared.faithfulness is None else _faithful(compared.faithfulness),
         Markup("<h3>Maps by method</h3>"),
-        html.pictures(*maps),
+        html.pictures(*maps, kind="columns"),
     )
 
 
@@ -146,7 +146,7 @@ def answer_of(compared: Comparison) -> list[str]:
     if not leading or found is None:
         return [f"{said}; no control can tell what else they do.", *_tied(by_drop, first), score]
     said += (
-        f" beyond what they take from its controls: {marked(found.own.loss)} of the score above guessing, of the "
+        f" beyond what they take from its controls: {marked(found.own.loss)} of the score above chance, of the "
         f"controls {found.mean.loss:.2f} on average; difference {found.difference}."
     )
     others = []

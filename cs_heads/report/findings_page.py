@@ -129,6 +129,9 @@ def _notes(findings: Findings) -> Markup | None:
     notes = [] if findings.proof is None else [*findings.proof.notes]
     if findings.ranking is not None:
         notes += [*findings.ranking.notes, *interfering_note(findings.ranking)]
+    if findings.comparison is not None:
+        of_methods = findings.comparison.methods.items()
+        notes += [f"{name}: {note}" for name, one in of_methods for note in one.ranking.notes]
     return html.note_list(dict.fromkeys(notes, ()))
 
 
@@ -209,7 +212,7 @@ def _curve(curve: SparsityCurve | None) -> Markup | None:
         f"Score with 0 to {most} heads off: {', '.join(f'{drop.score:.2f}' for drop in own)}.",
         f"Score on unseen examples with the first k heads off. Band: 95 % interval of the drop.{random}",
     )
-    return html.stacked(html.paragraphs(said, *curve.notes), html.pictures(picture))
+    return html.stacked(html.paragraphs(said, *curve.notes), html.pictures(picture, kind="pictures beside"))
 
 
 def _attention(attention: HeadAttention | None) -> Markup | None:

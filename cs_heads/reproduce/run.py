@@ -13,7 +13,7 @@ import pandas as pd
 
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.experiment import Experiment
-from cs_heads.experiment.timing import N_EXAMPLES, seconds_each
+from cs_heads.experiment.timing import N_EXAMPLES, timing_of
 from cs_heads.files import read_json
 from cs_heads.progress import one_bar
 from cs_heads.progress import step as show_step
@@ -130,7 +130,7 @@ def estimate(repro: Reproduction, steps: Iterable[Step], *, timed: bool = True) 
         paid |= bill.keys()
         for name in {name for name, _ in bill.values()} - seconds.keys() if timed else ():
             with Experiment(repro.model, repro.unseen(name).take(N_EXAMPLES), **calls) as experiment:
-                seconds[name] = seconds_each(experiment, repro.seed)
+                _, seconds[name] = timing_of(experiment, repro.seed)
         n = sum(n for _, n in bill.values())
         lasting = sum(n * seconds[name] for name, n in bill.values()) if timed else float("nan")
         rows.append((step.name, n, lasting, f"it needs {lacking}" if lacking else ""))

@@ -258,6 +258,7 @@ def with_losses(own, controls) -> object:
     methods = {
         name: replace(
             one,
+            ranking=replace(one.ranking, notes=("rows are too few",)),
             curve=tuple(drop("capitals", own[name]) for _ in one.curve),
             control_drops={"code": drop("code", controls[name])},
         )
@@ -272,9 +273,10 @@ def test_heads_that_every_task_needs_do_not_lead_a_comparison(report):
     assert compared.most_specific() == ("css",)
     words = report(Findings(comparison=compared)).words
     assert "the top 2 heads of css take the most from the task beyond what they take from its controls" in words
-    assert "0.80 of the score above guessing, of the controls 0.10 on average; difference 0.70 (" in words
+    assert "0.80 of the score above chance, of the controls 0.10 on average; difference 0.70 (" in words
     assert "The heads of greedy take more from the task (0.95), and the controls lose 0.90 with them" in words
     assert "cannot tell it apart" not in words
+    assert "css: rows are too few greedy: rows are too few" in words
     assert re.search(r"css L0H1 L1H2 0\.80 0\.10 0\.70 \(", words)
 
 
