@@ -127,15 +127,15 @@ def check_weight(name: str, value: Any) -> float:
 def did_you_mean(word: Any, known: Iterable[str]) -> str:
     """What ends an error where a word that is known looks like one that is not; nothing where none does.
 
-    >>> did_you_mean("anealed", ["annealed", "css"]), did_you_mean(5, ["css"])
-    ("; did you mean 'annealed'?", '')
+    >>> did_you_mean("anealed", ["annealed", "css"]), did_you_mean("plural", ["demo/plural", "everyday/plural"])
+    ("; did you mean 'annealed'?", "; did you mean 'demo/plural' or 'everyday/plural'?")
     """
     if not isinstance(word, str):
         return ""
     # Dashes that flags begin with make none like another.
     plain = {each.lstrip("-"): each for each in known}
-    near = get_close_matches(word.lstrip("-"), plain, n=1)
-    return f"; did you mean {plain[near[0]]!r}?" if near else ""
+    near = [each for each in plain if each.endswith(f"/{word}")] or get_close_matches(word.lstrip("-"), plain, n=1)
+    return f"; did you mean {' or '.join(repr(plain[each]) for each in near)}?" if near else ""
 
 
 def check_one_of(name: str, value: Any, allowed: Iterable[str]) -> None:

@@ -107,7 +107,7 @@ def together_in_words(found: Interactions | None, chance: float) -> str:
     if fillers:
         said.append(f"That these add to the others is not certain (Shapley value): {', '.join(fillers)}.")
     pairs = found.pairs().sort_values("beyond the sum", key=abs, ascending=False)
-    for kind, does in (("backup", "stand in for each other"), ("overlap", "take the same")):
+    for kind, does in (("backup", "back each other up"), ("overlap", "overlap")):
         of_kind = pairs[pairs["kind"] == kind].to_dict("records")
         if of_kind:
             told = [f"{row['first']} and {row['second']} ({row['beyond the sum']:+.2f})" for row in of_kind[:_CLAIMS]]
