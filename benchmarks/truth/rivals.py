@@ -1,12 +1,12 @@
 """Methods from outside, each by its authors' code, as scores of heads; one more, ACDC on nodes, is a few lines here.
 
-    python -m venv rivals
-    rivals/bin/pip install -c constraints-hooked.txt -e '.[hooked]' gim-explain==0.1.4 shapiq==1.4.1 \
-        spectralexplain==0.0.4 lightgbm==4.7.0
+    python3.12 -m venv rivals
+    rivals/bin/pip install -c constraints-hooked.txt -e '.[hooked]' gim-explain==0.1.4 shapiq==1.8.0 \
+        spectralexplain==0.0.4 lightgbm==4.7.0 xgboost-cpu==3.2.0
     git clone https://github.com/hannamw/EAP-IG eap-ig
 
 In an environment of its own with TransformerLens 3.9, for EAP-IG and GIM run on ``HookedTransformer``; EAP-IG is of
-commit 795f560. What is measured under masks goes through this library's experiments.
+commit 795f560, and shapiq asks for Python 3.12. What is measured under masks goes through this library's experiments.
 
 - ``eap-ig``: node scores of EAP-IG (inputs; hannamw/EAP-IG, ``attribute_node``). Its clean prompts are the finding
   examples, each with another example of as many tokens and another answer as its corrupted prompt; the metric is the
@@ -16,8 +16,9 @@ commit 795f560. What is measured under masks goes through this library's experim
 - ``proxyspex``: the solver of ProxySPEX (spectralexplain, ``proxy_spex``) on random masks of this library and what the
   examples of each lost. Heads in the order of the first-order term of its Möbius transform: what the surrogate says of
   the head off alone. LightGBM splits no head that is off in fewer than 20 masks, hence many masks of few examples.
-- ``kernelshap``, ``svarm``, ``proxyspex-shapley``: Shapley values by shapiq (``KernelSHAP``, ``SVARM``, ``ProxySPEX``
-  with index SV). Players are heads; a coalition is worth the mean score of four random examples with its heads kept.
+- ``kernelshap``, ``svarm``, ``oddshap``, ``proxyshap``, ``proxyspex-shapley``: Shapley values by shapiq
+  (``KernelSHAP``, ``SVARM``, ``OddSHAP``, ``ProxySHAP`` and ``ProxySPEX`` with index SV, the last two from trees).
+  Players are heads; a coalition is worth the mean score of four random examples with its heads kept.
 - ``acdc-nodes``: from the last layer to the first, each head is pruned for good where that takes less than ``TAU`` of
   the score, as ACDC prunes edges (Conmy et al., arXiv 2304.14997). Heads kept, in the order of what they took.
 """
@@ -44,7 +45,13 @@ DENSITY, PER_MASK = 0.05, 4
 BATCH = 16
 TAU = 0.02
 """Share of the examples that pruning a head may cost."""
-SHAPLEY = {"kernelshap": "KernelSHAP", "svarm": "SVARM", "proxyspex-shapley": "ProxySPEX"}
+SHAPLEY = {
+    "kernelshap": "KernelSHAP",
+    "svarm": "SVARM",
+    "oddshap": "OddSHAP",
+    "proxyshap": "ProxySHAP",
+    "proxyspex-shapley": "ProxySPEX",
+}
 RIVALS = ("eap-ig", "gim", "proxyspex", *SHAPLEY, "acdc-nodes")
 
 
@@ -183,7 +190,7 @@ def shapley(experiment: cs.Experiment, seed: int, budget: int, approximator: str
         masks = ~np.asarray(coalitions, dtype=bool).reshape(-1, *experiment.grid.shape)
         return experiment(masks, few_examples(experiment, len(masks), rng)).mean(axis=1)
 
-    options = {"index": "SV", "max_order": 1} if approximator == "ProxySPEX" else {}
+    options = {"index": "SV", "max_order": 1} if approximator in ("ProxySHAP", "ProxySPEX") else {}
     solver = getattr(shapiq, approximator)(n=experiment.grid.size, random_state=seed, **options)
     values = solver.approximate(budget // PER_MASK, worth)
     scores = np.array([values[head,] for head in range(experiment.grid.size)])

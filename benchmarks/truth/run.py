@@ -2,8 +2,8 @@
 
     python -m benchmarks.truth.run --out benchmarks/truth/models.csv
     python -m benchmarks.truth.run --out benchmarks/truth/models.csv --first 9 --every 4 --methods css csb ...
-    python -m benchmarks.truth.run --trained models/truth --out benchmarks/truth/models.csv
-    python -m benchmarks.truth.run --published FOLDER ... --out benchmarks/truth/models.csv
+    python -m benchmarks.truth.run --out benchmarks/truth/models.csv --demo --trained models/truth --published FOLDER
+    python -m benchmarks.truth.run --decoys 100 --out benchmarks/truth/decoys.csv
     python -m benchmarks.truth.run --check
 
 Every model is built from its seed, searched and proved, with the other programs of the model as controls. The other
@@ -30,12 +30,12 @@ from transformers.utils import logging
 
 import cs_heads as cs
 
-from . import published, trained
+from . import demo, published, trained
 from .gating import faults
 from .judging import auc, coverage
 from .methods import crossed, draw
 from .rivals import RIVALS, ranked
-from .suite import KINDS, TrueModel, build, specs
+from .suite import KINDS, SMALL, Spec, TrueModel, build, specs
 
 OURS = ("annealed", "annealed-gradients", "group-testing")
 """Methods that have controls; the second screens all heads by gradients."""
@@ -166,7 +166,7 @@ def table(lines: pd.DataFrame, by: str) -> str:
 
 def tables(lines: pd.DataFrame, picture: Path | None = None) -> str:
     """Of annealed search by kind of model and by heads, and of all methods on the models that all of them searched."""
-    kind = pd.Categorical(lines.kind, [*KINDS, "trained", "published"], ordered=True)
+    kind = pd.Categorical(lines.kind, [*KINDS, "demo", "trained", "published"], ordered=True)
     lines = lines.assign(heads=np.where(lines.heads < 128, "64 to 72", "128 to 144"), order=kind.codes)
     lines = lines.sort_values("order", kind="stable")
     own = lines[lines.method == "annealed"]
@@ -188,14 +188,17 @@ def tables(lines: pd.DataFrame, picture: Path | None = None) -> str:
 
 def models(options: argparse.Namespace) -> dict[str, Callable[[], TrueModel]]:
     """How the models that are asked for are made, by name."""
-    if options.trained:
-        return trained.models(options.trained)
-    if options.published:
-        return {name: make for folder in options.published for name, make in published.models(folder).items()}
     # The kinds take turns, so that a run that stops has some of each.
     among = (spec for spec in specs() if spec.seed % options.every == 0 and spec.seed < options.first)
     chosen = sorted(among, key=lambda spec: spec.seed)
-    return {spec.name: partial(build, spec) for spec in chosen}
+    if options.decoys:
+        chosen = [Spec("decoys", *SMALL[0], 1000 + i) for i in range(options.decoys)]
+    made: dict[str, Callable[[], TrueModel]] = {spec.name: partial(build, spec) for spec in chosen}
+    made |= demo.models() if options.demo else {}
+    made |= trained.models(options.trained) if options.trained else {}
+    for folder in options.published:
+        made |= published.models(folder)
+    return made
 
 
 def main() -> None:
@@ -204,11 +207,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None, help="CSV file, read and added to")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["annealed"], help="annealed comes first")
     parser.add_argument("--eap-ig", type=Path, default=Path("eap-ig"), help="folder with a copy of hannamw/EAP-IG")
-    parser.add_argument("--trained", type=Path, default=None, help="folder of trained models, in place of the suite")
-    parser.add_argument(
-        "--published", type=Path, nargs="+", default=None, help="checkouts of published models, likewise"
-    )
-    parser.add_argument("--every", type=int, default=1, help="of the models of each kind one in so many")
+    parser.add_argument("--decoys", type=int, default=0, help="so many models of decoys alone, in place of the suite")
+    parser.add_argument("--demo", action="store_true", help="the demo model, too")
+    parser.add_argument("--trained", type=Path, default=None, help="trained models of this folder, too")
+    parser.add_argument("--published", type=Path, nargs="+", default=[], help="checkouts of published models, likewise")
+    parser.add_argument("--every", type=int, default=1, help="of the suite one in so many")
     parser.add_argument("--first", type=int, default=max(KINDS.values()), help="of the models of each kind so many")
     parser.add_argument("--models", nargs="+", default=None, help="names of models (None: all)")
     parser.add_argument("--budget", type=int, default=None, help="of annealed search (None: its default)")

@@ -41,7 +41,7 @@ class Spec:
     """What a model is made from.
 
     Attributes:
-        kind: One of ``KINDS``, *trained* or *published*.
+        kind: One of ``KINDS``, *demo*, *trained* or *published*.
         layers: Of the model.
         heads: Of a layer.
         seed: Draws its programs, their heads and its decoys.
