@@ -7,7 +7,18 @@ import pytest
 import torch
 
 import cs_heads as cs
-from tests.tiny import WORDS, choice_records, completion_records
+from cs_heads.units import HeadGrid
+from tests.lens.test_direct import difference, without
+from tests.plain import units_replaced
+from tests.tiny import (
+    ARCHITECTURES,
+    N_HEADS,
+    N_LAYERS,
+    WORDS,
+    choice_records,
+    completion_records,
+    make_hf_model,
+)
 
 
 def task_of(records):
@@ -54,6 +65,23 @@ def test_behind_a_soft_cap_the_total_is_that_before_it(folders, load):
     plain = cs.direct_effects(loose, task, ["L0H1", "L2H3"], n=25)
     assert capped.total == pytest.approx(plain.total, abs=1e-3)
     assert capped.direct == pytest.approx(plain.direct, abs=1e-3)
+
+
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "gemma2"])
+def test_direct_and_through_others_are_those_of_hugging_face_with_all_later_modules_frozen(architecture, load, backend):
+    task, plain = task_of(choice_records(np.random.default_rng(0), 60)), make_hf_model(architecture)
+    effects = cs.direct_effects(load(architecture, backend), task, ["L0H1", "L1H3"], n=25)
+    for i in (0, 7):
+        row, answers = effects.prompts[i], effects.answers[i]
+        intact = difference(plain, row, answers)
+        for place, head in enumerate(effects.heads):
+            direct = intact - without(plain, row, answers, head.layer, head.index, held=False)
+            with units_replaced(plain, "heads", HeadGrid(N_LAYERS, N_HEADS).mask([head])):
+                total = intact - difference(plain, row, answers)
+            assert effects.total[i, place] == pytest.approx(total, abs=1e-4)
+            assert effects.direct[i, place] == pytest.approx(direct, abs=1e-4)
+            assert effects.through_others[i, place] == pytest.approx(total - direct, abs=1e-4)
+            assert abs(total - direct) > 1e-3
 
 
 def test_effects_add_up(found):

@@ -6,9 +6,9 @@ import torch
 
 from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.circuits import Margins, logits_written, token_circuits
-from cs_heads.lens.direct import direct_writes
 from cs_heads.units import Head, HeadGrid
-from tests.plain import units_replaced
+from tests.lens.test_direct import difference, without
+from tests.plain import units_given, units_replaced
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model
 
 HEADS = [Head(0, 1), Head(2, 3)]
@@ -61,8 +61,6 @@ def centered(table):
 
 
 def test_single_tokens_make_heads_do_what_their_weights_say(load, architecture, backend):
-    if (architecture, backend) == ("gemma2", "hooked"):
-        pytest.skip("HookedTransformer loads no Gemma 2 from a folder")
     found = token_circuits(load(architecture, backend), TOKENS, len(TOKENS), HEADS)
     for place, head in enumerate(HEADS):
         with torch.no_grad():
@@ -77,32 +75,35 @@ def test_single_tokens_make_heads_do_what_their_weights_say(load, architecture, 
     assert all(not point.fwd_hooks for point in load(architecture, backend).hook_dict.values())
 
 
-@pytest.mark.lens
-def test_logits_that_heads_write_have_the_difference_that_they_write(load, backend):
-    model = load("llama", backend)
-    writes = direct_writes(model, ROWS[:1], ANSWERS[:1], ROOM)
-    z, logits = logits_written(model, ROWS[:1], HEADS, ROOM)
-    assert z.shape == (1, 2, 8)
+def test_logits_that_heads_write_are_those_lost_with_the_scales_of_norms_held(load, architecture, backend):
+    plain = make_hf_model(architecture)
+    z, logits = logits_written(load(architecture, backend), ROWS, HEADS, ROOM)
+    given = torch.stack([units_given(plain, "heads", row, N_HEADS)[:, -1] for row in ROWS])
+    assert logits.mean(axis=1) == pytest.approx(np.zeros(len(HEADS)), abs=1e-5)
     for place, head in enumerate(HEADS):
-        right, wrong = ANSWERS[0]
-        assert logits[place, right] - logits[place, wrong] == pytest.approx(
-            writes.heads[0, head.layer, head.head], abs=1e-4
-        )
+        np.testing.assert_allclose(z[:, place], given[:, head.layer, head.head], atol=1e-4)
+        for right, wrong in [(5, 9), (3, 14), (22, 0)]:
+            pair = right, wrong
+            lost = [
+                difference(plain, row, pair) - without(plain, row, pair, head.layer, head.head, held=True)
+                for row in ROWS
+            ]
+            assert logits[place, right] - logits[place, wrong] == pytest.approx(np.mean(lost), abs=1e-4)
 
 
-def test_a_head_is_off_at_the_places_given_alone(load, backend):
-    model, plain = load("llama", backend), make_hf_model("llama")
+def test_a_head_is_off_at_the_places_given_alone(load, architecture, backend):
+    model, plain = load(architecture, backend), make_hf_model(architecture)
     margins = Margins(model, ROWS, ANSWERS, HEADS, ROOM)
-    order, places = [1, 0, 1], [[2], [0, 1, 2, 3], []]
+    order, places = [1, 0, 1, 1], [[2, 5], [0, 1, 2, 3], [], [2]]
     off = [np.isin(np.arange(len(ROWS[row])), where) for row, where in zip(order, places, strict=True)]
     for head in HEADS:
         mask = HeadGrid(N_LAYERS, N_HEADS).mask([head])
         for row, where, margin in zip(order, places, margins.without(head, off, order), strict=True):
-            right, wrong = ANSWERS[row]
-            with torch.no_grad(), units_replaced(plain, "heads", mask, where=where):
-                logits = plain(torch.tensor([ROWS[row]]), use_cache=False).logits[0, -1]
-            assert margin == pytest.approx((logits[right] - logits[wrong]).item(), abs=1e-4)
-            assert where or margin == pytest.approx(margins.intact[row], abs=1e-4)
+            with units_replaced(plain, "heads", mask, where=where):
+                expected = difference(plain, ROWS[row], ANSWERS[row])
+            assert margin == pytest.approx(expected, abs=1e-4)
+            acts = bool(where) and (head.layer < N_LAYERS - 1 or len(ROWS[row]) - 1 in where)
+            assert (abs(margin - margins.intact[row]) > 1e-4) == acts
 
 
 def test_with_a_head_off_the_blocks_before_it_do_not_run_again(load, backend):

@@ -142,6 +142,23 @@ def test_what_a_head_writes_is_what_is_lost_with_the_scales_of_norms_held(writes
             assert writes.heads[i, layer, head] == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"], indirect=True)
+def test_what_heads_write_is_the_logit_attribution_of_transformer_lens(folders, architecture, backend, writes):
+    """Of the same weights with the final norm folded into the unembedding, which that needs."""
+    folded = load_model(folders(architecture), device="cpu", backend=backend)
+    only_norms = {"center_writing_weights": False, "center_unembed": False, "fold_value_biases": False}
+    if backend == "bridge":
+        folded.enable_compatibility_mode(**only_norms, disable_warnings=True)
+    else:
+        folded.load_and_process_state_dict(folded.state_dict(), **only_norms)
+    for row, (right, wrong), expected in zip(ROWS, torch.from_numpy(ANSWERS), writes.heads, strict=True):
+        with torch.no_grad():
+            _, cache = folded.run_with_cache(torch.tensor([row]))
+            heads = cache.stack_head_results(pos_slice=-1)
+            found = cache.logit_attrs(heads, right[None], wrong[None], pos_slice=-1)
+        assert found.flatten().numpy() == pytest.approx(expected.ravel(), abs=1e-5)
+
+
 def test_a_token_read_from_writes_what_is_lost_without_its_values_alone(load, architecture, backend, plain, writes):
     """On shared key/value groups, behind norms and soft caps, and where a window leaves the first tokens out."""
     heads = [Head(0, 1), Head(1, 3), Head(2, 0)]

@@ -7,6 +7,7 @@ from cs_heads.analysis.attention import HeadAttention, PromptAttention
 from cs_heads.analysis.compare import Compared, Comparison
 from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.drops import TaskDrops
+from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.random_comparison import RandomComparison
 from cs_heads.ranking import HeadRanking
@@ -88,6 +89,31 @@ def made_attention(prompt="Cuba is Havana. Sweden is") -> HeadAttention:
     intact, ablated = raw / raw.sum(axis=-1, keepdims=True)
     heads = (Head(0, 1), Head(1, 2))
     return HeadAttention(heads, heads, (PromptAttention(prompt, tokens, tuple(range(len(tokens))), intact, ablated),))
+
+
+def made_cards(n_heads=2, n_tokens=12) -> HeadCards:
+    """Cards with words and tokens as long as they get, and some that are odd."""
+    rng, heads = np.random.default_rng(0), tuple(Head(number % 3, number % 4) for number in range(n_heads))
+    ways = ("total", "direct", "through others", "at the last token", "elsewhere", "writes", "looks at the first token")
+    said = "Without it the answer loses 1.50 (1.20 to 1.80) nats (chance by random heads of the same layers: 0.10)."
+    tokens = [" $5", "↵\n", " né", " " + "x" * 40, "", *(f" word{number}" for number in range(n_tokens))][:n_tokens]
+    cards = tuple(
+        HeadCard(
+            head,
+            tuple(Figure(name, 1.5, 1.2, 1.8, 0.1, 0.99, 0.2, 0.5, clear=True) for name in ways),
+            promotes=(HOSTILE, " Rome", " " + "x" * 40),
+            demotes=(" Paris",),
+            moves=((" France", " Paris"),),
+            matches=((" is", " capital"),),
+            strip=tuple(rng.normal(size=n_tokens)),
+            words=f"{said} It raises ' {'x' * 40}' and lowers '$5' (1.50 nats for the answer; 95 of 100: 0.10).",
+        )
+        for head in heads
+    )
+    pairs = ((str(heads[0]), str(heads[-1]), "backup"),) if n_heads > 1 else ()
+    together = "Together they take 0.60 (0.50 to 0.70) of right answers; L0H0 do nine tenths of that."
+    provenance = {"model": {"name": "tiny", "grid": [3, 4]}}
+    return HeadCards(cards, tuple(tokens), pairs, heads[:1], together, spent=2900, provenance=provenance)
 
 
 def made_study(**changes) -> Findings:

@@ -11,7 +11,7 @@ from cs_heads.plot.style import COLUMN, PAGE, draw_to, figure_of
 from cs_heads.units import Head
 from tests.analysis.test_gating import made_gates as known_gates
 from tests.plot.looking import unread
-from tests.plot.studies import made_atlas, made_attention, made_comparison, made_proof
+from tests.plot.studies import made_atlas, made_attention, made_cards, made_comparison, made_proof
 from tests.plot.test_head_map import SHAPES, large
 from tests.plot.test_recall import WORLDS
 from tests.plot.test_roles import made as made_gates
@@ -45,6 +45,7 @@ PICTURES = [
     (plot.trajectories, known_gates(), PAGE),
     *((plot.attention, attention_of(n, WORDS[:size]), width) for n, size, width in ((1, 60, COLUMN), (8, 10, PAGE))),
     *((plot.last_token, attention_of(3, tokens), COLUMN) for tokens in (WORDS[:1], WORDS[:40], ODD)),
+    *((plot.head_cards, made_cards(*size), PAGE) for size in ((1, 1), (2, 12), (6, 32))),
     (plot.habits, pd.DataFrame({"head": ["L0H1", "L2H2"], **dict.fromkeys(HABITS, 0.5)}), COLUMN),
 ]
 

@@ -14,7 +14,7 @@ from cs_heads.plot.head_markers import head_looks
 from cs_heads.report import Findings, write_report
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
-from tests.plot.studies import made_comparison, made_proof, made_ranking, made_study
+from tests.plot.studies import made_cards, made_comparison, made_proof, made_ranking, made_study
 from tests.report.atlases import made_atlas
 from tests.waiting import HANG, wait_until
 
@@ -134,6 +134,7 @@ def whole():
         ranking=ranking,
         proof=made_proof(control=LONG),
         command=command,
+        cards=made_cards(3, 32),
         curve=curve,
         seconds={"find": 3.25, "confirm": 1.0},
     )
