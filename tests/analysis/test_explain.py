@@ -6,6 +6,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+from scipy.special import entr
 from transformer_lens.head_detector import detect_head
 
 import cs_heads as cs
@@ -15,7 +16,7 @@ from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, parts_of, tokens_loo
 from cs_heads.analysis.head_words import head_in_words, together_in_words
 from cs_heads.cli import main
 from cs_heads.demo.planting import planted_heads
-from cs_heads.lens.attention import last_patterns
+from cs_heads.lens.attention import attention_patterns, last_patterns
 from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.circuits import Circuits
 from cs_heads.tasks.controls import form_of
@@ -176,6 +177,9 @@ def test_what_all_tokens_look_at_is_what_transformer_lens_detects(load, backend)
     assert model.to_tokens(text)[0].tolist() == list(row)
     for place, name in ((0, "previous_token_head"), (2, "duplicate_token_head"), (3, "induction_head")):
         assert found[place] == pytest.approx(detect_head(model, text, name).flatten().numpy(), abs=1e-5)
+    shares = attention_patterns(model, row, [*Grid.from_model(model)])
+    assert found[-1] == pytest.approx(entr(shares).sum(axis=2).mean(axis=1), abs=1e-5)
+    assert np.isnan(found[5:7]).all(), "a prompt without parts"
 
 
 def test_the_question_and_worked_examples_and_their_answers_are_told_apart():
