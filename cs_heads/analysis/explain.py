@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ from cs_heads.analysis.attention import HABITS, habits
 from cs_heads.analysis.columns import controlled
 from cs_heads.analysis.direct_effects import SETTINGS, DirectEffects, direct_effects
 from cs_heads.analysis.found_heads import Found, check_intact, heads_of, model_of
-from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards
-from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, looked_at_everywhere, parts_of, shares, tokens_looked_at
-from cs_heads.analysis.head_words import harm_beyond, head_in_words, together_in_words
+from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards, together_figures
+from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, parts_of, shares, tokens_looked_at, weights_everywhere
+from cs_heads.analysis.head_words import harm_beyond, head_in_words, most_others, together_in_words
 from cs_heads.analysis.interactions import MOST_HEADS, Interactions, interactions
 from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.random_heads import Mask, drawn_notes, like_note, random_sets
@@ -41,7 +41,7 @@ from cs_heads.units import Unit
 N_EXAMPLES = 60
 """Unseen examples, where no other number is asked for."""
 
-# Random heads of the same layers; examples with heads off at some tokens alone; prompts of all controls together.
+# Random heads of the same layers, or sets; examples with heads off at some tokens alone; prompts of all controls.
 _RANDOM, _PLACED, _BESIDE = 20, 30, 40
 # Tokens read by themselves, those that stand for what may be written, how many are named, and places of a strip.
 _READ, _WORDS, _NAMED, _STRIP = 1024, 64, 5, 32
@@ -51,6 +51,7 @@ _OTHERS = 4
 _FEW = 10
 # How well what a head makes of tokens by themselves must agree with what it does on the task (correlation).
 _AGREES = 0.5
+_CIRCUITS = {"agreement: OV circuit": "moves", "agreement: QK circuit": "matches"}
 # Below these nothing is said, however far from other heads.
 _LEAST = {**dict.fromkeys((*(f"habit: {name}" for name in HABITS), *LOOKS, *EVERYWHERE), 0.25), "copying": 0.5}
 
@@ -98,8 +99,10 @@ def explain(
         grid = experiment.grid
         chosen = heads_of(grid, heads, model=model_of(experiment))
         found, none = grid.mask(chosen), grid.mask([])
-        sets = random_sets(grid, found, none, -(-_RANDOM // len(chosen)), np.random.default_rng(seed))
-        random = grid.units(np.any(sets, axis=0) & ~found)
+        sets = random_sets(grid, found, none, _RANDOM, np.random.default_rng(seed))
+        # As many sets as have some 20 heads.
+        single = sets[: -(-_RANDOM // len(chosen))]
+        random = grid.units(np.any(single, axis=0) & ~found)
         # Where others run out there are smaller sets, or one of none.
         sets = [each for each in sets if each.sum() == len(chosen)]
         few = drawn_notes(grid, found, none, sets) if sets else (f"there are no {len(chosen)} other {grid.word}s",)
@@ -110,25 +113,20 @@ def explain(
         together = None
         if len(chosen) <= MOST_HEADS:
             together = interactions(own, unseen, chosen, n=n, seed=seed, **how)
-        alike = like_note(found, sets) if sets else ""
+        alike = like_note(found, single) if sets else ""
         like = f"random {grid.word}s{alike}" if len(random) >= _OTHERS else ""
         of = _Measured(experiment, chosen, effects, beside, together, judged.controls, like, seed)
         tokens, strips = of.strips()
         notes = (*judged.notes, *few, *effects.notes)
         if together is None:
             notes = (*notes, f"what heads do together is measured of {MOST_HEADS} at most, here are {len(chosen)}")
-        chance = of.harm_of(sets) if together is not None and len(sets) >= _OTHERS else np.nan
-        pairs: tuple[tuple[str, ...], ...] = ()
-        least: tuple[Unit, ...] = ()
-        if together is not None and harm_beyond(together, chance):
-            named = together.pairs().query("kind != ''")[["first", "second", "kind"]]
-            pairs, least = tuple(named.itertuples(index=False, name=None)), together.least
+        if together is not None and len(sets) >= _OTHERS:
+            of.chance = of.harm_of(sets)
         return HeadCards(
-            cards=tuple(of.card(place, strip) for place, strip in enumerate(strips)),
+            cards=tuple(of.card(place, *strip) for place, strip in enumerate(strips)),
             tokens=tokens,
-            pairs=pairs,
-            least=least,
-            words=together_in_words(together, chance),
+            **together_figures(together, of.chance),
+            words=together_in_words(together, of.chance),
             spent=of.spent + sum(each.spent for each in (effects, beside, together) if each is not None),
             provenance=experiment.provenance(),
             notes=tuple(dict.fromkeys(notes)),
@@ -148,6 +146,8 @@ class _Measured:
     random_units: str
     seed: int
     spent: int = 0
+    # What all heads must take.
+    chance: float = np.nan
 
     def __post_init__(self) -> None:
         self.model, self.grid = self.experiment.model, self.experiment.grid
@@ -169,22 +169,25 @@ class _Measured:
 
     def _look(self) -> None:
         """Attention of all heads, on the task, on its controls, and on random tokens."""
-        self.patterns, self.looks = self._looked(self.rows, self.seen)
+        self.patterns, self.looks = self._looked(self.rows, self.parts, self.seen)
         each = max(1, _BESIDE // max(1, len(self.controls)))
         beside = {control: range(min(each, control.n_examples)) for control in self.controls}
         if beside:
             rows = [control.encoded[place].prompt for control, places in beside.items() for place in places]
-            seen = [looked for control, places in beside.items() for looked in self._seen(control, places)[1]]
-            self.control_looks = self._looked(rows, seen)[1]
+            by_control = zip(*(self._seen(control, places) for control, places in beside.items()), strict=True)
+            self.control_looks = self._looked(rows, *([*chain(*each)] for each in by_control))[1]
         table = habits(self.model, seed=self.seed, progress=self.experiment.settings.progress)
         self.looks |= {f"habit: {name}": table[name].to_numpy()[None] for name in HABITS}
 
-    def _looked(self, rows: Sequence[Any], seen: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    def _looked(
+        self, rows: Sequence[Any], parts: Sequence[Any], seen: Sequence[Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
         """The attention of the last token of each prompt, and what all heads look at there and at every token."""
         patterns, every = last_patterns(
-            self.model, rows, self.room, lambda row: looked_at_everywhere(self.tokenizer, rows[row])
+            self.model, rows, self.room, lambda row: weights_everywhere(self.tokenizer, rows[row], parts[row])
         )
-        return patterns, shares(patterns, seen) | dict(zip(EVERYWHERE, np.stack(every, axis=1), strict=True))
+        names = (*EVERYWHERE, "at every token: entropy")
+        return patterns, shares(patterns, seen) | dict(zip(names, np.stack(every, axis=1), strict=True))
 
     def _seen(
         self, experiment: Experiment, places: Sequence[int], likeliest: Sequence[int] = ()
@@ -215,9 +218,9 @@ class _Measured:
             if token not in special and any(letter.isalnum() for letter in text)
         ][:_WORDS]
         if len(words) > 1:
-            self.read = [*words, *(token for token in tokens if token not in {*words})]
+            read = [*words, *(token for token in tokens if token not in {*words})]
             self.words = token_texts(self.tokenizer, words)
-            self.circuits = token_circuits(self.model, self.read, len(words), self.heads)
+            self.circuits = token_circuits(self.model, read, len(words), self.heads)
 
     def _place(self) -> None:
         """What the answer loses with a head off at some tokens alone."""
@@ -250,8 +253,8 @@ class _Measured:
         taken = self.experiment.baseline()[examples] - measured(self.experiment, np.stack(sets), examples)
         return max(_chance_of_random(taken.mean(axis=1), 1), 1 / examples.shape[1])
 
-    def strips(self) -> tuple[tuple[str, ...], list[tuple[float, ...]]]:
-        """The tokens of a prompt of typical length, and by head what is lost with it off at each."""
+    def strips(self) -> tuple[tuple[str, ...], list[tuple[tuple[float, ...], tuple[float, ...]]]]:
+        """The tokens of a prompt of typical length, and by head what is lost with it off at each, and read there."""
         typical = sorted(range(len(self.rows)), key=lambda i: len(self.rows[i]))[len(self.rows) // 2]
         ids = self.rows[typical]
         ends = np.unique(np.linspace(0, len(ids), min(len(ids), _STRIP) + 1).astype(int))
@@ -260,21 +263,29 @@ class _Measured:
         where = [(place >= begin) & (place < end) for begin, end in spans]
         texts = token_texts(self.tokenizer, ids)
         lost = [tuple(self._lost(head, where, [typical] * len(where)).tolist()) for head in self.heads]
-        return tuple("".join(texts[begin:end]) for begin, end in spans), lost
+        sources = self.effects.sources
+        read = np.add.reduceat(sources[typical], ends[:-1], axis=1) if sources else np.zeros((len(lost), 0))
+        strips = list(zip(lost, map(tuple, read.tolist()), strict=True))
+        return tuple("".join(texts[begin:end]) for begin, end in spans), strips
 
-    def card(self, place: int, strip: tuple[float, ...]) -> HeadCard:
+    def card(self, place: int, lost: tuple[float, ...], read: tuple[float, ...]) -> HeadCard:
         """The card of a head."""
         order = np.argsort(self.logits[place], kind="stable")
         promotes, demotes = (
             tuple(token_texts(self.tokenizer, ids.tolist())) for ids in (order[::-1][:_NAMED], order[:_NAMED])
         )
-        moves, matches, copies = self._pairs(place)
-        figures = self._figures(place, copies)
-        words = head_in_words(figures, promotes, demotes, self.random_units, self.grid.word)
-        return HeadCard(self.heads[place], figures, promotes, demotes, moves, matches, strip, words)
+        figures = self._figures(place)
+        shown = {figure.name for figure in figures if figure.clear}
+        moves, matches = (
+            _top_pairs(getattr(self.circuits, table)[place], self.words) if name in shown else ()
+            for name, table in _CIRCUITS.items()
+        )
+        others = most_others(len(self.heads))
+        words = head_in_words(figures, promotes, demotes, self.random_units, others=others, word=self.grid.word)
+        return HeadCard(self.heads[place], figures, promotes, demotes, moves, matches, lost, read, words)
 
-    def _figures(self, place: int, copies: bool) -> tuple[Figure, ...]:
-        """All figures of a head; ``copies`` where what it makes of tokens by themselves means something."""
+    def _figures(self, place: int) -> tuple[Figure, ...]:
+        """All figures of a head."""
         chosen = [self.grid.index(head) for head in self.heads]
         random = np.zeros(0) if self.random is None else self.random.total.mean(axis=0)
         beyond, outside = _chance_of_random(random, len(chosen)), 0.05 / len(chosen)
@@ -290,27 +301,35 @@ class _Measured:
         everyone = self.looks
         if self.effects.added is None:
             everyone = {"writes": self.effects.writes.heads.reshape(len(self.rows), -1), **everyone}
-        if copies and self.circuits is not None:
+        agreement = self._agreement(place)
+        if self.circuits is not None and agreement.get("agreement: OV circuit", 0.0) >= _AGREES:
             everyone["copying"] = self.circuits.copying.reshape(1, -1)
-        writes = False
         for name, numbers in everyone.items():
             values = numbers[~np.isnan(numbers[:, chosen[place]])]
             if len(values) < _FEW and len(numbers) > 1:
                 continue
             others = np.abs(np.delete(values.mean(axis=0), chosen))
-            most = max(float(np.quantile(others, 0.95)), _LEAST.get(name, 0.0)) if len(others) else np.nan
+            most = np.nan
+            if len(others):
+                most = max(float(np.quantile(others, 1 - outside, method="higher")), _LEAST.get(name, 0.0))
             made = _figure(name, values[:, chosen[place]], outside / len(everyone), others, most)
             # Habits and copying are one number.
             low, high = (made.value, made.value) if np.isnan(made.low) else (made.low, made.high)
-            clear = found[0].clear and name != "entropy" and (low > most or high < -most)
+            known = {figure.name for figure in found if figure.clear}
+            clear = "total" in known and not name.endswith("entropy") and (low > most or high < -most)
+            if name == "copying":
+                clear = clear and not known.isdisjoint(("writes", "direct"))
             beside = self.control_looks.get(name)
             controls = np.nan if beside is None else _mean(beside[:, chosen[place]])
-            writes = clear if name == "writes" else writes
-            written = self._written_from(name, place) if writes and name in LOOKS else np.nan
+            written = self._written_from(name, place) if "writes" in known and name in LOOKS else np.nan
             found.append(replace(made, clear=clear, controls=controls, written=written))
+        writes = any(figure.clear for figure in found if figure.name in ("writes", "direct"))
+        for name, value in agreement.items():
+            found.append(Figure(name, value, np.nan, np.nan, _AGREES, clear=writes and value >= _AGREES))
         if self.together is not None:
-            row = self.together.shapley().iloc[place]
-            found.append(Figure("Shapley value", float(row["shapley"]), float(row["low"]), float(row["high"])))
+            mean, low, high = map(float, self.together.shapley().loc[place, ["shapley", "low", "high"]])
+            clear = low * high > 0 and harm_beyond(self.together, self.chance)
+            found.append(Figure("Shapley value", mean, low, high, clear=clear))
         return tuple(found)
 
     def _written_from(self, name: str, place: int) -> float:
@@ -323,32 +342,14 @@ class _Measured:
         there, all_of_it = np.sum(parts, axis=0) if parts else (np.nan, np.nan)
         return float(there / all_of_it)
 
-    def _pairs(self, place: int) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...], bool]:
-        """Pairs of words moved and matched, and whether the first mean something, by what the head does on the task."""
+    def _agreement(self, place: int) -> dict[str, float]:
+        """How well what a head makes of tokens by themselves, and matches, agrees with what it does on the task."""
         if self.circuits is None:
-            return (), (), False
-        at, number = {token: i for i, token in enumerate(self.read)}, self.grid.index(self.heads[place])
-        rows = [i for i, row in enumerate(self.rows) if {*row} <= {*at}]
-        if len(rows) < 2:
-            return (), (), False
-        made = np.stack(
-            [self.patterns[i][number] @ self.circuits.z[place, [at[token] for token in self.rows[i]]] for i in rows]
-        )
-        moved = _agree(made - made.mean(axis=0), self.z[rows, place] - self.z[rows, place].mean(axis=0))
-        scores, seen = [], []
-        for i in rows:
-            # The first key is what many heads rest on.
-            keys = [at[token] for token in self.rows[i][1:]]
-            if keys:
-                scores.append(self.circuits.matches[place, at[self.rows[i][-1]], keys])
-                seen.append(np.log(self.patterns[i][number][1:] + 1e-9))
-                scores[-1], seen[-1] = scores[-1] - scores[-1].mean(), seen[-1] - seen[-1].mean()
-        matched = _agree(np.concatenate(scores), np.concatenate(seen)) if scores else 0.0
-        n = len(self.words)
-        moves = _top_pairs(self.circuits.moves[place], self.words) if moved >= _AGREES else ()
-        matches = self.circuits.matches[place, :n, :n]
-        matches = matches - matches.mean(axis=1, keepdims=True)
-        return moves, _top_pairs(matches, self.words) if matched >= _AGREES else (), moved >= _AGREES
+            return {}
+        number = self.grid.index(self.heads[place])
+        patterns = [pattern[number] for pattern in self.patterns]
+        found = self.circuits.agreement(place, self.rows, patterns, self.z[:, place])
+        return {name: value for name, value in zip(_CIRCUITS, found, strict=True) if not np.isnan(value)}
 
 
 def _figure(
@@ -375,14 +376,10 @@ def _mean(values: Float[np.ndarray, " prompt"]) -> float:
     return float(known.mean()) if len(known) else np.nan
 
 
-def _agree(one: np.ndarray, other: np.ndarray) -> float:
-    """The correlation of numbers whose means are off."""
-    size = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return float((one * other).sum()) / size if size else 0.0
-
-
 def _top_pairs(table: Float[np.ndarray, "word word"], words: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Of each row its largest, and of these the largest."""
+    """Of each row its largest, less the mean, and of these the largest."""
+    table = table[: len(words), : len(words)]
+    table = table - table.mean(axis=1, keepdims=True)
     best = table.argmax(axis=1)
     order = np.argsort(-table.max(axis=1), kind="stable")[:_NAMED]
     return tuple((words[i], words[best[i]]) for i in order)

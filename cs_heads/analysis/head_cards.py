@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from math import nan
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from cs_heads.analysis.head_words import harm_beyond
+from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.result import Result
 from cs_heads.drawable import Drawable
 from cs_heads.record import Record, Saved
 from cs_heads.units import Unit
+
+if TYPE_CHECKING:
+    from cs_heads.analysis.interactions import Interactions
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +28,7 @@ class Figure(Record):
         name: What it is of: see ``HeadCards``.
         value: Its mean over examples.
         low: Lower end of its 95 % interval, which is corrected for the number of heads and of figures of its kind; NaN
-            of habits and *copying*, which are one number.
+            of habits, *copying* and *agreement*, which are one number.
         high: Upper end.
         chance: What must be exceeded: see ``HeadCards``.
         percentile: Share of other heads that have less, in absolute numbers.
@@ -30,7 +36,8 @@ class Figure(Record):
         written: Of what is looked at, the share of what the head writes that it reads from there; it may be below 0,
             or above 1 where the rest writes against it. NaN where what it writes is not clear.
         clear: Whether its interval leaves out zero and its mean is beyond chance, of the total effect and its parts;
-            of other figures whether the whole interval is. None is clear of a head whose total effect is not.
+            of other figures whether the whole interval is. None is clear of a head whose total effect is not, but for
+            its Shapley value: whether the interval leaves out zero, and all heads together take more than chance.
     """
 
     name: str
@@ -54,10 +61,12 @@ class HeadCard(Record):
         promotes: Tokens whose logits it raises most on this task, first to last.
         demotes: Tokens whose logits it lowers most.
         moves: Pairs of a token read and the one it then writes most, among the task's words; empty where what it makes
-            of tokens by themselves does not agree with what it does on the task.
-        matches: Pairs of a query and the key it then attends to most; empty where that does not agree.
+            of tokens by themselves does not agree with what it does on the task, and where neither *writes* nor
+            *direct* is clear.
+        matches: Pairs of a query and the key it then attends to most; empty as ``moves``.
         strip: By token, or span of tokens, of the prompt that ``HeadCards`` shows, what the answer loses with the head
             off there alone.
+        reads: By the same what the head writes into the answer that it reads from there; empty where not known.
         words: One or two sentences, from figures that are clear; "unclear" where none is.
     """
 
@@ -68,11 +77,33 @@ class HeadCard(Record):
     moves: tuple[tuple[str, str], ...]
     matches: tuple[tuple[str, str], ...]
     strip: tuple[float, ...]
+    reads: tuple[float, ...]
     words: str
 
     def __getitem__(self, name: str) -> Figure:
         """A figure by its name."""
         return next(figure for figure in self.figures if figure.name == name)
+
+
+@dataclass(frozen=True, eq=False)
+class Pair(Record):
+    """Two heads that surely take more together than each by itself, or less.
+
+    Attributes:
+        first: One of them.
+        second: The other.
+        value: How much more, as ``Interactions.pairs`` says it.
+        low: Lower end of its 95 % interval, corrected for the number of pairs.
+        high: Upper end.
+        kind: ``backup`` where they take more than the sum, ``overlap`` where less.
+    """
+
+    first: str
+    second: str
+    value: float
+    low: float
+    high: float
+    kind: str
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,32 +112,35 @@ class HeadCards(Saved, Result, Drawable, picture="head_cards"):
 
     Figures are in nats of the right answer's first token less the best wrong one's (*total*, *at the last token*,
     *elsewhere*, *writes*, *direct*, *through others*), shares of attention (from the last token of the task's prompts;
-    habits on random tokens), the *copying* of the OV circuit from -1 to 1, *entropy* in nats, and *Shapley value*, a
-    share of right answers.
+    habits on random tokens), the *copying* of the OV circuit from -1 to 1, *entropy* in nats, *Shapley value*, a
+    share of right answers, and the *agreement* of either circuit with the task, a correlation.
 
-    Chance is what 95 of 100 other heads of the model do not exceed, and for shares of attention .25, for copying .5 at
-    least. For ablations it is what no more than 5 of 100 sets of as many random heads of the same layers reach, by
-    Student's t, corrected for the number of heads. Nothing else is said of a head whose total effect is not clear: so
-    of heads without effect nothing is.
+    Chance is what 95 of 100 other heads of the model do not exceed, corrected for the number of heads (99 of 100 where
+    five are explained), and for shares of attention .25, for copying and agreement .5 at least. For ablations it is
+    what no more than 5 of 100 sets of as many random heads of the same layers reach, by Student's t: for one head of
+    some 20, corrected for the number of heads, for all together of 20 sets. Nothing else is said of a head whose total
+    effect is not clear: so of heads without effect nothing is.
 
     Attributes:
         cards: Of each head.
         tokens: A prompt of typical length, whose tokens are ablated one at a time; of a long one spans of tokens.
-        pairs: Two heads, and whether they are a ``backup`` or ``overlap``, where that is certain.
+        pairs: Two heads that are surely a ``backup`` or ``overlap``, and how much.
         least: The fewest heads that do nine tenths of the harm of all. Of more than six heads, and where all together
             take nothing beyond chance, there are neither.
+        harm: What all heads take of right answers, and ``least`` where there is one; of more than six heads nothing.
         words: What they do together.
         provenance: Model and task.
         spent: Example-evaluations.
         notes: Examples that were left out, and what was not measured.
     """
 
-    _format = "head cards"
+    _format, _version = "head cards", 2
 
     cards: tuple[HeadCard, ...]
     tokens: tuple[str, ...]
-    pairs: tuple[tuple[str, ...], ...]
+    pairs: tuple[Pair, ...]
     least: tuple[Unit, ...]
+    harm: tuple[Figure, ...]
     words: str
 
     def to_frame(self) -> pd.DataFrame:
@@ -123,3 +157,24 @@ class HeadCards(Saved, Result, Drawable, picture="head_cards"):
     def _repr_html_(self) -> str:
         # By name: pages are above results.
         return str(import_module("cs_heads.report.cards").cards_html(self))
+
+
+def together_figures(found: Interactions | None, chance: float) -> dict[str, Any]:
+    """Of ``HeadCards`` the ``harm`` of all heads, and where it is beyond chance ``pairs`` and ``least``.
+
+    Args:
+        found: As ``interactions`` gives it (None: not measured).
+        chance: What all must take, at least; NaN where nothing tells.
+    """
+    if found is None:
+        return {"harm": (), "pairs": (), "least": ()}
+    beyond = harm_beyond(found, chance)
+    rows = {"all": -1} | ({"least": found.least_row} if beyond else {})
+    pairs = [Pair(*row) for row in found.pairs().itertuples(index=False, name=None)]
+    return {
+        "harm": tuple(
+            Figure(name, *difference_interval(found.drops[row]), chance, clear=beyond) for name, row in rows.items()
+        ),
+        "pairs": tuple(pair for pair in pairs if beyond and pair.kind),
+        "least": found.least if beyond else (),
+    }

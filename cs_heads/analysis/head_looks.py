@@ -32,8 +32,9 @@ LOOKS = {
 EVERYWHERE = (
     *("at every token: the token before", "at every token: the first token", "at every token: earlier copies of it"),
     *("at every token: what followed earlier copies of it", "at every token: punctuation"),
+    *("at every token: the question", "at every token: answers of worked examples"),
 )
-"""Shares of the attention of all tokens of a prompt."""
+"""Shares of the attention of all tokens of a prompt; the last two of those tokens that can look there."""
 
 
 def tokens_looked_at(
@@ -53,32 +54,53 @@ def tokens_looked_at(
     ([False, True, False, False], [False, True, False, False])
     """
     token, none = np.array(ids), np.zeros(len(ids), dtype=bool)
-    worked, answers = (parts.get(name, none) for name in ("worked examples", "worked answers"))
+    *kinds, question, answers = looked_at_everywhere(tokenizer, ids, parts)[:, -1]
     found = [
-        *looked_at_everywhere(tokenizer, ids)[:, -1],
+        *kinds,
         np.isin(token, [*right]),
         np.isin(token, [*wrong]),
-        parts.get("question", none),
+        question,
         answers,
-        worked & ~answers,
+        parts.get("worked examples", none) & ~answers,
     ]
     return dict(zip(LOOKS, found, strict=True))
 
 
-def looked_at_everywhere(tokenizer: Any, ids: TokenIds) -> Bool[np.ndarray, "kind query key"]:
+def looked_at_everywhere(tokenizer: Any, ids: TokenIds, parts: Mapping[str, Any]) -> Bool[np.ndarray, "kind query key"]:
     """Of each of ``EVERYWHERE`` the tokens that it is of, by the token that looks.
 
-    They are the patterns of TransformerLens's ``detect_head``, with the first token and punctuation beside.
+    They are the patterns of TransformerLens's ``detect_head``, with the first token, punctuation and parts beside.
 
     Args:
         tokenizer: The model's; None for a model without one.
         ids: The prompt's tokens.
+        parts: As far as they are known (``parts_of``).
     """
     texts = ["" for _ in ids] if tokenizer is None else token_texts(tokenizer, ids)
     marks = np.array([bool(text.strip()) and not any(letter.isalnum() for letter in text) for text in texts])
     special = np.isin(ids, [] if tokenizer is None else tokenizer.all_special_ids)
-    punctuation = np.tril(np.tile(marks & ~special, (len(ids), 1)))
-    return np.concatenate([habit_masks(ids), punctuation[None]])
+    none = np.zeros(len(ids), dtype=bool)
+    keys = [marks & ~special, *(parts.get(name, none) for name in ("question", "worked answers"))]
+    return np.concatenate([habit_masks(ids), np.tril(np.tile(np.stack(keys)[:, None], (1, len(ids), 1)))])
+
+
+def weights_everywhere(tokenizer: Any, ids: TokenIds, parts: Mapping[str, Any]) -> Float[np.ndarray, "kind query key"]:
+    """What attention is weighted by, so that it sums to each of ``EVERYWHERE``: NaN for a part that is not there.
+
+    Args:
+        tokenizer: The model's; None for a model without one.
+        ids: The prompt's tokens.
+        parts: As far as they are known (``parts_of``).
+
+    >>> weights_everywhere(None, (5, 7, 8), {"question": np.array([False, True, False])})[5].tolist()
+    [[0.0, 0.0, 0.0], [0.0, 0.5, 0.0], [0.0, 0.5, 0.0]]
+    """
+    where = looked_at_everywhere(tokenizer, ids, parts)
+    able = where.any(axis=2).sum(axis=1)
+    # As detect_head counts, but for parts: nothing before them can look there.
+    able[:-2] = len(ids)
+    with np.errstate(invalid="ignore"):
+        return where / able[:, None, None]
 
 
 def parts_of(

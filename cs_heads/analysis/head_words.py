@@ -7,6 +7,7 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Float
 
 from cs_heads.analysis.attention import HABITS
 from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS
@@ -27,8 +28,23 @@ _SAID |= {name: f"looks at {name.split(': ')[1]} from every token" for name in E
 _SAID |= {"copying": "copies what it reads"}
 
 
+def most_others(k: int) -> str:
+    """How many other heads have no more than chance: 95 of 100, corrected for k heads.
+
+    >>> most_others(1), most_others(5)
+    ('19 of 20', '99 of 100')
+    """
+    return f"{20 * k - 1} of {20 * k}"
+
+
 def head_in_words(
-    figures: Sequence[Figure], promotes: Sequence[str], demotes: Sequence[str], random: str, word: str = "head"
+    figures: Sequence[Figure],
+    promotes: Sequence[str],
+    demotes: Sequence[str],
+    random: str,
+    *,
+    others: str,
+    word: str = "head",
 ) -> str:
     """What a head does: its effect, by which way, and where; then what it looks at, copies and writes.
 
@@ -37,6 +53,7 @@ def head_in_words(
         promotes: Tokens that it raises most.
         demotes: Tokens that it lowers most.
         random: What chance is by, as "random heads of the same layers"; empty where there are no others.
+        others: How many other heads have no more than chance (``most_others``).
         word: What such a unit is called.
     """
     known = {figure.name: figure for figure in figures}
@@ -67,12 +84,12 @@ def head_in_words(
         key=lambda figure: figure.chance - abs(figure.value),
     )
     told = [
-        f"{does[one.name]} ({one.value:.2f}; 95 of 100 other heads: {one.chance:.2f} at most{_either_way(one)}"
+        f"{does[one.name]} ({one.value:.2f}; {others} other heads: {one.chance:.2f} at most{_either_way(one)}"
         + (")" if isnan(one.written) else f"; {one.written:.2f} of what it writes is read there)")
         for one in claims[:_CLAIMS]
     ]
     # Of other units than heads it is not known what all others write.
-    writes, than = (known["writes"], "95 of 100") if "writes" in known else (known["direct"], "chance")
+    writes, than = (known["writes"], others) if "writes" in known else (known["direct"], "chance")
     if writes.clear:
         tokens = f"raises {_quoted(promotes)} and lowers {_quoted(demotes)}"
         bound = f"{writes.chance:.2f}{_either_way(writes)}"
@@ -91,13 +108,14 @@ def together_in_words(found: Interactions | None, chance: float) -> str:
     """
     if found is None:
         return ""
-    taken, low, high = difference_interval(found.drops[-1])
-    harm = f"Together they take {taken:.2f} ({low:.2f} to {high:.2f}) of right answers"
+    harm = f"Together they take {_taken(found.drops[-1])} of right answers"
     if not np.isnan(chance):
         harm = f"{harm}, random sets like them {chance:.2f} at most in 95 of 100"
     if not harm_beyond(found, chance):
         return f"{harm}: {'too few others tell what is' if np.isnan(chance) else 'nothing beyond'} chance."
-    said = [f"{harm}; {', '.join(map(str, found.least)) or 'none of them'} do nine tenths of that."]
+    said = [
+        f"{harm}; {', '.join(map(str, found.least))} do nine tenths of that: {_taken(found.drops[found.least_row])}."
+    ]
     values = found.shapley()
     fillers = [
         f"{row['head']} ({row['shapley']:.2f}, {row['low']:.2f} to {row['high']:.2f})"
@@ -108,9 +126,9 @@ def together_in_words(found: Interactions | None, chance: float) -> str:
         said.append(f"That these add to the others is not certain (Shapley value): {', '.join(fillers)}.")
     pairs = found.pairs().sort_values("beyond the sum", key=abs, ascending=False)
     for kind, does in (("backup", "back each other up"), ("overlap", "overlap")):
-        of_kind = pairs[pairs["kind"] == kind].to_dict("records")
+        of_kind = list(pairs[pairs["kind"] == kind].itertuples(index=False, name=None))
         if of_kind:
-            told = [f"{row['first']} and {row['second']} ({row['beyond the sum']:+.2f})" for row in of_kind[:_CLAIMS]]
+            told = ["{} and {} ({:+.2f}, {:+.2f} to {:+.2f})".format(*row[:-1]) for row in of_kind[:_CLAIMS]]
             more = len(of_kind) - len(told)
             named = f"{', '.join(told)}{f' and {more} more pairs' if more else ''}"
             said.append(f"Beyond the sum of each, {named} {does}.")
@@ -126,6 +144,10 @@ def harm_beyond(found: Interactions, chance: float) -> bool:
     """
     taken, low, _ = difference_interval(found.drops[-1])
     return low > 0 and taken > chance
+
+
+def _taken(drops: Float[np.ndarray, " example"]) -> str:
+    return "{:.2f} ({:.2f} to {:.2f})".format(*difference_interval(drops))
 
 
 def _interval(figure: Figure, sign: int = 1) -> str:

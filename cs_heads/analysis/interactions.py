@@ -91,9 +91,13 @@ class Interactions(Result):
     @property
     def least(self) -> tuple[Unit, ...]:
         """The fewest heads that do nine tenths of the harm of all; of as many those that do most."""
+        return tuple(head for head, off in zip(self.heads, self.subsets[self.least_row], strict=True) if off)
+
+    @property
+    def least_row(self) -> int:
+        """Which of the subsets ``least`` is."""
         enough = np.flatnonzero(self.harm >= MOST_OF * self.harm[-1] - 1e-9)
-        best = min(enough, key=lambda row: (self.subsets[row].sum(), -self.harm[row]))
-        return tuple(head for head, off in zip(self.heads, self.subsets[best], strict=True) if off)
+        return int(min(enough, key=lambda row: (self.subsets[row].sum(), -self.harm[row])))
 
     def to_frame(self) -> pd.DataFrame:
         """One row per subset: the heads that are off, and the drop with its 95 % interval."""

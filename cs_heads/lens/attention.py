@@ -61,15 +61,15 @@ def last_patterns(
     model: HookedModel,
     rows: Sequence[Tokens],
     room: TokenBudget,
-    masks: Callable[[int], Bool[np.ndarray, "kind query key"]],
-) -> tuple[list[Float[np.ndarray, "head key"]], list[Float[np.ndarray, "kind head"]]]:
-    """Of each row the attention of its last token by all heads, layer after layer; and the share of all by masks.
+    weights: Callable[[int], Float[np.ndarray, "kind query key"]],
+) -> tuple[list[Float[np.ndarray, "head key"]], list[Float[np.ndarray, "sum head"]]]:
+    """Of each row the attention of its last token by all heads, layer after layer; and of all tokens weighted sums.
 
     Args:
         model: The model.
         rows: Tokens of each row.
         room: Tokens of one forward.
-        masks: Gives some masks of a row: what share of all attention, of every query alike, goes where they are True.
+        weights: Gives what attention is weighted by in some sums of a row; last comes the mean entropy, in nats.
 
     Raises:
         ValueError: A model that has no such hook or does not run it.
@@ -78,15 +78,16 @@ def last_patterns(
     last, every = ({row: dict[int, np.ndarray]() for row in range(len(rows))} for _ in range(2))
 
     def run(batch: Int[np.ndarray, " n"]) -> None:
-        made = [torch.from_numpy(masks(int(i))).float() for i in batch]
+        made = [torch.from_numpy(weights(int(i))).float() for i in batch]
 
         def keep(layer: int, pattern: Float[Tensor, "batch head query key"]) -> None:
-            for row, (i, mask) in enumerate(zip(batch.tolist(), made, strict=True)):
+            for row, (i, weight) in enumerate(zip(batch.tolist(), made, strict=True)):
                 n = len(rows[i])
                 whole = pattern[row, :, :n, :n].float()
                 last[i][layer] = whole[:, -1].cpu().numpy()
-                share = einsum(whole, to_device(mask, whole.device), "head q k, kind q k -> kind head") / n
-                every[i][layer] = share.cpu().numpy()
+                sums = einsum(whole, to_device(weight, whole.device), "head q k, kind q k -> kind head")
+                entropy = torch.special.entr(whole).sum(dim=2).mean(dim=1, keepdim=True)
+                every[i][layer] = torch.cat([sums, entropy.T]).cpu().numpy()
 
         with reading(model, keep, names):
             last_logits(model, [rows[i] for i in batch])

@@ -34,6 +34,7 @@ class Circuits:
     """What heads make of tokens read by themselves, in arbitrary units: only its order within a head means something.
 
     Attributes:
+        tokens: The tokens.
         z: What each of some heads makes of every token.
         moves: By token read how much the head raises the logit of each of the first tokens; means are taken off.
         matches: By query and key how well they match, without position.
@@ -41,10 +42,47 @@ class Circuits:
             positive, as of a head that raises what it reads (Elhage et al., 2021).
     """
 
+    tokens: tuple[int, ...]
     z: Float[np.ndarray, "chosen token d_head"]
     moves: Float[np.ndarray, "chosen word word"]
     matches: Float[np.ndarray, "chosen token token"]
     copying: Float[np.ndarray, "layer head"]
+
+    def agreement(
+        self,
+        place: int,
+        rows: Sequence[Sequence[int]],
+        patterns: Sequence[Float[np.ndarray, " key"]],
+        z: Float[np.ndarray, "row d_head"],
+    ) -> tuple[float, float]:
+        """How well they say what a head does on prompts (correlation): what it writes, and where it looks.
+
+        NaN where fewer than two prompts have no other tokens.
+
+        Args:
+            place: Its place among the heads.
+            rows: Tokens of each prompt.
+            patterns: Its attention from the last one.
+            z: What it makes there.
+        """
+        at = {token: i for i, token in enumerate(self.tokens)}
+        known = [i for i, row in enumerate(rows) if {*row} <= {*at}]
+        if len(known) < 2:
+            return np.nan, np.nan
+        read = {i: [at[token] for token in rows[i]] for i in known}
+        made = np.stack([patterns[i] @ self.z[place, read[i]] for i in known])
+        written = _correlation(made - made.mean(axis=0), z[known] - z[known].mean(axis=0))
+        # The first key is what many heads rest on.
+        scores = [self.matches[place, ids[-1], ids[1:]] for ids in read.values() if ids[1:]]
+        seen = [np.log(patterns[i][1:] + 1e-9) for i, ids in read.items() if ids[1:]]
+        centered = [[one - one.mean() for one in each] for each in (scores, seen)]
+        return written, _correlation(*map(np.concatenate, centered)) if scores else np.nan
+
+
+def _correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Of numbers whose means are off."""
+    size = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float((one * other).sum()) / size if size else 0.0
 
 
 def token_circuits(model: HookedModel, tokens: Sequence[int], n_words: int, heads: Sequence[Unit]) -> Circuits:
@@ -110,6 +148,7 @@ def token_circuits(model: HookedModel, tokens: Sequence[int], n_words: int, head
         return (query[:, head.index] @ group.T).cpu().numpy()
 
     return Circuits(
+        tokens=tuple(tokens),
         z=np.stack([z[head.layer][:, head.index].cpu().numpy() for head in heads]),
         moves=np.stack([moves[head.layer][head.index] for head in heads]),
         matches=np.stack([match(head) for head in heads]),

@@ -2,25 +2,30 @@
 
 import json
 from html import escape
+from importlib import import_module
 
 import numpy as np
 import pytest
+from scipy.special import entr
 from transformer_lens.head_detector import detect_head
 
 import cs_heads as cs
 from cs_heads.analysis import HeadCards
 from cs_heads.analysis.head_cards import Figure
-from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, looked_at_everywhere, parts_of, tokens_looked_at
-from cs_heads.analysis.head_words import head_in_words
+from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, parts_of, tokens_looked_at, weights_everywhere
+from cs_heads.analysis.head_words import head_in_words, together_in_words
 from cs_heads.cli import main
 from cs_heads.demo.planting import planted_heads
-from cs_heads.lens.attention import last_patterns
+from cs_heads.lens.attention import attention_patterns, last_patterns
 from cs_heads.lens.batches import TokenBudget
+from cs_heads.lens.circuits import Circuits
 from cs_heads.tasks.controls import form_of
-from cs_heads.units import Grid, Head
+from cs_heads.units import Grid, Head, HeadGrid
 from tests.known_heads import own_answers
+from tests.methods.planted import Planted
 from tests.tiny import choice_records, make_tokenizer
 
+A, B, C, FILLER = Head(0, 1), Head(1, 2), Head(2, 3), Head(3, 0)
 QUIET = {"controls": None, "progress": False}
 
 
@@ -31,8 +36,8 @@ def demo():
 
 @pytest.fixture(scope="module")
 def capitals(demo):
-    """Two planted heads of the demo model, and one that the skill does not need."""
-    return cs.explain(*demo, [*planted_heads("capitals")[:2], Head(3, 5)], n=30, **QUIET)
+    """The planted heads of the demo model, and one that the skill does not need."""
+    return cs.explain(*demo, [*planted_heads("capitals"), Head(3, 5)], n=40, **QUIET)
 
 
 @pytest.fixture(scope="module")
@@ -50,19 +55,21 @@ def of_llama(load, folders, tmp_path):
 
 
 def test_planted_heads_write_against_the_shortcut_and_another_head_is_unclear(capitals):
-    first, second, other = capitals.cards
-    for card in (first, second):
+    *planted, other = capitals.cards
+    for card in planted:
         assert card["total"].clear
         assert card.words.startswith("Without it the answer loses ")
         assert card.demotes[0] == "Rome"
         assert "lowers 'Rome'" in card.words
         assert card["through others"].value == pytest.approx(card["total"].value - card["direct"].value)
+        assert "nats for the answer; 119 of 120: 0." in card.words
+        assert card["Shapley value"].clear
+        assert len(card.strip) == len(card.reads) == len(capitals.tokens)
     assert other.words.startswith("Unclear: without it the answer loses ")
     assert not any(figure.clear for figure in other.figures)
     assert capitals.words.startswith("Together they take 0.")
     assert "L3H5" not in map(str, capitals.least)
-    assert len(first.strip) == len(capitals.tokens)
-    assert "Capital" in {token.strip().capitalize() for token in capitals.tokens}
+    assert {"China", "Beijing", "Greece"} <= {token.strip() for token in capitals.tokens}
 
 
 def test_cards_are_read_back_drawn_and_shown(capitals, tmp_path):
@@ -71,11 +78,17 @@ def test_cards_are_read_back_drawn_and_shown(capitals, tmp_path):
     assert {ax.get_title() for ax in capitals.plot().axes} == {"total effect", "off at one token, or span, alone", ""}
     shown = capitals._repr_html_()
     assert all(card.words.split(" (")[0] in shown for card in capitals.cards)
+    assert shown.count("Reads what it writes from") == len(capitals.cards)
+    assert f"least set: {', '.join(map(str, capitals.least))}</th>" in shown
+    assert all(f"{pair.first} and {pair.second}, beyond their sum: {pair.kind}" in shown for pair in capitals.pairs)
+    assert {pair.kind for pair in capitals.pairs} == {"overlap"}
+    assert "what 119 of 120 other heads have at most" in shown
     frame = capitals.to_frame()
-    assert set(frame["head"]) == {"L2H6", "L3H4", "L3H5"}
+    assert set(frame["head"]) == {*map(str, planted_heads("capitals")), "L3H5"}
     known = frame.dropna(subset="low")
     assert (known["low"] <= known["value"]).all()
-    assert all(name == "copying" or name.startswith("habit: ") for name in frame[frame["low"].isna()]["name"])
+    one_number = ("copying", "habit: ", "agreement: ")
+    assert all(name.startswith(one_number) for name in frame[frame["low"].isna()]["name"])
     assert all(frame[name].dtype == float for name in ("value", "low", "controls", "written"))
 
 
@@ -159,11 +172,14 @@ def test_heads_that_take_nothing_beyond_chance_have_no_pairs_and_no_least_set(lo
 @pytest.mark.lens
 def test_what_all_tokens_look_at_is_what_transformer_lens_detects(load, backend):
     model, row = load("llama", backend), (1, 4, 5, 4, 7, 5, 4)
-    [found] = last_patterns(model, [row], TokenBudget(64), lambda _: looked_at_everywhere(None, row))[1]
+    [found] = last_patterns(model, [row], TokenBudget(64), lambda _: weights_everywhere(None, row, {}))[1]
     text = model.tokenizer.decode(row[1:])
     assert model.to_tokens(text)[0].tolist() == list(row)
     for place, name in ((0, "previous_token_head"), (2, "duplicate_token_head"), (3, "induction_head")):
         assert found[place] == pytest.approx(detect_head(model, text, name).flatten().numpy(), abs=1e-5)
+    shares = attention_patterns(model, row, [*Grid.from_model(model)])
+    assert found[-1] == pytest.approx(entr(shares).sum(axis=2).mean(axis=1), abs=1e-5)
+    assert np.isnan(found[5:7]).all(), "a prompt without parts"
 
 
 def test_the_question_and_worked_examples_and_their_answers_are_told_apart():
@@ -199,10 +215,10 @@ def test_of_everyday_skills_each_worked_example_has_its_answer(skill):
 def test_what_is_written_stands_beside_what_is_looked_at(demo, capitals):
     [card, *_] = capitals.cards
     assert card["writes"].clear
-    frame = cs.direct_effects(*demo, [card.head], n=30).by_source()
+    frame = cs.direct_effects(*demo, [card.head], n=40).by_source()
     from_first = frame[frame["position"] == 0]["writes"].sum() / frame["writes"].sum()
     assert card["looks at the first token"].written == pytest.approx(from_first, abs=1e-4)
-    assert not any(np.isfinite(figure.written) for figure in capitals.cards[2].figures)
+    assert not any(np.isfinite(figure.written) for figure in capitals.cards[-1].figures)
     assert "of writes" in capitals._repr_html_()
 
 
@@ -272,7 +288,9 @@ def words(total: float, *others: Figure) -> str:
     """What is said of a head with a clear total effect, all of it at the last token and written by itself."""
     bounds = sorted((0.9 * total, 1.1 * total))
     clear = [Figure(name, total, *bounds, 0.3, clear=True) for name in ("total", "direct", "at the last token")]
-    return head_in_words([*clear, Figure("elsewhere", 0.0, 0.0, 0.0), *others], ["a"], ["b"], "random heads")
+    return head_in_words(
+        [*clear, Figure("elsewhere", 0.0, 0.0, 0.0), *others], ["a"], ["b"], "random heads", others="99 of 100"
+    )
 
 
 def test_where_the_answer_gains_so_do_its_parts():
@@ -282,10 +300,68 @@ def test_where_the_answer_gains_so_do_its_parts():
 
 def test_a_head_that_lowers_what_it_reads_is_said_to():
     lowers = Figure("copying", -0.9, np.nan, np.nan, 0.5, clear=True)
-    assert "lowers what it reads (-0.90; 95 of 100 other heads: 0.50 at most either way)" in words(0.9, lowers)
+    assert "lowers what it reads (-0.90; 99 of 100 other heads: 0.50 at most either way)" in words(0.9, lowers)
 
 
 @pytest.mark.parametrize("name", [*LOOKS, *EVERYWHERE])
 def test_each_look_has_words_of_its_own(name):
     look = Figure(name, 0.9, 0.8, 1.0, 0.3, clear=True)
     assert f"looks at {LOOKS.get(name, name.removeprefix('at every token: '))}" in words(0.9, look)
+
+
+@pytest.mark.parametrize(
+    ("drops", "groups", "said"),
+    [
+        ({C: 0.2}, {(A, B): 0.5}, "Beyond the sum of each, L0H1 and L1H2 (+0.50, +0.40 to +0.60) back each other up."),
+        ({A: 0.3, B: 0.2, C: 0.2}, {}, ""),
+    ],
+)
+def test_fillers_and_backups_are_named_with_intervals(drops, groups, said):
+    found = cs.interactions(None, Planted(HeadGrid(4, 4), drops, groups=groups), [A, B, C, FILLER])
+    words = together_in_words(found, 0.1)
+    assert "(Shapley value): L3H0 (0.00, 0.00 to 0.00)." in words
+    assert words.endswith(said or "to 0.00).")
+    assert words.startswith("Together they take 0.70 (0.61 to 0.79) of right answers")
+    assert "; L0H1, L1H2, L2H3 do nine tenths of that: 0.70 (0.61 to 0.79)." in words
+
+
+def test_what_heads_take_together_is_compared_with_20_sets_of_as_many(load, task, monkeypatch):
+    drawn = []
+    module = import_module("cs_heads.analysis.explain")
+    plain = module.measured
+    monkeypatch.setattr(
+        module, "measured", lambda experiment, masks, at: drawn.append(masks) or plain(experiment, masks, at)
+    )
+    cs.explain(load("llama"), task, ["L0H1", "L1H0", "L2H3"], n=20, **QUIET)
+    assert [len(np.unique(masks, axis=0)) for masks in drawn] == [20]
+    assert (drawn[0].sum(axis=(1, 2)) == 3).all()
+
+
+def test_tokens_by_themselves_agree_with_a_task_or_do_not():
+    rng = np.random.default_rng(0)
+    z, matches, rows = (
+        rng.normal(size=(1, 6, 4)),
+        rng.normal(size=(1, 6, 6)),
+        rng.permuted(np.tile(range(6), (30, 1)), axis=1),
+    )
+    circuits = Circuits(tuple(range(6)), z, np.zeros((1, 2, 2)), matches, np.zeros((1, 1)))
+    scores = np.stack([np.exp(matches[0, row[-1], row]) for row in rows])
+    patterns = scores / scores.sum(axis=1, keepdims=True)
+    made = np.stack([pattern @ z[0, row] for pattern, row in zip(patterns, rows, strict=True)])
+    assert circuits.agreement(0, rows.tolist(), [*patterns], made) == pytest.approx((1, 1))
+    written, looked = circuits.agreement(0, rows.tolist(), [*rng.permutation(patterns)], rng.normal(size=made.shape))
+    assert abs(written) < 0.4
+    assert abs(looked) < 0.4
+    assert np.isnan(circuits.agreement(0, [(0, 7)], [*patterns], made)).all()
+
+
+@pytest.mark.parametrize(("found", "shown"), [((0.9, 0.2), (True, False)), ((0.4, 0.6), (False, True))])
+def test_pairs_of_words_are_of_heads_that_write_and_where_single_tokens_agree(demo, monkeypatch, found, shown):
+    monkeypatch.setattr(Circuits, "agreement", lambda *_: found)
+    writer, _, other = cs.explain(*demo, [*planted_heads("capitals")[:2], Head(3, 5)], n=30, **QUIET).cards
+    assert (writer["direct"].clear, other["direct"].clear) == (True, False)
+    assert (bool(writer.moves), bool(writer.matches)) == shown
+    assert (other.moves, other.matches) == ((), ())
+    for card in (writer, other):
+        assert (card["agreement: OV circuit"].value, card["agreement: QK circuit"].value) == found
+        assert ("copying" in {figure.name for figure in card.figures}) == shown[0]
