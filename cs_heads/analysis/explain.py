@@ -281,7 +281,10 @@ class _Measured:
             for name, table in _CIRCUITS.items()
         )
         others = most_others(len(self.heads))
-        words = head_in_words(figures, promotes, demotes, self.random_units, others=others, word=self.grid.word)
+        # What raises one answer here and another there has other tokens in its mean.
+        answering = np.isin(self.answers, order[[*range(_NAMED), *range(-_NAMED, 0)]]).any()
+        named = (promotes, demotes) if answering else ((), ())
+        words = head_in_words(figures, *named, self.random_units, others=others, word=self.grid.word)
         return HeadCard(self.heads[place], figures, promotes, demotes, moves, matches, lost, read, words)
 
     def _figures(self, place: int) -> tuple[Figure, ...]:

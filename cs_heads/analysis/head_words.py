@@ -50,7 +50,7 @@ def head_in_words(
 
     Args:
         figures: Its figures.
-        promotes: Tokens that it raises most.
+        promotes: Tokens that it raises most; none where these say nothing of the answers.
         demotes: Tokens that it lowers most.
         random: What chance is by, as "random heads of the same layers"; empty where there are no others.
         others: How many other heads have no more than chance (``most_others``).
@@ -91,7 +91,10 @@ def head_in_words(
     # Of other units than heads it is not known what all others write.
     writes, than = (known["writes"], others) if "writes" in known else (known["direct"], "chance")
     if writes.clear:
-        tokens = f"raises {_quoted(promotes)} and lowers {_quoted(demotes)}"
+        way = "toward the right answer" if writes.value > 0 else "away from the right answer"
+        tokens = f"writes {way}, by tokens that differ from prompt to prompt"
+        if promotes:
+            tokens = f"raises {_quoted(promotes)} and lowers {_quoted(demotes)}"
         bound = f"{writes.chance:.2f}{_either_way(writes)}"
         told.append(f"{tokens} ({writes.value:.2f} nats for the answer; {than}: {bound})")
     if told:

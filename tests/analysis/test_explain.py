@@ -138,15 +138,6 @@ def test_a_search_goes_on_to_say_what_its_heads_do(of_llama, tmp_path, capsys):
     assert "What each head does" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_he_or_she_is_written_by_one_head_of_a_real_model(real):
-    model = cs.load_model(real / "models" / "stories260K", device="cpu")
-    cards = cs.explain(model, cs.load_task("everyday/he_she"), ["L4H2"], n=60, **QUIET)
-    [card] = cards.cards
-    assert card["total"].clear
-    assert card["writes"].percentile > 0.95
-    assert card.words.startswith("Without it the answer loses ")
-
-
 def test_of_a_ranking_with_heads_off_throughout_nothing_is_said(load, task):
     ranking = cs.HeadRanking("css", np.zeros((3, 4)), spent=0, off=(Head(1, 1),))
     with pytest.raises(ValueError, match="heads must be found with no others off, got a ranking with L1H1 off"):

@@ -71,6 +71,9 @@ def test_a_head_that_writes_he_or_she_raises_she_after_names_of_girls(real):
     [card] = cs.explain(model, task, ["L4H2"], n=60, **QUIET).cards
     assert card["total"].clear
     assert card["writes"].clear
+    assert card["writes"].percentile > 0.95
+    # The mean of both names neither.
+    assert "it writes toward the right answer, by tokens that differ from prompt to prompt (" in card.words.lower()
     # What it writes after names of girls, and what after those of boys.
     effects = cs.direct_effects(model, task, ["L4H2"], n=60)
     first = np.array(model.tokenizer.convert_ids_to_tokens(effects.answers[:, 0].tolist()))
