@@ -278,8 +278,9 @@ def _takers(options: OneTask, option: str, names: Sequence[str]) -> list[str]:
     having = [name for name, method in METHODS.items() if option in method.options]
     if not having:
         known = {each.name for each in fields(type(options))} | {*Settings.kinds()}
-        near = did_you_mean(option, known.union(*(method.options for method in METHODS.values())))
-        raise ValueError(f"unknown option --{option.replace('_', '-')}{near.replace('_', '-')}")
+        known = known.union(*(method.options for method in METHODS.values()))
+        flag, *flags = (f"--{each.replace('_', '-')}" for each in (option, *known))
+        raise ValueError(f"unknown option {flag}{did_you_mean(flag, flags)}")
     if not {*names} & {*having}:
         raise ValueError(f"--{option.replace('_', '-')} goes with the method {', '.join(having)}")
     return [name for name in names if name in having]
