@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from cs_heads.cli.cost import print_steps
 from cs_heads.cli.flags import USUAL, Command, Evaluations, Examples, Heads, Seed, Switch, one_line_each, write_config
 from cs_heads.cli.loading import check_out
+from cs_heads.progress import announce
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,6 +181,7 @@ def _reproduction(options: ReproduceFlags, name: str, out: Path) -> Reproduction
     chosen: dict[str, Any] = {name: getattr(options, name) for name in _LOADING}
     tasks, left_out = load_tasks(paper, name, names, n=settings.n, **chosen)
     dtype = options.dtype or default_dtype(options.device)
+    announce(f"loading {name} ...", options.progress)
     model = cs.load_model(name, device=options.device, dtype=dtype, backend=options.backend)
     measured = ("prepend_bos", "batch_tokens", "progress")
     measures = {name: value for name in measured if (value := getattr(options, name)) is not None}
