@@ -1,7 +1,7 @@
 """Every target that ``make help`` lists, in a fresh clone.
 
-Those in ``RUN`` are run, ``test`` targets only to collect. ``package`` is run where a registry answers. Of the others, and
-of ``package`` where none does, the commands are printed and not run.
+Those in ``RUN`` are run, ``test`` targets only to collect. ``package`` is run where a registry answers. Of the others,
+and of ``package`` where none does, the commands are printed and not run.
 """
 
 import os
