@@ -372,7 +372,7 @@ COSTS = ("example_evaluations", "cpu_seconds")
 README = {
     SCREENED: "this library, told to spare the other skills",
     "attribution+": "attribution patching, told the same",
-    "css": "compressed sensing (Bair et al.), 49 random groups, not tuned",
+    "css": "compressed sensing (Bair et al.), 49 random groups of heads off, not tuned",
     "attribution": "attribution patching",
 }
 """Methods of the README's table and picture, in its words."""

@@ -223,6 +223,17 @@ def counting(name: str, total: int, progress: bool | None, done: int = 0) -> Ite
         yield bar
 
 
+def announce(text: str, progress: bool | None) -> None:
+    """Say on a line what runs before there is anything to count, off a terminal, where a bar is lines too.
+
+    Args:
+        text: What runs.
+        progress: As of a call that measures.
+    """
+    if not (progress is False or os.environ.get("TQDM_DISABLE") or sys.stderr is None or _at_terminal()):
+        tqdm.write(text, file=sys.stderr)
+
+
 def is_shown() -> bool:
     """Whether there is a bar to see."""
     bar = _OPEN.get()

@@ -21,7 +21,7 @@ from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.compare import METHODS
 from cs_heads.analysis.losses import Loss, Specificity
 from cs_heads.analysis.sparsity import SparsityCurve
-from cs_heads.cli import app, main
+from cs_heads.cli import COMMANDS, app, main
 from cs_heads.cli.printing import largest_losses, losses_line
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks.controls import NO_CONTROLS
@@ -338,6 +338,21 @@ def test_help_says_what_is_done_and_fits_a_screen(command, capsys):
     for example in examples:
         app().parse_args(shlex.split(example)[1:], exit_on_error=False, print_error=False)
     assert command != "compare" or f"(default: {', '.join(METHODS)})" in " ".join(told.split())
+
+
+@pytest.mark.parametrize("command", [each.__name__ for each in COMMANDS])
+def test_help_has_a_line_for_each_required_flag_and_each_of_its_examples(command, capsys):
+    def listed(all_flags: str = "") -> str:
+        assert main([command, f"--help{all_flags}"]) == 0
+        return capsys.readouterr().out
+
+    told, lines = listed(), r"^  (-.*?): "
+    flags = {*" ".join(re.findall(lines, told, flags=re.MULTILINE)).replace(",", "").split()}
+    # The options of methods share a line.
+    flags |= {*" ".join(re.findall(r"^  --\[.*", told, flags=re.MULTILINE)).split()}
+    required = re.findall(r"^  (--[a-z-]+)[^\n]*(?:\n {8}[^\n]*)*\[required\]", listed("-all"), flags=re.MULTILINE)
+    examples = " ".join(re.findall(rf"^  cs-heads {command} .*", told, flags=re.MULTILINE))
+    assert {*required, *re.findall(r"--[a-z-]+", examples)} <= flags
 
 
 @pytest.mark.parametrize("command", ["find", "compare", "atlas", "explain", "reproduce"])

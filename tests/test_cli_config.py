@@ -71,7 +71,7 @@ def test_flags_override_the_file(run, known_folder, task_files, tmp_path):
 @pytest.mark.parametrize(
     ("line", "error"),
     [
-        ("n_maks = 3", "unknown option --n-maks; did you mean 'n-masks'?"),
+        ("n_maks = 3", "unknown option --n-maks; did you mean '--n-masks'?"),
         ("k = [3]", "k"),
         ("no-control = 'maybe'", "no-control"),
         ("seed = 'three'", "seed"),
@@ -88,7 +88,7 @@ def test_a_wrong_file_gets_one_line_that_names_what_is_wrong(said, tmp_path, lin
     ("arguments", "meant"),
     [
         (["compere", "--model", "demo"], "compare"),
-        (["find", "--model", "demo", "--task", "demo/code", "--densty=0.1"], "density"),
+        (["find", "--model", "demo", "--task", "demo/code", "--densty=0.1"], "--density"),
         (["reproduce", "--paper", "csh"], "cs"),
         (["find", "--model", "demo", "--task", "demo/capitls"], "demo/capitals"),
         (["find", "--model", "demo", "--task", "demo/code", "--method", "anealed"], "annealed"),

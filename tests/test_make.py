@@ -1,8 +1,13 @@
-"""Every target that ``make help`` lists runs in a fresh clone."""
+"""Every target that ``make help`` lists, in a fresh clone.
+
+Those in ``RUN`` are run, ``test`` targets only to collect. ``package`` is run where a registry answers. Of the others,
+and of ``package`` where none does, the commands are printed and not run.
+"""
 
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,8 +42,8 @@ RUN = {
     "clean": (),
 }
 """Targets that are run, and what makes them short: tests are collected."""
-PRINTED = "atlas", "docs-serve", "notebook", "package", "mutants"
-"""Those that take hours, wait for a reader or install from a network: their commands are made, and not run."""
+PRINTED = "atlas", "docs-serve", "notebook", "mutants"
+"""Those that take hours or wait for a reader: their commands are printed, and not run."""
 
 
 @pytest.fixture(scope="module")
@@ -52,22 +57,43 @@ def clone(tmp_path_factory):
     return folder
 
 
-def make(clone, target, *given):
-    made = (each for name in (".venv", ".venv-hooked") for each in ("-o", f"{name}/.stamp"))
-    return run_program(
-        ["make", *made, target, *given], cwd=clone, env={**os.environ, "PYTHONPATH": str(clone), "OMP_NUM_THREADS": "1"}
-    )
+def make(clone, target, *given, path=None, venv=".venv"):
+    made = (each for name in (venv, ".venv-hooked") for each in ("-o", f"{name}/.stamp"))
+    env = {**os.environ, "PYTHONPATH": str(clone if path is None else path), "OMP_NUM_THREADS": "1"}
+    return run_program(["make", *made, target, f"VENV={venv}", *given], cwd=clone, env=env)
 
 
 def test_help_lists_no_other_target(clone):
     listed = re.findall(r"^  make (\S+)", make(clone, "help").stdout, flags=re.MULTILINE)
-    assert {*listed} | {"help"} == {*RUN, *PRINTED}
+    assert {*listed} | {"help"} == {*RUN, *PRINTED, "package"}
 
 
 @pytest.mark.parametrize("target", RUN)
 def test_a_target_runs_in_a_fresh_clone(clone, target):
     done = make(clone, target, *RUN[target])
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_package_is_made_where_a_registry_answers(clone, tmp_path):
+    """The wheel runs the lines of the README where no checkout is on the path."""
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--retries",
+        "0",
+        "--dest",
+        tmp_path,
+        "build",
+    ]
+    given = [] if run_program(pip).returncode == 0 else ["--dry-run"]
+    assert run_program([sys.executable, "-m", "venv", tmp_path / "venv"]).returncode == 0
+    done = make(clone, "package", *given, path="", venv=tmp_path / "venv")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "twine check" in done.stdout
 
 
 @pytest.mark.parametrize("target", PRINTED)

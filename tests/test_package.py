@@ -28,3 +28,14 @@ def test_no_picture_and_no_link_of_the_long_description_is_relative(project):
 def test_the_source_package_has_all_that_its_tests_and_notebooks_read(project):
     include = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
     assert {"/cs_heads", "/tests", "/benchmarks", "/notebooks", "/Makefile", "/constraints*.txt"} <= {*include}
+
+
+def test_the_list_of_what_waits_for_an_address_is_whole():
+    patterns = "*.md", "*.toml", "*.cff", "docs/**/*.md", "notebooks/*.ipynb", "cs_heads/**/*.py"
+    pages = {path.relative_to(CHECKOUT).as_posix(): path for pattern in patterns for path in CHECKOUT.glob(pattern)}
+    texts = {name: path.read_text(encoding="utf-8") for name, path in pages.items()}
+    listed = texts.pop("CONTRIBUTING.md").partition("## On the day an address exists\n")[2]
+    waiting = {name for name, text in texts.items() if re.search("on PyPI|public address", text)}
+    if "repository-code" not in texts["CITATION.cff"]:
+        waiting.add("CITATION.cff")
+    assert {*re.findall(r"`([\w/]+\.\w+)`", listed)} == waiting

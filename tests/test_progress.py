@@ -1,6 +1,7 @@
 """One bar a call, whatever it measures in how many steps; it says what runs and counts what is spent."""
 
 import os
+import re
 import sys
 from functools import partial
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import tqdm.notebook
 import cs_heads as cs
 from cs_heads import designs, methods, progress
 from cs_heads.analysis.confirm import prove
+from cs_heads.cli import main
 from cs_heads.progress import counting, one_bar
 from cs_heads.tasks import Task
 from tests.known_heads import WORKING, own_answers
@@ -152,6 +154,33 @@ def test_without_a_word_a_bar_is_shown_in_notebooks_and_terminals_and_elsewhere_
     monkeypatch.setenv("TQDM_DISABLE", "1")
     cs.Experiment(model, task)(np.zeros((1, 3, 4), dtype=bool))
     assert capsys.readouterr() == ("", "")
+
+
+def test_off_a_terminal_a_line_comes_each_minute(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.delenv("TQDM_DISABLE")
+    monkeypatch.setattr("tqdm.std.time", lambda: clock[0])
+    with counting("own", 12, None) as bar:
+        for _ in range(11):
+            clock[0] += 20
+            bar.add(1)
+    assert re.findall(r"\[(\d\d:\d\d)<", capsys.readouterr().err) == ["00:00", "01:00", "02:00", "03:00", "03:40"]
+
+
+def test_a_command_says_off_a_terminal_that_it_loads_a_model(monkeypatch, capsys):
+    def load(*_, **__):
+        assert capsys.readouterr().err == "loading demo ...\n"
+        raise ValueError("loaded")
+
+    monkeypatch.delenv("TQDM_DISABLE")
+    monkeypatch.setattr(cs, "load_model", load)
+    command = ["find", "--model", "demo", "--task", "demo/capitals"]
+    assert main(command) == 2
+    monkeypatch.setattr(progress, "_at_terminal", lambda: True)
+    monkeypatch.setattr(cs, "load_model", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main(command)
+    assert "loading" not in capsys.readouterr().err
 
 
 def test_a_terminal_that_says_it_has_no_rows_gets_lines(monkeypatch):

@@ -53,12 +53,8 @@ class LeastSet(Record):
     def told(self) -> str:
         """Which heads do the harm, in words."""
         n, share = len(self.heads), self.share
-        one = self.first[0] / self.drop
-        most = f" ({self.order[0]} alone {one:.2f} of it)" if n > 1 and one >= 0.5 else ""
         if not self.passengers:
-            return (
-                f"all {n} heads are needed: the first that are missed most do less than {MOST_OF:.1f} of the harm{most}"
-            )
+            return f"all {n} heads are needed: the first that are missed most do less than {MOST_OF:.1f} of the harm"
         alone, more = (", ".join(map(str, heads)) for heads in (self.heads, self.passengers))
         does, of_all = "does" if n == 1 else "do", "all" if share >= 0.995 else f"{share:.2f} of"
         rest, without = max(0.0, self.rest / self.drop), f"passengers, left out of the proof: {more}"
@@ -66,7 +62,7 @@ class LeastSet(Record):
             # They are part of the task, too: the score has no more to lose.
             without = f"left out of the proof, as not needed beside {'it' if n == 1 else 'these'}: {more}"
         by_themselves = f" (by themselves they do {rest:.2f} of it)" if rest >= MIN_MARGIN else ""
-        return f"{alone} {does} {of_all} the harm of the {len(self.order)} heads given{most}; {without}{by_themselves}"
+        return f"{alone} {does} {of_all} the harm of the {len(self.order)} heads given; {without}{by_themselves}"
 
 
 def most_of_least_set(k: int, n_examples: int) -> int:

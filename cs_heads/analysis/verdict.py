@@ -274,10 +274,9 @@ def _over_sets(random: RandomComparison) -> str:
     if random.p_sets > (1 + k) / (1 + n):
         said += " on a few examples each, which p allows for"
     is_below = random.p_sets < MAX_P
-    least = "" if k else f"the smallest that so {'many' if is_below else 'few'} allow, "
-    below = f"{least}{'below' if is_below else 'not below'}"
-    share = f"of all such sets at most {100 * random.most_as_harmful:.1f} % do as much"
-    return f"{_told_p(random.p_sets)} over sets of heads ({said}; {share}; {below} {MAX_P})"
+    least = "" if k else f", the smallest that so {'many' if is_below else 'few'} allow"
+    told = f"{_told_p(random.p_sets)} over sets of heads, {'below' if is_below else 'not below'} {MAX_P}{least}"
+    return f"{told}: {said}; of all such sets at most {100 * random.most_as_harmful:.1f} % do as much"
 
 
 def _specificity(

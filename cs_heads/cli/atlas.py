@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 from cs_heads import plot
 from cs_heads.arguments import check_integer
 from cs_heads.cli.cost import print_cost
-from cs_heads.cli.flags import Run, given_settings, one_line_each, write_config
+from cs_heads.cli.flags import USUAL, Run, given_settings, one_line_each, write_config
 from cs_heads.cli.loading import N_UNSEEN, check_out, loaded_model, options_by_task
 from cs_heads.cli.printing import end_with_page, print_json
 from cs_heads.files import write_csv
@@ -40,7 +40,7 @@ class AtlasFlags(Run):
         explain: what each of the heads proved does, as cs-heads explain says it
     """
 
-    tasks: str | None = None
+    tasks: Annotated[str | None, USUAL] = None
     n_unseen: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000))] = N_UNSEEN
     n_random: Annotated[int, Parameter(validator=Number(gte=1))] = 250
     screen: Literal["auto", "gradients", "masks"] = "auto"

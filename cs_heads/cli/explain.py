@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from cs_heads.cli.cost import print_cost
-from cs_heads.cli.flags import Examples, OneTask, one_line_each, write_config
+from cs_heads.cli.flags import USUAL, Examples, OneTask, one_line_each, write_config
 from cs_heads.cli.loading import loaded
 from cs_heads.cli.printing import print_json
 from cs_heads.units import as_heads
@@ -32,9 +32,12 @@ class ExplainFlags(OneTask):
         unseen: unseen examples, at most
     """
 
-    ranking: Path | None = None
-    heads: Annotated[list[str], Parameter(consume_multiple=True, show_default=False)] = field(default_factory=list)
-    unseen: Examples = 60
+    ranking: Annotated[Path | None, USUAL] = None
+    heads: Annotated[list[str], USUAL, Parameter(consume_multiple=True, show_default=False)] = field(
+        default_factory=list
+    )
+    unseen: Annotated[Examples, USUAL] = 60
+    budget: Annotated[None, Parameter(parse=False)] = None  # of a search
 
 
 def explain(options: Annotated[ExplainFlags, Parameter(name="*")]) -> None:
@@ -55,8 +58,6 @@ def explain(options: Annotated[ExplainFlags, Parameter(name="*")]) -> None:
 
     if (options.ranking is None) == (not options.heads):
         raise ValueError("give the heads by --ranking FILE or by --heads L1H3 L1H4")
-    if options.budget is not None:
-        raise ValueError("--budget is of a search: give explain fewer heads, or fewer examples by --unseen")
     found: Any = as_heads("heads", options.heads)
     if options.ranking is not None:
         found = cs.HeadRanking.load(options.ranking)

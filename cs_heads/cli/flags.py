@@ -50,7 +50,9 @@ def _is_there(_: Any, name: str) -> None:
 
 
 USUAL = Parameter(group=Group("Usual", sort_key=0), show=True)  # what most runs are given, all that --help shows
-MethodOption = Annotated[str, Parameter(help="an option of the method")]
+MethodOption = Annotated[
+    str, USUAL, Parameter(help="an option of the method, as --n-masks of css or --forget of contrastive")
+]
 
 
 def one_line_each(kind: type[AnyFlags]) -> type[AnyFlags]:
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
     SettingsFlags = SettingsArguments
 else:
     # The dtype stands beside device and backend, and a shell names a store by its file.
-    _HINTS = {**get_type_hints(SettingsArguments), "store": str | None}
+    _HINTS = {**get_type_hints(SettingsArguments), "store": Annotated[str | None, USUAL]}
     SettingsFlags = TypedDict("SettingsFlags", {n: h for n, h in _HINTS.items() if n != "dtype"}, total=False)
     SettingsFlags.__doc__ = SettingsArguments.__doc__
     one_line_each(SettingsFlags)
@@ -125,7 +127,7 @@ class Run(Command):
     unsafe_code: Switch = False
     chat: str | None = None
     too_long: str | None = None
-    task_option: Several = field(default_factory=list)
+    task_option: Annotated[Several, USUAL] = field(default_factory=list)
     budget: Annotated[Evaluations, USUAL] = None
     k: Annotated[Heads, USUAL] = None
     seed: Annotated[Seed, USUAL] = 0

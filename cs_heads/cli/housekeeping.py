@@ -64,7 +64,7 @@ def doctor(
 def report(folder: Path, /, *, out: Annotated[Path | None, Parameter(alias="-o")] = None) -> None:
     """Write the HTML report of what find, compare or atlas found.
 
-    Write one HTML file that opens without a network: the heads and the verdict, what broke, maps,
+    Write one HTML file that opens without a network: the heads, their map and the verdict, what broke,
     curves, attention patterns, cost, provenance; of an atlas the map, what each skill loses, universal
     and shared heads, the tree of skills. Nothing is measured and no model is loaded.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cs_heads.arguments import MAX_BUDGET, Option, check_type, check_within, did_you_mean
 from cs_heads.cli.flags import given_settings, value_of
+from cs_heads.progress import announce
 from cs_heads.settings import Settings
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def loaded_model(options: Run) -> Iterator[Any]:
 
     load = partial(cs.load_model, options.model, device=options.device, dtype=options.dtype, backend=options.backend)
     workers, address = options.settings.get("workers"), options.settings.get("address")
+    announce(f"loading {options.model} ...", options.settings.get("progress"))
     with placed(load() if workers is None and address is None else load, workers, address) as model:
         yield model
 
@@ -278,8 +280,9 @@ def _takers(options: OneTask, option: str, names: Sequence[str]) -> list[str]:
     having = [name for name, method in METHODS.items() if option in method.options]
     if not having:
         known = {each.name for each in fields(type(options))} | {*Settings.kinds()}
-        near = did_you_mean(option, known.union(*(method.options for method in METHODS.values())))
-        raise ValueError(f"unknown option --{option.replace('_', '-')}{near.replace('_', '-')}")
+        known = known.union(*(method.options for method in METHODS.values()))
+        flag, *flags = (f"--{each.replace('_', '-')}" for each in (option, *known))
+        raise ValueError(f"unknown option {flag}{did_you_mean(flag, flags)}")
     if not {*names} & {*having}:
         raise ValueError(f"--{option.replace('_', '-')} goes with the method {', '.join(having)}")
     return [name for name in names if name in having]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from cyclopts import Parameter
 
 from cs_heads.cli.cost import print_steps
-from cs_heads.cli.flags import Command, Evaluations, Examples, Heads, Seed, Switch, one_line_each, write_config
+from cs_heads.cli.flags import USUAL, Command, Evaluations, Examples, Heads, Seed, Switch, one_line_each, write_config
 from cs_heads.cli.loading import check_out
+from cs_heads.progress import announce
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,13 +59,13 @@ class ReproduceFlags(Command):
         dtype: float32, bfloat16 or float16 (default: bfloat16 on a GPU, as in the papers, else float32)
     """
 
-    paper: Literal["cs", "chg"]
-    model: list[str]
-    out: Path
-    tasks: str | None = None
-    data: Path | None = None
-    steps: str | None = None
-    quick: Switch = False
+    paper: Annotated[Literal["cs", "chg"], USUAL]
+    model: Annotated[list[str], USUAL]
+    out: Annotated[Path, USUAL]
+    tasks: Annotated[str | None, USUAL] = None
+    data: Annotated[Path | None, USUAL] = None
+    steps: Annotated[str | None, USUAL] = None
+    quick: Annotated[Switch, USUAL] = False
     n: Examples = None
     n_unseen: Examples = None
     k: Heads = None
@@ -76,12 +77,12 @@ class ReproduceFlags(Command):
     fit_steps: Examples = None
     n_pairs: Examples = None
     seed: Seed = 0
-    allow_code: Switch = False
+    allow_code: Annotated[Switch, USUAL] = False
     paper_prompts: Switch = False
     prepend_bos: bool | None = None
     batch_tokens: int | None = None
     progress: bool | None = None
-    dry_run: Switch = False
+    dry_run: Annotated[Switch, USUAL] = False
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
 
     @property
@@ -180,6 +181,7 @@ def _reproduction(options: ReproduceFlags, name: str, out: Path) -> Reproduction
     chosen: dict[str, Any] = {name: getattr(options, name) for name in _LOADING}
     tasks, left_out = load_tasks(paper, name, names, n=settings.n, **chosen)
     dtype = options.dtype or default_dtype(options.device)
+    announce(f"loading {name} ...", options.progress)
     model = cs.load_model(name, device=options.device, dtype=dtype, backend=options.backend)
     measured = ("prepend_bos", "batch_tokens", "progress")
     measures = {name: value for name in measured if (value := getattr(options, name)) is not None}

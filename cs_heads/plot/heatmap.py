@@ -225,7 +225,9 @@ def format_heads(formats: FormatHeads, ax: Axes | None = None) -> Axes:
 
 @style.styled
 def habits(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the habits of heads: the mean share of attention of each habit.
+    """Draw the habits of heads: the mean share of attention of each habit, over the tokens that can follow it.
+
+    These are all but the first, for *same token* and *induction* those with an earlier copy.
 
     Args:
         table: one row per head, as ``cs_heads.habits`` gives it.

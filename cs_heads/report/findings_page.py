@@ -15,6 +15,7 @@ from cs_heads.analysis.losses import Loss, loss_of, shared_line
 from cs_heads.analysis.sparsity import SparsityCurve
 from cs_heads.plot.attention_patterns import load_script
 from cs_heads.plot.head_markers import same_looks
+from cs_heads.ranking import HeadRanking
 from cs_heads.report import html
 from cs_heads.report.cards import cards_html
 from cs_heads.report.comparison import comparison_answer, comparison_part
@@ -45,7 +46,7 @@ def findings_page(findings: Findings) -> str:
         about = f"Found by the method {ranking.method}{confirmed}."
     with same_looks(*_head_lists(findings)):
         sections = [
-            ("Maps", _maps(findings)),
+            ("The first heads, and what breaks", _pictures(findings)),
             ("Before you trust it", _notes(findings)),
             ("What broke, and what did not", None if proof is None else _proof_table(proof)),
             ("The heads", None if ranking is None else heads_table(ranking, findings.k)),
@@ -82,7 +83,7 @@ def _answer(findings: Findings) -> tuple[str, str, Markup]:
         assert findings.comparison is not None  # as Findings checks
         return "", *comparison_answer(findings.comparison)
     kind = verdict = ""
-    parts: list[str] = [head_chips(ranking, findings.k)]
+    parts: list[str] = [head_chips(ranking, findings.k), _map(findings, ranking)]
     if ranking.off:
         off = ", ".join(map(str, ranking.off))
         parts.append(html.paragraphs(f"Off throughout: {off}. What is called intact is the model without them."))
@@ -165,15 +166,12 @@ def _loss(loss: float, interval: Interval = UNKNOWN) -> list[str]:
     ]
 
 
-def _maps(findings: Findings) -> Markup | None:
+def _pictures(findings: Findings) -> Markup | None:
     ranking, proof, k = findings.ranking, findings.proof, findings.k
     if ranking is None:
         return None
     names = ", ".join(map(str, ranking.top(min(k, ranking.grid.size))))
-    layers, heads = ranking.grid.shape
-    about = f"Importance of each of the {layers} × {heads} {ranking.grid.word}s; the first are {names}."
     shown = [
-        head_map(ranking, k, about, verdict=None if proof is None else proof.verdict, cards=findings.cards),
         html.picture(
             plot.importance(ranking, k),
             f"Importance of the first heads with their intervals: {names}.",
@@ -191,7 +189,16 @@ def _maps(findings: Findings) -> Markup | None:
                 "chance that is lost. Black lines: 95 % intervals. Gray: random heads.",
             )
         )
-    return html.pictures(*shown, kind="pictures maps")
+    return html.pictures(*shown, kind="columns")
+
+
+def _map(findings: Findings, ranking: HeadRanking) -> Markup:
+    layers, heads = ranking.grid.shape
+    names = ", ".join(map(str, ranking.top(min(findings.k, ranking.grid.size))))
+    about = f"Importance of each of the {layers} × {heads} {ranking.grid.word}s; the first are {names}."
+    verdict = None if findings.proof is None else findings.proof.verdict
+    shown = head_map(ranking, findings.k, about, verdict=verdict, cards=findings.cards)
+    return html.pictures(shown, kind="pictures beside")
 
 
 def _curve(curve: SparsityCurve | None) -> Markup | None:
@@ -210,7 +217,8 @@ def _curve(curve: SparsityCurve | None) -> Markup | None:
     picture = html.picture(
         plot.sparsity(curve),
         f"Score with 0 to {most} heads off: {', '.join(f'{drop.score:.2f}' for drop in own)}.",
-        f"Score on unseen examples with the first k heads off. Band: 95 % interval of the drop.{random}",
+        "Score on unseen examples with the first k heads off (of a ranking: by rank). Band: 95 % interval of the "
+        f"drop.{random}",
     )
     return html.stacked(html.paragraphs(said, *curve.notes), html.pictures(picture, kind="pictures beside"))
 

@@ -32,13 +32,15 @@ def interfering_note(ranking: HeadRanking) -> tuple[str, ...]:
 
 
 def heads_table(ranking: HeadRanking, k: int) -> Markup:
-    """The first heads, and others that are claimed, with what else is known of each."""
+    """The first heads, and others that are claimed, in the order of map and chips, with what else is known of each."""
     facts = _facts(ranking)
-    rows = [[html.mark(head), *facts[str(head)].values()] for head in (*ranking.order[:k], *ranking.claimed_beyond(k))]
+    rows = [[html.mark(head), *facts[str(head)].values()] for head in ranking.listed(k)]
     terms = {**TERMS, "claimed": f"✓ {TERMS['claimed']}"}
     terms["importance"] = f"{_loss_of(ranking)}; positive: the task does worse without the head"
     others = ", and others that are claimed" if ranking.claimed_beyond(k) else ""
-    return html.table(f"The first heads{others}.", ["head", *next(iter(facts.values()))], rows, 1, terms)
+    return html.table(
+        f"The first heads{others}, the most important first.", ["head", *next(iter(facts.values()))], rows, 1, terms
+    )
 
 
 def head_map(

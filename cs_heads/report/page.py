@@ -28,8 +28,8 @@ def write_report(
 ) -> Path:
     """Write the report of findings: one HTML file that opens anywhere.
 
-    The heads and the verdict come first, then what broke, maps, curves, attention patterns, cost, provenance, and the
-    command that makes it again; of an atlas its map, the matrix of losses, a table of skills, universal and shared
+    The verdict, the heads and their map come first, then what broke, curves, attention patterns, cost, provenance, and
+    the command that makes it again; of an atlas its map, the matrix of losses, a table of skills, universal and shared
     heads, and the tree of skills. The page uses no network, can be printed, follows the reader's dark or light
     setting, and shows the user's own texts as texts.
 

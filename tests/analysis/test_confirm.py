@@ -78,7 +78,7 @@ def test_a_capability_is_localized_in_the_heads_that_it_rests_on(model, task):
     )
     assert said in proof.reasons[1]
     assert proof.close_because == f"with so few random sets (45) p = {proof.p:.4f} over sets is not below 0.01"
-    assert "the smallest that so few allow, not below" in proof.reasons[1]
+    assert "not below 0.01, the smallest that so few allow: all" in proof.reasons[1]
 
 
 def test_a_capability_is_not_localized_in_heads_without_effect(model, task):

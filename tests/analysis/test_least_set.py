@@ -32,8 +32,7 @@ def test_passengers_are_named_and_not_proved():
     assert proof.heads == (Head(0, 1), Head(3, 2))
     assert proof.passengers == (Head(5, 5), Head(6, 6), Head(7, 7))
     assert proof.reasons[0] == (
-        "L0H1, L3H2 do all the harm of the 5 heads given (L0H1 alone 0.60 of it); "
-        "passengers, left out of the proof: L5H5, L6H6, L7H7"
+        "L0H1, L3H2 do all the harm of the 5 heads given; passengers, left out of the proof: L5H5, L6H6, L7H7"
     )
     # What is said of the heads is said of these alone.
     assert proof.result.drop == pytest.approx(0.85)

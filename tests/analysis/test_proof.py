@@ -72,7 +72,7 @@ def test_where_there_is_one_other_set_it_is_asked_once_and_p_says_how_little_tha
     assert proof.spent == task.spent == 3 * 100
     assert (len(proof.random.drops), proof.random.p_sets, proof.p, proof.verdict) == (1, 0.5, 0.5, "localized")
     assert (
-        "the random set seems to do less harm; of all such sets at most 95.0 % do as much; the smallest that so"
+        "the smallest that so few allow: the random set seems to do less harm; of all such sets at most 95.0 % do"
         in proof.reasons[1]
     )
 

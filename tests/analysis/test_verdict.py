@@ -364,7 +364,7 @@ def test_what_is_not_localized_for_its_p_alone_says_so():
     assert found.verdict == "not localized"
     assert found.close_because.endswith("lies above 0.10, but p = 0.0159 over sets of heads is not below 0.01")
     assert (
-        "124 of 125 random sets seem to do less harm; of all such sets at most 3.7 % do as much; not below 0.01"
+        "not below 0.01: 124 of 125 random sets seem to do less harm; of all such sets at most 3.7 % do as much"
         in found.reasons[1]
     )
 

@@ -32,7 +32,7 @@ def test_it_is_two_screens():
 def test_it_begins_with_the_two_commands():
     first, second = re.findall(r"^    (make \w+)", TEXT, flags=re.MULTILINE)[:2]
     assert (first, second) == ("make demo", "make test")
-    assert len(prose(TEXT.split("<img", maxsplit=1)[0])) == 2, "what it does is said in two sentences"
+    assert len(prose(TEXT.split("\n## ", maxsplit=1)[0])) == 2, "what it does is said in two sentences"
 
 
 def test_no_sentence_is_long():

@@ -18,6 +18,7 @@ from cs_heads.ranking import HeadRanking
 from cs_heads.report import Findings, html, write_report
 from cs_heads.report.findings import check_folder, check_same
 from cs_heads.report.findings_page import _answer
+from cs_heads.report.heads import head_chips, heads_table
 from cs_heads.simulate import planted_world
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
@@ -89,8 +90,9 @@ def test_the_answer_comes_first(full):
     order = [
         "localized",
         "L0H1",
+        "Importance of every head",
         "score falls from 1.000 to 0.040",
-        "Maps",
+        "what breaks",
         "What broke",
         "The heads",
         "Curves",
@@ -399,7 +401,7 @@ def test_claimed_heads_beyond_the_first_k_stand_in_the_table(report):
     ranking = replace(made_ranking(), claims=(Head(0, 1), Head(2, 3)))
     assert ranking.order.index(Head(2, 3)) > 0
     words = report(Findings(ranking=ranking, k=1)).words
-    assert "The first heads, and others that are claimed." in words
+    assert "The first heads, and others that are claimed, the most important first." in words
     place = ranking.order.index(Head(2, 3)) + 1
     assert re.search(rf"L2H3 {place} -0.200 -0.300 to -0.100", words)
     assert "L2H3 -0.200 ✓ Copy names" in words, "a claimed head stands with the answer"
@@ -446,7 +448,7 @@ def test_impossible_numbers_in_a_folder_are_refused_by_name(folder, change, mess
 # The curve
 
 
-def test_the_curve_stands_after_the_maps_and_says_how_many_heads_take_half(report, folder):
+def test_the_curve_stands_after_the_pictures_and_says_how_many_heads_take_half(report, folder):
     grid = HeadGrid(3, 4)
     task = Planted(grid, {Head(0, 1): 0.3, Head(1, 2): 0.3}, baseline=0.9)
     curve = measure_sparsity([Column("capitals", "own", (task,))], [Head(0, 1), Head(1, 2), Head(2, 3)], n_random=2)
@@ -454,7 +456,7 @@ def test_the_curve_stands_after_the_maps_and_says_how_many_heads_take_half(repor
     study = replace(Findings.load(folder), seconds={"find": 3.25, "confirm": 1.0})
     page = report(study)
     assert "2 heads take half of what the score has above chance" in page.words
-    assert page.words.index("Maps") < page.words.index("how few heads it takes") < page.words.index("look at")
+    assert page.words.index("what breaks") < page.words.index("how few heads it takes") < page.words.index("look at")
     assert "0.90, 0.60, 0.30, 0.30" in [at["alt"] for at in page.all("img")][3]
     assert f"curve of 0, 1, ... heads off {curve.spent:,} example-evaluations" in page.words
     assert "1,992 example-evaluations, 3.2 s" in page.words
@@ -462,3 +464,10 @@ def test_the_curve_stands_after_the_maps_and_says_how_many_heads_take_half(repor
     assert "most is 3, half of the heads" in report(noted).words
     short = replace(study, curve=measure_sparsity([Column("capitals", "own", (task,))], [Head(0, 1)]))
     assert "The first 1 heads take less than half" in report(short).words
+
+
+def test_the_table_of_heads_has_the_order_of_map_and_chips():
+    """The first by rank is chosen or clear, and need not be the most important."""
+    ranking = HeadRanking("annealed", np.array([[0.2, 0.4, 0.1]]), spent=800, z=np.array([[9.0, 8.0, 1.0]]))
+    for block in (heads_table(ranking, 2), head_chips(ranking, 2)):
+        assert re.findall(r"L0H\d", Page(block).text)[:2] == ["L0H1", "L0H0"]

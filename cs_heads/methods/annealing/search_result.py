@@ -198,8 +198,8 @@ def search_notes(search: TaskSearch, known: Effects, before: int) -> tuple[str, 
     if general and not search.sensor.controls.tasks:
         notes.append(f"heads that take half of the score by themselves may be task-general: {named(general)}")
     if grid.size <= _SMALL and not known.level_is_told:
-        few = f"rows are too few for {grid.size} heads: what those without an interval take is compared with the mean"
-        notes.append(f"{few} of all, and a small importance may have the wrong sign (a larger budget)")
+        few = f"rows are too few for {grid.size} heads: an importance without an interval is relative to the mean"
+        notes.append(f"{few}, and a small one may have the wrong sign; a larger budget helps")
     if unmeasured := sorted(search.shared.keys() - known.alone.keys()):
         among = "what shared heads take was measured among other heads alone, by themselves they may take more or less"
         notes.append(f"{among}: {named(unmeasured)} (a larger budget)")
