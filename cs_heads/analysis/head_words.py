@@ -117,7 +117,8 @@ def together_in_words(found: Interactions | None, chance: float) -> str:
     if not harm_beyond(found, chance):
         return f"{harm}: {'too few others tell what is' if np.isnan(chance) else 'nothing beyond'} chance."
     said = [
-        f"{harm}; {', '.join(map(str, found.least))} do nine tenths of that: {_taken(found.drops[found.least_row])}."
+        f"{harm}; {', '.join(map(str, found.least))} {'does' if len(found.least) == 1 else 'do'} nine tenths of that: "
+        f"{_taken(found.drops[found.least_row])}."
     ]
     values = found.shapley()
     fillers = [
