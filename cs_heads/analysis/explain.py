@@ -18,7 +18,7 @@ from cs_heads.analysis.direct_effects import SETTINGS, DirectEffects, direct_eff
 from cs_heads.analysis.found_heads import Found, check_intact, heads_of, model_of
 from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards, together_figures
 from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, parts_of, shares, tokens_looked_at, weights_everywhere
-from cs_heads.analysis.head_words import harm_beyond, head_in_words, most_others, together_in_words
+from cs_heads.analysis.head_words import head_in_words, most_others, together_in_words
 from cs_heads.analysis.interactions import MOST_HEADS, Interactions, interactions
 from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.random_heads import Mask, drawn_notes, like_note, random_sets
@@ -49,6 +49,8 @@ _READ, _WORDS, _NAMED, _STRIP = 1024, 64, 5, 32
 _OTHERS = 4
 # Prompts that have what is looked at, below which nothing is said of it.
 _FEW = 10
+# Share of examples of whose answers tokens must be, for a sentence to name them.
+_ANSWERING = 0.2
 # How well what a head makes of tokens by themselves must agree with what it does on the task (correlation).
 _AGREES = 0.5
 _CIRCUITS = {"agreement: OV circuit": "moves", "agreement: QK circuit": "matches"}
@@ -282,7 +284,8 @@ class _Measured:
         )
         others = most_others(len(self.heads))
         # What raises one answer here and another there has other tokens in its mean.
-        answering = np.isin(self.answers, order[[*range(_NAMED), *range(-_NAMED, 0)]]).any()
+        ends = order[[*range(_NAMED), *range(-_NAMED, 0)]]
+        answering = np.isin(self.answers, ends).any(axis=1).mean() >= _ANSWERING
         named = (promotes, demotes) if answering else ((), ())
         words = head_in_words(figures, *named, self.random_units, others=others, word=self.grid.word)
         return HeadCard(self.heads[place], figures, promotes, demotes, moves, matches, lost, read, words)
@@ -331,7 +334,7 @@ class _Measured:
             found.append(Figure(name, value, np.nan, np.nan, _AGREES, clear=writes and value >= _AGREES))
         if self.together is not None:
             mean, low, high = map(float, self.together.shapley().loc[place, ["shapley", "low", "high"]])
-            clear = low * high > 0 and harm_beyond(self.together, self.chance)
+            clear = low * high > 0 and self.together.is_beyond(self.chance)
             found.append(Figure("Shapley value", mean, low, high, clear=clear))
         return tuple(found)
 

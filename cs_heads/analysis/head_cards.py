@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from cs_heads.analysis.head_words import harm_beyond
 from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.result import Result
 from cs_heads.drawable import Drawable
@@ -168,7 +167,7 @@ def together_figures(found: Interactions | None, chance: float) -> dict[str, Any
     """
     if found is None:
         return {"harm": (), "pairs": (), "least": ()}
-    beyond = harm_beyond(found, chance)
+    beyond = found.is_beyond(chance)
     rows = {"all": -1} | ({"least": found.least_row} if beyond else {})
     pairs = [Pair(*row) for row in found.pairs().itertuples(index=False, name=None)]
     return {

@@ -114,7 +114,7 @@ def together_in_words(found: Interactions | None, chance: float) -> str:
     harm = f"Together they take {_taken(found.drops[-1])} of right answers"
     if not np.isnan(chance):
         harm = f"{harm}, random sets like them {chance:.2f} at most in 95 of 100"
-    if not harm_beyond(found, chance):
+    if not found.is_beyond(chance):
         return f"{harm}: {'too few others tell what is' if np.isnan(chance) else 'nothing beyond'} chance."
     said = [
         f"{harm}; {', '.join(map(str, found.least))} {'does' if len(found.least) == 1 else 'do'} nine tenths of that: "
@@ -137,17 +137,6 @@ def together_in_words(found: Interactions | None, chance: float) -> str:
             named = f"{', '.join(told)}{f' and {more} more pairs' if more else ''}"
             said.append(f"Beyond the sum of each, {named} {does}.")
     return " ".join(said)
-
-
-def harm_beyond(found: Interactions, chance: float) -> bool:
-    """Whether heads together take surely more than nothing, and more than chance.
-
-    Args:
-        found: As ``interactions`` gives it.
-        chance: What all must take, at least; NaN where nothing tells.
-    """
-    taken, low, _ = difference_interval(found.drops[-1])
-    return low > 0 and taken > chance
 
 
 def _taken(drops: Float[np.ndarray, " example"]) -> str:

@@ -51,6 +51,15 @@ class Interactions(Result):
         """The mean drop of each subset."""
         return self.drops.mean(axis=1)
 
+    def is_beyond(self, chance: float) -> bool:
+        """Whether all heads together take surely more than nothing, and more than ``chance``.
+
+        Args:
+            chance: What all must take, at least; NaN where nothing tells.
+        """
+        taken, low, _ = difference_interval(self.drops[-1])
+        return low > 0 and taken > chance
+
     def shapley(self) -> pd.DataFrame:
         """One row per head: its share of the harm of all (Shapley value), alone, and as the last one turned off.
 

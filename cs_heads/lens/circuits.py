@@ -233,14 +233,14 @@ class Margins:
         self._kind = kind_of(units[0])
         self._grid, self._able = Grid.from_model(model, self._kind), abilities(model)
         layers = sorted({unit.layer for unit in units} - {0}) if self._able.resume else []
-        # What enters these layers, by row.
+        # What enters these layers, by row, in main memory: the budget of tokens is of forwards alone.
         self._entering: dict[int, dict[int, Tensor]] = {layer: {} for layer in layers}
         self.intact = np.zeros(len(rows))
 
         def run(batch: Int[np.ndarray, " n"]) -> None:
             def keep(layer: int, residual: Tensor) -> None:
                 for row, i in enumerate(batch):
-                    self._entering[layer][i] = residual[row, : len(rows[i])].clone()
+                    self._entering[layer][i] = residual[row, : len(rows[i])].clone().cpu()
 
             with recorded(model, layers, keep, whole=True) if layers else nullcontext():
                 self.intact[batch] = self._run(batch)

@@ -85,8 +85,8 @@ def test_a_shell_shows_the_first_and_last_rows_however_many_there_are():
 
 
 def test_every_result_has_the_short_representation():
-    """One that dataclass makes would show every number of every array; two say more in few words of their own."""
+    """One that dataclass makes would show every number of every array; three say more in few words of their own."""
     named = [getattr(analysis, name) for name in analysis.__all__]
     kinds = [each for each in (*named, Atlas) if isinstance(each, type) and issubclass(each, Result)]
     assert len(kinds) > 12
-    assert {kind.__name__ for kind in kinds if "__repr__" in vars(kind)} == {"Atlas", "Confirmation"}
+    assert {kind.__name__ for kind in kinds if "__repr__" in vars(kind)} == {"Atlas", "Confirmation", "HeadCards"}

@@ -7,7 +7,7 @@ from cs_heads.analysis.attention import HeadAttention, PromptAttention
 from cs_heads.analysis.compare import Compared, Comparison
 from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.drops import TaskDrops
-from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards
+from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards, Pair
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.random_comparison import RandomComparison
 from cs_heads.ranking import HeadRanking
@@ -106,14 +106,16 @@ def made_cards(n_heads=2, n_tokens=12) -> HeadCards:
             moves=((" France", " Paris"),),
             matches=((" is", " capital"),),
             strip=tuple(rng.normal(size=n_tokens)),
+            reads=tuple(rng.normal(size=n_tokens)),
             words=f"{said} It raises ' {'x' * 40}' and lowers '$5' (1.50 nats for the answer; 95 of 100: 0.10).",
         )
         for head in heads
     )
-    pairs = ((str(heads[0]), str(heads[-1]), "backup"),) if n_heads > 1 else ()
+    pairs = (Pair(str(heads[0]), str(heads[-1]), 0.2, 0.1, 0.3, "backup"),) if n_heads > 1 else ()
     together = "Together they take 0.60 (0.50 to 0.70) of right answers; L0H0 do nine tenths of that."
+    harm = (Figure("all", 0.6, 0.5, 0.7, 0.1), Figure("least", 0.55, 0.45, 0.65, 0.1))
     provenance = {"model": {"name": "tiny", "grid": [3, 4]}}
-    return HeadCards(cards, tuple(tokens), pairs, heads[:1], together, spent=2900, provenance=provenance)
+    return HeadCards(cards, tuple(tokens), pairs, heads[:1], harm, together, spent=2900, provenance=provenance)
 
 
 def made_study(**changes) -> Findings:
