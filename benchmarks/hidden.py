@@ -185,8 +185,14 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=BUDGET)
     options = parser.parse_args()
     if options.table:
-        print(tables(records(options.table)))
+        if not (done := records(options.table)):
+            parser.error(f"--table must be a file with results, got {options.table}")
+        print(tables(done))
         return
+    if options.model is None or options.out is None:
+        parser.error("give --model and --out, or --table")
+    if not [*options.tasks.glob("*.jsonl")]:
+        parser.error(f"--tasks must be a folder with .jsonl files, got {options.tasks}")
     for record in measure(options):
         with options.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
