@@ -34,8 +34,8 @@ from cs_heads.lens.model import tokenizer_of
 from cs_heads.progress import one_bar
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task
-from cs_heads.tasks.controls import form_of
 from cs_heads.tasks.splits import MIN_CORRECT
+from cs_heads.tasks.worked_examples import Form
 from cs_heads.units import Unit
 
 N_EXAMPLES = 60
@@ -196,7 +196,7 @@ class _Measured:
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """By example the parts of its prompt, and what may be looked at: beside an open answer the ``likeliest``."""
         shown, parts, seen = as_shown(self.model, experiment.task).examples, [], []
-        form = form_of([example.asked for example in shown if example.asked])
+        form = Form.of([example.asked for example in shown if example.asked])
         for number, place in enumerate(places):
             tokens, example = experiment.encoded[place], shown[place]
             first = [continuation[0] for continuation in tokens.continuations]

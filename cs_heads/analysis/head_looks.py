@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from cs_heads.analysis.attention import habit_masks
 from cs_heads.lens.attention import token_texts
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.tasks import Example
+from cs_heads.tasks.worked_examples import Form
 from cs_heads.text import TokenIds
 
 LOOKS = {
@@ -104,7 +104,7 @@ def weights_everywhere(tokenizer: Any, ids: TokenIds, parts: Mapping[str, Any]) 
 
 
 def parts_of(
-    tokenizer: Any, example: Example, ids: TokenIds, prepend_bos: bool | None, form: re.Pattern[str] | None
+    tokenizer: Any, example: Example, ids: TokenIds, prepend_bos: bool | None, form: Form | None
 ) -> dict[str, Bool[np.ndarray, " pos"]]:
     """The tokens of a prompt that are its bare question, worked examples before it, and the answers of these.
 
@@ -115,7 +115,7 @@ def parts_of(
         example: The example, as the model is shown it.
         ids: The prompt's tokens.
         prepend_bos: As in ``Settings``.
-        form: Of a worked example (``form_of``).
+        form: That of the questions, and of worked examples before them.
     """
     prompt, asked, place = example.prompt, example.asked, np.arange(len(ids))
     if not isinstance(prompt, str) or not asked or asked == prompt or asked not in prompt:
@@ -127,9 +127,9 @@ def parts_of(
 
     start = prompt.rindex(asked)
     parts = {"question": between(start, start + len(asked))}
-    if form is not None and (worked := [*form.finditer(prompt, 0, start)]):
+    if form is not None and (worked := [*form.worked.finditer(prompt, 0, start)]):
         parts["worked examples"] = between(worked[0].start(), start) & (place > 0)
-        parts["worked answers"] = np.any([between(*one.span(1)) for one in worked], axis=0)
+        parts["worked answers"] = np.any([between(*one.span("answer")) for one in worked], axis=0)
     return parts
 
 

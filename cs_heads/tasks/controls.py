@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import cached_property, lru_cache
 from itertools import combinations
-from os.path import commonprefix
 from typing import Any
 
 from cs_heads.arguments import check_seed
@@ -21,7 +20,7 @@ from cs_heads.tasks.example import Example, questions_of, right_of
 from cs_heads.tasks.load import load_task, names_of
 from cs_heads.tasks.splits import check_is_task, check_tasks
 from cs_heads.tasks.task import Task
-from cs_heads.text import Text
+from cs_heads.tasks.worked_examples import bare_questions, has_worked_examples, matched_controls
 
 AUTO = "auto"
 """What stands for the default controls."""
@@ -65,7 +64,8 @@ _CUES = ("answer:", "a:", "output:", "response:")
 def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
     """The skills ``everyday/*``, of the demo model its own skills ``demo/*``, each split with ``seed``.
 
-    Left out are the task itself, by its name, and its kin (``default_kin``).
+    Left out are the task itself, by its name, and its kin (``default_kin``). To a task that shows worked examples those
+    that do so, too, are asked in its form, and its own words are to be copied (``matched_controls``).
 
     Args:
         task: The task that they are controls of.
@@ -84,7 +84,10 @@ def default_controls(task: Task, model_name: str, seed: int = 0) -> tuple[Task, 
     >>> len(default_controls(task, "gpt2"))
     14
     """
-    return tuple(_parted(_skills_of(model_name == "demo", check_seed(seed)), task)[0])
+    demo = model_name == "demo"
+    controls = _parted(_skills_of(demo, check_seed(seed)), task)[0]
+    # The demo model knows no other words and forms than its own.
+    return tuple(controls if demo else matched_controls(task, controls, seed))
 
 
 def default_kin(task: Task, model_name: str, seed: int = 0) -> tuple[Task, ...]:
@@ -234,8 +237,8 @@ class _Asking:
     def answered(self) -> list[tuple[frozenset[str], str]]:
         """Of each example with one prompt of texts the words of its question, and the right answer."""
         # What stands before a question whose beginning is not told may be other questions.
-        question = _last if self.has_worked_examples else str.casefold
-        asked = [str(one.asked) if one.asked is not None else question(str(one.prompt)) for one in self.plain]
+        whole = [str(one.prompt) if one.asked is None else one.asked for one in self.plain]
+        asked = bare_questions(self.plain) if self.has_worked_examples else whole
         return [(frozenset(_words(text)), _answer(one)) for text, one in zip(asked, self.plain, strict=True)]
 
     @cached_property
@@ -260,24 +263,14 @@ class _Asking:
 
     @cached_property
     def has_worked_examples(self) -> bool:
-        """Whether most of the questions stand behind others that are answered.
-
-        Where the bare question is not told it is the last line, and others are known by its form.
-        """
-        form, n = form_of([_last(one.prompt) for one in self.plain if one.asked is None]), 0
-        for one in self.plain:
-            prompt, last = str(one.prompt).strip().casefold(), _last(one.prompt)
-            before = [] if form is None else form.finditer(prompt, 0, len(prompt) - len(last))
-            # What is copied stands there, too, and is no example of another answer.
-            answered = any(not each[0].startswith(last) for each in before)
-            n += answered if one.asked is None else one.asked != one.prompt
-        return 2 * n > len(self.plain)
+        """Whether most of the questions stand behind others that are answered."""
+        return has_worked_examples(self.plain)
 
     @cached_property
     def form(self) -> frozenset[str]:
         """The words and marks that most of the questions have."""
-        asked = [_last(example.prompt) for example in self.examples if not example.over_token_ids]
-        n = Counter(part for question in asked for part in {*_PARTS.findall(question)})
+        asked = bare_questions([example for example in self.examples if not example.over_token_ids])
+        n = Counter(part for question in asked for part in {*_PARTS.findall(question.casefold())})
         return frozenset(part for part in n if n[part] > len(asked) / 2)
 
 
@@ -318,32 +311,6 @@ def alike_in_answers(task: Task, others: Mapping[str, Task]) -> list[str]:
 def _share_answers(one: _Asking, other: _Asking) -> bool:
     both = len(one.rights & other.rights)
     return both >= 0.5 * min(len(one.rights), len(other.rights)) > 0 or _mapped(one, other, turned=True) > _MAX_MAPPED
-
-
-def form_of(asked: Collection[str]) -> re.Pattern[str] | None:
-    r"""How a worked example reads: as all bare questions begin and end, and then an answer, on the same line.
-
-    None where the questions have no end in common: what stands before them may then be a heading as well.
-
-    Args:
-        asked: The bare questions of a task.
-
-    >>> form_of(["The opposite of hot is", "The opposite of big is"]).findall("The opposite of old is new\n")
-    [' new']
-    """
-    # RUF071 is about paths, and these are texts.
-    both = [commonprefix(texts) for texts in ([*asked], [text[::-1] for text in asked])]  # noqa: RUF071
-    begins, ends = re.sub(r"\w+$", "", both[0]), re.sub(r"^\w+", "", both[1][::-1])
-    if len({*asked}) < 2 or not ends.strip():
-        return None
-    between = r"[\s\S]*?" if any("\n" in text for text in asked) else ".*?"
-    return re.compile(rf"{re.escape(begins) or '(?m:^)'}{between}{re.escape(ends)}([^\S\n]*\S[^\n]*)")
-
-
-def _last(prompt: Text) -> str:
-    """The last line of a prompt in small letters, or the last two where that is no more than "Answer:"."""
-    lines = str(prompt).strip().casefold().splitlines()
-    return "\n".join(lines[-1 if lines and len(lines[-1].split()) > 1 else -2 :])
 
 
 def _mapped(one: _Asking, other: _Asking, *, turned: bool = False) -> float:

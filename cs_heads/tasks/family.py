@@ -94,7 +94,7 @@ def drawn(name: str, draw: Callable[[random.Random], Record], n: int | None, see
     if len(made) < n + N_CONFIRMING:
         why = f"about {len(made)} examples"
         raise ValueError(f"n={n} and {N_CONFIRMING} held out are more than task {name!r} has: {why}")
-    return _two_sides(name, made[:n], made[n:])
+    return two_sides(name, made[:n], made[n:])
 
 
 def drawn_about(
@@ -118,7 +118,7 @@ def drawn_about(
     finding = _different(rng, order[:half], draw, n)
     if len(finding) < n:
         raise ValueError(f"n={n} is more than task {name!r} has: about {len(finding)} different examples to find with")
-    return _two_sides(name, finding, _different(rng, order[half:], draw, N_CONFIRMING))
+    return two_sides(name, finding, _different(rng, order[half:], draw, N_CONFIRMING))
 
 
 def _different(
@@ -179,7 +179,7 @@ def asked_once(
     worked = [" ".join(line(drawing, other)) for other in drawing.sample(shown, shots)]
     lines = [line(rng, word) for word in asked]
     records = [{"prompt": "\n".join([*worked, each]), "target": f" {right}", "asked": each} for each, right in lines]
-    return _two_sides(name, records[:n], records[n:])
+    return two_sides(name, records[:n], records[n:])
 
 
 def first_to_find(task: Task, n_first: int, n: int | None, seed: int) -> Task:
@@ -207,7 +207,7 @@ def _question(record: Record) -> tuple[str, ...]:
     return (record["prompt"], *sorted(record.get("choices", ())))
 
 
-def _two_sides(name: str, finding: Sequence[Record], unseen: Sequence[Record]) -> Task:
+def two_sides(name: str, finding: Sequence[Record], unseen: Sequence[Record]) -> Task:
     """A finding task and its held-out examples; ``asked`` of a record is what it asks beside worked examples."""
     found, judged = (
         asking(Task.from_records(records, name), [record.get("asked") for record in records])

@@ -61,8 +61,9 @@ def test_they_are_everyday_skills_with_examples_to_search_and_to_judge_with():
 def test_no_skill_is_a_control_of_itself_and_none_shares_examples_with_another(name):
     task = load_task(name)
     controls = default_controls(task, name.partition("/")[0])
-    assert name not in [control.name for control in controls]
-    assert len(controls) == len(names_of(name.partition("/")[0])) - 1
+    family, _, skill = name.partition("/")
+    asked = {control.name.rpartition("/")[2] for control in controls if control.name != "matched/copying"}
+    assert asked == {each.rpartition("/")[2] for each in names_of(family)} - {skill}
     check_apart([task, *controls], [confirming_side(task), *(control_side(control, 100, 0) for control in controls)])
 
 
@@ -72,8 +73,10 @@ def test_a_skill_under_another_name_is_known_by_its_questions_whatever_seed_drew
     assert kin_names(task, "gpt2") == ()
     copied = replace(task, name="mine")
     assert kin_names(copied, "gpt2") == ("everyday/plural",)
+    matched = {f"everyday/{skill}": f"matched/{skill}" for skill in ("past", "upper_case")}
     assert [control.name for control in default_controls(copied, "gpt2")] == [
-        name for name in names_of("everyday") if name != "everyday/plural"
+        *(matched.get(name, name) for name in names_of("everyday") if name != "everyday/plural"),
+        "matched/copying",
     ]
 
 

@@ -40,6 +40,7 @@ _RATES = np.geomspace(0.003, 1.0, 25)
 
 OfSets: TypeAlias = Float[np.ndarray, "*sets"]
 Members: TypeAlias = Float[np.ndarray, "row candidate"]
+Draws: TypeAlias = Float[np.ndarray, "draw candidate"]
 Candidates: TypeAlias = Float[np.ndarray, " candidate"]
 """A number for each candidate."""
 
@@ -51,7 +52,7 @@ class Posterior:
     mean: Candidates
     covariance: Float[np.ndarray, "candidate candidate"]
 
-    def draw(self, n: int, rng: np.random.Generator) -> Float[np.ndarray, "draw candidate"]:
+    def draw(self, n: int, rng: np.random.Generator) -> Draws:
         """``n`` draws."""
         return rng.multivariate_normal(self.mean, self.covariance, size=n, method="cholesky")
 
@@ -114,11 +115,25 @@ class HeadSets:
         self.losses = posterior_of_losses(members, self.rows.control_response(), *of_controls)
 
     def best(self) -> Int[np.ndarray, " k"]:
-        """The first ``k`` candidates, each replaced where another is clearly better in the sets; the best first."""
+        """The first ``k`` candidates, or others in their place that are clearly better in the sets; the best first.
+
+        Others one by one, or all at once: heads that do most by themselves may be in the way of a better set.
+        """
         # By the same draws always.
         rng = np.random.default_rng(0)
         drawn = self.shares.draw(_N_DRAWS, rng), self.losses.draw(_N_DRAWS, rng)
-        chosen, others = list(range(self.k)), list(range(self.k, len(self.candidates)))
+        kept, other = (
+            self._improved(list(start), drawn)
+            for start in (range(self.k), self._best_by(self.shares.mean, self.losses.mean))
+        )
+        before, after = (self._contrast(*(each[:, chosen].sum(axis=1) for each in drawn)) for chosen in (kept, other))
+        chosen = other if np.mean(after - before) > _CLEARLY * np.std(after - before) else kept
+        alone = self._contrast(self.shares.mean, self.losses.mean)
+        return self.candidates[np.array(sorted(chosen, key=lambda place: -alone[place]))]
+
+    def _improved(self, chosen: list[int], drawn: tuple[Draws, Draws]) -> list[int]:
+        """A set in which each head is replaced where another is clearly better."""
+        others = [place for place in range(len(self.candidates)) if place not in chosen]
         while others:
             now = [each[:, chosen].sum(axis=1)[:, None, None] for each in drawn]
             pairs = zip(now, drawn, strict=True)
@@ -129,8 +144,7 @@ class HeadSets:
             if mean[worse, better] <= _CLEARLY * error[worse, better]:
                 break
             chosen[worse], others[better] = others[better], chosen[worse]
-        alone = self._contrast(self.shares.mean, self.losses.mean)
-        return self.candidates[np.array(sorted(chosen, key=lambda place: -alone[place]))]
+        return chosen
 
     def _best_by(self, shares: Candidates, losses: Candidates) -> Int[np.ndarray, " k"]:
         """The places of the best set, of those that are best at some rate of the one against the other."""

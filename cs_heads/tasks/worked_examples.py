@@ -1,0 +1,198 @@
+"""Worked examples before a question: the form that they and the question have, and other tasks asked in that form.
+
+Heads that read worked examples carry every task that is asked after some. Controls in the very form of a task tell
+them from heads of what the task asks for: other tasks are asked in its form, and its own words are to be copied.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from os.path import commonprefix
+
+from cs_heads.tasks.example import Example, right_of
+from cs_heads.tasks.family import N_CONFIRMING, N_FINDING, two_sides
+from cs_heads.tasks.task import Task
+
+# Questions below which a task is not asked in another form, on both sides together.
+_LEAST = 40
+# Those that ask for another form of a word.
+_OF_WORDS = ("everyday/plural", "everyday/past", "everyday/upper_case")
+
+
+@dataclass(frozen=True)
+class Form:
+    r"""How all questions of a task read, and the worked examples before them, which have an answer behind.
+
+    Attributes:
+        begins: What every question begins with.
+        ends: What every question ends with, before the answer.
+        before: Characters before the question in every line it was told from: worked examples on the same line.
+
+    >>> form = Form.of(["The opposite of hot is", "The opposite of big is"])
+    >>> [found["answer"] for found in form.worked.finditer("The opposite of old is new\n")]
+    [' new']
+    """
+
+    begins: str
+    ends: str
+    before: int = 0
+
+    @classmethod
+    def of(cls, asked: Collection[str]) -> Form | None:
+        """The form of bare questions, or of last lines of prompts: worked examples may stand on the same line.
+
+        None where they have no end in common: what stands before them may then be a heading as well.
+
+        Args:
+            asked: The questions.
+        """
+        # RUF071 is about paths, and these are texts.
+        both = [commonprefix(texts) for texts in ([*asked], [text[::-1] for text in asked])]  # noqa: RUF071
+        begins, ends = re.sub(r"\w+$", "", both[0]), re.sub(r"^\w+", "", both[1][::-1])
+        if len({*asked}) < 2 or not ends.strip():
+            return None
+        shown = begins.rfind(ends)
+        starts = [found.start() for found in re.finditer(r"\b\w", begins) if found.start() > shown >= 0]
+        before = next((start for start in starts if begins[start:] in begins[:shown]), 0)
+        return cls(begins[before:], ends, before)
+
+    @cached_property
+    def worked(self) -> re.Pattern[str]:
+        """A worked example: what it is ``about``, and its ``answer``, up to the end of the line or the next one."""
+        between = r"[\s\S]*?" if "\n" in self.begins + self.ends else ".*?"
+        begins = re.escape(self.begins)
+        last = r"\Z" if not self.begins.strip() else rf"(?:\Z|{begins})"
+        until = rf"[^\S\n]*\n|[.,;]?\s*{last}"
+        about = rf"{begins or '(?m:^)'}(?P<about>{between}){re.escape(self.ends)}"
+        return re.compile(rf"{about}(?P<answer>[^\S\n]*\S[^\n]*?)(?={until})")
+
+    def question(self, about: str) -> str:
+        """The question about something."""
+        return f"{self.begins}{about}{self.ends}"
+
+    def about(self, line: str) -> str:
+        """What a question, or the line it was told from, asks about."""
+        return line[self.before + len(self.begins) : len(line) - len(self.ends)]
+
+
+def bare_questions(examples: Sequence[Example]) -> list[str]:
+    """What each of a task's examples asks: what is told of it, or else the last line of its prompt.
+
+    The last two lines where the last is the same throughout, as "Answer:" may be.
+    """
+    lines = [str(one.prompt).strip().splitlines() for one in examples]
+    n = 2 if len({*(each[-1] for each in lines if each)}) < 2 else 1
+    return ["\n".join(each[-n:]) if one.asked is None else one.asked for one, each in zip(examples, lines, strict=True)]
+
+
+def has_worked_examples(examples: Sequence[Example]) -> bool:
+    """Whether most of a task's questions stand behind others that are answered.
+
+    Where the bare question is not told it is the last line, and others are known by its form.
+
+    Args:
+        examples: Examples with one prompt of texts.
+    """
+    form, n = Form.of([each for each, one in zip(bare_questions(examples), examples, strict=True) if not one.asked]), 0
+    for line, one in zip(bare_questions(examples), examples, strict=True):
+        if one.asked is not None or form is None:
+            n += one.asked not in (None, one.prompt)
+            continue
+        question, prompt = form.question(form.about(line)), str(one.prompt)
+        before = form.worked.finditer(prompt, 0, prompt.rindex(question))
+        # What is copied stands there, too, and is no example of another answer.
+        n += any(not each[0].startswith(question) for each in before)
+    return 2 * n > len(examples)
+
+
+def matched_controls(task: Task, others: Sequence[Task], seed: int = 0) -> list[Task]:
+    r"""Other tasks, those that ask for another form of a word asked in the form of this one, and copying of its words.
+
+    These are named ``matched/...``. Plural, past and upper case are asked so: a model does them by worked examples
+    alone, whatever else the form says. Where this task does not show two worked examples or more, or their form is not
+    told from its questions, the other tasks are returned as they are.
+
+    Args:
+        task: The task to be matched.
+        others: Other tasks, each split.
+        seed: Chooses the words of the worked examples, and of the questions to find with.
+
+    >>> from cs_heads.tasks import load_task
+    >>> lines = ["big: bigger\nold: older\n" + f"{word}:" for word in (*"abcdefghij", "new", "cold")]
+    >>> task = Task.from_records([{"prompt": line, "target": " newer"} for line in lines])
+    >>> plural, code = matched_controls(task, [load_task("everyday/plural"), load_task("everyday/code")])
+    >>> plural.name, code.name
+    ('matched/plural', 'everyday/code')
+    >>> print(plural.examples[0].prompt)
+    mind: minds
+    plate: plates
+    driver:
+    """
+    if (layout := _Layout.of(task)) is None:
+        return [*others]
+    words = {other.name: _pairs_of(other) for other in others if other.name in _OF_WORDS}
+    made = [layout.filled(other.name.rpartition("/")[2], words.get(other.name, []), seed) or other for other in others]
+    copied = layout.filled("copying", [(about, about) for about, _ in _pairs_of(task)], seed)
+    return made if copied is None else [*made, copied]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The worked examples of a task as they stand before its first question."""
+
+    form: Form
+    before: str
+    after: str
+    worked: Sequence[re.Match[str]]
+
+    @classmethod
+    def of(cls, task: Task) -> _Layout | None:
+        """None where no worked examples are told from the questions, or a chat template stands about them."""
+        first = task.examples[0]
+        if first.over_token_ids or first.prompts or task.chat != "off" or not has_worked_examples(task.examples):
+            return None
+        questions = bare_questions(task.examples)
+        if (form := Form.of(questions)) is None:
+            return None
+        question, prompt = form.question(form.about(questions[0])), str(first.prompt)
+        before, _, after = prompt.rpartition(question)
+        worked = [*form.worked.finditer(before)]
+        return cls(form, before, after, worked) if len(worked) > 1 else None
+
+    def filled(self, name: str, pairs: Sequence[tuple[str, str]], seed: int) -> Task | None:
+        """Pairs of a word and its answer in this form, each asked about once; None where they are few."""
+        rng = random.Random(f"{name}/{seed}")
+        chosen = rng.sample([*dict(pairs).items()], len(dict(pairs)))
+        shown, asked = chosen[: len(self.worked)], chosen[len(self.worked) :]
+        if len(asked) < _LEAST:
+            return None
+        lead = re.match(r"\s*", self.worked[0]["answer"])[0]
+        text, end = "", 0
+        for found, (about, answer) in zip(self.worked, shown, strict=True):
+            text += f"{self.before[end : found.start()]}{self.form.question(about)}{lead}{answer.strip()}"
+            end = found.end()
+        text += self.before[end:]
+        records = [
+            {
+                "prompt": f"{text}{question}{self.after}",
+                "target": f"{'' if self.after else lead}{answer.strip()}",
+                "asked": question,
+            }
+            for question, answer in ((self.form.question(about), answer) for about, answer in asked)
+        ]
+        n = min(N_FINDING, len(records) // 2)
+        return two_sides(f"matched/{name}", records[:n], records[n : n + N_CONFIRMING])
+
+
+def _pairs_of(task: Task) -> list[tuple[str, str]]:
+    """What each question asks about, with its answer; none where the questions have no form."""
+    examples = [*task.examples, *(() if task.held_out is None else task.held_out.examples)]
+    if any(one.over_token_ids or one.prompts for one in examples):
+        return []
+    questions = bare_questions(examples)
+    form, right = Form.of(questions), [str(right_of(one)) for one in examples]
+    return [] if form is None else [(form.about(each), answer) for each, answer in zip(questions, right, strict=True)]
