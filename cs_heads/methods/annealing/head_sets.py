@@ -124,7 +124,7 @@ class HeadSets:
         drawn = self.shares.draw(_N_DRAWS, rng), self.losses.draw(_N_DRAWS, rng)
         kept, other = (
             self._improved(list(start), drawn)
-            for start in (range(self.k), self._best_by(self.shares.mean, self.losses.mean))
+            for start in (range(self.k), self._best_by(self.shares.mean, self.losses.mean).tolist())
         )
         before, after = (self._contrast(*(each[:, chosen].sum(axis=1) for each in drawn)) for chosen in (kept, other))
         chosen = other if np.mean(after - before) > _CLEARLY * np.std(after - before) else kept
