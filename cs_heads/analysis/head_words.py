@@ -121,10 +121,9 @@ def together_in_words(found: Interactions | None, chance: float) -> str:
         harm = f"{harm}, random sets like them {chance:.2f} at most in 39 of 40"
     if not found.is_beyond(chance):
         return f"{harm}: {'too few others tell what is' if np.isnan(chance) else 'nothing beyond'} chance."
-    said = [
-        f"{harm}; {', '.join(map(str, found.least))} {'does' if len(found.least) == 1 else 'do'} at least nine tenths of that: "
-        f"{_taken(found.drops[found.least_row])}."
-    ]
+    does = "does" if len(found.least) == 1 else "do"
+    least = f"{', '.join(map(str, found.least))} {does} at least nine tenths of that"
+    said = [f"{harm}; {least}: {_taken(found.drops[found.least_row])}."]
     values = found.shapley()
     fillers = [
         f"{row['head']} ({row['shapley']:.2f}, {row['low']:.2f} to {row['high']:.2f})"
