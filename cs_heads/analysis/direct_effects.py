@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from cs_heads.lens.circuits import Margins
 from cs_heads.lens.direct import Writes, direct_writes, likeliest_of, unit_writes
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.lens.sources import writes_by_source
-from cs_heads.progress import expect, one_bar, step
+from cs_heads.progress import one_bar
 from cs_heads.settings import Settings, SettingsArguments
 from cs_heads.tasks import Task
 from cs_heads.tasks.splits import MIN_CORRECT
@@ -135,7 +135,8 @@ def direct_effects(
 
     On unseen examples, at the last token of the prompt. The answer is the logit of the right answer's first token less
     that of the best wrong one: the wrong choice that the intact model likes best, or for completions the token that it
-    likes best beside the right one. Costs two forwards an example more than the heads ablated one at a time.
+    likes best beside the right one. Costs four forwards an example, and one more for each head or two for
+    each other unit.
 
     *Writes* is logit attribution (Elhage et al., *A Mathematical Framework for Transformer Circuits*, 2021): with the
     scale of the final norm held, what all parts of the model write adds up to the difference. *Direct* takes the head
@@ -162,36 +163,49 @@ def direct_effects(
     how: SettingsArguments = {**settings, "dtype": None}
     with Experiment(local_model(model, asked), unseen, **how) as experiment:
         chosen = heads_of(experiment.grid, heads, model=model_of(experiment))
-        room = TokenBudget(asked.batch_tokens or default_tokens(experiment.model, "patching"))
-        prompts, answers, places, more = _answers(experiment, room)
-        # What heads write is seen in one forward.
-        of_heads = experiment.grid.kind == "heads"
-        spent = len(prompts) * (len(chosen) + 2 + (1 if of_heads else len(chosen) + 1))
-        expect(spent)
-        step("what is written")
-        writes = direct_writes(experiment.model, prompts, answers, room)
-        made = writes.of(chosen) if of_heads else unit_writes(experiment.model, prompts, answers, chosen, room)
-        sources = writes_by_source(experiment.model, prompts, answers, chosen, room) if of_heads else ()
-        step("one head off")
-        everywhere = [np.ones(len(prompt), dtype=bool) for prompt in prompts]
-        margins = Margins(experiment.model, prompts, answers, chosen, room)
-        left = np.stack([margins.without(head, everywhere) for head in chosen], axis=1)
-        return DirectEffects(
-            heads=chosen,
-            writes=writes,
-            written=made.written,
-            direct=writes.difference[:, None] - made.without,
-            total=margins.intact[:, None] - left,
-            prompts=tuple(prompts),
-            answers=answers,
-            places=tuple(places),
-            added=made.mean,
-            sources=sources,
-            texts=tuple(tuple(token_texts(tokenizer_of(experiment.model), prompt)) for prompt in prompts),
-            spent=spent,
-            provenance=experiment.provenance(),
-            notes=(*notes, *more),
-        )
+        found, _ = effects_and_margins(experiment, chosen, room_of(experiment))
+        return replace(found, notes=(*notes, *found.notes))
+
+
+def room_of(experiment: Experiment) -> TokenBudget:
+    """Tokens of one forward that reads inside the model."""
+    return TokenBudget(experiment.settings.batch_tokens or default_tokens(experiment.model, "patching"))
+
+
+def effects_and_margins(
+    experiment: Experiment, heads: tuple[Unit, ...], room: TokenBudget
+) -> tuple[DirectEffects, Margins]:
+    """The effects of heads on all examples of an experiment, and the margins that they are differences of.
+
+    Args:
+        experiment: On the unseen side of a task.
+        heads: The heads, or other units.
+        room: Tokens of one forward; it counts the rows.
+    """
+    model, of_heads = experiment.model, experiment.grid.kind == "heads"
+    prompts, answers, places, notes = _answers(experiment, room)
+    writes = direct_writes(model, prompts, answers, room)
+    # What heads write is seen in one forward.
+    made = writes.of(heads) if of_heads else unit_writes(model, prompts, answers, heads, room)
+    sources = writes_by_source(model, prompts, answers, heads, room) if of_heads else ()
+    margins = Margins(model, prompts, answers, heads, room)
+    found = DirectEffects(
+        heads=heads,
+        writes=writes,
+        written=made.written,
+        direct=writes.difference[:, None] - made.without,
+        total=margins.lost(heads),
+        prompts=tuple(prompts),
+        answers=answers,
+        places=tuple(places),
+        added=made.mean,
+        sources=sources,
+        texts=tuple(tuple(token_texts(tokenizer_of(model), prompt)) for prompt in prompts),
+        spent=room.rows,
+        provenance=experiment.provenance(),
+        notes=tuple(notes),
+    )
+    return found, margins
 
 
 def _answers(

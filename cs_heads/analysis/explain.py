@@ -14,13 +14,13 @@ from typing_extensions import Unpack
 
 from cs_heads.analysis.attention import HABITS, habits
 from cs_heads.analysis.columns import controlled
-from cs_heads.analysis.direct_effects import SETTINGS, DirectEffects, direct_effects
+from cs_heads.analysis.direct_effects import SETTINGS, DirectEffects, effects_and_margins, room_of
 from cs_heads.analysis.found_heads import Found, check_intact, heads_of, model_of
-from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards, together_figures
+from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards, figure_of, together_figures
+from cs_heads.analysis.head_chance import LEAST_RANDOM, bounds_of_others, reached_by_random
 from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, parts_of, shares, tokens_looked_at, weights_everywhere
-from cs_heads.analysis.head_words import head_in_words, most_others, together_in_words
+from cs_heads.analysis.head_words import head_in_words, together_in_words
 from cs_heads.analysis.interactions import MOST_HEADS, Interactions, interactions
-from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.random_heads import Mask, drawn_notes, like_note, random_sets
 from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
@@ -28,7 +28,7 @@ from cs_heads.engine.encoding import as_shown
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import measured
 from cs_heads.lens.attention import last_patterns, token_texts
-from cs_heads.lens.batches import TokenBudget, default_tokens
+from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.circuits import Circuits, Margins, as_logits, logits_written, token_circuits
 from cs_heads.lens.model import tokenizer_of
 from cs_heads.progress import one_bar
@@ -45,8 +45,8 @@ N_EXAMPLES = 60
 _RANDOM, _PLACED, _BESIDE = 20, 30, 40
 # Tokens read by themselves, those that stand for what may be written, how many are named, and places of a strip.
 _READ, _WORDS, _NAMED, _STRIP = 1024, 64, 5, 32
-# Random heads, or sets of them, below which nothing says what is chance.
-_OTHERS = 4
+# Share of draws of random heads on whose cards something is claimed, and of those on whose card of all it is.
+_FALSE = 0.025
 # Prompts that have what is looked at, below which nothing is said of it.
 _FEW = 10
 # Share of examples of whose answers tokens must be, for a sentence to name them.
@@ -97,8 +97,7 @@ def explain(
     own = local_model(model, Settings.of(settings, SETTINGS))
     how: SettingsArguments = {**settings, "dtype": None}
     with controlled(own, task, controls, heads, n=n, seed=seed, settings=how) as judged:
-        experiment, unseen = judged.own, judged.own.task
-        grid = experiment.grid
+        experiment, grid = judged.own, judged.own.grid
         chosen = heads_of(grid, heads, model=model_of(experiment))
         found, none = grid.mask(chosen), grid.mask([])
         sets = random_sets(grid, found, none, _RANDOM, np.random.default_rng(seed))
@@ -108,28 +107,27 @@ def explain(
         # Where others run out there are smaller sets, or one of none.
         sets = [each for each in sets if each.sum() == len(chosen)]
         few = drawn_notes(grid, found, none, sets) if sets else (f"there are no {len(chosen)} other {grid.word}s",)
-        effects = direct_effects(own, unseen, chosen, n=n, **how)
-        # As many examples as have answers that can be told apart.
-        enough = effects.places[MIN_CORRECT - 1] + 1
-        beside = direct_effects(own, unseen, random, n=enough, **how) if random else None
-        together = None
-        if len(chosen) <= MOST_HEADS:
-            together = interactions(own, unseen, chosen, n=n, seed=seed, **how)
+        room = room_of(experiment)
+        effects, margins = effects_and_margins(experiment, chosen, room)
+        rows, answers = effects.prompts[:MIN_CORRECT], effects.answers[:MIN_CORRECT]
+        beside = Margins(experiment.model, rows, answers, random, room).lost(random) if random else np.zeros((1, 0))
+        together = interactions(None, experiment, chosen, n=n) if len(chosen) <= MOST_HEADS else None
         alike = like_note(found, single) if sets else ""
-        like = f"random {grid.word}s{alike}" if len(random) >= _OTHERS else ""
-        of = _Measured(experiment, chosen, effects, beside, together, judged.controls, like, seed)
+        like = f"random {grid.word}s{alike}" if len(random) >= LEAST_RANDOM else ""
+        measured_of = (experiment, chosen, effects, margins, beside.mean(axis=0), together)
+        of = _Measured(*measured_of, judged.controls, like, seed, room)
         tokens, strips = of.strips()
         notes = (*judged.notes, *few, *effects.notes)
         if together is None:
             notes = (*notes, f"what heads do together is measured of {MOST_HEADS} at most, here are {len(chosen)}")
-        if together is not None and len(sets) >= _OTHERS:
+        if together is not None and len(sets) >= LEAST_RANDOM:
             of.chance = of.harm_of(sets)
         return HeadCards(
             cards=tuple(of.card(place, *strip) for place, strip in enumerate(strips)),
             tokens=tokens,
             **together_figures(together, of.chance),
             words=together_in_words(together, of.chance),
-            spent=of.spent + sum(each.spent for each in (effects, beside, together) if each is not None),
+            spent=room.rows + experiment.spent,
             provenance=experiment.provenance(),
             notes=tuple(dict.fromkeys(notes)),
         )
@@ -142,20 +140,19 @@ class _Measured:
     experiment: Experiment
     heads: tuple[Unit, ...]
     effects: DirectEffects
-    random: DirectEffects | None
+    margins: Margins
+    random: Float[np.ndarray, " random"]
     together: Interactions | None
     controls: Sequence[Experiment]
     random_units: str
     seed: int
-    spent: int = 0
+    room: TokenBudget
     # What all heads must take.
     chance: float = np.nan
 
     def __post_init__(self) -> None:
         self.model, self.grid = self.experiment.model, self.experiment.grid
         self.tokenizer = tokenizer_of(self.model)
-        batch_tokens = self.experiment.settings.batch_tokens
-        self.room = TokenBudget(batch_tokens or default_tokens(self.model, "patching"))
         self.rows, self.answers = self.effects.prompts, self.effects.answers
         self.parts, self.seen = self._seen(self.experiment, self.effects.places, self.answers[:, 1].tolist())
         self.patterns: Any = ()
@@ -168,6 +165,7 @@ class _Measured:
         else:
             self.logits = as_logits(self.model, self.effects.added)
         self._place()
+        self._compare()
 
     def _look(self) -> None:
         """Attention of all heads, on the task, on its controls, and on random tokens."""
@@ -227,8 +225,6 @@ class _Measured:
     def _place(self) -> None:
         """What the answer loses with a head off at some tokens alone."""
         n = min(_PLACED, len(self.rows))
-        self.margins = Margins(self.model, self.rows, self.answers, self.heads, self.room)
-        self.spent += len(self.rows)
         regions: dict[str, list[Any]] = {
             "at the last token": [np.arange(len(row)) == len(row) - 1 for row in self.rows[:n]],
             **{
@@ -245,19 +241,23 @@ class _Measured:
 
     def _lost(self, head: Unit, where: Sequence[Any], rows: Sequence[int] | None = None) -> Float[np.ndarray, " row"]:
         at = [*(range(len(where)) if rows is None else rows)]
-        self.spent += len(at)
         return self.margins.intact[at] - self.margins.without(head, where, at)
 
     def harm_of(self, sets: Sequence[Mask]) -> float:
-        """What no more than 5 of 100 such sets take from the right answers: one answer at least, by so few examples."""
+        """What such sets take from the right answers in 39 of 40 draws: one answer at least, by so few examples."""
         examples = np.tile(np.arange(min(MIN_CORRECT, self.experiment.n_examples)), (len(sets), 1))
-        self.spent += examples.size
         taken = self.experiment.baseline()[examples] - measured(self.experiment, np.stack(sets), examples)
-        return max(_chance_of_random(taken.mean(axis=1), 1), 1 / examples.shape[1])
+        return max(reached_by_random(taken.mean(axis=1), _FALSE), 1 / examples.shape[1])
 
     def strips(self) -> tuple[tuple[str, ...], list[tuple[tuple[float, ...], tuple[float, ...]]]]:
-        """The tokens of a prompt of typical length, and by head what is lost with it off at each, and read there."""
-        typical = sorted(range(len(self.rows)), key=lambda i: len(self.rows[i]))[len(self.rows) // 2]
+        """The tokens of a typical prompt, and by head what is lost with it off at each, and read there.
+
+        Of the half of prompts of middle length it is the one of which the total effects are nearest to their means.
+        """
+        lengths, total = np.array([len(row) for row in self.rows]), self.effects.total
+        shortest, longest = np.quantile(lengths, (0.25, 0.75))
+        usual = np.flatnonzero((lengths >= shortest) & (lengths <= longest))
+        typical = int(usual[np.abs(total[usual] - total.mean(axis=0)).sum(axis=1).argmin()])
         ids = self.rows[typical]
         ends = np.unique(np.linspace(0, len(ids), min(len(ids), _STRIP) + 1).astype(int))
         spans = list(pairwise(ends))
@@ -273,60 +273,70 @@ class _Measured:
     def card(self, place: int, lost: tuple[float, ...], read: tuple[float, ...]) -> HeadCard:
         """The card of a head."""
         order = np.argsort(self.logits[place], kind="stable")
-        promotes, demotes = (
-            tuple(token_texts(self.tokenizer, ids.tolist())) for ids in (order[::-1][:_NAMED], order[:_NAMED])
-        )
         figures = self._figures(place)
-        shown = {figure.name for figure in figures if figure.clear}
+        known = {figure.name: figure for figure in figures}
         moves, matches = (
-            _top_pairs(getattr(self.circuits, table)[place], self.words) if name in shown else ()
+            _top_pairs(getattr(self.circuits, table)[place], self.words) if name in known and known[name].clear else ()
             for name, table in _CIRCUITS.items()
         )
-        others = most_others(len(self.heads))
         # What raises one answer here and another there has other tokens in its mean.
-        ends = order[[*range(_NAMED), *range(-_NAMED, 0)]]
+        ends = order[::-1][:_NAMED], order[:_NAMED]
         answering = np.isin(self.answers, ends).any(axis=1).mean() >= _ANSWERING
-        named = (promotes, demotes) if answering else ((), ())
-        words = head_in_words(figures, *named, self.random_units, others=others, word=self.grid.word)
+        named = answering and known.get("writes", known["direct"]).clear
+        promotes, demotes = (tuple(token_texts(self.tokenizer, ids.tolist())) if named else () for ids in ends)
+        others = f"{self.grid.size - len(self.heads)} other {self.grid.word}s"
+        n_placed = _PLACED if len(self.rows) > _PLACED else None
+        words = head_in_words(
+            figures, promotes, demotes, self.random_units, others=others, n_placed=n_placed, word=self.grid.word
+        )
         return HeadCard(self.heads[place], figures, promotes, demotes, moves, matches, lost, read, words)
 
-    def _figures(self, place: int) -> tuple[Figure, ...]:
-        """All figures of a head."""
+    def _compare(self) -> None:
+        """What all heads have of the same figures, by prompt, and what must be exceeded."""
         chosen = [self.grid.index(head) for head in self.heads]
-        random = np.zeros(0) if self.random is None else self.random.total.mean(axis=0)
-        beyond, outside = _chance_of_random(random, len(chosen)), 0.05 / len(chosen)
+        found = dict(self.looks)
+        if self.effects.added is None:
+            found = {"writes": self.effects.writes.heads.reshape(len(self.rows), -1), **found}
+        if self.circuits is not None:
+            found["copying"] = self.circuits.copying.reshape(1, -1)
+        known = {name: numbers[~np.isnan(numbers).any(axis=1)] for name, numbers in found.items()}
+        self.everyone = {name: values for name, values in known.items() if len(values) >= _FEW or len(found[name]) == 1}
+        self.others = {name: np.abs(np.delete(each.mean(axis=0), chosen)) for name, each in self.everyone.items()}
+        told = {name: each for name, each in self.others.items() if not name.endswith("entropy")}
+        self.bounds = bounds_of_others(told, _LEAST, 0.05 / len(chosen)) if told else {}
+
+    def _effects(self, place: int) -> tuple[Figure, ...]:
+        """Its total effect, and the parts of that."""
+        k = len(self.heads)
+        beyond, outside = reached_by_random(self.random, _FALSE / k), 0.05 / k
         parts = {"total": self.effects.total, "direct": self.effects.direct}
         parts |= {"through others": self.effects.through_others, **self.placed}
         found: list[Figure] = []
         for name, values in parts.items():
             # One interval of the total, and one of each of its parts.
-            share, others = (outside / (len(parts) - 1), random[:0]) if found else (outside, random)
-            part = _figure(name, values[:, place], share, others, beyond)
+            share, others = (outside / (len(parts) - 1), self.random[:0]) if found else (outside, self.random)
+            part = figure_of(name, values[:, place], share, others, beyond)
             clear = abs(part.value) > beyond and part.low * part.high > 0 and (not found or found[0].clear)
             found.append(replace(part, clear=clear))
-        everyone = self.looks
-        if self.effects.added is None:
-            everyone = {"writes": self.effects.writes.heads.reshape(len(self.rows), -1), **everyone}
+        return tuple(found)
+
+    def _figures(self, place: int) -> tuple[Figure, ...]:
+        """All figures of a head."""
+        number, found = self.grid.index(self.heads[place]), [*self._effects(place)]
         agreement = self._agreement(place)
-        if self.circuits is not None and agreement.get("agreement: OV circuit", 0.0) >= _AGREES:
-            everyone["copying"] = self.circuits.copying.reshape(1, -1)
-        for name, numbers in everyone.items():
-            values = numbers[~np.isnan(numbers[:, chosen[place]])]
-            if len(values) < _FEW and len(numbers) > 1:
+        for name, values in self.everyone.items():
+            if name == "copying" and agreement.get("agreement: OV circuit", 0.0) < _AGREES:
                 continue
-            others = np.abs(np.delete(values.mean(axis=0), chosen))
-            most = np.nan
-            if len(others):
-                most = max(float(np.quantile(others, 1 - outside, method="higher")), _LEAST.get(name, 0.0))
-            made = _figure(name, values[:, chosen[place]], outside / len(everyone), others, most)
-            # Habits and copying are one number.
-            low, high = (made.value, made.value) if np.isnan(made.low) else (made.low, made.high)
+            most = self.bounds.get(name, np.nan)
+            outside = 0.05 / len(self.heads) / len(self.everyone)
+            made = figure_of(name, values[:, number], outside, self.others[name], most)
             known = {figure.name for figure in found if figure.clear}
-            clear = "total" in known and not name.endswith("entropy") and (low > most or high < -most)
+            # Habits and copying have no interval.
+            clear = "total" in known and abs(made.value) > most and not made.low <= 0 <= made.high
             if name == "copying":
                 clear = clear and not known.isdisjoint(("writes", "direct"))
             beside = self.control_looks.get(name)
-            controls = np.nan if beside is None else _mean(beside[:, chosen[place]])
+            controls = np.nan if beside is None else _mean(beside[:, number])
             written = self._written_from(name, place) if "writes" in known and name in LOOKS else np.nan
             found.append(replace(made, clear=clear, controls=controls, written=written))
         writes = any(figure.clear for figure in found if figure.name in ("writes", "direct"))
@@ -358,25 +368,6 @@ class _Measured:
         return {name: value for name, value in zip(_CIRCUITS, found, strict=True) if not np.isnan(value)}
 
 
-def _figure(
-    name: str, values: Float[np.ndarray, " example"], outside: float, others: np.ndarray, chance: float
-) -> Figure:
-    mean, low, high = float(values.mean()), np.nan, np.nan
-    if len(values) > 1:
-        mean, low, high = difference_interval(values, outside)
-    percentile = float((np.abs(others) < abs(mean)).mean()) if len(others) else np.nan
-    return Figure(name, mean, low, high, chance, percentile)
-
-
-def _chance_of_random(means: Float[np.ndarray, " head"], k: int) -> float:
-    """What no more than 5 of 100 sets of k further random heads exceed, by Student's t about zero."""
-    from scipy.stats import t
-
-    if len(means) < _OTHERS:
-        return np.nan
-    return float(t.ppf(1 - 0.05 / (2 * k), len(means)) * np.sqrt((means**2).mean() * (1 + 1 / len(means))))
-
-
 def _mean(values: Float[np.ndarray, " prompt"]) -> float:
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else np.nan
@@ -393,7 +384,9 @@ def _top_pairs(table: Float[np.ndarray, "word word"], words: Sequence[str]) -> t
 
 def most_of_cards(k: int, n: int, *, of_heads: bool = True) -> int:
     """Example-evaluations of ``explain`` at most, of k heads, or other units, on n examples."""
-    subsets = 2**k if k <= MOST_HEADS else 0
-    placed = n + k * (3 * min(n, _PLACED) + _STRIP) + (n + _RANDOM * MIN_CORRECT if subsets else 0)
-    written = 0 if of_heads else (k + 1) * n + (_RANDOM + k + 1) * MIN_CORRECT
-    return (subsets + k + 3) * n + (_RANDOM + k + 3) * MIN_CORRECT + placed + written
+    # What heads look at, on controls too, and write; of other units one off at a time, seen once more.
+    read = 2 * n + _BESIDE if of_heads else k * n
+    random = (_RANDOM + k) * MIN_CORRECT
+    placed = k * (3 * min(n, _PLACED) + _STRIP)
+    together = 2**k * n + _RANDOM * MIN_CORRECT if k <= MOST_HEADS else 0
+    return (k + 4) * n + read + random + placed + together

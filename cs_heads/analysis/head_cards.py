@@ -7,7 +7,9 @@ from importlib import import_module
 from math import nan
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
 from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.result import Result
@@ -34,9 +36,9 @@ class Figure(Record):
         controls: The same on control tasks (NaN: not measured).
         written: Of what is looked at, the share of what the head writes that it reads from there; it may be below 0,
             or above 1 where the rest writes against it. NaN where what it writes is not clear.
-        clear: Whether its interval leaves out zero and its mean is beyond chance, of the total effect and its parts;
-            of other figures whether the whole interval is. None is clear of a head whose total effect is not, but for
-            its Shapley value: whether the interval leaves out zero, and all heads together take more than chance.
+        clear: Whether its interval leaves out zero, where it has one, and its mean is beyond chance. None is clear of a
+            head whose total effect is not, but for its Shapley value: whether the interval leaves out zero, and all
+            heads together take more than chance.
     """
 
     name: str
@@ -57,8 +59,9 @@ class HeadCard(Record):
     Attributes:
         head: The head.
         figures: Its figures.
-        promotes: Tokens whose logits it raises most on this task, first to last.
-        demotes: Tokens whose logits it lowers most.
+        promotes: Tokens whose logits it raises most on this task, first to last; empty where *writes* (of other units
+            *direct*) is not clear, or few answers are among them and those of ``demotes``.
+        demotes: Tokens whose logits it lowers most; empty as ``promotes``.
         moves: Pairs of a token read and the one it then writes most, among the task's words; empty where what it makes
             of tokens by themselves does not agree with what it does on the task, and where neither *writes* nor
             *direct* is clear.
@@ -114,15 +117,17 @@ class HeadCards(Saved, Result, Drawable, picture="head_cards"):
     habits on random tokens), the *copying* of the OV circuit from -1 to 1, *entropy* in nats, *Shapley value*, a
     share of right answers, and the *agreement* of either circuit with the task, a correlation.
 
-    Chance is what 95 of 100 other heads of the model do not exceed, corrected for the number of heads (99 of 100 where
-    five are explained), and for shares of attention .25, for copying and agreement .5 at least. For ablations it is
-    what no more than 5 of 100 sets of as many random heads of the same layers reach, by Student's t: for one head of
-    some 20, corrected for the number of heads, for all together of 20 sets. Nothing else is said of a head whose total
-    effect is not clear: so of heads without effect nothing is.
+    Chance is corrected for the number of heads. Of 100 draws of heads at random at most 5 have a claim: 2.5 on cards of
+    heads, 2.5 on that of all. For ablations it is what random heads of the same layers reach, by Student's t: one head
+    by some 20 at most, all together by 20 sets. For *writes*, looks, habits and copying it is what no more than 5 of
+    100 draws of other heads of the model have in any of these figures (``bounds_of_others``), and for shares of
+    attention .25, for copying .5 at least; for agreement .5. Nothing else is said of a head whose total effect is not
+    clear: so of heads without effect nothing is.
 
     Attributes:
         cards: Of each head.
-        tokens: A prompt of typical length, whose tokens are ablated one at a time; of a long one spans of tokens.
+        tokens: A typical prompt, whose tokens are ablated one at a time; of a long one spans of tokens. Of the half of
+            prompts of middle length it is the one of which the total effects of the heads are nearest to their means.
         pairs: Two heads that are surely a ``backup`` or ``overlap``, and how much.
         least: The fewest heads that do nine tenths of the harm of all. Of more than six heads, and where all together
             take nothing beyond chance, there are neither.
@@ -156,6 +161,25 @@ class HeadCards(Saved, Result, Drawable, picture="head_cards"):
     def _repr_html_(self) -> str:
         # By name: pages are above results.
         return str(import_module("cs_heads.report.cards").cards_html(self))
+
+
+def figure_of(
+    name: str, values: Float[np.ndarray, " example"], outside: float, others: Float[np.ndarray, " other"], chance: float
+) -> Figure:
+    """A mean and its interval, beside what others have.
+
+    Args:
+        name: What it is of.
+        values: By example; where there is one alone there is no interval.
+        outside: What the interval leaves out.
+        others: The absolute numbers of others; none where none are known.
+        chance: What must be exceeded.
+    """
+    mean, low, high = float(values.mean()), nan, nan
+    if len(values) > 1:
+        mean, low, high = difference_interval(values, outside)
+    percentile = float((np.abs(others) < abs(mean)).mean()) if len(others) else nan
+    return Figure(name, mean, low, high, chance, percentile)
 
 
 def together_figures(found: Interactions | None, chance: float) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import TYPE_CHECKING
 
@@ -28,15 +28,6 @@ _SAID |= {name: f"looks at {name.split(': ')[1]} from every token" for name in E
 _SAID |= {"copying": "copies what it reads"}
 
 
-def most_others(k: int) -> str:
-    """How many other heads have no more than chance: 95 of 100, corrected for k heads.
-
-    >>> most_others(1), most_others(5)
-    ('19 of 20', '99 of 100')
-    """
-    return f"{20 * k - 1} of {20 * k}"
-
-
 def head_in_words(
     figures: Sequence[Figure],
     promotes: Sequence[str],
@@ -44,6 +35,7 @@ def head_in_words(
     random: str,
     *,
     others: str,
+    n_placed: int | None = None,
     word: str = "head",
 ) -> str:
     """What a head does: its effect, by which way, and where; then what it looks at, copies and writes.
@@ -53,7 +45,8 @@ def head_in_words(
         promotes: Tokens that it raises most; none where these say nothing of the answers.
         demotes: Tokens that it lowers most.
         random: What chance is by, as "random heads of the same layers"; empty where there are no others.
-        others: How many other heads have no more than chance (``most_others``).
+        others: What chance is by in figures that all heads have, as "265 other heads".
+        n_placed: First examples that places in the prompt are known of; None for all.
         word: What such a unit is called.
     """
     known = {figure.name: figure for figure in figures}
@@ -61,22 +54,21 @@ def head_in_words(
     random = f"chance by {random}: {total.chance:.2f}" if random else f"too few other {word}s tell what is chance"
     if not total.clear:
         return f"Unclear: without it the answer loses {_interval(total)} nats ({random})."
-    ways = {
-        "direct": f"most of it what the {word} writes itself",
-        "through others": "most of it through later units",
-        "at the last token": "most of it at the last token",
-        "elsewhere": "most of it at tokens before the last",
-        "at the question": "most of it at the question",
-        "at the worked examples": "most of it at the worked examples",
+    ways = {"direct": f"what the {word} writes itself", "through others": "through later units"}
+    places = {
+        "at the last token": "at the last token",
+        "elsewhere": "at tokens before the last",
+        "at the question": "at the question",
+        "at the worked examples": "at the worked examples",
     }
-    # What is lost at some tokens is known of the first examples.
-    placed = known["at the last token"].value + known["elsewhere"].value
     changes, sign = ("loses", 1) if total.value > 0 else ("gains", -1)
+    of_placed = sign * (known["at the last token"].value + known["elsewhere"].value)
     said = [f"Without it the answer {changes} {_interval(total, sign)} nats ({random})"]
-    for name, way in ways.items():
-        whole = total.value if name in ("direct", "through others") else placed
-        if name in known and known[name].clear and known[name].value / whole >= _MOST:
-            said.append(f"{way} ({sign * known[name].value:.2f})")
+    said += _most(ways, known, sign * total.value, sign)
+    placed = _most(places, known, of_placed, sign)
+    if placed and n_placed is not None:
+        said.append(f"on the first {n_placed} examples {of_placed:.2f}")
+    said += placed
     sentences = [", ".join(said)]
     does = {figure.name: "lowers what it reads" if figure.value < 0 else _SAID.get(figure.name) for figure in figures}
     claims = sorted(
@@ -84,22 +76,35 @@ def head_in_words(
         key=lambda figure: figure.chance - abs(figure.value),
     )
     told = [
-        f"{does[one.name]} ({one.value:.2f}; {others} other heads: {one.chance:.2f} at most{_either_way(one)}"
+        f"{does[one.name]} ({one.value:.2f}; chance by {others}: {one.chance:.2f}{_either_way(one)}"
         + (")" if isnan(one.written) else f"; {one.written:.2f} of what it writes is read there)")
         for one in claims[:_CLAIMS]
     ]
     # Of other units than heads it is not known what all others write.
-    writes, than = (known["writes"], others) if "writes" in known else (known["direct"], "chance")
+    writes, by = (known["writes"], f" by {others}") if "writes" in known else (known["direct"], "")
     if writes.clear:
         way = "toward the right answer" if writes.value > 0 else "away from the right answer"
         tokens = f"writes {way}, by tokens that differ from prompt to prompt"
         if promotes:
             tokens = f"raises {_quoted(promotes)} and lowers {_quoted(demotes)}"
         bound = f"{writes.chance:.2f}{_either_way(writes)}"
-        told.append(f"{tokens} ({writes.value:.2f} nats for the answer; {than}: {bound})")
+        told.append(f"{tokens} ({writes.value:.2f} nats for the answer; chance{by}: {bound})")
     if told:
         sentences.append(f"It {'; '.join(told)}")
     return " ".join(f"{sentence}." for sentence in sentences)
+
+
+def _most(ways: Mapping[str, str], known: Mapping[str, Figure], whole: float, sign: int) -> list[str]:
+    """By which ways most of a loss goes, or of a gain, or all of it."""
+    said = []
+    for name, way in ways.items():
+        part = sign * known[name].value if name in known and known[name].clear else 0.0
+        if part / whole >= _MOST:
+            # As a reader sees them.
+            beyond = round(part, 2) - round(whole, 2)
+            share = "most of it" if beyond < 0 else "all of it and more" if beyond else "all of it"
+            said.append(f"{share} {way} ({part:.2f})")
+    return said
 
 
 def together_in_words(found: Interactions | None, chance: float) -> str:
@@ -113,13 +118,12 @@ def together_in_words(found: Interactions | None, chance: float) -> str:
         return ""
     harm = f"Together they take {_taken(found.drops[-1])} of right answers"
     if not np.isnan(chance):
-        harm = f"{harm}, random sets like them {chance:.2f} at most in 95 of 100"
+        harm = f"{harm}, random sets like them {chance:.2f} at most in 39 of 40"
     if not found.is_beyond(chance):
         return f"{harm}: {'too few others tell what is' if np.isnan(chance) else 'nothing beyond'} chance."
-    said = [
-        f"{harm}; {', '.join(map(str, found.least))} {'does' if len(found.least) == 1 else 'do'} nine tenths of that: "
-        f"{_taken(found.drops[found.least_row])}."
-    ]
+    does = "does" if len(found.least) == 1 else "do"
+    least = f"{', '.join(map(str, found.least))} {does} at least nine tenths of that"
+    said = [f"{harm}; {least}: {_taken(found.drops[found.least_row])}."]
     values = found.shapley()
     fillers = [
         f"{row['head']} ({row['shapley']:.2f}, {row['low']:.2f} to {row['high']:.2f})"

@@ -99,14 +99,19 @@ class Interactions(Result):
 
     @property
     def least(self) -> tuple[Unit, ...]:
-        """The fewest heads that do nine tenths of the harm of all; of as many those that do most."""
+        """The fewest heads that do nine tenths of the harm of all.
+
+        Of as many those of which most have a Shapley value that is certain (its interval lies above 0), and of these
+        those that do most harm.
+        """
         return tuple(head for head, off in zip(self.heads, self.subsets[self.least_row], strict=True) if off)
 
     @property
     def least_row(self) -> int:
         """Which of the subsets ``least`` is."""
         enough = np.flatnonzero(self.harm >= MOST_OF * self.harm[-1] - 1e-9)
-        return int(min(enough, key=lambda row: (self.subsets[row].sum(), -self.harm[row])))
+        uncertain = self.subsets & ~(self.shapley()["low"] > 0).to_numpy()
+        return int(min(enough, key=lambda row: (self.subsets[row].sum(), uncertain[row].sum(), -self.harm[row])))
 
     def to_frame(self) -> pd.DataFrame:
         """One row per subset: the heads that are off, and the drop with its 95 % interval."""

@@ -35,6 +35,10 @@ class DoesNotFitError(MemoryError):
 class TokenBudget:
     """The most padded tokens of one forward; calls that share it do not try again what did not fit into memory.
 
+    Attributes:
+        tokens: So many.
+        rows: Rows that were run with it.
+
     >>> budget = TokenBudget(4096)
     >>> budget.halve(3000)
     >>> budget.tokens
@@ -42,6 +46,7 @@ class TokenBudget:
     """
 
     tokens: int
+    rows: int = 0
 
     def halve(self, tokens: int | float) -> None:
         """Allow half of the tokens that did not fit, or half of the budget where that is less."""
@@ -125,6 +130,7 @@ def run_in_batches(
         new = len(rows) if unknown is None else int(unknown[rows].sum())
         if new:
             run(np.array(rows))
+            budget.rows += new
             done(new)
         return ()
 

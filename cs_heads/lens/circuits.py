@@ -248,6 +248,15 @@ class Margins:
         with evaluating(model):
             run_in_batches([len(row) for row in rows], room, run)
 
+    def lost(self, units: Sequence[Unit]) -> Float[np.ndarray, "row unit"]:
+        """How much less each row has with each of the units off at all its tokens.
+
+        Args:
+            units: Some of the units.
+        """
+        everywhere = [np.ones(len(row), dtype=bool) for row in self._rows]
+        return np.stack([self.intact - self.without(unit, everywhere) for unit in units], axis=1)
+
     def without(
         self, unit: Unit, where: Sequence[Bool[np.ndarray, " pos"]], rows: Sequence[int] | None = None
     ) -> Float[np.ndarray, " row"]:

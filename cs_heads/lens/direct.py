@@ -149,6 +149,8 @@ def unit_writes(
 
     with evaluating(model):
         run_in_batches([len(row) for row in rows], room, run)
+    # Those with a unit off.
+    room.rows += n * len(units)
     return UnitWrites(written, without, added.mean(dim=0).numpy())
 
 

@@ -8,13 +8,12 @@ from math import isnan
 from markupsafe import Markup
 
 from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards, Pair
-from cs_heads.analysis.head_words import most_others
 from cs_heads.report import html
 
 _COLUMNS = ("value", "interval", "chance", "more than", "on controls", "of writes", "clear")
 _TERMS = {
     "interval": "corrected for the number of heads, and of figures of its kind",
-    "chance": "must be exceeded: what random heads take, or what {} other heads have at most",
+    "chance": "must be exceeded: what random heads take, or what other heads have",
     "more than": "share of other heads that have less",
     "of writes": "share of what the head writes that it reads from there",
     "clear": "✓ the head matters here, and the figure lies beyond chance",
@@ -56,14 +55,13 @@ def _shown(card: HeadCard, cards: HeadCards) -> dict[str, object]:
         "Off at one token, or span of tokens, alone": _strip(cards.tokens, card.strip, [o.strip for o in cards.cards]),
         "Reads what it writes from": _strip(cards.tokens, card.reads, [o.reads for o in cards.cards]),
     }
-    terms = {**_TERMS, "chance": _TERMS["chance"].format(most_others(len(cards.cards)))}
     return {
         "head": str(card.head),
         "words": card.words,
         "strips": {name: strip for name, strip in strips.items() if strip},
-        "lists": {name: ", ".join(map(repr, each)) for name, each in lists.items()}
+        "lists": {name: ", ".join(map(repr, each)) for name, each in lists.items() if each}
         | {name: ", ".join(f"{a!r} → {b!r}" for a, b in each) for name, each in pairs.items() if each},
-        "table": html.table("", ("figure", *_COLUMNS), rows, 1, terms),
+        "table": html.table("", ("figure", *_COLUMNS), rows, 1, _TERMS),
     }
 
 

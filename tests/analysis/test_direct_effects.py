@@ -8,6 +8,7 @@ import torch
 
 import cs_heads as cs
 from cs_heads.units import HeadGrid
+from tests.known_heads import rows_run
 from tests.lens.test_direct import difference, without
 from tests.plain import units_replaced
 from tests.tiny import (
@@ -53,7 +54,7 @@ def test_the_total_effect_is_that_of_the_head_off_in_ones_own_forward(found, loa
         best = max(ids, key=before.__getitem__)
         fell.append((before[right] - before[best]) - (after[right] - after[best]))
     assert effects.total[:, 0] == pytest.approx(fell, abs=1e-4)
-    assert effects.spent == 25 * 5
+    assert effects.spent == 25 * 6
 
 
 def test_behind_a_soft_cap_the_total_is_that_before_it(folders, load):
@@ -82,6 +83,14 @@ def test_direct_and_through_others_are_those_of_hugging_face_with_all_later_modu
             assert effects.direct[i, place] == pytest.approx(direct, abs=1e-4)
             assert effects.through_others[i, place] == pytest.approx(total - direct, abs=1e-4)
             assert abs(total - direct) > 1e-3
+
+
+@pytest.mark.parametrize(("units", "heads"), [("heads", ["L0H1", "L2H3"]), ("mlp", ["L0MLP", "L2MLP"])])
+def test_every_forward_of_an_example_is_counted(units, heads, load):
+    model, task = load("llama"), task_of(choice_records(np.random.default_rng(0), 60))
+    with rows_run(model) as rows:
+        effects = cs.direct_effects(model, task, heads, n=25, units=units)
+    assert effects.spent == sum(rows) == 25 * (6 if units == "heads" else 8)
 
 
 def test_effects_add_up(found):

@@ -71,10 +71,10 @@ def model(tmp_path_factory):
 def test_the_heads_of_induction_are_named(model):
     heads = [PREVIOUS, INDUCTION, Head(0, 3)]
     previous, induction, other = cs.explain(model, task(80), heads, controls=None, progress=False).cards
-    assert "most of it through later units" in previous.words
-    assert "most of it at tokens before the last" in previous.words
+    assert "all of it and more through later units" in previous.words
+    assert "all of it and more at tokens before the last" in previous.words
     assert "has the habit previous token on random tokens" in previous.words
-    assert "most of it what the head writes itself" in induction.words
+    assert "all of it what the head writes itself" in induction.words
     assert "has the habit induction on random tokens" in induction.words
     assert "looks at what followed earlier copies of the last token" in induction.words
     assert other.words.startswith("Unclear: ")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import cs_heads as cs
+from cs_heads.analysis.interactions import Interactions
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
@@ -72,3 +73,15 @@ def test_heads_that_take_the_same_overlap_and_one_of_them_is_enough():
 def test_coins_make_no_pair_of_heads_that_do_nothing_together():
     named = [cs.interactions(None, Coins(seed), [A, B, FILLER]).pairs()["kind"].tolist() for seed in range(20)]
     assert sum(kinds != [""] * 3 for kinds in named) <= 3
+
+
+def test_of_as_many_heads_the_least_set_has_those_that_surely_add():
+    """A filler whose effect is now one, now the other way takes a little more, as it happens."""
+    subsets = (np.arange(8)[:, None] >> np.arange(3)) % 2 == 1
+    luck = np.tile([1.0, -1.0], 20)
+    means = [0, 0.5, 0.3, 0.8, 0, 0.81, 0.3, 0.82]
+    drops = np.stack([mean + filler * luck for mean, (_, _, filler) in zip(means, subsets, strict=True)])
+    found = Interactions((A, B, FILLER), subsets, drops, spent=0, provenance={})
+    assert (found.shapley()["low"] > 0).tolist() == [True, True, False]
+    assert found.harm[5] > found.harm[3] >= 0.9 * found.harm[7]
+    assert found.least == (A, B)
