@@ -1,9 +1,10 @@
 """How few example-evaluations could be enough? Bounds, a decoder told everything, and what methods need.
 
-    python benchmarks/limit.py --out limit.csv --figure benchmarks/limit.png
+    python benchmarks/limit.py --out benchmarks/limit.csv --figure benchmarks/limit.png
 
 Table and figure of docs/benchmarks/limit.md, for the planted scenario ``main``. Bounds are computed in a minute. Every
-world searched is a line of the file; a run goes on where the last one stopped.
+world searched is a line of the file; a run goes on where the last one stopped. Shapley values need the environment of
+``truth/rivals.py``.
 
 A bound is the bits that name the heads over the bits of one answer. Naming them at a recall of .95 on average leaves
 .25 of the five heads wrong. All bounds are given the three universal and the six weak heads, which stay on. An answer
@@ -13,6 +14,7 @@ is right or wrong, on an example that the intact model has right, which is known
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from functools import cache, partial
 from itertools import combinations, product
 from math import comb
@@ -27,6 +29,7 @@ from recovery import K, Without, greedy, sensing, told
 from scipy.optimize import brentq
 from scipy.special import entr, log_softmax, ndtr, ndtri
 from small_grids import annealed
+from truth.rivals import shapley
 
 import cs_heads as cs
 from cs_heads.plot import style
@@ -310,7 +313,24 @@ def without_controls(experiment: Without, budget: int, seed: int) -> list[Unit]:
     return cs.methods.annealed(experiment, controls=(), budget=budget, k=K, seed=seed).top(K)
 
 
+def by_groups(made: World, budget: int, seed: int) -> dict[str, Any]:
+    """Group testing with a control; heads that it does not find are in the order of what masks with them lost."""
+    found = cs.methods.group_testing(made.task, controls=[made.control], budget=budget, seed=seed)
+    return {"heads": found.top(K), "spent": found.spent}
+
+
+def by_shapley(approximator: str) -> Callable[[Without, int, int], list[Unit]]:
+    """The heads of the largest Shapley values by an approximator of shapiq."""
+
+    def run(experiment: Without, budget: int, seed: int) -> list[Unit]:
+        found = shapley(experiment, seed, budget, approximator)
+        return cs.HeadRanking(approximator, found.scores, found.cost.spent).top(K)
+
+    return run
+
+
 OURS, MASKS, ANSWERS = (4000, 8000, 16_000, 32_000), (100, 200, 400, 800), (1000, 2000, 4000, 8000)
+MORE = (*OURS[1:], 64_000)
 SEARCHES: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
     "annealed": (annealed, OURS, (100,), (64, 256, 1024, 4096)),
     "annealed, 1,000 examples": (annealed, OURS, (1000,), (64, 256, 1024)),
@@ -318,8 +338,11 @@ SEARCHES: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...], tuple[int, ...]
     "annealed, nearly wrong examples": (near_wrong, OURS, (1000,), (64, 256, 1024)),
     "css": (told(sensing("stratified")), MASKS, (100,), (64, 256, 1024, 4096)),
     "csb": (told(sensing("bernoulli")), MASKS, (100,), (64, 256, 1024, 4096)),
-    "one-shot": (told(greedy(one_shot=True)), (1,), (50, 100, 200, 400), (64, 256, 1024)),
-    "greedy": (told(greedy(one_shot=False)), (K,), (50, 100, 200), (64, 256, 1024)),
+    "one-shot": (told(greedy(one_shot=True)), (1,), (50, 100, 200, 400), (64, 256, 1024, 4096)),
+    "greedy": (told(greedy(one_shot=False)), (K,), (50, 100, 200), (64, 256, 1024, 4096)),
+    "group testing": (by_groups, MORE, (100,), (64, 256, 1024, 4096)),
+    "KernelSHAP": (told(by_shapley("KernelSHAP")), MORE, (100,), (64, 256, 1024)),
+    "ProxySHAP": (told(by_shapley("ProxySHAP")), MORE, (100,), (64, 256, 1024, 4096)),
     "decoder": (partial(decoded, band=RIGHT, again=False), ANSWERS, (10_000,), (64, 256, 1024)),
     "decoder, 100 examples": (partial(decoded, band=RIGHT, again=True), ANSWERS, (100,), (64, 256, 1024)),
     "decoder, nearly wrong examples": (

@@ -43,7 +43,7 @@ from recovery_tables import (
 import cs_heads as cs
 from cs_heads.analysis.confirm import Confirmation, prove
 from cs_heads.experiment.protocol import ExperimentLike
-from cs_heads.simulate import SCENARIOS, World, planted_world
+from cs_heads.simulate import SCENARIOS, PlantedExperiment, World, planted_world
 from cs_heads.units import Unit
 
 K = 5
@@ -92,7 +92,7 @@ class Timed(ExperimentLike):
 class Without(ExperimentLike):
     """An experiment on all heads but some, in a grid of one layer."""
 
-    def __init__(self, experiment: ExperimentLike, heads: tuple[Unit, ...]) -> None:
+    def __init__(self, experiment: PlantedExperiment, heads: tuple[Unit, ...]) -> None:
         self._experiment = experiment
         self._kept = np.setdiff1d(np.arange(experiment.grid.size), [experiment.grid.index(head) for head in heads])
         self.grid = cs.HeadGrid(1, len(self._kept))
@@ -103,6 +103,11 @@ class Without(ExperimentLike):
         full = np.zeros((len(masks), self._experiment.grid.size), dtype=bool)
         full[:, self._kept] = masks[:, 0]
         return self._experiment(full.reshape(-1, *self._experiment.grid.shape), examples)
+
+    @property
+    def spent(self) -> int:
+        """Example-evaluations so far."""
+        return self._experiment.spent
 
     def original(self, heads: list[Unit]) -> list[Unit]:
         """Heads of the whole grid."""

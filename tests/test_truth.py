@@ -94,6 +94,13 @@ def test_the_default_search_finds_the_known_heads_and_says_nothing_wrong(tmp_pat
     assert lines.shared_wrong.sum() == 0
 
 
+def test_more_examples_find_heads_and_the_same_ones_prove_them():
+    few, many = made("early-1").task(0, 10), made("early-1").task(0, 10, 30)
+    assert many.examples[:10] == few.examples
+    assert many.held_out.examples == few.held_out.examples
+    assert len({each.prompt for each in many.examples} - {each.prompt for each in few.held_out.examples}) == 40
+
+
 def test_a_model_is_the_same_again():
     one, other = made("shared-3"), build(made("shared-3").spec)
     assert one.heads == other.heads

@@ -39,6 +39,7 @@ from torch.overrides import TorchFunctionMode
 
 import cs_heads as cs
 from cs_heads.experiment.cost import Cost
+from cs_heads.experiment.protocol import ExperimentLike
 
 IG_STEPS = 5
 DENSITY, PER_MASK = 0.05, 4
@@ -175,12 +176,12 @@ def proxyspex(experiment: cs.Experiment, seed: int, budget: int) -> Scored:
     )
 
 
-def few_examples(experiment: cs.Experiment, n: int, rng: np.random.Generator) -> np.ndarray:
+def few_examples(experiment: ExperimentLike, n: int, rng: np.random.Generator) -> np.ndarray:
     """For each of so many masks four random examples."""
     return np.stack([rng.permutation(experiment.n_examples)[:PER_MASK] for _ in range(n)])
 
 
-def shapley(experiment: cs.Experiment, seed: int, budget: int, approximator: str) -> Scored:
+def shapley(experiment: Any, seed: int, budget: int, approximator: str) -> Scored:
     """First-order Shapley values by an approximator of shapiq."""
     import shapiq
 

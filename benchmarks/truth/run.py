@@ -8,7 +8,8 @@
 
 Every model is built from its seed, searched and proved, with the other programs of the model as controls. The other
 methods have none, as in their papers, and the example-evaluations that annealed search took on the same model;
-gradients take what they need. Those of ``rivals.py`` run in an environment of their own.
+gradients take what they need, or with ``-many`` examples for as much. Contrastive gating forgets the first control.
+Methods of ``rivals.py`` run in an environment of their own.
 
 A line of the file is a model and a method; a run goes on where the last one stopped.
 ``--check`` gates heads by hand in place of searching, and says what contradicts what is known.
@@ -39,7 +40,14 @@ from .suite import KINDS, SMALL, Spec, TrueModel, build, specs
 
 OURS = ("annealed", "annealed-gradients", "group-testing")
 """Methods that have controls; the second screens all heads by gradients."""
-METHODS = (*OURS, "css", "csb", "one-shot", "greedy", "chg", "gradient", "attribution", *RIVALS)
+EACH = {"gradient": 3, "attribution": 3, "eap-ig": 12, "gim": 3}
+"""Example-evaluations that methods by gradients take of each example."""
+MANY = "-many"
+"""Ends the name of such a method where it has as many examples as the others' cost buys."""
+METHODS = (
+    *(*OURS, "css", "csb", "one-shot", "greedy", "chg", "contrastive", "mediation", "gradient", "attribution"),
+    *(*RIVALS, *(f"{method}{MANY}" for method in EACH)),
+)
 FREE = ("annealed", "gradient", "attribution")
 """Methods that take what they need."""
 K = 5
@@ -57,8 +65,10 @@ def found_by(method: str, model: Any, tasks: list[cs.Task], budget: int | None) 
         screen: dict[str, Any] = {"screen": "gradients"} if method == "annealed-gradients" else {}
         method = method.removesuffix("-gradients")
         return cs.find_heads(model, tasks[0], k=K, method=method, controls=tasks[1:], budget=budget, **screen)
-    masks: dict[str, Any] = {"n_masks": max(5, (budget or 0) // len(tasks[0]) - 1)} if method in ("css", "csb") else {}
-    return cs.find_heads(model, tasks[0], k=K, method=method, controls=None, budget=budget, **masks)
+    more: dict[str, Any] = {"forget": tasks[1]} if method == "contrastive" else {}
+    if method in ("css", "csb"):
+        more = {"n_masks": max(5, (budget or 0) // len(tasks[0]) - 1)}
+    return cs.find_heads(model, tasks[0], k=K, method=method, controls=None, budget=budget, **more)
 
 
 def measured(made: TrueModel, found: cs.HeadRanking, proof: Any) -> dict[str, Any]:
@@ -127,13 +137,16 @@ def search(
     """
     model, tasks = loaded(made), [made.task(i, n) for i in range(len(made.programs))]
     for method in methods:
-        start = process_time()
-        if method in RIVALS:
+        start, task, base = process_time(), tasks[0], method.removesuffix(MANY)
+        if base != method:
             assert budget is not None
-            hooked = partial(loaded, made, "hooked")
-            found = ranked(method, model, tasks[0], budget, hooked=hooked, folder=eap_ig)
+            task = made.task(0, n, budget // EACH[base] - n)
+        if base in RIVALS:
+            assert budget is not None
+            found = ranked(base, model, task, budget, hooked=partial(loaded, made, "hooked"), folder=eap_ig)
         else:
-            found = found_by(method, model, tasks, {"annealed": first}.get(method, None if method in FREE else budget))
+            allowed = {"annealed": first}.get(base, None if base in FREE else budget)
+            found = found_by(base, model, [task, *tasks[1:]], allowed)
         seconds = process_time() - start
         proof = cs.confirm(model, tasks[0], found, controls=tasks[1:])
         budget = found.spent if method == "annealed" else budget

@@ -122,16 +122,17 @@ class TrueModel:
         """Prompts of a program, and the token ids of their answers (of yes and no: 0 and 1)."""
         return self.programs[program].prompts(n, self.length, program, seed)
 
-    def task(self, program: int = 0, n: int = 100) -> cs.Task:
-        """A program as a task: so many examples that find heads, and as many that prove them."""
+    def task(self, program: int = 0, n: int = 100, more: int = 0) -> cs.Task:
+        """A program as a task: so many examples that find heads, as many that prove them, and more that find heads."""
         made, name = self.programs[program], f"{self.spec.name}/{program}: {self.programs[program].name}"
-        prompts, answers = self.prompts(program, 2 * n, self.spec.seed)
+        prompts, answers = self.prompts(program, 2 * n + more, self.spec.seed)
         choices = {"choices": [[YES], [NO]]}
         records = [
             {"prompt": prompt, **(choices | {"answer": answer} if made.choice else {"target": [answer]})}
             for prompt, answer in zip(prompts, answers, strict=True)
         ]
-        return cs.Task.from_records(records[:n], name).with_holdout(cs.Task.from_records(records[n:], name))
+        finding, proving = records[:n] + records[2 * n :], records[n : 2 * n]
+        return cs.Task.from_records(finding, name).with_holdout(cs.Task.from_records(proving, name))
 
     def save(self, folder: Path) -> Path:
         """Write the model in Hugging Face form, and beside it ``truth.json``: the heads that each program needs."""

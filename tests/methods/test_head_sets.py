@@ -53,6 +53,15 @@ def test_sets_leave_out_heads_that_every_task_needs_together_and_take_those_that
     assert len(best & {0, 1, 2}) <= 1
 
 
+def test_sets_are_made_of_finalists_and_of_decoys_that_clearly_take_much():
+    """Two redundant heads may both be drawn as decoys, and rows with both off be the first to show them."""
+    z = np.array([9.0, 1.0, 2.0, 1.0, 9.0, 3.0])
+    search = TaskSearch(sensor_on(Planted(HeadGrid(2, 3), {}), []), 2)
+    search.fit = ContrastFit.of(Fit(0.1 * z, z), Fit.none(6), np.zeros(0))
+    search.finalists, search.decoys = np.array([3, 1]), np.array([4, 5])
+    assert search.candidates.tolist() == [1, 3, 4]
+
+
 def test_what_controls_lose_is_a_bayesian_regression_whose_priors_and_noise_make_the_sets_likeliest():
     """By the marginal likelihood of a multivariate normal, and least squares with the priors as further rows."""
     rng = np.random.default_rng(0)

@@ -98,11 +98,11 @@ class TaskSearch:
 
     @property
     def candidates(self) -> Int[np.ndarray, " head"]:
-        """The heads that sets are made of: finalists, and others that rows of other tasks show to take much."""
-        if self.gradients is None or not self.others:
-            return self.finalists
-        seen = self.rows.off.sum(axis=0) >= _SEEN
-        return np.union1d(self.finalists, np.flatnonzero(seen & (self.merit > CLEAR)))
+        """The heads that sets are made of: finalists, clearly harmful decoys, and what rows of other tasks show so."""
+        others = self.decoys
+        if self.gradients is not None and self.others:
+            others = np.flatnonzero(self.rows.off.sum(axis=0) >= _SEEN)
+        return np.union1d(self.finalists, others[self.merit[others] > CLEAR])
 
     @property
     def set_apart(self) -> set[int]:
