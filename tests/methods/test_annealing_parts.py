@@ -12,7 +12,7 @@ from cs_heads.methods.annealing.intervals import Estimates, Taken, taken_by
 from cs_heads.methods.annealing.measurements import Rows, Sensor, row_means, sparse_rows
 from cs_heads.methods.annealing.regression import ContrastFit, Fit, fit_contrast, fit_controls, regress
 from cs_heads.methods.annealing.schedule import DensityControl, pool_size
-from cs_heads.methods.annealing.search_result import selection_frequency, with_claims
+from cs_heads.methods.annealing.search_result import selection_frequency
 from cs_heads.methods.annealing.task_search import TaskSearch
 from cs_heads.methods.controls import BalancedDraws, Controls
 from cs_heads.methods.losses import BothEffects, TaskLoss
@@ -299,16 +299,3 @@ def test_resampled_rows_select_the_heads_that_matter():
         frequency = selection_frequency(search, 2, n_bootstraps=20)
         assert frequency[[2, 9]].tolist() == [1.0, 1.0]
         assert frequency.sum() == pytest.approx(2)
-
-
-@given(st.permutations(range(8)), st.integers(1, 7), st.sets(st.integers(0, 7)))
-def test_no_head_that_is_not_claimed_stands_in_a_set_in_place_of_one_that_is(ranks, k, claims):
-    z, set_ = -np.array(ranks, dtype=float), np.arange(k)
-    found = with_claims(set_, z, sorted(claims)).tolist()
-    assert found == sorted({*found}, key=lambda head: -z[head])
-    assert len(found) == k
-    # Claimed heads of the set stay where there is room, and of others no more come than there are places of the rest.
-    assert {*found} <= {*range(k)} | claims
-    assert {*found} <= claims or claims <= {*found}
-    assert {*range(k)} & claims <= {*found}
-    assert {*found} - {*range(k)} <= claims

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,7 @@ def ranking_of(
     fields = ranking_fields(search, known, k, n_bootstraps)
     used = {"n_right": task.n_right, "n_used": task.n_examples, "n_rows": len(search.rows)}
     if chosen is not None:
-        chosen = with_claims(chosen, fields["z"].ravel(), [grid.index(head) for head in fields["claims"]])
+        chosen = chosen[np.argsort(-fields["z"].ravel()[chosen], kind="stable")]
     return HeadRanking(
         method="annealed",
         grid=grid,
@@ -70,19 +70,6 @@ def ranking_of(
         shared_effects=tuple(_told(search, head, known.alone) for head in search.shared),
         **fields,
     )
-
-
-def with_claims(chosen: Int[np.ndarray, " k"], z: Flat, claims: Sequence[int]) -> Int[np.ndarray, " k"]:
-    """A set by z, in which no head that is not claimed stands in place of one that is.
-
-    Where some heads take all of a task sets hardly tell what one more takes; what it takes alone does.
-
-    >>> with_claims(np.array([2, 0, 1]), np.array([3.0, 5.0, 9.0, 4.0, 2.0]), [2, 3]).tolist()
-    [2, 1, 3]
-    """
-    best = sorted({*chosen.tolist(), *claims}, key=lambda head: (head not in claims, head not in chosen, -z[head]))
-    kept = np.array(best[: len(chosen)])
-    return kept[np.argsort(-z[kept], kind="stable")]
 
 
 @dataclass(frozen=True, eq=False)
