@@ -19,6 +19,7 @@ from cs_heads.analysis.intervals import UNKNOWN, Interval, Scores, paired_interv
 from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import baseline_too_low
 from cs_heads.record import Proportion, Record
+from cs_heads.tasks.worked_examples import MATCHED
 
 SHARED = 0.5
 """The share of the own loss that a control loses at most where heads are specific, and kin at least where heads serve
@@ -242,6 +243,16 @@ class Specificity(Record):
         return weighted_sum(
             [one.within for one in self.controls.values()], [1 / len(self.controls)] * len(self.controls)
         )
+
+    @property
+    def by_form(self) -> Specificity:
+        """This, or the same of the controls in the form of the task alone, if several and losing more on average.
+
+        What carries the worked examples of all of these would be hidden in a mean with tasks of other forms.
+        """
+        matched = {name: one for name, one in self.controls.items() if name.startswith(MATCHED)}
+        alone = Specificity(self.own, matched)
+        return alone if len(matched) > 1 and alone.mean.loss > self.mean.loss else self
 
     @property
     def worst_control(self) -> str:

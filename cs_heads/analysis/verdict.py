@@ -17,9 +17,10 @@ The verdicts, from measurements on unseen examples; a *loss* is the share of the
 - **template-bound**: it would be specific or localized, but one of the kin of the task, which ask for the same in other
   words, by its interval loses less than half of what the task loses: the heads serve this wording, and not the skill.
 - **shared**: the controls lose as much, or too much for *specific*: more than a third of the own loss on average, or
-  one of them more than half of it. Where such a control gives the answers that the task gives, it may be kin in words
-  that cannot be compared: then the heads decide. What they take from it makes them *shared*, and *close* where they
-  would be specific without it.
+  one of them more than half of it. Where that is larger the average is that of the controls in the form of the task, if
+  there are several (``tasks.worked_examples``): heads that read worked examples carry all of these. Where a control
+  that loses too much gives the answers that the task gives, it may be kin in words that cannot be compared: then the
+  heads decide. What they take from it makes them *shared*, and *close* where they would be specific without it.
 - **localized**: whether it is the one or the other is not known. The controls lose little, and the interval of the
   difference reaches down to .10: a weak effect, or few examples. Or there is no control, or none that can tell: a
   control does not count that is not clearly above chance or has fewer than 20 right answers, and none does where the
@@ -314,13 +315,14 @@ def _are_few(found: Specificity, by_default: bool) -> bool:
 def _kind(found: Specificity, by_default: bool, alike: Collection[str]) -> tuple[Verdict, tuple[str, ...], list[str]]:
     """Specific, shared or localized, what it is specific but for, and in words what the intervals leave open."""
     few = _are_few(found, by_default)
-    difference, much = found.difference, found.shared_with
-    spare = weighted_sum([found.own.within, found.mean], [MAX_CONTROL, -1.0])
-    little = found.is_mean_little and len(much) <= MAX_BUT and {*much} <= {*alike}
+    heavier, much = found.by_form, found.shared_with
+    difference, mean_little = heavier.difference, heavier.is_mean_little
+    spare = weighted_sum([found.own.within, heavier.mean], [MAX_CONTROL, -1.0])
+    little = mean_little and len(much) <= MAX_BUT and {*much} <= {*alike}
     specific = not few and little and difference.low > MIN_DIFFERENCE
     open_ = []
     # On the one side of the third they are shared, on the other specific or localized.
-    if spare.low < 0 <= spare.high and (little or not found.is_mean_little):
+    if spare.low < 0 <= spare.high and (little or not mean_little):
         open_.append(_MEAN_OPEN)
     if not few and little and spare.high >= 0 and difference.low <= MIN_DIFFERENCE < difference.high:
         open_.append(f"own loss minus mean control loss may be above or below {MIN_DIFFERENCE:.2f}")
@@ -334,14 +336,18 @@ def _told(found: Specificity, but_for: Sequence[str]) -> list[str]:
     """What specificity rests on."""
     many = len(found.controls) > 1
     controls = f"its {len(found.controls)} controls {found.mean} on average" if many else f"its control {found.mean}"
-    third = "at most a third of that" if found.is_mean_little else "more than a third of that"
-    reasons = [f"of the score above chance the task loses {found.own_counted}, {controls}: {third}"]
+    heavier, third = found.by_form, {True: "at most a third of that", False: "more than a third of that"}
+    little = third[found.is_mean_little]
+    reasons = [f"of the score above chance the task loses {found.own_counted}, {controls}: {little}"]
+    if heavier is not found:
+        little = third[heavier.is_mean_little]
+        reasons.append(f"its {len(heavier.controls)} controls in its form lose {heavier.mean} on average: {little}")
     if many:
         worst = found.worst
         most = f"the control that loses most, {found.worst_control}, loses {worst.loss:.2f}"
         reasons.append(f"{most}; the largest loss of any control lies in {worst.low:+.2f} to {worst.high:+.2f}")
-    above = "above" if found.difference.low > MIN_DIFFERENCE else "not clearly above"
-    reasons.append(f"own loss minus mean control loss {found.difference}: {above} {MIN_DIFFERENCE:.2f}")
+    above = "above" if heavier.difference.low > MIN_DIFFERENCE else "not clearly above"
+    reasons.append(f"own loss minus mean control loss {heavier.difference}: {above} {MIN_DIFFERENCE:.2f}")
     if found.worst.loss > 1:
         reasons.append("a loss above 1.00 falls below chance, and counts as 1.00")
     if found.shared_with:

@@ -119,7 +119,9 @@ def _too_much(proof: Confirmation) -> str:
     found = proof.specificity
     if found is None:
         return ""
-    lost = [] if found.is_mean_little else ["the controls lose more than a third of what the task loses, on average"]
+    heavier = found.by_form
+    which = "the controls" if heavier is found else "the controls in the form of the task"
+    lost = [] if heavier.is_mean_little else [f"{which} lose more than a third of what the task loses, on average"]
     if found.shared_with:
         lose = "loses" if len(found.shared_with) == 1 else "lose"
         lost.append(f"{', '.join(found.shared_with)} {lose} more than half of what the task loses")

@@ -17,6 +17,8 @@ from cs_heads.tasks.example import Example, right_of
 from cs_heads.tasks.family import N_CONFIRMING, N_FINDING, two_sides
 from cs_heads.tasks.task import Task
 
+MATCHED = "matched/"
+"""What the names of controls in the form of a task begin with."""
 # Questions below which a task is not asked in another form, on both sides together.
 _LEAST = 40
 # Those that ask for another form of a word.
@@ -185,7 +187,7 @@ class _Layout:
             for question, answer in ((self.form.question(about), answer) for about, answer in asked)
         ]
         n = min(N_FINDING, len(records) // 2)
-        return two_sides(f"matched/{name}", records[:n], records[n : n + N_CONFIRMING])
+        return two_sides(f"{MATCHED}{name}", records[:n], records[n : n + N_CONFIRMING])
 
 
 def _pairs_of(task: Task) -> list[tuple[str, str]]:

@@ -54,6 +54,17 @@ def test_what_falls_below_chance_is_all_lost_in_the_words_too():
     assert open_.close_because == "past may lose more than half of the own loss"
 
 
+def test_heads_that_controls_in_the_form_of_the_task_need_are_shared_whatever_others_lose():
+    apart = [made(100, 100, name=name) for name in "abcdefgh"]
+    for left, verdict in ((90, "specific"), (60, "shared")):
+        matched = [made(100, left, name=f"matched/{name}") for name in ("past", "plural")]
+        found = judged(made(100, 0), *apart, *matched)
+        assert (found.verdict, found.close_because) == (verdict, None)
+        assert any("its 2 controls in its form lose" in line for line in found.reasons)
+        # One of them is one of many.
+        assert judged(made(100, 0), *apart, matched[0]).verdict == "specific"
+
+
 # What each verdict means
 
 
