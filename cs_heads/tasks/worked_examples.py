@@ -12,10 +12,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os.path import commonprefix
+from typing import TypeAlias
 
 from cs_heads.tasks.example import Example, right_of
 from cs_heads.tasks.family import N_CONFIRMING, N_FINDING, two_sides
 from cs_heads.tasks.task import Task
+
+_Pair: TypeAlias = tuple[str, str]
 
 MATCHED = "matched/"
 """What the names of controls in the form of a task begin with."""
@@ -130,15 +133,22 @@ def matched_controls(task: Task, others: Sequence[Task], seed: int = 0) -> list[
     >>> plural.name, code.name
     ('matched/plural', 'everyday/code')
     >>> print(plural.examples[0].prompt)
-    mind: minds
-    plate: plates
-    driver:
+    option: options
+    poem: poems
+    watch:
     """
     if (layout := _Layout.of(task)) is None:
         return [*others]
-    words = {other.name: _pairs_of(other) for other in others if other.name in _OF_WORDS}
-    made = [layout.filled(other.name.rpartition("/")[2], words.get(other.name, []), seed) or other for other in others]
-    copied = layout.filled("copying", [(about, about) for about, _ in _pairs_of(task)], seed)
+    sides = [dict(_pairs_of(side)) for side in _sides(task)]
+    rng, made = random.Random(f"matched/{seed}"), list[Task]()
+    for other in others:
+        pairs = dict(_pairs_of([one for side in _sides(other) for one in side])) if other.name in _OF_WORDS else {}
+        # Proofs leave out questions that the search saw: words that the task asks about to find heads come first.
+        chosen = sorted(rng.sample([*pairs.items()], len(pairs)), key=lambda pair: pair[0] not in sides[0])
+        half = len(chosen) // 2
+        made.append(layout.filled(other.name.rpartition("/")[2], chosen[:half], chosen[half:]) or other)
+    # A word that is asked about to find heads is copied to find heads.
+    copied = layout.filled("copying", *([(word, word) for word in side] for side in sides))
     return made if copied is None else [*made, copied]
 
 
@@ -165,12 +175,13 @@ class _Layout:
         worked = [*form.worked.finditer(before)]
         return cls(form, before, after, worked) if len(worked) > 1 else None
 
-    def filled(self, name: str, pairs: Sequence[tuple[str, str]], seed: int) -> Task | None:
-        """Pairs of a word and its answer in this form, each asked about once; None where they are few."""
-        rng = random.Random(f"{name}/{seed}")
-        chosen = rng.sample([*dict(pairs).items()], len(dict(pairs)))
-        shown, asked = chosen[: len(self.worked)], chosen[len(self.worked) :]
-        if len(asked) < _LEAST:
+    def filled(self, name: str, finding: Sequence[_Pair], unseen: Sequence[_Pair] = ()) -> Task | None:
+        """Pairs of a word and its answer in this form, each asked about once; None where they are few.
+
+        The first of them to find with are the worked examples. Without ``unseen`` ones half of the others are these.
+        """
+        shown, asked = finding[: len(self.worked)], finding[len(self.worked) :]
+        if len(asked) + len(unseen) < _LEAST:
             return None
         lead = re.match(r"\s*", self.worked[0]["answer"])[0]
         text, end = "", 0
@@ -178,21 +189,23 @@ class _Layout:
             text += f"{self.before[end : found.start()]}{self.form.question(about)}{lead}{answer.strip()}"
             end = found.end()
         text += self.before[end:]
-        records = [
-            {
-                "prompt": f"{text}{question}{self.after}",
-                "target": f"{'' if self.after else lead}{answer.strip()}",
-                "asked": question,
-            }
-            for question, answer in ((self.form.question(about), answer) for about, answer in asked)
-        ]
-        n = min(N_FINDING, len(records) // 2)
-        return two_sides(f"{MATCHED}{name}", records[:n], records[n : n + N_CONFIRMING])
+
+        def record(pair: _Pair) -> dict[str, str]:
+            question, target = self.form.question(pair[0]), f"{'' if self.after else lead}{pair[1].strip()}"
+            return {"prompt": f"{text}{question}{self.after}", "target": target, "asked": question}
+
+        half = len(asked) if unseen else len(asked) // 2
+        found = [record(pair) for pair in asked[:half][:N_FINDING]]
+        judged = [record(pair) for pair in [*asked[half:], *unseen][:N_CONFIRMING]]
+        return two_sides(f"{MATCHED}{name}", found, judged)
 
 
-def _pairs_of(task: Task) -> list[tuple[str, str]]:
+def _sides(task: Task) -> list[Sequence[Example]]:
+    return [task.examples] if task.held_out is None else [task.examples, task.held_out.examples]
+
+
+def _pairs_of(examples: Sequence[Example]) -> list[_Pair]:
     """What each question asks about, with its answer; none where the questions have no form."""
-    examples = [*task.examples, *(() if task.held_out is None else task.held_out.examples)]
     if any(one.over_token_ids or one.prompts for one in examples):
         return []
     questions = bare_questions(examples)

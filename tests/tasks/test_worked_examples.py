@@ -1,5 +1,7 @@
 """The form of worked examples, and controls that are asked in the form of a task."""
 
+from itertools import permutations
+
 import pytest
 
 from cs_heads.tasks import Task, load_task
@@ -79,12 +81,12 @@ def test_other_forms_of_words_are_controls_in_the_layout_of_the_task(shown, form
     past = controls["matched/past"]
     assert "everyday/past" not in controls
     assert {"everyday/capitals", "everyday/code", "matched/plural", "matched/upper_case"} <= controls.keys()
-    worked = {example.prompt.removesuffix(example.asked) for example in (*past.examples, *past.held_out.examples)}
-    verbs = [verb for verb in PAST if any(form.format(verb) in each for each in worked)]
-    assert {
-        shown.format(*(word for verb in order for word in (verb, PAST[verb]))) for order in (verbs, verbs[::-1])
-    } & worked
-    for example in past.examples:
+    examples = (*past.examples, *past.held_out.examples)
+    (worked,) = {example.prompt.removesuffix(example.asked) for example in examples}
+    (verbs,) = (
+        two for two in permutations(PAST, 2) if worked == shown.format(two[0], PAST[two[0]], two[1], PAST[two[1]])
+    )
+    for example in examples:
         (verb,) = (verb for verb in PAST if form.format(verb) == example.asked)
         assert example.target == f" {PAST[verb]}"
         assert verb not in verbs
@@ -97,6 +99,14 @@ def test_its_own_words_are_copied(shown, form):
     copied = {(example.asked, example.target) for example in (*copying.examples, *copying.held_out.examples)}
     assert copied < {(form.format(noun), f" {noun}") for noun in NOUNS}
     assert len(copied) == len(NOUNS) - 2
+
+
+def test_a_word_that_is_asked_about_to_find_heads_is_copied_to_find_heads():
+    task, _ = letters("bird: b\nfish: f\n", "{}:").split(seed=0)
+    *_, copying = default_controls(task, "gpt2")
+    assert {one.asked for one in copying.examples} < {str(one.prompt).splitlines()[-1] for one in task.examples}
+    unseen = {str(one.prompt).splitlines()[-1] for one in task.held_out.examples}
+    assert {one.asked for one in copying.held_out.examples} == unseen
 
 
 @pytest.mark.parametrize(
