@@ -183,7 +183,8 @@ class _Layout:
         shown, asked = finding[: len(self.worked)], finding[len(self.worked) :]
         if len(asked) + len(unseen) < _LEAST:
             return None
-        lead = re.match(r"\s*", self.worked[0]["answer"])[0]
+        first = self.worked[0]["answer"]
+        lead = first[: len(first) - len(first.lstrip())]
         text, end = "", 0
         for found, (about, answer) in zip(self.worked, shown, strict=True):
             text += f"{self.before[end : found.start()]}{self.form.question(about)}{lead}{answer.strip()}"
@@ -195,9 +196,9 @@ class _Layout:
             return {"prompt": f"{text}{question}{self.after}", "target": target, "asked": question}
 
         half = len(asked) if unseen else len(asked) // 2
-        found = [record(pair) for pair in asked[:half][:N_FINDING]]
+        records = [record(pair) for pair in asked[:half][:N_FINDING]]
         judged = [record(pair) for pair in [*asked[half:], *unseen][:N_CONFIRMING]]
-        return two_sides(f"{MATCHED}{name}", found, judged)
+        return two_sides(f"{MATCHED}{name}", records, judged)
 
 
 def _sides(task: Task) -> list[Sequence[Example]]:
