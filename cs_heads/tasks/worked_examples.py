@@ -22,8 +22,8 @@ _Pair: TypeAlias = tuple[str, str]
 
 MATCHED = "matched/"
 """What the names of controls in the form of a task begin with."""
-# Questions below which a task is not asked in another form, on both sides together.
-_LEAST = 40
+# Questions on either side below which a task is not asked in another form.
+_LEAST = 15
 # Those that ask for another form of a word.
 _OF_WORDS = ("everyday/plural", "everyday/past", "everyday/upper_case")
 
@@ -108,7 +108,7 @@ def has_worked_examples(examples: Sequence[Example]) -> bool:
             n += one.asked not in (None, one.prompt)
             continue
         question, prompt = form.question(form.about(line)), str(one.prompt)
-        before = form.worked.finditer(prompt, 0, prompt.rindex(question))
+        before = form.worked.finditer(prompt, 0, max(prompt.rfind(question), 0))
         # What is copied stands there, too, and is no example of another answer.
         n += any(not each[0].startswith(question) for each in before)
     return 2 * n > len(examples)
@@ -148,7 +148,11 @@ def matched_controls(task: Task, others: Sequence[Task], seed: int = 0) -> list[
         half = len(chosen) // 2
         made.append(layout.filled(other.name.rpartition("/")[2], chosen[:half], chosen[half:]) or other)
     # A word that is asked about to find heads is copied to find heads.
-    copied = layout.filled("copying", *([(word, word) for word in side] for side in sides))
+    unseen = [word for side in sides[1:] for word in side if word not in sides[0]]
+    copied = layout.filled("copying", *([(word, word) for word in side] for side in (sides[0], unseen)))
+    if 2 * sum(word == answer.strip() for word, answer in sides[0].items()) > len(sides[0]):
+        # That is the task.
+        copied = None
     return made if copied is None else [*made, copied]
 
 
@@ -181,7 +185,9 @@ class _Layout:
         The first of them to find with are the worked examples. Without ``unseen`` ones half of the others are these.
         """
         shown, asked = finding[: len(self.worked)], finding[len(self.worked) :]
-        if len(asked) + len(unseen) < _LEAST:
+        if not unseen:
+            asked, unseen = asked[: len(asked) // 2], asked[len(asked) // 2 :]
+        if min(len(asked), len(unseen)) < _LEAST:
             return None
         first = self.worked[0]["answer"]
         lead = first[: len(first) - len(first.lstrip())]
@@ -195,10 +201,8 @@ class _Layout:
             question, target = self.form.question(pair[0]), f"{'' if self.after else lead}{pair[1].strip()}"
             return {"prompt": f"{text}{question}{self.after}", "target": target, "asked": question}
 
-        half = len(asked) if unseen else len(asked) // 2
-        records = [record(pair) for pair in asked[:half][:N_FINDING]]
-        judged = [record(pair) for pair in [*asked[half:], *unseen][:N_CONFIRMING]]
-        return two_sides(f"{MATCHED}{name}", records, judged)
+        sides = asked[:N_FINDING], unseen[:N_CONFIRMING]
+        return two_sides(f"{MATCHED}{name}", *([record(pair) for pair in side] for side in sides))
 
 
 def _sides(task: Task) -> list[Sequence[Example]]:

@@ -117,6 +117,28 @@ def test_without_worked_examples_controls_stay_as_they_are(shown):
     assert not [name for name in names if name.startswith("matched")]
 
 
+def test_a_task_that_copies_has_no_copying_for_a_control():
+    records = [{"prompt": f"bird: bird\nfish: fish\n{noun}:", "target": f" {noun}"} for noun in NOUNS]
+    names = [control.name for control in default_controls(Task.from_records(records, "mine"), "gpt2")]
+    assert "matched/past" in names
+    assert "matched/copying" not in names
+
+
+@pytest.mark.parametrize("n_shown", [10, 40])
+def test_of_few_words_none_are_copied(n_shown):
+    shown = "".join(f"{noun}: {noun[0]}\n" for noun in NOUNS[:n_shown])
+    records = [{"prompt": f"{shown}{noun}:", "target": f" {noun[0]}"} for noun in NOUNS[-4:]]
+    names = [control.name for control in default_controls(Task.from_records(records, "mine"), "gpt2")]
+    assert "matched/past" in names
+    assert "matched/copying" not in names
+
+
+@pytest.mark.parametrize("ends", ["\r\n", "\x0b"])
+def test_whatever_ends_lines_a_prompt_is_read(ends):
+    records = [{"prompt": f"bird{ends}b: {noun}{ends}of:", "target": f" {noun[0]}"} for noun in NOUNS]
+    assert len(default_controls(Task.from_records(records, "mine"), "gpt2")) == 15
+
+
 def test_the_demo_model_has_its_own_words():
     assert not [each for each in default_controls(load_task("demo/capitals", n=20), "demo") if "matched" in each.name]
 
