@@ -99,7 +99,7 @@ def _most(ways: Mapping[str, str], known: Mapping[str, Figure], whole: float, si
     said = []
     for name, way in ways.items():
         part = sign * known[name].value if name in known and known[name].clear else 0.0
-        if part / whole >= _MOST:
+        if part >= _MOST * whole > 0:
             # As a reader sees them.
             beyond = round(part, 2) - round(whole, 2)
             share = "most of it" if beyond < 0 else "all of it and more" if beyond else "all of it"
@@ -138,7 +138,7 @@ def together_in_words(found: Interactions | None, chance: float) -> str:
         if of_kind:
             told = ["{} and {} ({:+.2f}, {:+.2f} to {:+.2f})".format(*row[:-1]) for row in of_kind[:_CLAIMS]]
             more = len(of_kind) - len(told)
-            named = f"{', '.join(told)}{f' and {more} more pairs' if more else ''}"
+            named = f"{', '.join(told)}{f' and {more} more' if more else ''}"
             said.append(f"Beyond the sum of each, {named} {does}.")
     return " ".join(said)
 

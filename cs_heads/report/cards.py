@@ -16,7 +16,8 @@ _TERMS = {
     "chance": "must be exceeded: what random heads take, or what other heads have",
     "more than": "share of other heads that have less",
     "of writes": "share of what the head writes that it reads from there",
-    "clear": "✓ the head matters here, and the figure lies beyond chance",
+    "clear": "✓ the head matters here, and the figure lies beyond chance; of a Shapley value: "
+    "its interval leaves out 0, and all heads together take more than chance",
 }
 
 

@@ -20,7 +20,7 @@ from cs_heads.demo.planting import planted_heads
 from cs_heads.lens.attention import attention_patterns, last_patterns
 from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.circuits import Circuits
-from cs_heads.tasks.controls import form_of
+from cs_heads.tasks.worked_examples import Form
 from cs_heads.units import Grid, Head, HeadGrid
 from tests.known_heads import before_forwards, own_answers
 from tests.methods.planted import Planted
@@ -174,7 +174,7 @@ def test_what_all_tokens_look_at_is_what_transformer_lens_detects(load, backend)
 
 
 def test_the_question_and_worked_examples_and_their_answers_are_told_apart():
-    tokenizer, form = make_tokenizer(), form_of(["the dog ,", "the king ,"])
+    tokenizer, form = make_tokenizer(), Form.of(["the dog ,", "the king ,"])
     example = cs.Example("big small\nthe cat , runs\nthe bird , sees\nthe dog ,", (" runs", " sees"), asked="the dog ,")
     ids = tuple(tokenizer(example.prompt)["input_ids"])
     parts = parts_of(tokenizer, example, ids, None, form)
@@ -188,19 +188,19 @@ def test_the_question_and_worked_examples_and_their_answers_are_told_apart():
 
 
 def test_a_heading_is_no_worked_example():
-    tokenizer, form = make_tokenizer(), form_of(["the dog ,", "the king ,"])
+    tokenizer, form = make_tokenizer(), Form.of(["the dog ,", "the king ,"])
     example = cs.Example("big small\nthe dog ,", (" runs",), asked="the dog ,")
     ids = tuple(tokenizer(example.prompt)["input_ids"])
     assert [*parts_of(tokenizer, example, ids, None, form)] == ["question"]
-    assert form_of(["the dog", "the king"]) is None
+    assert Form.of(["the dog", "the king"]) is None
 
 
 @pytest.mark.parametrize("skill", ["plural", "past", "upper_case", "capitals", "antonyms", "kinds", "sums"])
 def test_of_everyday_skills_each_worked_example_has_its_answer(skill):
     shown, bare = (cs.load_task(f"everyday/{skill}", n=20, shots=shots).examples for shots in (4, 0))
-    form = form_of([example.asked for example in shown])
-    assert all(len(form.findall(example.prompt)) == 4 for example in shown)
-    assert not any(form.search(example.prompt) for example in bare)
+    form = Form.of([example.asked for example in shown])
+    assert all(len(form.worked.findall(example.prompt)) == 4 for example in shown)
+    assert not any(form.worked.search(example.prompt) for example in bare)
 
 
 def test_what_is_written_stands_beside_what_is_looked_at(demo, capitals):
