@@ -347,7 +347,8 @@ def _told(found: Specificity, but_for: Sequence[str]) -> list[str]:
         most = f"the control that loses most, {found.worst_control}, loses {worst.loss:.2f}"
         reasons.append(f"{most}; the largest loss of any control lies in {worst.low:+.2f} to {worst.high:+.2f}")
     above = "above" if heavier.difference.low > MIN_DIFFERENCE else "not clearly above"
-    reasons.append(f"own loss minus mean control loss {heavier.difference}: {above} {MIN_DIFFERENCE:.2f}")
+    less = "mean control loss" if heavier is found else "what those in its form lose"
+    reasons.append(f"own loss minus {less} {heavier.difference}: {above} {MIN_DIFFERENCE:.2f}")
     if found.worst.loss > 1:
         reasons.append("a loss above 1.00 falls below chance, and counts as 1.00")
     if found.shared_with:

@@ -102,8 +102,9 @@ def has_worked_examples(examples: Sequence[Example]) -> bool:
     Args:
         examples: Examples with one prompt of texts.
     """
-    form, n = Form.of([each for each, one in zip(bare_questions(examples), examples, strict=True) if not one.asked]), 0
-    for line, one in zip(bare_questions(examples), examples, strict=True):
+    lines, n = bare_questions(examples), 0
+    form = Form.of([line for line, one in zip(lines, examples, strict=True) if one.asked is None])
+    for line, one in zip(lines, examples, strict=True):
         if one.asked is not None or form is None:
             n += one.asked not in (None, one.prompt)
             continue
@@ -147,12 +148,12 @@ def matched_controls(task: Task, others: Sequence[Task], seed: int = 0) -> list[
         chosen = sorted(rng.sample([*pairs.items()], len(pairs)), key=lambda pair: pair[0] not in sides[0])
         half = len(chosen) // 2
         made.append(layout.filled(other.name.rpartition("/")[2], chosen[:half], chosen[half:]) or other)
+    if 2 * sum(word == answer.strip() for word, answer in sides[0].items()) > len(sides[0]):
+        # Copying is the task.
+        return made
     # A word that is asked about to find heads is copied to find heads.
     unseen = [word for side in sides[1:] for word in side if word not in sides[0]]
     copied = layout.filled("copying", *([(word, word) for word in side] for side in (sides[0], unseen)))
-    if 2 * sum(word == answer.strip() for word, answer in sides[0].items()) > len(sides[0]):
-        # That is the task.
-        copied = None
     return made if copied is None else [*made, copied]
 
 
