@@ -413,7 +413,8 @@ def prove(
     tasks = {control.name: control.task for control in controls if control.task is not None}
     task = experiment.task
     of_form, of_answers = ([], []) if task is None else (alike(task, tasks), alike_in_answers(task, tasks))
-    said = judge(result, random, taken, defaults, kin=carried, alike=of_form, doubtful=of_answers, seed=seed)
+    names = {"alike": of_form, "matched": [name for name in tasks if tasks[name].matched], "doubtful": of_answers}
+    said = judge(result, random, taken, defaults, kin=carried, **names, seed=seed)
     spent = 2 * sizes[0] + experiment.preparation + random.spent
     told = () if fewest is None else (fewest.told,)
     if fewest is not None and said.verdict == "not localized":

@@ -8,7 +8,7 @@ answers right or wrong score intervals, else Gaffke's, which cover as often wher
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from cs_heads.analysis.intervals import UNKNOWN, Interval, Scores, paired_interv
 from cs_heads.arguments import check_seed
 from cs_heads.experiment.baseline import baseline_too_low
 from cs_heads.record import Proportion, Record
-from cs_heads.tasks.worked_examples import MATCHED
 
 SHARED = 0.5
 """The share of the own loss that a control loses at most where heads are specific, and kin at least where heads serve
@@ -208,17 +207,18 @@ def weighted_sum(losses: Sequence[Loss], weights: Sequence[float]) -> Loss:
 class Specificity(Record):
     """What heads take from their ``own`` task, and from each control that can tell; all are losses.
 
-    Controls whose baseline is too low have no part in it. Tasks are independent, each a sample of examples; intervals
-    are those of these samples.
+    Controls whose baseline is too low have no part in it. ``matched`` are those in the form of the task. Tasks are
+    independent, each a sample of examples; intervals are those of these samples.
 
     >>> Specificity(Loss(0.9, 0.8, 1.0), {"past": Loss(0.1, 0.0, 0.2), "copying": Loss(0.3, 0.2, 0.4)})
     Specificity(own loss 0.90 (+0.80 to +1.00), 2 controls 0.20 (+0.13 to +0.27) on average; most: copying 0.30)
     """
 
-    _written = ("own", "controls", "mean", "worst", "difference", "shared_with")
+    _written = ("own", "controls", "mean", "worst", "difference", "shared_with", "matched")
 
     own: Loss
     controls: Mapping[str, Loss]
+    matched: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         n = len(self.controls)
@@ -226,11 +226,17 @@ class Specificity(Record):
         return f"Specificity(own loss {self.own}, {others}; most: {self.worst_control} {self.worst.loss:.2f})"
 
     @classmethod
-    def of(cls, own: TaskDrop, controls: Iterable[TaskDrop]) -> Specificity | None:
-        """That of what heads take from each task; None where none of these losses can be compared."""
+    def of(cls, own: TaskDrop, controls: Iterable[TaskDrop], matched: Collection[str] = ()) -> Specificity | None:
+        """That of what heads take from each task; None where none of these losses can be compared.
+
+        Args:
+            own: What they take from their own task.
+            controls: What they take from each control.
+            matched: Names of the controls in the form of the task.
+        """
         losses = {drop.task: loss for drop in controls if (loss := loss_of(drop)) is not None}
-        loss = loss_of(own)
-        return Specificity(loss, losses) if loss is not None and losses else None
+        loss, in_form = loss_of(own), tuple(name for name in losses if name in matched)
+        return Specificity(loss, losses, in_form) if loss is not None and losses else None
 
     @property
     def own_counted(self) -> str:
@@ -250,7 +256,7 @@ class Specificity(Record):
 
         What carries the worked examples of all of these would be hidden in a mean with tasks of other forms.
         """
-        matched = {name: one for name, one in self.controls.items() if name.startswith(MATCHED)}
+        matched = {name: one for name, one in self.controls.items() if name in self.matched}
         alone = Specificity(self.own, matched)
         return alone if len(matched) > 1 and alone.mean.loss > self.mean.loss else self
 

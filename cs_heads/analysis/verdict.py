@@ -41,7 +41,7 @@ far, and the largest of them is told. So it is where the first of these lies abo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -110,6 +110,7 @@ def judge(
     *,
     kin: Sequence[TaskDrop] = (),
     alike: Collection[str] = (),
+    matched: Collection[str] = (),
     doubtful: Collection[str] = (),
     seed: int = 0,
 ) -> Judgment:
@@ -123,10 +124,11 @@ def judge(
             chosen by the caller. Where it is empty, as for a model that reads no text, the caller says why.
         kin: What the heads take from tasks that ask for the same in other words.
         alike: Names of the controls that share a form with the task.
+        matched: Names of the controls that are asked in its form.
         doubtful: Names of the controls that give the answers of the task, and may be kin.
         seed: Draws the losses of ``Judgment.again``.
     """
-    found, notes = _specificity(result, controls, defaults)
+    found, notes = Specificity.of(result, controls, matched), _uncounted(controls, defaults)
     if np.isnan(result.loss):
         near = f"the intact model scores {result.baseline:.3f}, no better than chance ({result.chance:.3f})"
         return Judgment("baseline too low", (result.too_low or near,), notes=tuple(notes))
@@ -177,8 +179,8 @@ def judge(
         close += open_
         verdict = _bound(verdict, own, carried)
         but_for = but_for if verdict == "specific" else ()
-        others = {} if found is None else found.controls
-        again = _again(verdict, own, others, carried, kind=kind, spare=margin - MIN_MARGIN, seed=seed)
+        losses = found or Specificity(own, {})
+        again = _again(verdict, losses, carried, kind=kind, spare=margin - MIN_MARGIN, seed=seed)
     return Judgment(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes), but_for, again)
 
 
@@ -222,7 +224,7 @@ def _but_for_few(found: Specificity, without: _Without, verdict: Verdict) -> lis
 def _without(found: Specificity, left_out: Collection[str], *, kind: _Kind, kin: Mapping[str, Loss]) -> Verdict | None:
     """The verdict without some controls; None where no other is left."""
     others = {name: one for name, one in found.controls.items() if name not in left_out}
-    return _bound(kind(Specificity(found.own, others))[0], found.own, kin) if others else None
+    return _bound(kind(replace(found, controls=others))[0], found.own, kin) if others else None
 
 
 def _in_doubt(found: Specificity, doubtful: Collection[str], without: _Without) -> list[str]:
@@ -237,8 +239,7 @@ def _in_doubt(found: Specificity, doubtful: Collection[str], without: _Without) 
 
 def _again(
     verdict: Verdict,
-    own: Loss,
-    controls: Mapping[str, Loss],
+    found: Specificity,
     kin: Mapping[str, Loss],
     *,
     kind: _Kind,
@@ -248,10 +249,11 @@ def _again(
     """The share of draws in which the verdict is the same, and the own loss not smaller by more than it can spare."""
     rng, same = np.random.default_rng(seed), 0
     for _ in range(_DRAWS):
-        drawn = _redrawn(own, rng)
-        others, beside = ({name: _redrawn(one, rng) for name, one in each.items()} for each in (controls, kin))
-        came = _bound(kind(Specificity(drawn, others))[0] if others else "localized", drawn, beside)
-        same += came == verdict and own.within.loss - drawn.within.loss <= spare
+        own = _redrawn(found.own, rng)
+        others, beside = ({name: _redrawn(one, rng) for name, one in each.items()} for each in (found.controls, kin))
+        drawn = replace(found, own=own, controls=others)
+        came = _bound(kind(drawn)[0] if others else "localized", own, beside)
+        same += came == verdict and found.own.within.loss - own.within.loss <= spare
     return same / _DRAWS
 
 
@@ -280,20 +282,14 @@ def _over_sets(random: RandomComparison) -> str:
     return f"{told}: {said}; of all such sets at most {100 * random.most_as_harmful:.1f} % do as much"
 
 
-def _specificity(
-    result: TaskDrop, controls: Sequence[TaskDrop], defaults: Sequence[str] | None
-) -> tuple[Specificity | None, list[str]]:
-    """The losses that can be compared, if any, and a note for each control that does not count.
-
-    The default ones share a note.
-    """
-    found = Specificity.of(result, controls)
+def _uncounted(controls: Sequence[TaskDrop], defaults: Sequence[str] | None) -> list[str]:
+    """A note for each control that does not count; the default ones share a note."""
     counted = [control.task for control in controls if loss_of(control) is not None]
     if defaults is not None:
-        return found, [*default_note(defaults, counted)]
+        return [*default_note(defaults, counted)]
     near = "its baseline of {0.baseline:.3f} may be no better than chance ({0.chance:.3f})"
     left_out = [one for one in controls if one.task not in counted]
-    return found, [f"control {one.task} does not count: {one.too_low or near.format(one)}" for one in left_out]
+    return [f"control {one.task} does not count: {one.too_low or near.format(one)}" for one in left_out]
 
 
 def default_note(defaults: Sequence[str], counted: Collection[str]) -> tuple[str, ...]:

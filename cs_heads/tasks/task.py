@@ -77,6 +77,7 @@ class Task:
         too_long: What becomes of an example that does not fit into the model's context: ``"refuse"``, or
             ``"truncate"``: its prompt loses tokens at the left until it fits.
         accuracy: ``"sequence"``, or over token ids ``"token"``.
+        matched: Whether it is a control that is asked in the form of the task (``default_controls``).
         role: ``"whole"``, ``"finding"`` or ``"confirming"``.
         held_out: The unseen examples of a finding task (None: there are none).
 
@@ -95,6 +96,7 @@ class Task:
     chat: str = "off"
     too_long: str = "refuse"
     accuracy: str = "sequence"
+    matched: bool = False
     role: Role = "whole"
     held_out: Task | None = field(default=None, repr=False)
 

@@ -16,12 +16,10 @@ from typing import TypeAlias
 
 from cs_heads.tasks.example import Example, right_of
 from cs_heads.tasks.family import N_CONFIRMING, N_FINDING, two_sides
-from cs_heads.tasks.task import Task
+from cs_heads.tasks.task import Task, with_fields
 
 _Pair: TypeAlias = tuple[str, str]
 
-MATCHED = "matched/"
-"""What the names of controls in the form of a task begin with."""
 # Questions on either side below which a task is not asked in another form.
 _LEAST = 15
 # Those that ask for another form of a word.
@@ -118,9 +116,9 @@ def has_worked_examples(examples: Sequence[Example]) -> bool:
 def matched_controls(task: Task, others: Sequence[Task], seed: int = 0) -> list[Task]:
     r"""Other tasks, those that ask for another form of a word asked in the form of this one, and copying of its words.
 
-    These are named ``matched/...``. Plural, past and upper case are asked so: a model does them by worked examples
-    alone, whatever else the form says. Where this task does not show two worked examples or more, or their form is not
-    told from its questions, the other tasks are returned as they are.
+    These are ``Task.matched`` and named ``matched/...``. Plural, past and upper case are asked so: a model does them by
+    worked examples alone, whatever else the form says. Where this task does not show two worked examples or more, or
+    their form is not told from its questions, the other tasks are returned as they are.
 
     Args:
         task: The task to be matched.
@@ -203,7 +201,8 @@ class _Layout:
             return {"prompt": f"{text}{question}{self.after}", "target": target, "asked": question}
 
         sides = asked[:N_FINDING], unseen[:N_CONFIRMING]
-        return two_sides(f"{MATCHED}{name}", *([record(pair) for pair in side] for side in sides))
+        made = two_sides(f"matched/{name}", *([record(pair) for pair in side] for side in sides))
+        return with_fields(made, matched=True)
 
 
 def _sides(task: Task) -> list[Sequence[Example]]:

@@ -12,6 +12,7 @@ from cs_heads.analysis.random_comparison import RandomComparison
 from cs_heads.analysis.verdict import judge
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.simulate import planted_world
+from cs_heads.tasks import Task
 from cs_heads.units import Head, HeadGrid
 from tests.methods.planted import Planted
 
@@ -57,12 +58,23 @@ def test_what_falls_below_chance_is_all_lost_in_the_words_too():
 def test_heads_that_controls_in_the_form_of_the_task_need_are_shared_whatever_others_lose():
     apart = [made(100, 100, name=name) for name in "abcdefgh"]
     for left, verdict in ((90, "specific"), (60, "shared")):
-        matched = [made(100, left, name=f"matched/{name}") for name in ("past", "plural")]
-        found = judged(made(100, 0), *apart, *matched)
+        matched = [made(100, left, name=name) for name in ("past", "plural")]
+        found = judged(made(100, 0), *apart, *matched, matched=["past", "plural"])
         assert (found.verdict, found.close_because) == (verdict, None)
         assert any("its 2 controls in its form lose" in line for line in found.reasons)
         # One of them is one of many.
-        assert judged(made(100, 0), *apart, matched[0]).verdict == "specific"
+        assert judged(made(100, 0), *apart, matched[0], matched=["past"]).verdict == "specific"
+
+
+def test_a_control_is_in_the_form_of_the_task_by_its_field_whatever_its_name():
+    names = ["matched/past", "matched/plural"]
+    for matched in (True, False):
+        controls = [Planted(GRID, {A: 0.2, B: 0.2}), Planted(GRID, {A: 0.2, B: 0.2})]
+        for control, name in zip(controls, names, strict=True):
+            record = {"prompt": name, "target": name}
+            control.name, control.task = name, replace(Task.from_records([record], name), matched=matched)
+        proof = prove(OWN, [A, B], controls=controls)
+        assert proof.specificity.matched == (tuple(names) if matched else ())
 
 
 # What each verdict means

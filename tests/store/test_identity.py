@@ -200,6 +200,7 @@ CHANGES = {
     "asked": (lambda t: replace(t, examples=tuple(replace(e, asked=f"?{i}") for i, e in enumerate(t.examples))), 0),
     "name": (lambda t: replace(t, name="another name"), 0),
     "too_long": (lambda t: replace(t, too_long="truncate"), 0),
+    "matched": (lambda t: replace(t, matched=True), 0),
     "role": (lambda t: replace(t, role="confirming"), 0),
     "held_out": (lambda t: replace(t, role="finding", held_out=unseen_beside(t)), 0),
 }
