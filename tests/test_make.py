@@ -95,7 +95,7 @@ def test_the_documentation_is_served(clone):
         try:
             while "Serving on" not in (line := next_line(server, "docs-serve")):
                 assert line
-            with urlopen(f"http://{address}/start.html") as page:
+            with urlopen(f"http://{address}/") as page:
                 assert b"cs-heads" in page.read()
         finally:
             os.killpg(server.pid, signal.SIGINT)
