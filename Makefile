@@ -60,8 +60,9 @@ atlas: venv ## the head atlas of SmolLM2-135M: a quarter of an hour or more on t
 	$(VENV)/bin/python benchmarks/real_models.py --out atlas-report --models smollm2
 	env -u OMP_NUM_THREADS $(VENV)/bin/cs-heads atlas --model atlas-report/smollm2 $(ATLAS) --store atlas-report/atlas.sqlite --out atlas-report
 
+# Not --quiet: --strict then sees no warning.
 docs: venv ## build the documentation in site; a warning is an error. Open site/index.html
-	$(MKDOCS) build --strict --quiet --site-dir site
+	$(MKDOCS) build --strict --site-dir site
 
 ADDRESS ?= 127.0.0.1:8000
 docs-serve: venv ## the documentation in a browser, built anew at each change; ADDRESS=127.0.0.1:8001 for another port
