@@ -55,15 +55,18 @@ demo: venv ## find the heads of one demo task; report in demo-report
 	$(DEMO)
 
 # The model is made from its package; an interrupted atlas goes on.
+ATLAS ?= --n-unseen 60
 atlas: venv ## the head atlas of SmolLM2-135M: a quarter of an hour or more on two cores; in atlas-report
 	$(VENV)/bin/python benchmarks/real_models.py --out atlas-report --models smollm2
-	env -u OMP_NUM_THREADS $(VENV)/bin/cs-heads atlas --model atlas-report/smollm2 --n-unseen 60 --store atlas-report/atlas.sqlite --out atlas-report
+	env -u OMP_NUM_THREADS $(VENV)/bin/cs-heads atlas --model atlas-report/smollm2 $(ATLAS) --store atlas-report/atlas.sqlite --out atlas-report
 
+# Not --quiet: --strict then sees no warning.
 docs: venv ## build the documentation in site; a warning is an error. Open site/index.html
-	$(MKDOCS) build --strict --quiet --site-dir site
+	$(MKDOCS) build --strict --site-dir site
 
-docs-serve: venv ## the documentation in a browser, built anew at each change
-	$(MKDOCS) serve --livereload --watch cs_heads
+ADDRESS ?= 127.0.0.1:8000
+docs-serve: venv ## the documentation in a browser, built anew at each change; ADDRESS=127.0.0.1:8001 for another port
+	$(MKDOCS) serve --livereload --watch cs_heads --dev-addr $(ADDRESS)
 
 notebook: venv ## open the notebooks in JupyterLab
 	$(VENV)/bin/python $(PIP) -c constraints.txt -e '.[notebooks]'

@@ -1,18 +1,22 @@
 """Every target that ``make help`` lists, in a fresh clone.
 
-Those in ``RUN`` are run, ``test`` targets only to collect. ``package`` is run where a registry answers. Of the others,
-and of ``package`` where none does, the commands are printed and not run.
+Those in ``RUN`` are run, ``test`` targets only to collect, and ``docs-serve`` until it serves. ``package`` is run where
+a registry answers. Of the others, and of ``package`` where none does, the commands are printed and not run.
 """
 
 import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
+from socket import socket
+from urllib.request import urlopen
 
 import pytest
 
-from tests.waiting import run_program
+from tests.waiting import ended, next_line, run_program
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,6 +32,7 @@ COLLECTED = ("PYTEST=-m pytest -q -n0 --collect-only",)
 RUN = {
     "help": (),
     "demo": (),
+    "atlas": ("ATLAS=--tasks everyday/past,everyday/plural --budget 2000 --n-unseen 20",),
     "docs": (),
     "notebooks": ("NAMES=06_your_model",),
     "test": COLLECTED,
@@ -41,9 +46,9 @@ RUN = {
     "system": (),
     "clean": (),
 }
-"""Targets that are run, and what makes them short: tests are collected."""
-PRINTED = "atlas", "docs-serve", "notebook", "mutants"
-"""Those that take hours or wait for a reader: their commands are printed, and not run."""
+"""Targets that are run, and what makes them short: tests are collected, the atlas is of two skills."""
+PRINTED = "notebook", "mutants"
+"""Both install more into the environment, and one waits for a reader, the other takes hours: they are not run."""
 
 
 @pytest.fixture(scope="module")
@@ -57,21 +62,44 @@ def clone(tmp_path_factory):
     return folder
 
 
-def make(clone, target, *given, path=None, venv=".venv"):
+def call(clone, target, *given, path=None, venv=".venv"):
+    """The command that makes a target, and where it runs."""
     made = (each for name in (venv, ".venv-hooked") for each in ("-o", f"{name}/.stamp"))
     env = {**os.environ, "PYTHONPATH": str(clone if path is None else path), "OMP_NUM_THREADS": "1"}
-    return run_program(["make", *made, target, f"VENV={venv}", *given], cwd=clone, env=env)
+    return ["make", *made, target, f"VENV={venv}", *given], {"cwd": clone, "env": env}
+
+
+def make(clone, target, *given, **options):
+    command, where = call(clone, target, *given, **options)
+    return run_program(command, **where)
 
 
 def test_help_lists_no_other_target(clone):
     listed = re.findall(r"^  make (\S+)", make(clone, "help").stdout, flags=re.MULTILINE)
-    assert {*listed} | {"help"} == {*RUN, *PRINTED, "package"}
+    assert {*listed} | {"help"} == {*RUN, *PRINTED, "docs-serve", "package"}
 
 
 @pytest.mark.parametrize("target", RUN)
 def test_a_target_runs_in_a_fresh_clone(clone, target):
     done = make(clone, target, *RUN[target])
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_documentation_is_served(clone):
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command, where = call(clone, "docs-serve", f"ADDRESS={address}")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, **pipes, **where, start_new_session=True) as server:
+        try:
+            while "Serving on" not in (line := next_line(server, "docs-serve")):
+                assert line
+            with urlopen(f"http://{address}/") as page:
+                assert b"cs-heads" in page.read()
+        finally:
+            os.killpg(server.pid, signal.SIGINT)
+            ended(server, "docs-serve")
 
 
 def test_the_package_is_made_where_a_registry_answers(clone, tmp_path):

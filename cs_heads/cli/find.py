@@ -269,7 +269,6 @@ def _heads_of_curve(size: int) -> int:
 def _steps(options: FindFlags, at: Loaded, search: PreparedSearch, *, curve: bool) -> dict[str, int]:
     """The most example-evaluations of each step."""
     from cs_heads.analysis.confirm import most_of_proof
-    from cs_heads.analysis.explain import N_EXAMPLES, most_of_cards
     from cs_heads.tasks import confirming_side
     from cs_heads.tasks.splits import MIN_CORRECT
 
@@ -285,6 +284,8 @@ def _steps(options: FindFlags, at: Loaded, search: PreparedSearch, *, curve: boo
     if options.out is not None:
         steps["texts"] = 2 * MIN_CORRECT
     if options.explain:
+        from cs_heads.analysis.explain import N_EXAMPLES, most_of_cards
+
         steps["cards"] = most_of_cards(search.k, min(n, N_EXAMPLES), of_heads=experiment.grid.kind == "heads")
     return steps
 

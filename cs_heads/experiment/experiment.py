@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 # Prompts on which a faster dtype is tried, and tokens of each.
-_TRIED_TEXTS, _TRIED_TOKENS = 8, 32
+_TRIED_TEXTS, _TRIED_TOKENS = 8, 16
 
 
 class Experiment(Gradients):

@@ -178,6 +178,7 @@ class _Trial:
         self.mask = (torch.arange(self.width) < torch.tensor(self.lengths)[:, None]).long()
         self.gates = (torch.rand(3, *Grid.from_model(model).shape, generator=generator) > 0.3).float()
         self.layer = model.cfg.n_layers // 2
+        self._residuals: dict[bool, Tensor] = {}
 
     @cached_property
     def plain(self) -> Float[Tensor, "n vocab"]:
@@ -289,7 +290,11 @@ class _Trial:
         return self.logits(start=Resumed(self.layer, self._residual(fused)), fused=fused)
 
     def _residual(self, fused: bool) -> Float[Tensor, "batch pos d_model"]:
-        residuals: dict[int, Tensor] = {}
-        with recorded(self.model, [self.layer], lambda layer, residual: residuals.update({layer: residual.clone()})):
-            self.logits(fused=fused)
-        return residuals[self.layer]
+        if fused not in self._residuals:
+
+            def keep(_: int, residual: Tensor) -> None:
+                self._residuals[fused] = residual.clone()
+
+            with recorded(self.model, [self.layer], keep):
+                self.logits(fused=fused)
+        return self._residuals[fused]

@@ -9,7 +9,7 @@ from time import perf_counter
 import torch
 
 # Side of the matrices whose product is timed, and how often: enough to keep a device busy.
-_SIDE = {"cpu": 2048}
+_SIDE = {"cpu": 1024}
 _OTHER_SIDE = 8192
 _PRODUCTS = 4
 

@@ -23,14 +23,17 @@ PAGES = {
     "SECURITY.md": "security.md",
     "cs_heads/demo/MODEL_CARD.md": "demo-model.md",
 }
-PATTERNS = ("notebooks/*.ipynb", "benchmarks/*.png", "benchmarks/real/**/*.*")
+PATTERNS = ("notebooks/*.ipynb", "benchmarks/*.*", "benchmarks/truth/*.*", "benchmarks/real/**/*.*")
+NO_PART = {".md", ".py", ".sh"}
+"""Endings of what else lies there."""
 
 _log = logging.getLogger("mkdocs.hooks.files")
 
 
 def outside() -> dict[str, str]:
     """Files of the repository outside docs/ that are part of the site: path from its root -> place in the site."""
-    found = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern) if path.is_file())
+    found = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern))
+    found = [path for path in found if path.is_file() and path.suffix not in NO_PART]
     return PAGES | {name: name for name in (path.relative_to(ROOT).as_posix() for path in found)}
 
 
