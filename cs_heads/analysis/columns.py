@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from cs_heads.arguments import check_integer, check_list, check_mapping
+from cs_heads.arguments import check_integer, check_list, check_mapping, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.experiment.controls import (
     defaults_of,
@@ -23,6 +23,7 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, check_controls, without_kin
+from cs_heads.tasks.data_files import check_different
 from cs_heads.tasks.splits import MIN_CORRECT, check_apart, check_is_task, check_size, unseen_control
 
 Role = Literal["own", "sibling", "control", "suite", "letters", "full"]
@@ -84,6 +85,7 @@ def unseen_columns(
         ValueError: What ``specificity`` refuses: a side that is judged may not share a question with the finding side
             of another task.
     """
+    check_seed(seed)
     check_integer("n", n, MIN_CORRECT)
     given: list[Any] = [task for column in asked for task in column.parts]
     if model is None:
@@ -160,6 +162,7 @@ def controlled(
         settings: As of ``Experiment``.
         with_kin: Whether kin are measured beside.
     """
+    check_seed(seed)
     check_integer("n", n, MIN_CORRECT)
     seen, automatic = found_on(found), isinstance(controls, str)
     if model is None:
@@ -168,7 +171,6 @@ def controlled(
         (only, *rest), notes = unseen_parts(experiments, seen)
         yield Controlled(only, rest, notes=notes)
         return
-    check_is_task(task)
     given, kin = without_kin(check_controls(controls, task), task)
     judged = [unseen_side(task, n, seen), *(unseen_control(control, n, seed, seen) for control in given)]
     sides, names = [side for side, _ in judged], None
@@ -227,9 +229,6 @@ def without_seen(columns: Sequence[Column], found: Any) -> list[Column]:
 
 def check_columns(columns: Sequence[Column]) -> None:
     """Raise ``ValueError`` unless columns are of different names, on one grid."""
-    names = [column.name for column in columns]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"tasks must have different names, got two or more of {', '.join(map(repr, twice))}")
+    check_different("tasks", [column.name for column in columns])
     if len({part.grid for column in columns for part in column.parts}) > 1:
         raise ValueError("tasks must all be measured on one grid")

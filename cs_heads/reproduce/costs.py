@@ -65,10 +65,10 @@ def drops(repro: Reproduction) -> Bill:
     }
 
 
-def proof(repro: Reproduction, n: int | None = None) -> Bill:
+def proof(repro: Reproduction) -> Bill:
     """The heads of every name, or of the first ``n``, random ones, and the curve over their number."""
     settings, bill = repro.settings, rankings(repro)
-    for heads, name in [*repro.finding.items()][:n]:
+    for heads, name in repro.finding.items():
         n_unseen = len(repro.unseen(name))
         random = most_of_proof(settings.k, n_unseen, [], least=False) - 2 * n_unseen
         bill |= {**_curve(repro, heads, [name]), ("random", heads): (name, random)}
