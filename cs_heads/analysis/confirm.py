@@ -16,12 +16,12 @@ from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.intervals import UNKNOWN, Interval
 from cs_heads.analysis.least_set import LeastSet, fewest_beyond, most_of_least_set
-from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
+from cs_heads.analysis.losses import TaskDrop, task_drop
 from cs_heads.analysis.random_comparison import N_RANDOM, RandomComparison, first_round, most_of_random_sets
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
 from cs_heads.analysis.stability import Stability, search_of
-from cs_heads.analysis.verdict import Verdict, judge, next_step
+from cs_heads.analysis.verdict import Judgment, judge, next_step
 from cs_heads.arguments import check_integer, check_seed, check_type
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
@@ -45,8 +45,8 @@ _UNTOLD = (
 )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Confirmation(Result, Drawable, picture="confirmation"):
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Confirmation(Result, Drawable, Judgment, picture="confirmation"):
     """Whether a capability rests on its heads, shown on unseen examples.
 
     Attributes:
@@ -81,17 +81,11 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     heads: tuple[Unit, ...]
     result: TaskDrop
     random: RandomComparison
-    verdict: Verdict
-    reasons: tuple[str, ...]
     controls: tuple[TaskDrop, ...]
-    specificity: Specificity | None = None
     kin: tuple[TaskDrop, ...] = ()
-    but_for: tuple[str, ...] = ()
     least: LeastSet | None = None
     stability: Stability | None = None
     default_controls: bool = False
-    close_because: str | None = None
-    again: float = float("nan")
     next_step: str = ""
 
     @property

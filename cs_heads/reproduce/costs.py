@@ -66,7 +66,7 @@ def drops(repro: Reproduction) -> Bill:
 
 
 def proof(repro: Reproduction) -> Bill:
-    """The heads of every name, or of the first ``n``, random ones, and the curve over their number."""
+    """The heads of every name, random ones, and the curve over their number."""
     settings, bill = repro.settings, rankings(repro)
     for heads, name in repro.finding.items():
         n_unseen = len(repro.unseen(name))

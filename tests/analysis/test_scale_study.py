@@ -45,9 +45,8 @@ def proof_of(right: int, left: int, *, n: int = 100, chance: float = 0.25, rando
     """A proof on n examples, of which so many are right without and with the heads off."""
     intact, off = (np.arange(n) < count for count in (right, left))
     drop = task_drop("choice", chance, [(intact.astype(float), off.astype(float))])
-    return Confirmation(
-        (Head(1, 0),), drop, RandomComparison(random, float(np.mean(random)), 0, 0.001, 0.001), "localized", (), ()
-    )
+    beside = RandomComparison(random, float(np.mean(random)), 0, 0.001, 0.001)
+    return Confirmation(heads=(Head(1, 0),), result=drop, random=beside, verdict="localized", reasons=(), controls=())
 
 
 def index_of(proof):
