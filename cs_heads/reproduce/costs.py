@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any, TypeAlias
 
-from cs_heads.analysis.confirm import most_of_proof
 from cs_heads.analysis.gating import most_of_toggles
+from cs_heads.analysis.least_set import most_of_proof
 from cs_heads.methods.compressed_sensing import bound_of_tuning
 from cs_heads.methods.gating.descent import Plan
 from cs_heads.reproduce.reproduction import Reproduction

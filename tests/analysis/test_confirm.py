@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cs_heads import confirm as confirm_least
-from cs_heads.analysis.confirm import Confirmation, most_of_proof
+from cs_heads.analysis.confirm import Confirmation
+from cs_heads.analysis.least_set import most_of_proof
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.tasks import Task
 from cs_heads.units import Head, HeadGrid
