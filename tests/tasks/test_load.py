@@ -51,20 +51,20 @@ def test_a_csv_file_is_its_records(tmp_path, records):
 
 @FORMS
 def test_a_frame_is_its_rows(records):
-    assert Task.from_frame(pd.DataFrame(records), "mine") == Task.from_records(records, "mine")
+    assert Task.from_records(pd.DataFrame(records), "mine") == Task.from_records(records, "mine")
 
 
 @FORMS
 def test_a_dataset_is_its_rows(records):
     datasets = pytest.importorskip("datasets", reason="datasets is an extra")
-    assert Task.from_dataset(datasets.Dataset.from_list(records), "mine") == Task.from_records(records, "mine")
+    assert Task.from_records(datasets.Dataset.from_list(records), "mine") == Task.from_records(records, "mine")
 
 
 def test_a_dataset_of_many_splits_is_refused_until_one_is_picked():
     datasets = pytest.importorskip("datasets", reason="datasets is an extra")
     splits = datasets.DatasetDict({"test": datasets.Dataset.from_list(CHOICES)})
-    with pytest.raises(ValueError, match=r'must be a datasets\.Dataset, as dataset\["test"\] is, got DatasetDict'):
-        Task.from_dataset(splits)
+    with pytest.raises(ValueError, match="records must be a list of records, got DatasetDict"):
+        Task.from_records(splits)
 
 
 # Files as other programs write them
