@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import cs_heads as cs
-from cs_heads import Head, HeadGrid, designs
+from cs_heads import Grid, Head, designs
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.compare import METHODS
 from cs_heads.analysis.losses import Loss, Specificity
@@ -30,7 +30,7 @@ from tests.known_heads import WORKING, hopeless_records, own_answers
 from tests.tiny import WORDS
 
 # The intact run and the different ones among the 12 masks of the options below; a mask drawn twice runs once.
-RUNS = 1 + len(np.unique(designs.stratified(HeadGrid(3, 4), 12, 0.17, seed=0), axis=0))
+RUNS = 1 + len(np.unique(designs.stratified(Grid(3, 4), 12, 0.17, seed=0), axis=0))
 PNG = b"\x89PNG\r\n"
 DEFAULTS = {
     "find": {"method": "css", "density": "0.17", "n_masks": "12"},
@@ -239,7 +239,7 @@ def test_heads_off_throughout_are_not_found_and_a_model_that_shows_no_attention_
         raise ValueError("model does not run hook_pattern")
 
     monkeypatch.setattr(import_module("cs_heads.analysis.attention"), "attention_patterns", blind)
-    idle = next(str(head) for head in HeadGrid(3, 4) if head not in WORKING)
+    idle = next(str(head) for head in Grid(3, 4) if head not in WORKING)
     status, out, err = find("--json", "--off", idle, out=tmp_path)
     result = json.loads(out)
     assert found_in(result) == {str(head) for head in WORKING}

@@ -55,10 +55,10 @@ def fitting_k(
         n_off: Heads of the grid that are off already.
         beside: Whether random heads are needed beside the ``k``; else these may be all heads of the grid.
 
-    >>> from cs_heads.units import HeadGrid
-    >>> fitting_k(None, HeadGrid(2, 2))
+    >>> from cs_heads.units import Grid
+    >>> fitting_k(None, Grid(2, 2))
     (2, ('k is 2, half of the 4 heads of the grid, and not 5 as by default',))
-    >>> fitting_k(4, HeadGrid(2, 2), beside=False)
+    >>> fitting_k(4, Grid(2, 2), beside=False)
     (4, ())
     """
     n = grid.size - n_off

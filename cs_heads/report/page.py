@@ -69,9 +69,9 @@ def write_report(
     return path
 
 
-def _findings_of(ranking: HeadRanking, proof: Any, **others: Any) -> Findings:
+def _findings_of(ranking: HeadRanking, proof: Any, **beside: Any) -> Findings:
     kinds, k = get_type_hints(Findings), ranking.k
-    for name, part in {"proof": proof, **others}.items():
+    for name, part in {"proof": proof, **beside}.items():
         check_type(name, part, kinds[name])
     if proof is not None:
         proved = (*proof.heads, *proof.passengers)
@@ -79,4 +79,4 @@ def _findings_of(ranking: HeadRanking, proof: Any, **others: Any) -> Findings:
             first, others = (", ".join(map(str, heads)) for heads in (ranking.top(len(proved)), proved))
             raise ValueError(f"proof must be of the first heads of the ranking, {first}; it is of {others}")
         ranking, k = ranking.proved(proof.heads), len(proof.heads)
-    return Findings(ranking, proof, k=k, **others)
+    return Findings(ranking, proof, k=k, **beside)

@@ -13,10 +13,10 @@ from cs_heads.analysis.random_comparison import RandomComparison
 from cs_heads.analysis.scale_study import Study, scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 
-GRID = HeadGrid(8, 4)
+GRID = Grid(8, 4)
 DROPS = {Head(1, 0): 0.4, Head(6, 3): 0.2}
 
 
