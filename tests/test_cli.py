@@ -26,7 +26,7 @@ from cs_heads.cli.printing import largest_losses, losses_line
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks.controls import NO_CONTROLS
 from cs_heads.tasks.responses import RESPONSES
-from tests.known_heads import WORKING, hopeless_records, own_answers
+from tests.known_heads import WORKING, hopeless_records, own_answers, write_records
 from tests.tiny import WORDS
 
 # The intact run and the different ones among the 12 masks of the options below; a mask drawn twice runs once.
@@ -39,8 +39,7 @@ DEFAULTS = {
 
 
 def write(path: Path, records: list) -> str:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return str(path)
+    return str(write_records(path, records))
 
 
 @pytest.fixture(scope="module")

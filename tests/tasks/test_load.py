@@ -9,6 +9,7 @@ import pytest
 
 from cs_heads.tasks import Entry, Task, load_task, read_task_file
 from cs_heads.tasks.load import FAMILIES
+from tests.known_heads import write_records as write_jsonl
 from tests.tasks.test_records import GOOD, MALFORMED
 
 CHOICES = [
@@ -17,11 +18,6 @@ CHOICES = [
 ]
 COMPLETIONS = [{"prompt": f"Line one\nline {i}:", "target": f" {i}"} for i in range(8)]
 FORMS = pytest.mark.parametrize("records", [CHOICES, COMPLETIONS], ids=["choice", "completion"])
-
-
-def write_jsonl(path: Path, records: list) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return path
 
 
 def write_csv(path: Path, records: list[dict], encoding: str = "utf-8") -> Path:
