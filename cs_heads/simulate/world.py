@@ -166,9 +166,7 @@ def planted_world(
             controls.
     """
     if isinstance(scenario, str):
-        if scenario not in SCENARIOS:
-            raise ValueError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
-        scenario = SCENARIOS[scenario]
+        scenario = SCENARIOS.get(scenario, scenario)
     if not isinstance(scenario, Scenario):
         raise ValueError(f"scenario must be a Scenario or one of {', '.join(SCENARIOS)}, got {scenario!r:.80}")
     for name, value in (("n_examples", n_examples), ("n_unseen", n_unseen), ("n_controls", n_controls)):

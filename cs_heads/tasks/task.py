@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from cs_heads.arguments import check_integer, check_list, check_one_of, check_seed
 from cs_heads.tasks.data_files import check_different
-from cs_heads.tasks.example import Example, groups_of, hash_of, parted, questions_of
+from cs_heads.tasks.example import Example, check_unseen, groups_of, hash_of, parted, questions_of
 from cs_heads.tasks.records import Kind, read_records
 from cs_heads.tasks.scorer import (
     AnyScorer,
@@ -99,7 +99,7 @@ class Task:
     def __post_init__(self) -> None:
         _check_task(self)
         if self.held_out is not None:
-            _check_unseen(self, self.held_out)
+            check_unseen(self.name, self.examples, self.held_out.examples)
 
     @classmethod
     def from_records(
@@ -156,8 +156,8 @@ class Task:
             for index, example in enumerate(examples):
                 if not example.reference:
                     raise ValueError(f'task {name!r}, example {index}: needs a "reference" or "target", or a scorer')
-        made = None if scorer is None else as_scorer(scorer)
-        return cls(name, kind, examples, length_normalized, made, max_new_tokens, _check_stop(stop), accuracy=accuracy)
+        made, stop = None if scorer is None else as_scorer(scorer), tuple(check_list("stop", stop, "texts"))
+        return cls(name, kind, examples, length_normalized, made, max_new_tokens, stop, accuracy=accuracy)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -270,8 +270,8 @@ class Task:
             raise ValueError(f"only completion tasks of texts are written out; task {self.name!r} is none")
         unseen = None if self.held_out is None else self.held_out.generated(max_new_tokens, stop)
         examples = tuple(replace(example, reference=shown(example.target)) for example in self.examples)
-        written: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": _check_stop(stop), "scorer": ExactMatch()}
-        return replace(self, kind="generation", examples=examples, held_out=unseen, **written)
+        written: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": tuple(check_list("stop", stop, "texts"))}
+        return replace(self, kind="generation", examples=examples, held_out=unseen, scorer=ExactMatch(), **written)
 
     def with_chat_template(self, chat: str = "on") -> Task:
         """The task with its prompts shown in the model's chat template, or not; its held-out examples go with it.
@@ -394,21 +394,3 @@ def _check_task(task: Task) -> None:
             raise ValueError(f"{rule}; task {task.name!r} is a {task.kind} task of {'token ids' if ids else 'texts'}")
     if written:
         check_integer(f"max_new_tokens of task {task.name!r}", task.max_new_tokens, 1)
-
-
-def _check_unseen(task: Task, unseen: Task) -> None:
-    """Raise ``ValueError`` where unseen examples ask what a task asks, or are of its sequences."""
-    n, examples = len(task), (*task.examples, *unseen.examples)
-    sequences = [() if one.sequence is None else (one.sequence,) for one in examples]
-    for each, keys in (("question", questions_of(examples)), ("sequence", sequences)):
-        own = {key for known in keys[:n] for key in known}
-        if shared := sum(not own.isdisjoint(known) for known in keys[n:]):
-            why = f"{shared} of {len(unseen)} do"
-            raise ValueError(f"unseen examples (held_out) must share no {each} with task {task.name!r}; {why}")
-
-
-def _check_stop(stop: Sequence[str]) -> tuple[str, ...]:
-    """The strings as a tuple; one text raises ``ValueError``."""
-    if isinstance(stop, str):
-        raise ValueError(f"stop must be a list of texts, got {stop!r}")
-    return tuple(stop)
