@@ -52,7 +52,7 @@ def has_made_up_bos(tokenizer: Any) -> bool:
 def duration(seconds: float) -> str:
     """Seconds in a unit that suits them; empty where they are not known.
 
-    >>> duration(0.2), duration(200), duration(200_000)
+    >>> duration(0.2), duration(200.0), duration(2e5)
     ('1 s', '3.3 min', '2.3 d')
     """
     if isnan(seconds):

@@ -243,6 +243,9 @@ class Grid:
             model: The model.
             kind: The kind of unit; ``"kv"`` counts query heads where the model does not group them.
 
+        Returns:
+            Its layers, and so many units of the kind in each.
+
         Raises:
             ValueError: What is no such model, or one that does not say how many neurons or experts its MLPs have.
         """

@@ -3,8 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cs_heads.analysis.compare import Compared, Comparison, _random, compare
+from cs_heads.analysis.compare import Compared, Comparison, compare
 from cs_heads.analysis.losses import task_drop
+from cs_heads.analysis.random_heads import orders_beside
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import METHODS as REGISTRY
@@ -59,7 +60,7 @@ def test_random_heads_are_drawn_like_those_of_each_method_in_turn():
     grid = Grid(4, 6)
     tops = [[Head(0, 1), Head(2, 2), Head(2, 3)], [Head(3, 0), Head(1, 1), Head(3, 5)]]
     universal = [Head(0, 0), Head(2, 2)]
-    orders, _ = _random(grid, tops, universal, 5, seed=3)
+    orders, _ = orders_beside(grid, tops, universal, 5, seed=3)
     assert len(orders) == 5
     for number, order in enumerate(orders):
         top = tops[number % 2]
