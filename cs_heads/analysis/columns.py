@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from cs_heads.arguments import check_integer, check_list, check_mapping, check_seed
+from cs_heads.arguments import check_integer, check_list, check_mapping
 from cs_heads.cluster import ModelLike
 from cs_heads.experiment.controls import (
     defaults_of,
@@ -85,7 +85,6 @@ def unseen_columns(
         ValueError: What ``specificity`` refuses: a side that is judged may not share a question with the finding side
             of another task.
     """
-    check_seed(seed)
     check_integer("n", n, MIN_CORRECT)
     given: list[Any] = [task for column in asked for task in column.parts]
     if model is None:
@@ -162,7 +161,6 @@ def controlled(
         settings: As of ``Experiment``.
         with_kin: Whether kin are measured beside.
     """
-    check_seed(seed)
     check_integer("n", n, MIN_CORRECT)
     seen, automatic = found_on(found), isinstance(controls, str)
     if model is None:

@@ -23,7 +23,7 @@ from cs_heads.analysis.random_heads import orders_beside
 from cs_heads.analysis.result import Result, leading
 from cs_heads.analysis.sparsity import measure_sparsity, random_drops
 from cs_heads.analysis.verdict import default_note
-from cs_heads.arguments import check_integer, check_list, check_mapping, check_one_of
+from cs_heads.arguments import check_integer, check_list, check_mapping, check_one_of, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import BaselineTooLowError, fitting_k
@@ -262,6 +262,7 @@ def compare(
         BaselineTooLowError: The intact model cannot do the task.
     """
     methods, options = _checked(methods, options)
+    check_seed(seed)
     check_integer("n_random", n_random, 1)
     shares = None if shares is None else check_shares(shares)
     with controlled(model, task, controls, options, n=n, seed=seed, settings=settings) as sides:

@@ -255,6 +255,7 @@ def confirm(
             side of another control; a head outside the grid, one named twice or also in ``exclude``; a ranking of other
             weights than the model's; ``repeats`` of a search that is not known. Raised before the model runs.
     """
+    check_seed(seed)
     check_integer("n_random", n_random, 1)
     check_type("least", least, bool)
     check_integer("repeats", repeats, 0)

@@ -22,7 +22,7 @@ from cs_heads.analysis.columns import (
 from cs_heads.analysis.found_heads import Found, sets_of
 from cs_heads.analysis.losses import TaskDrop, task_drop
 from cs_heads.analysis.result import Result
-from cs_heads.arguments import check_mapping, check_one_of
+from cs_heads.arguments import check_mapping, check_one_of, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
@@ -186,6 +186,7 @@ def specificity(
         ValueError: A task without unseen examples, with fewer than 20, that shares a question with the finding side of
             another or has its name; heads outside the grid, named twice, or of no task. Raised before the model runs.
     """
+    check_seed(seed)
     several = isinstance(tasks, Sequence)
     own = in_role("own", tasks if several else [tasks], "tasks")
     names = [column.name for column in own]

@@ -22,6 +22,7 @@ from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, parts_of, shares, to
 from cs_heads.analysis.head_words import head_in_words, together_in_words
 from cs_heads.analysis.interactions import MOST_HEADS, Interactions, interactions
 from cs_heads.analysis.random_heads import Mask, drawn_notes, like_note, random_sets
+from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.engine.encoding import as_shown
 from cs_heads.experiment.experiment import Experiment
@@ -91,6 +92,7 @@ def explain(
     Raises:
         ValueError: What ``direct_effects`` refuses.
     """
+    check_seed(seed)
     check_intact(heads)
     own = local_model(model, Settings.of(settings, SETTINGS))
     how: SettingsArguments = {**settings, "dtype": None}

@@ -23,7 +23,7 @@ from cs_heads.analysis.columns import Judged, in_role, unseen_columns
 from cs_heads.analysis.found_heads import heads_of, model_of
 from cs_heads.analysis.intervals import Interval, wilson_interval
 from cs_heads.analysis.result import Result, leading
-from cs_heads.arguments import check_integer, check_list, fits, in_line
+from cs_heads.arguments import check_integer, check_list, check_seed, fits, in_line
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import different
 from cs_heads.drawable import Drawable
@@ -198,6 +198,7 @@ def faithfulness(
         BaselineTooLowError: The intact model cannot do the task, or its mean response is not clearly (by three standard
             errors) above that with nothing kept; nothing else is measured then.
     """
+    check_seed(seed)
     check_integer("n_random", n_random, 0)
     shares, rankings = check_shares(shares), _rankings(found)
     if response is not None:

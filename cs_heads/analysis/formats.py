@@ -16,7 +16,7 @@ from cs_heads.analysis.found_heads import Found, heads_of, model_of, sets_of
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.result import Result
 from cs_heads.analysis.universal import is_universal
-from cs_heads.arguments import check_one_of
+from cs_heads.arguments import check_one_of, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.drawable import Drawable
 from cs_heads.progress import one_bar
@@ -165,6 +165,7 @@ def format_heads(
         ValueError: What ``specificity`` refuses, a form without questions, or no candidate. Raised before the model
             runs.
     """
+    check_seed(seed)
     forms = in_role("letters", letters, "letters"), in_role("full", full, "full")
     if not all(forms):
         got = " and ".join(str(len(form)) for form in forms)

@@ -16,7 +16,7 @@ from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.losses import TaskDrop
 from cs_heads.analysis.random_heads import random_orders
 from cs_heads.analysis.result import Result
-from cs_heads.arguments import check_integer
+from cs_heads.arguments import check_integer, check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import different, explicit
 from cs_heads.drawable import Drawable
@@ -167,6 +167,7 @@ def sparsity_curve(
         ValueError: What ``specificity`` refuses, or a ``max_heads`` beyond half of the grid. Raised before the model
             runs.
     """
+    check_seed(seed)
     check_integer("n_random", n_random, 0)
     asked = with_others(in_role("own", [task]), siblings, controls, suites)
     exclude = heads.shared if isinstance(heads, HeadRanking) else ()
