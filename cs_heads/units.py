@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Bool
 
-from cs_heads.arguments import MAX_HEADS, check_integer, check_list, check_one_of, check_within, in_line
+from cs_heads.arguments import MAX_HEADS, check_integer, check_list, check_within, in_line
 
 Units = Literal["heads", "kv", "attn", "mlp", "neurons", "experts"]
 """A kind of unit: what can be off in a layer."""
@@ -227,7 +227,8 @@ class Grid:
     kind: Units = "heads"
 
     def __post_init__(self) -> None:
-        check_one_of("kind", self.kind, _KINDS)
+        if self.kind not in _KINDS:
+            raise ValueError(f"kind must be one of {', '.join(_KINDS)}, got {in_line(self.kind)}")
         for name, said in (("n_layers", "n_layers"), ("n_units", f"n_{self.kind}")):
             most = 1 if name == "n_units" and issubclass(_KINDS[self.kind], _Layer) else MAX_HEADS
             object.__setattr__(self, name, check_within(said, getattr(self, name), 1, most))
