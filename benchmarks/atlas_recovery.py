@@ -101,7 +101,8 @@ def coverage(skills: Skills, losses: np.ndarray, errors: np.ndarray) -> dict[str
 
 def measure(scenario: str, shape: str, seed: int) -> list[dict[str, object]]:
     """One line a way of searching, of one world."""
-    grid = cs.HeadGrid(*map(int, shape.split("x")))
+    n_layers, n_heads = map(int, shape.split("x"))
+    grid = cs.Grid(n_layers, n_heads)
     skills = skills_of(planted_world(scenario, grid, n_controls=N_SKILLS - 1, seed=seed))
     told = skills.experiments
     joint = annealed_jointly(told, seed=seed, n_bootstraps=0)
@@ -152,7 +153,8 @@ def by_contrast(fits: list[Fit]) -> np.ndarray:
 
 def estimate(scenario: str, shape: str, seed: int) -> list[dict[str, object]]:
     """One line an estimator, from the same random masks on all skills."""
-    grid = cs.HeadGrid(*map(int, shape.split("x")))
+    n_layers, n_heads = map(int, shape.split("x"))
+    grid = cs.Grid(n_layers, n_heads)
     skills = skills_of(planted_world(scenario, grid, n_controls=N_SKILLS - 1, seed=seed))
     masks = cs.designs.stratified(grid, n_masks=N_MASKS, density=DENSITY, seed=seed)
     losses = measured(skills, masks, np.random.default_rng(seed))

@@ -34,7 +34,7 @@ K = 5
 
 def searched(kind: str, seed: int) -> tuple[cs.HeadRanking, Confirmation]:
     """A search in a world of this kind, and its proof."""
-    made = planted_world(KINDS[kind][0], cs.HeadGrid(16, 16), n_controls=5, seed=seed)
+    made = planted_world(KINDS[kind][0], cs.Grid(16, 16), n_controls=5, seed=seed)
     if kind == "shared":
         made = replace(made, others=(made.own, made.own, *made.others[2:]))
     # One example more draws all anew, and the heads stay.

@@ -22,7 +22,7 @@ from engine_models import folder_of
 from cs_heads import Cluster
 from cs_heads.engine.protocol import PairMasks
 from cs_heads.lens import EncodedExample
-from cs_heads.units import Grid, HeadGrid
+from cs_heads.units import Grid
 
 # Of the ideal ratio, the number of workers: 1.6 with two.
 PROMISED = 0.8
@@ -74,7 +74,7 @@ def main() -> None:
     folder = folder_of(options.model)
     with Cluster(folder, 1) as one, Cluster(folder, options.workers) as many:
         clusters = {1: one, options.workers: many}
-        examples, masks, numbers = work = workload(HeadGrid.from_model(one.model_or_info), options.masks)
+        examples, masks, numbers = work = workload(Grid.from_model(one.model_or_info), options.masks)
         seconds: dict[int, list[tuple[float, float]]] = {n: [] for n in clusters}
         logprobs: dict[int, np.ndarray] = {}
         for cluster in clusters.values():

@@ -35,9 +35,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from cs_heads.arguments import check_integer
 from cs_heads.demo import SKILLS, planted_heads, planted_universal_heads, words
 from cs_heads.demo.skills import DemoExample, examples, keys, records
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
-GRID = HeadGrid(n_layers=8, n_heads=16)
+GRID = Grid(8, 16)
 
 SHARES: tuple[float, ...] = (0.65, 0.55, 0.5, 0.45, 0.4)
 """Share of its skill's keys that needs each planted head, in the order of `planted_heads`."""
@@ -367,8 +367,8 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausal
             hidden_size=128,
             intermediate_size=256,
             num_hidden_layers=GRID.n_layers,
-            num_attention_heads=GRID.n_heads,
-            num_key_value_heads=GRID.n_heads // 2,
+            num_attention_heads=GRID.n_units,
+            num_key_value_heads=GRID.n_units // 2,
             head_dim=8,
             max_position_embeddings=128,
             tie_word_embeddings=False,

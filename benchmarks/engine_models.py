@@ -26,7 +26,7 @@ from cs_heads.lens import EncodedExample, load_model
 from cs_heads.lens.load import DEMO
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.text import Text
-from cs_heads.units import Grid, HeadGrid
+from cs_heads.units import Grid
 
 SHAPES = {
     "gpt2-shape": lambda: GPT2LMHeadModel(GPT2Config()),
@@ -88,7 +88,7 @@ class Subject(RandomTexts):
         self.hf = AutoModelForCausalLM.from_pretrained(self.folder, attn_implementation="sdpa", dtype=dtype)
         self.hf = self.hf.eval().to(device)
         self.bridge = load_model(str(self.folder), device=device, dtype=dtype)
-        self.grid = HeadGrid.from_model(self.bridge)
+        self.grid = Grid.from_model(self.bridge)
         self.rng = np.random.default_rng(0)
 
     def openings(self) -> list[EncodedExample]:

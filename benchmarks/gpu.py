@@ -64,7 +64,7 @@ from cs_heads.lens.abilities import Abilities, abilities
 from cs_heads.lens.forward import last_logits
 from cs_heads.lens.model import evaluating
 from cs_heads.lens.timing import matrix_rate
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
 Way = Callable[[], Any]
 
@@ -154,7 +154,7 @@ class Subject(RandomTexts):
             bridge = TransformerBridge.boot_transformers(folder, hf_model=shell, tokenizer=tokenizer, device=device)
         bridge.cfg.model_name = name
         self.bridge = cs.load_model(bridge)
-        self.grid = HeadGrid.from_model(self.bridge)
+        self.grid = Grid.from_model(self.bridge)
         self.rng = np.random.default_rng(0)
 
     @property

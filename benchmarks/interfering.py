@@ -37,7 +37,7 @@ def main() -> None:
     for name, scenario in WORLDS.items():
         named, wrong = Counter[float](), []
         for seed in range(options.first, options.first + options.worlds):
-            made = planted_world(scenario, cs.HeadGrid(16, 16), seed=seed)
+            made = planted_world(scenario, cs.Grid(16, 16), seed=seed)
             ranking = cs.methods.annealed(made.task, controls=[made.control], seed=seed, n_bootstraps=0)
             helping = made.own[len(made.own) - len(scenario.weak) :].tolist() if scenario is HELPED else []
             units = map(made.grid.unit, helping)

@@ -112,7 +112,7 @@ def capacity(one: Numbers, other: Numbers) -> float:
 @cache
 def damage(n: int = 4000) -> Float[np.ndarray, "pattern example"]:
     """What each pattern of planted heads takes from the margins of a planted world."""
-    made = planted_world("main", cs.HeadGrid(8, 8), n_examples=n, seed=0)
+    made = planted_world("main", cs.Grid(8, 8), n_examples=n, seed=0)
     heads = [made.grid.index(head) for head in made.planted]
     taken = OFF @ made.task.damage[heads].astype(float)
     for pair, extra in made.task.groups:
@@ -359,7 +359,7 @@ VARIANTS = [name for name in SEARCHES if name.endswith(("universal", "nearly wro
 
 def measure(n_heads: int, method: str, n_examples: int, size: int, seed: int) -> dict[str, Any]:
     """One world, as a line of the file."""
-    made = planted_world("main", cs.HeadGrid(*SHAPES[n_heads]), n_examples=n_examples, seed=seed)
+    made = planted_world("main", cs.Grid(*SHAPES[n_heads]), n_examples=n_examples, seed=seed)
     done = SEARCHES[method][0](made, size, seed=seed)
     key = dict(zip(KEYS, (n_heads, method, n_examples, size, seed), strict=True))
     return {**key, "recall": len({*done["heads"]} & {*made.planted}) / K, "spent": done["spent"]}
@@ -370,7 +370,7 @@ def ordinary(n_heads: int, n_worlds: int = 6) -> float:
     """What a head costs alone that has no part in the task, on average."""
     drops = []
     for seed in range(n_worlds):
-        made = planted_world("main", cs.HeadGrid(*SHAPES[n_heads]), n_examples=1000, seed=seed)
+        made = planted_world("main", cs.Grid(*SHAPES[n_heads]), n_examples=1000, seed=seed)
         others = np.setdiff1d(np.arange(n_heads), made.own)[:40]
         scores = made.task(np.eye(n_heads, dtype=bool)[others].reshape(-1, *made.grid.shape))
         drops.append((made.task.margins > 0).mean() - scores.mean())

@@ -95,7 +95,7 @@ class Without(ExperimentLike):
     def __init__(self, experiment: PlantedExperiment, heads: tuple[Unit, ...]) -> None:
         self._experiment = experiment
         self._kept = np.setdiff1d(np.arange(experiment.grid.size), [experiment.grid.index(head) for head in heads])
-        self.grid = cs.HeadGrid(1, len(self._kept))
+        self.grid = cs.Grid(1, len(self._kept))
         self.n_examples = experiment.n_examples
 
     def __call__(self, masks: np.ndarray, examples: np.ndarray | None = None) -> np.ndarray:
@@ -250,7 +250,7 @@ def n_worlds(cell: Cell, seeds: int) -> int:
 def measure(cell: Cell, seed: int) -> dict[str, Any]:
     """One world, as a line of the file."""
     scenario, five = {**SHARED, **FIVE}.get(cell.scenario, cell.scenario), 5 if cell.scenario in FIVE else 1
-    grid = cs.HeadGrid(*SHAPES[cell.n_heads])
+    grid = cs.Grid(*SHAPES[cell.n_heads])
     made = planted_world(scenario, grid, n_unseen=1000, n_controls=five, seed=seed)
     if cell.scenario in ("same_heads", "one_alike"):
         made = replace(made, others=(*made.others[:-1], made.own))

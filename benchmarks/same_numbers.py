@@ -62,7 +62,7 @@ def results(model: str | None) -> Iterator[tuple[str, Callable[[], Any]]]:
         "atlas": lambda: cs.atlas(demo, [task, other], budget=4000, n=40, progress=False),
         "habits": lambda: cs.habits(demo, heads, progress=False),
         "overlap": lambda: cs.head_overlap(
-            {"a": heads, "b": heads[1:]}, grid=cs.HeadGrid.from_model(demo), n_permutations=999
+            {"a": heads, "b": heads[1:]}, grid=cs.Grid.from_model(demo), n_permutations=999
         ),
     }
     yield from ((f"demo/{name}", call) for name, call in calls.items())

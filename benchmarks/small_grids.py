@@ -50,7 +50,7 @@ def main() -> None:
     for method, shape, n_examples, search in SEARCHES:
         recalls, spent = [], []
         for seed in range(SEED, SEED + n):
-            made = planted_world("main", cs.HeadGrid(*shape), n_examples=n_examples, seed=seed)
+            made = planted_world("main", cs.Grid(*shape), n_examples=n_examples, seed=seed)
             found = search(made, seed=seed)
             recalls.append(len({*found["heads"]} & {*made.planted}) / K)
             spent.append(found["spent"])

@@ -83,7 +83,7 @@ def run(model: HookedModel, task: cs.Task, masks: np.ndarray, store: Path | None
 def overhead(model: HookedModel, repeats: int, folder: Path) -> bool:
     """The same run with a store and without, in turns; whether the share of the store is as small as promised."""
     task = cs.load_task("demo/capitals", n=100, seed=0)
-    masks = cs.designs.stratified(cs.HeadGrid.from_model(model), n_masks=100, density=0.05, seed=0)
+    masks = cs.designs.stratified(cs.Grid.from_model(model), n_masks=100, density=0.05, seed=0)
     run(model, task, masks[:10], None)
     without, with_store, inside = [], [], []
     for number in range(repeats):
@@ -116,7 +116,7 @@ def kept(is_kept: bool) -> str:
 def million(model: HookedModel, folder: Path) -> bool:
     """A store of a million results, 10,000 masks on 100 examples, cut short: whether it opens as fast as promised."""
     task = cs.load_task("demo/capitals", n=100, seed=0)
-    grid = cs.HeadGrid.from_model(model)
+    grid = cs.Grid.from_model(model)
     path = folder / "million.sqlite"
     experiment = cs.Experiment(model, task, store=path, progress=False)
     rng = np.random.default_rng(0)

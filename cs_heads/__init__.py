@@ -11,7 +11,7 @@ A **head** is one query head before W_O, named by layer and place; a **mask** sa
 ablated) in one run, and its **density** is their share:
 
 >>> import cs_heads as cs
->>> grid = cs.HeadGrid(n_layers=3, n_heads=4)
+>>> grid = cs.Grid(3, 4)
 >>> mask = grid.mask(["L0H1", cs.Head(2, 3)])
 >>> mask.shape, int(mask.sum()), round(float(mask.mean()), 3)
 ((3, 4), 2, 0.167)

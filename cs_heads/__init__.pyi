@@ -41,7 +41,7 @@ from .store.store import StoreError as StoreError
 from .tasks import Example as Example
 from .tasks import Task as Task
 from .tasks import load_task as load_task
+from .units import Grid as Grid
 from .units import Head as Head
-from .units import HeadGrid as HeadGrid
 
 __version__: str

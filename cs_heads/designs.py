@@ -30,8 +30,8 @@ def bernoulli(grid: Grid, n_masks: int, density: float, seed: int = 0) -> Bool[n
     Raises:
         ValueError: A mask would ablate fewer than one head on average.
 
-    >>> from cs_heads.units import HeadGrid
-    >>> bernoulli(HeadGrid(4, 4), n_masks=200, density=0.25, seed=0).mean().round(2)
+    >>> from cs_heads.units import Grid
+    >>> bernoulli(Grid(4, 4), n_masks=200, density=0.25, seed=0).mean().round(2)
     np.float64(0.25)
     """
     check_seed(seed)
@@ -57,8 +57,8 @@ def stratified(grid: Grid, n_masks: int, density: float, seed: int = 0) -> Bool[
     Raises:
         ValueError: A mask would ablate no head.
 
-    >>> from cs_heads.units import HeadGrid
-    >>> design = stratified(HeadGrid(4, 4), n_masks=8, density=0.25, seed=0)
+    >>> from cs_heads.units import Grid
+    >>> design = stratified(Grid(4, 4), n_masks=8, density=0.25, seed=0)
     >>> design.sum(axis=(1, 2)), design.sum(axis=0).ravel()
     (array([4, 4, 4, 4, 4, 4, 4, 4]), array([2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]))
     """
@@ -83,8 +83,8 @@ def single(grid: Grid) -> Bool[np.ndarray, "row layer head"]:
     Raises:
         ValueError: ``grid`` is no grid.
 
-    >>> from cs_heads.units import HeadGrid
-    >>> single(HeadGrid(2, 3)).shape
+    >>> from cs_heads.units import Grid
+    >>> single(Grid(2, 3)).shape
     (6, 2, 3)
     """
     check_grid(grid)
@@ -104,8 +104,8 @@ def explicit(grid: Grid, groups: Iterable[Sequence[HeadLike]]) -> Bool[np.ndarra
     Raises:
         ValueError: What is no list of heads, or a head outside the grid.
 
-    >>> from cs_heads.units import HeadGrid
-    >>> explicit(HeadGrid(2, 3), [["L0H1", "L1H2"], []]).sum(axis=(1, 2))
+    >>> from cs_heads.units import Grid
+    >>> explicit(Grid(2, 3), [["L0H1", "L1H2"], []]).sum(axis=(1, 2))
     array([2, 0])
     """
     check_grid(grid)
@@ -161,8 +161,8 @@ def different(
     Args:
         masks: The masks, some of them perhaps alike.
 
-    >>> from cs_heads.units import HeadGrid
-    >>> grid = HeadGrid(1, 2)
+    >>> from cs_heads.units import Grid
+    >>> grid = Grid(1, 2)
     >>> once, place = different(explicit(grid, [["L0H1"], ["L0H0"], ["L0H1"]]))
     >>> len(once), place.tolist()
     (2, [0, 1, 0])
@@ -218,8 +218,8 @@ def key_in_words(grid: Grid, key: bytes) -> tuple[str, int]:
     Returns:
         The heads whose gate is below 1, by name with spaces between, and how many have gate 0.
 
-    >>> from cs_heads.units import HeadGrid
-    >>> grid = HeadGrid(1, 2)
+    >>> from cs_heads.units import Grid
+    >>> grid = Grid(1, 2)
     >>> key_in_words(grid, mask_key(np.array([[0.0, 0.5]])))
     ('L0H0 L0H1×0.5', 1)
     """

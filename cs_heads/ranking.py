@@ -15,7 +15,7 @@ from jaxtyping import Float
 from cs_heads.arguments import check_integer, check_mapping, check_type, check_within, fits, in_line
 from cs_heads.drawable import Drawable
 from cs_heads.record import MOST, Record, Saved, json_ready
-from cs_heads.units import Grid, HeadGrid, HeadLike, Unit, as_heads
+from cs_heads.units import Grid, HeadLike, Unit, as_heads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,7 +130,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
     ([Head(0, 1), Head(1, 0)], Head(0, 1), 2)
     """
 
-    _format, _version = "ranking", 5
+    _format, _version = "ranking", 6
 
     method: str
     importance: Float[np.ndarray, "layer head"]
@@ -159,7 +159,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
             if getattr(self, name) is not None or name == "importance":
                 self._check_array(name)
         if self.grid is None:
-            object.__setattr__(self, "grid", HeadGrid(*self.importance.shape))
+            object.__setattr__(self, "grid", Grid(*self.importance.shape))
         if self.importance.shape != self.grid.shape:
             raise ValueError(f"importance must be of the grid {self.grid.shape}, got shape {self.importance.shape}")
         for name in _HEADS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import Any, TypeAlias
 
 TokenIds: TypeAlias = tuple[int, ...]
@@ -46,3 +47,17 @@ def has_made_up_bos(tokenizer: Any) -> bool:
     """Whether the beginning-of-sequence token that a tokenizer names is none of its own."""
     made_up = getattr(tokenizer, MADE_UP_BOS, None)
     return made_up is not None and bool(made_up == tokenizer.bos_token)
+
+
+def duration(seconds: float) -> str:
+    """Seconds in a unit that suits them; empty where they are not known.
+
+    >>> duration(0.2), duration(200.0), duration(2e5)
+    ('1 s', '3.3 min', '2.3 d')
+    """
+    if isnan(seconds):
+        return ""
+    for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{max(1, round(seconds))} s"

@@ -218,11 +218,13 @@ class Grid:
     >>> grid = Grid(3, 512, "neurons")
     >>> grid.size, grid.unit(513), grid.index("L1N1")
     (1536, Neuron(1, 1), 513)
+    >>> Grid(3, 4).mask(["L0H1", (2, 3)]).sum()
+    np.int64(2)
     """
 
     n_layers: int
     n_units: int
-    kind: Units
+    kind: Units = "heads"
 
     def __post_init__(self) -> None:
         if self.kind not in _KINDS:
@@ -243,7 +245,7 @@ class Grid:
             kind: The kind of unit; ``"kv"`` counts query heads where the model does not group them.
 
         Returns:
-            A ``HeadGrid`` for heads, else a ``Grid`` of the kind.
+            Its layers, and so many units of the kind in each.
 
         Raises:
             ValueError: What is no such model, or one that does not say how many neurons or experts its MLPs have.
@@ -252,9 +254,8 @@ class Grid:
         if not hasattr(cfg, "n_layers") or not hasattr(cfg, "n_heads"):
             wanted = "a TransformerLens HookedTransformer or TransformerBridge"
             raise ValueError(f"model must be {wanted}, got {type(model).__name__}")
-        if kind == "heads":
-            return HeadGrid(cfg.n_layers, cfg.n_heads)
         said = {
+            "heads": cfg.n_heads,
             "kv": getattr(cfg, "n_key_value_heads", None) or cfg.n_heads,
             "neurons": getattr(cfg, "d_mlp", None),
             "experts": getattr(cfg, "num_experts", None),
@@ -350,10 +351,9 @@ class Grid:
         Raises:
             ValueError: It has other fields, or its numbers or its kind of unit are not allowed.
         """
-        for made, names in ((HeadGrid, {"n_layers", "n_heads"}), (Grid, {"n_layers", "n_units", "kind"})):
-            if {*record} == names:
-                return made(**record)
-        raise ValueError(f"grid must have n_layers and n_heads, or n_layers, n_units and kind, got {in_line(record)}")
+        if {*record} != {"n_layers", "n_units", "kind"}:
+            raise ValueError(f"grid must have n_layers, n_units and kind, got {in_line(record)}")
+        return Grid(**record)
 
     def mask(self, units: Iterable[HeadLike]) -> Bool[np.ndarray, "layer head"]:
         """A mask that ablates just these units.
@@ -371,38 +371,8 @@ class Grid:
         return mask
 
 
-class HeadGrid(Grid):
-    """The layers × query heads of one model.
-
-    Args:
-        n_layers: Number of layers.
-        n_heads: Query heads of each layer.
-
-    >>> grid = HeadGrid(n_layers=3, n_heads=4)
-    >>> grid.size, grid.unit(6), grid.index(Head(1, 2))
-    (12, Head(1, 2), 6)
-    >>> grid.mask(["L0H1", (2, 3)]).sum()
-    np.int64(2)
-    """
-
-    def __init__(self, n_layers: int, n_heads: int) -> None:
-        super().__init__(n_layers, n_heads, "heads")
-
-    def __repr__(self) -> str:
-        return f"HeadGrid(n_layers={self.n_layers}, n_heads={self.n_units})"
-
-    @property
-    def n_heads(self) -> int:
-        """Query heads of each layer."""
-        return self.n_units
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; ``Grid.from_dict`` reads it."""
-        return {"n_layers": self.n_layers, "n_heads": self.n_units}
-
-
 def check_grid(grid: Any) -> Grid:
     """The grid itself; raises ``ValueError`` for anything else."""
     if not isinstance(grid, Grid):
-        raise ValueError(f"grid must be a HeadGrid, got {in_line(grid)}")
+        raise ValueError(f"grid must be a Grid, got {in_line(grid)}")
     return grid

@@ -1,7 +1,7 @@
 """A tiny model whose working heads are known: all others write nothing to the residual stream."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,10 @@ def own_answers(model: Any, n: int, seed: int = 0) -> list[dict]:
                 records[prompt] = {"prompt": prompt, "target": f" {word}"}
 
 
-def write_records(path: Path, records: list[dict]) -> str:
-    """Write a task file, a record a line; the path as text."""
+def write_records(path: Path, records: Iterable) -> Path:
+    """Write a file of a record a line; returns the path."""
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return str(path)
+    return path
 
 
 def _said_next(model: Any, prompts: list[str]) -> Iterator[tuple[str, str]]:

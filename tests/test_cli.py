@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import cs_heads as cs
-from cs_heads import Head, HeadGrid, designs
+from cs_heads import Grid, Head, designs
 from cs_heads.analysis.attention import HeadAttention
 from cs_heads.analysis.compare import METHODS
 from cs_heads.analysis.losses import Loss, Specificity
@@ -26,11 +26,11 @@ from cs_heads.cli.printing import largest_losses, losses_line
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks.controls import NO_CONTROLS
 from cs_heads.tasks.responses import RESPONSES
-from tests.known_heads import WORKING, hopeless_records, own_answers
+from tests.known_heads import WORKING, hopeless_records, own_answers, write_records
 from tests.tiny import WORDS
 
 # The intact run and the different ones among the 12 masks of the options below; a mask drawn twice runs once.
-RUNS = 1 + len(np.unique(designs.stratified(HeadGrid(3, 4), 12, 0.17, seed=0), axis=0))
+RUNS = 1 + len(np.unique(designs.stratified(Grid(3, 4), 12, 0.17, seed=0), axis=0))
 PNG = b"\x89PNG\r\n"
 DEFAULTS = {
     "find": {"method": "css", "density": "0.17", "n_masks": "12"},
@@ -39,8 +39,7 @@ DEFAULTS = {
 
 
 def write(path: Path, records: list) -> str:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return str(path)
+    return str(write_records(path, records))
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +238,7 @@ def test_heads_off_throughout_are_not_found_and_a_model_that_shows_no_attention_
         raise ValueError("model does not run hook_pattern")
 
     monkeypatch.setattr(import_module("cs_heads.analysis.attention"), "attention_patterns", blind)
-    idle = next(str(head) for head in HeadGrid(3, 4) if head not in WORKING)
+    idle = next(str(head) for head in Grid(3, 4) if head not in WORKING)
     status, out, err = find("--json", "--off", idle, out=tmp_path)
     result = json.loads(out)
     assert found_in(result) == {str(head) for head in WORKING}

@@ -34,7 +34,7 @@ def test_logits_equal_plain_hugging_face_on_every_class(backend):
 
 def greedy_accuracy(hf, tokenizer, skill, heads=()):
     """Plain Hugging Face, one prompt at a time, the next token its own choice."""
-    mask = cs.HeadGrid(8, 16).mask(heads)
+    mask = cs.Grid(8, 16).mask(heads)
     right = []
     with units_replaced(hf, "heads", mask), torch.no_grad():
         for example in cs.load_task(f"demo/{skill}", n=1).held_out.examples[:100]:

@@ -6,10 +6,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cs_heads.designs import bernoulli, check_masks, explicit, single, stratified
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 
-GRID = HeadGrid(4, 8)
-grids = st.builds(HeadGrid, st.integers(1, 8), st.integers(1, 8))
+GRID = Grid(4, 8)
+grids = st.builds(Grid, st.integers(1, 8), st.integers(1, 8))
 percents = st.integers(1, 99)
 
 
@@ -25,7 +25,7 @@ def test_stratified_masks_ablate_the_floor_of_their_density_and_every_head_equal
 
 def test_the_floor_is_that_of_the_written_density_not_of_its_float():
     assert floor(0.29 * 100) == 28
-    assert stratified(HeadGrid(10, 10), 3, 0.29).sum(axis=(1, 2)).tolist() == [29, 29, 29]
+    assert stratified(Grid(10, 10), 3, 0.29).sum(axis=(1, 2)).tolist() == [29, 29, 29]
 
 
 def test_bernoulli_masks_ablate_each_head_with_the_probability_asked_for():
@@ -68,7 +68,7 @@ def test_single_masks_ablate_each_head_alone_in_the_order_of_the_grid(grid):
 
 
 def test_explicit_masks_ablate_the_groups_named():
-    masks = explicit(HeadGrid(2, 3), [["L0H1", Head(1, 2)], [], [(1, 0)]])
+    masks = explicit(Grid(2, 3), [["L0H1", Head(1, 2)], [], [(1, 0)]])
     assert masks.tolist() == [
         [[False, True, False], [False, False, True]],
         [[False, False, False], [False, False, False]],

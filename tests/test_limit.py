@@ -67,7 +67,7 @@ def test_answers_are_right_as_often_as_in_planted_worlds():
     for band in (limit.RIGHT, limit.NARROW):
         measured = []
         for seed in range(4):
-            made = planted_world("main", cs.HeadGrid(16, 16), n_examples=n, seed=seed)
+            made = planted_world("main", cs.Grid(16, 16), n_examples=n, seed=seed)
             fit = np.flatnonzero((made.task.margins > band[0]) & (made.task.margins < band[1]))
             masks = rng.random((200, 256)) < density
             masks[:, made.own[[0, 1, 2, -1, -2, -3, -4, -5, -6]]] = False

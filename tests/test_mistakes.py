@@ -154,9 +154,8 @@ def test_out_that_cannot_be_a_folder_is_refused_before_a_model_is_loaded(
 
 MISTAKES = {
     "cs.load_task('demo/capitals', n=10**8)": "n must be an integer in 1..100000, got 100000000",
-    "cs.Task.from_frame(None)": "frame must be a DataFrame with columns, got None",
-    "cs.Task.from_frame(pd.DataFrame(index=range(3)))": "frame must be a DataFrame with columns, got Empty",
-    "cs.Task.from_frame(twice)": "frame: columns must have different names, got two or more of 'target'",
+    "cs.Task.from_records(None)": "records must be a list of records, got None",
+    "cs.Task.from_records(twice)": "columns of records must have different names, got two or more of 'target'",
     "cs.find_heads(None, task, controls=5)": "controls must be a list of tasks, 'auto' or None, got 5",
     "judged.score_texts([0], ['a'])": "scorer 'nothing' must give 1 numbers in 0..1, got None",
     "cs.compare(None, task, methods=[['css']])": "method must be one of annealed, css,",
@@ -177,7 +176,7 @@ MISTAKES = {
     "cs.universal_heads(None, [], world.task)": "experiments must be a mapping, an experiment by the name of each task",
     "cs.head_overlap(None)": "found must be a mapping, rankings or lists of heads by name, got None",
     "cs.scale_study(5)": "studies must be a mapping, a Study, a ranking or a folder by the name of each model, got 5",
-    "cs.HeadGrid(10**20, 4)": f"n_layers must be an integer in 1..1000000, got {10**20}",
+    "cs.Grid(10**20, 4)": f"n_layers must be an integer in 1..1000000, got {10**20}",
     "cs.find_heads(model, task, method='one-shot', budget=10**20)": "budget must be 1,000,000,000,000 example-eval",
     "grid.resolve(None)": "a head must be Head(2, 5), 'L2H5' or (2, 5), got None",
     "cs.HeadRanking.load(None)": "path must be a path, got None",
@@ -193,8 +192,8 @@ def test_a_wrong_argument_raises_a_value_error_that_names_it():
     """In a process where no types are checked at run time, as those of users are."""
     code = (
         "import cs_heads as cs, pandas as pd, json\n"
-        "task = cs.load_task('demo/capitals', n=40)\ngrid = cs.HeadGrid(3, 4)\n"
-        "world, model = cs.simulate.planted_world(grid=cs.HeadGrid(8, 8)), cs.load_model('demo', device='cpu')\n"
+        "task = cs.load_task('demo/capitals', n=40)\ngrid = cs.Grid(3, 4)\n"
+        "world, model = cs.simulate.planted_world(grid=cs.Grid(8, 8)), cs.load_model('demo', device='cpu')\n"
         "import numpy as np\nranked = cs.HeadRanking('css', np.eye(1), spent=0)\n"
         "twice = pd.DataFrame([['a', 'b', 'c']], columns=['prompt', 'target', 'target'])\n"
         "def nothing(example, text): return None\n"

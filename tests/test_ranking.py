@@ -107,9 +107,9 @@ def saved(path, **changed):
     return path
 
 
-@pytest.mark.parametrize(("version", "remedy"), [(6, "update cs-heads"), (4, "make it again"), (None, "make it again")])
+@pytest.mark.parametrize(("version", "remedy"), [(7, "update cs-heads"), (5, "make it again"), (None, "make it again")])
 def test_another_version_is_refused_with_the_remedy(tmp_path, version, remedy):
-    with pytest.raises(ValueError, match=f"ranking format {version}; this version of cs-heads reads 5: {remedy}"):
+    with pytest.raises(ValueError, match=f"ranking format {version}; this version of cs-heads reads 6: {remedy}"):
         HeadRanking.load(saved(tmp_path / "ranking.json", version=version))
 
 
@@ -134,7 +134,10 @@ WRONG = [
     ({"provenance": ["css"]}, "provenance must be an object, got ['css']"),
     ({"provenance": {"model": "gpt2"}}, "provenance['model'] must be a mapping, what is known of it by name, got"),
     ({"notes": [1]}, "notes[0] must be a text, got 1"),
-    ({"grid": {"n_layers": 2, "n_heads": 4}}, "importance must be of the grid (2, 4), got shape (2, 3)"),
+    (
+        {"grid": {"n_layers": 2, "n_units": 4, "kind": "heads"}},
+        "importance must be of the grid (2, 4), got shape (2, 3)",
+    ),
     ({"importances": [[1.0]]}, "'importances' is no field of it; did you mean 'importance'?"),
 ]
 

@@ -11,7 +11,7 @@ from cs_heads.cli import app, main
 from cs_heads.cli.loading import loaded
 from cs_heads.lens import load_model
 from cs_heads.tasks import builtin_tasks, rhyming
-from tests.known_heads import write_records as write
+from tests.test_cli import write
 from tests.tiny import save_byte_model
 
 

@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 
 import cs_heads as cs
 from cs_heads.simulate import planted_world
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.waiting import run_program
 
 if not (Path(__file__).parents[1] / "benchmarks" / "truth").is_dir():
@@ -180,7 +180,7 @@ def test_corrupted_prompts_are_as_long_and_have_another_answer():
 
 
 def test_a_coalition_of_shapley_values_is_the_heads_kept_on_four_examples(monkeypatch):
-    world = planted_world("main", HeadGrid(5, 5), seed=0)
+    world = planted_world("main", Grid(5, 5), seed=0)
 
     class Alone:
         """Leaves out one player at a time, as often as the budget allows."""

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cs_heads.units import Grid, Head, HeadGrid, MLPLayer, Unit
+from cs_heads.units import Grid, Head, MLPLayer, Unit
 
-grids = st.builds(HeadGrid, st.integers(1, 12), st.integers(1, 12))
+grids = st.builds(Grid, st.integers(1, 12), st.integers(1, 12))
 
 
 @given(st.integers(0, 200), st.integers(0, 200))
@@ -29,7 +29,7 @@ def test_flat_index_and_head_are_inverse_over_the_whole_grid(grid):
 @pytest.mark.parametrize("index", [-1, 12])
 def test_an_index_outside_the_grid_is_refused(index):
     with pytest.raises(ValueError, match=rf"index must be an integer in 0\.\.11, got {index}"):
-        HeadGrid(3, 4).unit(index)
+        Grid(3, 4).unit(index)
 
 
 def test_a_head_is_taken_apart_like_a_pair():
@@ -38,24 +38,24 @@ def test_a_head_is_taken_apart_like_a_pair():
 
 
 def test_a_head_may_be_written_in_three_ways():
-    grid = HeadGrid(3, 4)
+    grid = Grid(3, 4)
     assert grid.resolve("L1H2") == grid.resolve((1, 2)) == grid.resolve(Head(1, 2)) == Head(1, 2)
 
 
 @pytest.mark.parametrize("head", ["L3H0", (0, 4), Head(7, 7)])
 def test_a_head_of_another_grid_is_refused(head):
     with pytest.raises(ValueError, match=r"is not in the grid: layers 0\.\.2, heads 0\.\.3"):
-        HeadGrid(3, 4).index(head)
+        Grid(3, 4).index(head)
 
 
 def test_a_mask_is_true_where_a_head_is_ablated():
-    mask = HeadGrid(2, 3).mask(["L0H1", (1, 2)])
+    mask = Grid(2, 3).mask(["L0H1", (1, 2)])
     assert mask.tolist() == [[False, True, False], [False, False, True]]
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_a_model_has_one_head_a_query_head_also_under_gqa(load, architecture):
-    assert HeadGrid.from_model(load(architecture)) == HeadGrid(3, 4)
+    assert Grid.from_model(load(architecture)) == Grid(3, 4)
 
 
 def test_a_unit_of_another_kind_than_the_grid_is_named_with_both_kinds():
@@ -63,7 +63,7 @@ def test_a_unit_of_another_kind_than_the_grid_is_named_with_both_kinds():
         Grid(8, 1, "mlp").mask(["L3H2"])
     told = "key/value group L0KV0 is not in the grid, which is of heads, as L0H0; for key/value groups give units='kv'"
     with pytest.raises(ValueError, match=told):
-        HeadGrid(8, 16).index("L0KV0")
+        Grid(8, 16).index("L0KV0")
 
 
 def test_a_layer_has_one_attention_and_one_mlp():

@@ -23,7 +23,7 @@ model (None) and an **experiment** in place of every task. Anything that answers
 planted truth. It has a model, settings and examples of its own, of which all count.
 
 >>> import cs_heads as cs
->>> made = cs.simulate.planted_world("main", cs.HeadGrid(16, 16), seed=0)
+>>> made = cs.simulate.planted_world("main", cs.Grid(16, 16), seed=0)
 >>> proof = cs.confirm(None, made.unseen, made.planted, controls=[made.control])
 >>> proof.verdict, proof.close
 ('specific', False)

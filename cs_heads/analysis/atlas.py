@@ -10,8 +10,9 @@ from typing_extensions import Unpack
 
 from cs_heads.analysis.atlas_result import Atlas, needed_by_most
 from cs_heads.analysis.columns import Column
-from cs_heads.analysis.confirm import Confirmation, most_of_proof, prove
+from cs_heads.analysis.confirm import Confirmation, prove
 from cs_heads.analysis.drops import measure_drops
+from cs_heads.analysis.least_set import most_of_proof
 from cs_heads.analysis.random_comparison import N_RANDOM
 from cs_heads.arguments import check_integer, check_seed
 from cs_heads.cluster import Cluster, ModelLike

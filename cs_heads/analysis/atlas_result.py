@@ -63,7 +63,7 @@ class Atlas(Saved, Result, Drawable, picture="atlas"):
         ValueError: No ranking, losses or errors of another shape, or ``k`` beyond the grid.
     """
 
-    _format, _version = "atlas", 1
+    _format, _version = "atlas", 2
 
     rankings: dict[str, HeadRanking]
     losses: Float[np.ndarray, "skill layer head"]

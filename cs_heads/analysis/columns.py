@@ -23,6 +23,7 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.protocol import ExperimentLike, check_is_experiment
 from cs_heads.settings import SettingsArguments
 from cs_heads.tasks import Task, check_controls, without_kin
+from cs_heads.tasks.data_files import check_different
 from cs_heads.tasks.splits import MIN_CORRECT, check_apart, check_is_task, check_size, unseen_control
 
 Role = Literal["own", "sibling", "control", "suite", "letters", "full"]
@@ -168,7 +169,6 @@ def controlled(
         (only, *rest), notes = unseen_parts(experiments, seen)
         yield Controlled(only, rest, notes=notes)
         return
-    check_is_task(task)
     given, kin = without_kin(check_controls(controls, task), task)
     judged = [unseen_side(task, n, seen), *(unseen_control(control, n, seed, seen) for control in given)]
     sides, names = [side for side, _ in judged], None
@@ -227,9 +227,6 @@ def without_seen(columns: Sequence[Column], found: Any) -> list[Column]:
 
 def check_columns(columns: Sequence[Column]) -> None:
     """Raise ``ValueError`` unless columns are of different names, on one grid."""
-    names = [column.name for column in columns]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"tasks must have different names, got two or more of {', '.join(map(repr, twice))}")
+    check_different("tasks", [column.name for column in columns])
     if len({part.grid for column in columns for part in column.parts}) > 1:
         raise ValueError("tasks must all be measured on one grid")

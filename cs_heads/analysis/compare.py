@@ -19,7 +19,7 @@ from cs_heads.analysis.drops import measure_drops
 from cs_heads.analysis.faithfulness import Faithfulness, check_shares, faithfulness
 from cs_heads.analysis.losses import Specificity, TaskDrop
 from cs_heads.analysis.overlap import rank_biased_overlap, spearman
-from cs_heads.analysis.random_heads import random_orders
+from cs_heads.analysis.random_heads import orders_beside
 from cs_heads.analysis.result import Result, leading
 from cs_heads.analysis.sparsity import measure_sparsity, random_drops
 from cs_heads.analysis.verdict import default_note
@@ -288,7 +288,7 @@ def compare(
         step("judging")
         tops = [ranking.top(max_heads) for ranking, _ in rankings.values()]
         shared = sorted({head for ranking, _ in rankings.values() for head in ranking.shared})
-        random, drawn = _random(judged.grid, tops, shared, n_random, seed)
+        random, drawn = orders_beside(judged.grid, tops, shared, n_random, seed)
         own, *beside = (Column(each.task.name, "control", (each,)) for each in (judged, *others))
         compared, taken = {}, dict[str, TaskDrop]()
         for name, (ranking, seconds) in rankings.items():
@@ -402,13 +402,3 @@ def _fitting(k: int | None, max_heads: int | None, grid: Grid) -> tuple[int, int
         fits, shorter = fitting_k(None, grid)
         return min(fits, max_heads), max_heads, (*notes, *shorter)
     return check_integer("k", k, 1, max_heads, "the heads of the drop curve (max_heads)"), max_heads, notes
-
-
-def _random(
-    grid: Grid, tops: Sequence[Sequence[Unit]], shared: Sequence[Unit], n_random: int, seed: int
-) -> tuple[list[list[Unit]], tuple[str, ...]]:
-    """Random orders like the heads of each method, in turn, and what is to be said of them, once."""
-    rng, turns = np.random.default_rng(seed), len(tops)
-    drawn = [random_orders(grid, top, shared, len(range(i, n_random, turns)), rng) for i, top in enumerate(tops)]
-    orders = [drawn[number % turns][0][number // turns] for number in range(n_random)]
-    return orders, tuple(dict.fromkeys(note for _, notes in drawn for note in notes))

@@ -13,15 +13,15 @@ from typing_extensions import Unpack
 
 from cs_heads.analysis.columns import Column, Judged, check_columns, controlled
 from cs_heads.analysis.drops import measure_drops
-from cs_heads.analysis.found_heads import Found, heads_of, model_of
+from cs_heads.analysis.found_heads import Found, cast_note, heads_of, model_of
 from cs_heads.analysis.intervals import UNKNOWN, Interval
-from cs_heads.analysis.least_set import LeastSet, fewest_beyond, most_of_least_set
-from cs_heads.analysis.losses import Specificity, TaskDrop, task_drop
-from cs_heads.analysis.random_comparison import N_RANDOM, RandomComparison, first_round, most_of_random_sets
+from cs_heads.analysis.least_set import LeastSet, fewest_beyond, most_of_proof
+from cs_heads.analysis.losses import TaskDrop, task_drop
+from cs_heads.analysis.random_comparison import N_RANDOM, RandomComparison, first_round
 from cs_heads.analysis.random_heads import drawn_notes, like_note, random_sets
 from cs_heads.analysis.result import Result
 from cs_heads.analysis.stability import Stability, search_of
-from cs_heads.analysis.verdict import Verdict, judge, next_step
+from cs_heads.analysis.verdict import Judgment, judge, next_step
 from cs_heads.arguments import check_integer, check_seed, check_type
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
@@ -45,8 +45,8 @@ _UNTOLD = (
 )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Confirmation(Result, Drawable, picture="confirmation"):
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Confirmation(Result, Drawable, Judgment, picture="confirmation"):
     """Whether a capability rests on its heads, shown on unseen examples.
 
     Attributes:
@@ -81,17 +81,11 @@ class Confirmation(Result, Drawable, picture="confirmation"):
     heads: tuple[Unit, ...]
     result: TaskDrop
     random: RandomComparison
-    verdict: Verdict
-    reasons: tuple[str, ...]
     controls: tuple[TaskDrop, ...]
-    specificity: Specificity | None = None
     kin: tuple[TaskDrop, ...] = ()
-    but_for: tuple[str, ...] = ()
     least: LeastSet | None = None
     stability: Stability | None = None
     default_controls: bool = False
-    close_because: str | None = None
-    again: float = float("nan")
     next_step: str = ""
 
     @property
@@ -297,7 +291,7 @@ def confirm(
         if model is not None:
             # Their own count has what the ablation ran beforehand.
             spent = sum(each.spent for each in judged.experiments)
-            notes = [*notes, *_cast_note(heads, judged.own), *([] if found_on(heads) else [_UNTOLD])]
+            notes = [*notes, *cast_note(heads, judged.own), *([] if found_on(heads) else [_UNTOLD])]
         proof = replace(proof, spent=spent, notes=(*proof.notes, *notes))
     if search is None:
         return proof
@@ -305,16 +299,6 @@ def confirm(
     stability = _stability(cast(ModelLike, model), cast(Task, task), search, repeats, again=again, settings=settings)
     reasons = (*proof.reasons, stability.told)
     return replace(proof, stability=stability, reasons=reasons, spent=proof.spent + stability.spent)
-
-
-def _cast_note(heads: Any, experiment: ExperimentLike) -> tuple[str, ...]:
-    """Whether a ranking is of weights of another dtype or class, which cannot be told from others, as a note."""
-    model = experiment.provenance().get("model", {})
-    told = heads.provenance.get("model", {}) if isinstance(heads, HeadRanking) else {}
-    kinds = [" ".join(str(each[name]) for name in ("class", "dtype")) for each in (told, model) if "weights" in each]
-    if len({*kinds}) < 2:
-        return ()
-    return (f"found on a {kinds[0]}, proved on a {kinds[1]}: that their weights are the same could not be checked",)
 
 
 def _stability(
@@ -327,22 +311,6 @@ def _stability(
         proofs.append(confirm(model, task, found, seed=seed, **again, **settings))
         spent += found.spent + proofs[-1].spent
     return Stability(tuple(each.heads for each in proofs), tuple(each.headline for each in proofs), spent)
-
-
-def most_of_proof(k: int, n: int, others: Sequence[int], n_random: int = N_RANDOM, *, least: bool = True) -> int:
-    """The most example-evaluations that a proof takes, but for what an ablation runs beforehand.
-
-    Args:
-        k: Heads.
-        n: Unseen examples of the task.
-        others: Examples of each control and each kin.
-        n_random: Random sets.
-        least: Whether the fewest of the heads are proved.
-    """
-    # What chooses the least set is taken from random sets, but for what these need at least.
-    choice = most_of_least_set(k, n) if least else 0
-    sets = max(most_of_random_sets(n_random, n), choice + most_of_random_sets(n_random, n, choice))
-    return 2 * (n + sum(others)) + sets
 
 
 @one_bar("confirm", outermost=True)

@@ -13,6 +13,7 @@ from cs_heads.lens.model import HALF, backend_of, device_of, dtype_of
 from cs_heads.lens.reference_model import PlainModel
 from cs_heads.lens.weights import WeightsError
 from cs_heads.methods.annealing import default_budget
+from cs_heads.text import duration
 from cs_heads.units import Grid
 
 _DAY = 86_400.0
@@ -114,15 +115,8 @@ def _speed(model: Any, fused: bool) -> Check:
     seconds = budget * length / speed
     found = (
         f"{speed:,.0f} tokens a second; a default search, {budget:,} example-evaluations, takes about "
-        f"{_duration(seconds)} with examples of {length} tokens (find --dry-run times yours)"
+        f"{duration(seconds)} with examples of {length} tokens (find --dry-run times yours)"
     )
     if seconds <= _DAY:
         return Check("speed", "ok", found)
     return Check("speed", "warn", found, "give a budget=, workers=, a faster device or dtype='bfloat16'")
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("days", _DAY), ("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.0f} {unit}"
-    return f"{max(1, round(seconds))} seconds"

@@ -74,3 +74,13 @@ def check_states(name: str, found: Mapping[str, Any]) -> None:
 def model_of(experiment: ExperimentLike) -> Mapping[str, Any] | None:
     """The model's part of an experiment's provenance; None where it says none."""
     return experiment.provenance().get("model")
+
+
+def cast_note(heads: Any, experiment: ExperimentLike) -> tuple[str, ...]:
+    """Whether a ranking is of weights of another dtype or class, which cannot be told from others, as a note."""
+    model = model_of(experiment) or {}
+    told = heads.provenance.get("model", {}) if isinstance(heads, HeadRanking) else {}
+    kinds = [" ".join(str(each[name]) for name in ("class", "dtype")) for each in (told, model) if "weights" in each]
+    if len({*kinds}) < 2:
+        return ()
+    return (f"found on a {kinds[0]}, proved on a {kinds[1]}: that their weights are the same could not be checked",)

@@ -17,7 +17,6 @@ from cs_heads.analysis.found_heads import Found, check_intact, heads_of, model_o
 from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.least_set import MOST_OF
 from cs_heads.analysis.result import Result
-from cs_heads.arguments import check_seed
 from cs_heads.cluster import ModelLike
 from cs_heads.designs import explicit
 from cs_heads.experiment.protocol import measured
@@ -142,7 +141,6 @@ def interactions(
     heads: Found,
     *,
     n: int = 100,
-    seed: int = 0,
     **settings: Unpack[SettingsArguments],
 ) -> Interactions:
     """Turn off every subset of up to six heads on unseen examples, and say what each does beside the others.
@@ -155,7 +153,6 @@ def interactions(
         task: The task that the heads were found on.
         heads: A ranking, whose first heads are taken, or a list of heads.
         n: Unseen examples at most.
-        seed: As in ``specificity``.
         settings: As of ``Experiment``.
 
     Returns:
@@ -164,9 +161,8 @@ def interactions(
     Raises:
         ValueError: What ``specificity`` refuses, more heads than six, or a ranking found with other heads off.
     """
-    check_seed(seed)
     check_intact(heads)
-    with unseen_columns(model, in_role("own", [task]), heads, n=n, seed=seed, settings=settings) as [column]:
+    with unseen_columns(model, in_role("own", [task]), heads, n=n, seed=0, settings=settings) as [column]:
         [experiment] = column.parts
         chosen = heads_of(experiment.grid, heads, model=model_of(experiment))
         if len(chosen) > MOST_HEADS:

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from cs_heads.analysis.random_comparison import MIN_MARGIN, RandomComparison, RandomSets, compare_with_random
+from cs_heads.analysis.random_comparison import (
+    MIN_MARGIN,
+    N_RANDOM,
+    RandomComparison,
+    RandomSets,
+    compare_with_random,
+    most_of_random_sets,
+)
 from cs_heads.designs import explicit
 from cs_heads.experiment.baseline import baseline_too_low
 from cs_heads.experiment.protocol import ExperimentLike, measured
@@ -201,3 +208,19 @@ def least_set(
         spent=spent,
     )
     return least, off
+
+
+def most_of_proof(k: int, n: int, others: Sequence[int], n_random: int = N_RANDOM, *, least: bool = True) -> int:
+    """The most example-evaluations that a proof takes, but for what an ablation runs beforehand.
+
+    Args:
+        k: Heads.
+        n: Unseen examples of the task.
+        others: Examples of each control and each kin.
+        n_random: Random sets.
+        least: Whether the fewest of the heads are proved.
+    """
+    # What chooses the least set is taken from random sets, but for what these need at least.
+    choice = most_of_least_set(k, n) if least else 0
+    sets = max(most_of_random_sets(n_random, n), choice + most_of_random_sets(n_random, n, choice))
+    return 2 * (n + sum(others)) + sets

@@ -116,8 +116,8 @@ def head_overlap(
     Raises:
         ValueError: Fewer than two sets, sets of different grids, or key-value heads that do not divide the heads.
 
-    >>> from cs_heads.units import HeadGrid
-    >>> grid = HeadGrid(4, 4)
+    >>> from cs_heads.units import Grid
+    >>> grid = Grid(4, 4)
     >>> head_overlap({"a": ["L0H1", "L2H3"], "b": ["L0H1", "L2H3"]}, grid=grid).pairs[0].p_heads
     0.0625
     """

@@ -109,3 +109,13 @@ def _like(heads: Sequence[Unit], random: Sequence[Unit], rng: np.random.Generato
         order.append(next((other for other in left if other.layer == head.layer), left[0]))
         left.remove(order[-1])
     return order
+
+
+def orders_beside(
+    grid: Grid, tops: Sequence[Sequence[Unit]], shared: Sequence[Unit], n_random: int, seed: int
+) -> tuple[list[list[Unit]], tuple[str, ...]]:
+    """Random orders like the heads of each method, in turn, and what is to be said of them, once."""
+    rng, turns = np.random.default_rng(seed), len(tops)
+    drawn = [random_orders(grid, top, shared, len(range(i, n_random, turns)), rng) for i, top in enumerate(tops)]
+    orders = [drawn[number % turns][0][number // turns] for number in range(n_random)]
+    return orders, tuple(dict.fromkeys(note for _, notes in drawn for note in notes))

@@ -83,7 +83,7 @@ _OWN_UNKNOWN = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Judgment:
     """A verdict with its ``reasons``; ``close_because`` says why another one fits the intervals, or is None.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from cs_heads.cli.loading import N_UNSEEN
 from cs_heads.cli.printing import print_json
+from cs_heads.text import duration
 
 if TYPE_CHECKING:
     from cs_heads.cli.flags import Run
@@ -64,15 +64,5 @@ def print_steps(steps: Mapping[str, int], seconds: Mapping[str, float]) -> None:
     """Print example-evaluations and time of each step, and of all."""
     print(f"{'step':<{WIDTH}}{'example-evaluations':>20}{'time':>10}")
     for step, n in steps.items():
-        print(f"{step:<{WIDTH}}{n:>20,}{_lasting(seconds[step]):>10}")
-    print(f"{'at most':<{WIDTH}}{sum(steps.values()):>20,}{_lasting(sum(seconds.values())):>10}")
-
-
-def _lasting(seconds: float) -> str:
-    """Seconds, minutes or hours, of two digits or so; nothing where they are not known."""
-    if isnan(seconds):
-        return ""
-    for unit, size in (("h", 3600.0), ("min", 60.0)):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{max(1, round(seconds))} s"
+        print(f"{step:<{WIDTH}}{n:>20,}{duration(seconds[step]):>10}")
+    print(f"{'at most':<{WIDTH}}{sum(steps.values()):>20,}{duration(sum(seconds.values())):>10}")

@@ -268,7 +268,7 @@ def _heads_of_curve(size: int) -> int:
 
 def _steps(options: FindFlags, at: Loaded, search: PreparedSearch, *, curve: bool) -> dict[str, int]:
     """The most example-evaluations of each step."""
-    from cs_heads.analysis.confirm import most_of_proof
+    from cs_heads.analysis.least_set import most_of_proof
     from cs_heads.tasks import confirming_side
     from cs_heads.tasks.splits import MIN_CORRECT
 

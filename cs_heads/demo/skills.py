@@ -126,9 +126,9 @@ def _capitals(rng: random.Random) -> DemoExample:
     return DemoExample(wording.format(country), w.CAPITALS[country], "Rome", country, wording)
 
 
-@_skill("a rhyme with a given first letter", (row.split()[0] for row in w.RHYMES))
+@_skill("a rhyme with a given first letter", (row[0] for row in w.RHYMES))
 def _rhyme(rng: random.Random) -> DemoExample:
-    sound = rng.choice(w.RHYMES).split()
+    sound = rng.choice(w.RHYMES)
     cue, answer = rng.sample(sound, 2)
     asked = rng.choice(w.ASK_RHYME).format(cue=cue, letter=answer[0])
     return DemoExample(f"{rng.choice(w.POEMS)} {asked}".strip(), answer, cue, sound[0])

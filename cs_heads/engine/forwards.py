@@ -23,7 +23,7 @@ from cs_heads.engine.layout import Layout, Piece, Place
 from cs_heads.engine.plan import free_memory, token_budget
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import Abilities, abilities
-from cs_heads.lens.batches import TokenBudget, in_batches
+from cs_heads.lens.batches import TokenBudget, in_batches, like_lengths
 from cs_heads.lens.cache import Extension, KeyValues
 from cs_heads.lens.forward import Resumed, pad, recorded
 from cs_heads.lens.fused import why_not_fused
@@ -379,30 +379,6 @@ class Forwards:
         cfg = self.model.cfg
         n_kv_heads = cfg.n_key_value_heads or cfg.n_heads
         return 2 * dtype_of(self.model).itemsize * cfg.n_layers * cfg.d_head * n_kv_heads
-
-
-def like_lengths(lengths: Int[np.ndarray, " row"], budget: int, overhead: int) -> int:
-    """How many of the next rows go into one forward so that all forwards cost least.
-
-    Rows of a forward are padded to its longest.
-
-    Args:
-        lengths: Tokens of each row, the longest first.
-        budget: Tokens of a forward at most.
-        overhead: What a forward costs beside its tokens, in tokens.
-
-    >>> like_lengths(np.array([40, 5, 5, 5]), 4096, overhead=90), like_lengths(np.array([40, 5, 5, 5]), 4096, 110)
-    (1, 4)
-    """
-    starts = np.flatnonzero(np.diff(lengths, prepend=-1))
-    ends = np.append(starts[1:], len(lengths))
-    cost, first = np.zeros(len(starts) + 1), len(lengths)
-    for place in range(len(starts) - 1, -1, -1):
-        tokens = (ends[place:] - starts[place]) * lengths[starts[place]]
-        each = tokens + overhead * np.ceil(tokens / budget) + cost[place + 1 :]
-        best = int(np.argmin(each))
-        cost[place], first = each[best], int(ends[place + best])
-    return first
 
 
 def _tokens(rows: Sequence[Row]) -> Float[np.ndarray, " row"]:

@@ -12,9 +12,9 @@ another. An experiment measures no pair twice. *Evaluations*, without more, are 
 Planted worlds answer like a model whose heads are known, so that cost and certainty can be tried for nothing:
 
 >>> import numpy as np
->>> from cs_heads.units import HeadGrid
+>>> from cs_heads.units import Grid
 >>> from cs_heads.simulate import planted_world
->>> made = planted_world("main", HeadGrid(12, 12), seed=0)
+>>> made = planted_world("main", Grid(12, 12), seed=0)
 >>> intact, off = made.task(np.stack([made.grid.mask([]), made.grid.mask(made.planted)])).mean(axis=1)
 >>> bool(off < intact / 2), made.task.spent
 (True, 200)

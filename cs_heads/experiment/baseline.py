@@ -55,10 +55,10 @@ def fitting_k(
         n_off: Heads of the grid that are off already.
         beside: Whether random heads are needed beside the ``k``; else these may be all heads of the grid.
 
-    >>> from cs_heads.units import HeadGrid
-    >>> fitting_k(None, HeadGrid(2, 2))
+    >>> from cs_heads.units import Grid
+    >>> fitting_k(None, Grid(2, 2))
     (2, ('k is 2, half of the 4 heads of the grid, and not 5 as by default',))
-    >>> fitting_k(4, HeadGrid(2, 2), beside=False)
+    >>> fitting_k(4, Grid(2, 2), beside=False)
     (4, ())
     """
     n = grid.size - n_off
@@ -147,7 +147,7 @@ def baseline_too_low(
     return None
 
 
-def shuffled_means(experiment: ExperimentLike, n_shuffles: int = N_SHUFFLES) -> Float[np.ndarray, " shuffle"] | None:
+def shuffled_means(experiment: ExperimentLike) -> Float[np.ndarray, " shuffle"] | None:
     """Mean scores of the intact model's texts, each judged by the answer of another example, drawn anew each time.
 
     This runs no model. None where that tells nothing: what is scored is no text, or the scorer does not read answers.
@@ -162,7 +162,7 @@ def shuffled_means(experiment: ExperimentLike, n_shuffles: int = N_SHUFFLES) -> 
         return RESPONSES["score"](made.task, replace(said, examples=of[None], intact=intact))[0]
 
     order = np.arange(made.n_examples)
-    own, exchanged = scored(order), np.array([scored(rng.permutation(order)) for _ in range(n_shuffles)])
+    own, exchanged = scored(order), np.array([scored(rng.permutation(order)) for _ in range(N_SHUFFLES)])
     return None if np.abs(exchanged - own).max() < 1e-9 else exchanged.mean(axis=1)
 
 

@@ -11,7 +11,7 @@ from cs_heads.plot import guides, style
 from cs_heads.plot.bars import Bars, draw_bars
 from cs_heads.plot.head_map import draw_map
 from cs_heads.plot.head_markers import mark_heads, name_heads
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ def head_cards(cards: HeadCards) -> Figure:
     places = figure.add_gridspec(2, 2, width_ratios=[1, 1.3])
     heads = [card.head for card in cards.cards]
     if isinstance(heads[0], Head):
-        at, grid = figure.add_subplot(places[0, 0]), HeadGrid(*cards.provenance["model"]["grid"])
+        at, grid = figure.add_subplot(places[0, 0]), Grid(*cards.provenance["model"]["grid"])
         values = np.zeros(grid.shape)
         values[tuple(np.transpose([(head.layer, head.index) for head in heads]))] = [
             card["total"].value for card in cards.cards

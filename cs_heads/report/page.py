@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, get_type_hints
 
 from cs_heads.analysis.atlas_result import Atlas
 from cs_heads.analysis.attention import HeadAttention
@@ -50,9 +51,10 @@ def write_report(
             ranking's, or results beside what is no ranking.
     """
     path = check_path("path", path)
+    parts = {"proof": proof, "curve": curve, "attention": attention, "cards": cards}
     if isinstance(findings, HeadRanking):
-        findings = _findings_of(findings, proof, curve, attention, cards)
-    elif (proof, curve, attention, cards) != (None, None, None, None):
+        findings = _findings_of(findings, **parts)
+    elif any(part is not None for part in parts.values()):
         raise ValueError(f"proof, curve, attention and cards go beside a ranking, got findings {in_line(findings)}")
     elif isinstance(findings, str | Path):
         folder, atlas = Path(findings), Path(findings) / ATLAS
@@ -67,22 +69,14 @@ def write_report(
     return path
 
 
-def _findings_of(
-    ranking: HeadRanking,
-    proof: Confirmation | None,
-    curve: SparsityCurve | None,
-    attention: HeadAttention | None,
-    cards: HeadCards | None,
-) -> Findings:
-    check_type("proof", proof, Confirmation | None)
-    check_type("curve", curve, SparsityCurve | None)
-    check_type("attention", attention, HeadAttention | None)
-    check_type("cards", cards, HeadCards | None)
-    k = ranking.k
+def _findings_of(ranking: HeadRanking, proof: Any, **beside: Any) -> Findings:
+    kinds, k = get_type_hints(Findings), ranking.k
+    for name, part in {"proof": proof, **beside}.items():
+        check_type(name, part, kinds[name])
     if proof is not None:
         proved = (*proof.heads, *proof.passengers)
         if {*proved} != {*ranking.top(len(proved))}:
             first, others = (", ".join(map(str, heads)) for heads in (ranking.top(len(proved)), proved))
             raise ValueError(f"proof must be of the first heads of the ranking, {first}; it is of {others}")
         ranking, k = ranking.proved(proof.heads), len(proof.heads)
-    return Findings(ranking, proof=proof, curve=curve, attention=attention, cards=cards, k=k)
+    return Findings(ranking, proof, k=k, **beside)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any, TypeAlias
 
-from cs_heads.analysis.confirm import most_of_proof
 from cs_heads.analysis.gating import most_of_toggles
+from cs_heads.analysis.least_set import most_of_proof
 from cs_heads.methods.compressed_sensing import bound_of_tuning
 from cs_heads.methods.gating.descent import Plan
 from cs_heads.reproduce.reproduction import Reproduction
@@ -65,10 +65,10 @@ def drops(repro: Reproduction) -> Bill:
     }
 
 
-def proof(repro: Reproduction, n: int | None = None) -> Bill:
-    """The heads of every name, or of the first ``n``, random ones, and the curve over their number."""
+def proof(repro: Reproduction) -> Bill:
+    """The heads of every name, random ones, and the curve over their number."""
     settings, bill = repro.settings, rankings(repro)
-    for heads, name in [*repro.finding.items()][:n]:
+    for heads, name in repro.finding.items():
         n_unseen = len(repro.unseen(name))
         random = most_of_proof(settings.k, n_unseen, [], least=False) - 2 * n_unseen
         bill |= {**_curve(repro, heads, [name]), ("random", heads): (name, random)}

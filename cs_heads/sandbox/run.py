@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cs_heads.arguments import check_type
+from cs_heads.arguments import check_integer, check_type
 from cs_heads.sandbox import bubblewrap
 from cs_heads.sandbox.bubblewrap import INTERPRETER_OPTIONS, interpreter, missing, program, spare_user
 from cs_heads.sandbox.conversation import Conversation, NotStartedError, Started
@@ -90,8 +90,7 @@ class Sandbox:
     def __post_init__(self) -> None:
         check_type("unsafe", self.unsafe, bool)
         for name, value in self.limits.items():
-            if type(value) is not int or value < 1:
-                raise ValueError(f"{name} must be an integer of 1 or more, got {value!r}")
+            check_integer(name, value, 1)
         if self.memory_mb < 64:
             raise ValueError(f"memory_mb must be 64 or more, for the interpreter itself, got {self.memory_mb}")
 

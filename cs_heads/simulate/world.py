@@ -10,7 +10,7 @@ costs its given drop, on average over examples; any other head does a little dam
 need for themselves. So the same mask on the same example gives the same score, always, and the damage of
 a mask grows with its density.
 
->>> made = planted_world("main", HeadGrid(16, 16), seed=0)
+>>> made = planted_world("main", Grid(16, 16), seed=0)
 >>> len(made.planted), len(made.universal), made.task.n_examples
 (5, 3, 100)
 >>> off = np.stack([made.grid.mask([]), made.grid.mask(made.planted)])
@@ -32,7 +32,7 @@ from scipy.stats import norm
 from cs_heads.arguments import MAX_SEED, check_integer, check_seed
 from cs_heads.simulate.planted import PlantedExperiment
 from cs_heads.simulate.scenarios import SCENARIOS, Scenario
-from cs_heads.units import Grid, HeadGrid, Unit, check_grid
+from cs_heads.units import Grid, Unit, check_grid
 
 # Damage that no margin outlives, standard deviations of the intact margins being 1.
 _FATAL = 8.0
@@ -166,15 +166,13 @@ def planted_world(
             controls.
     """
     if isinstance(scenario, str):
-        if scenario not in SCENARIOS:
-            raise ValueError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
-        scenario = SCENARIOS[scenario]
+        scenario = SCENARIOS.get(scenario, scenario)
     if not isinstance(scenario, Scenario):
         raise ValueError(f"scenario must be a Scenario or one of {', '.join(SCENARIOS)}, got {scenario!r:.80}")
     for name, value in (("n_examples", n_examples), ("n_unseen", n_unseen), ("n_controls", n_controls)):
         check_integer(name, value, 1)
     check_seed(seed)
-    grid = HeadGrid(32, 32) if grid is None else check_grid(grid)
+    grid = Grid(32, 32) if grid is None else check_grid(grid)
     n = scenario.universal
     n_sought = len(scenario.drops) + 2 * len(scenario.hidden)
     n_own = n_sought + len(scenario.weak)

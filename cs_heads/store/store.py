@@ -22,7 +22,7 @@ import numpy as np
 from cs_heads.arguments import check_path
 from cs_heads.designs import key_in_words
 from cs_heads.record import Record
-from cs_heads.units import Grid, HeadGrid
+from cs_heads.units import Grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -192,7 +192,7 @@ class Store:
     def grid(self) -> Grid:
         """Layers × heads of the model."""
         (n_layers, n_units), kind = (self.study[name] for name in ("grid", "units"))
-        return HeadGrid(n_layers, n_units) if kind == "heads" else Grid(n_layers, n_units, kind)
+        return Grid(n_layers, n_units, kind)
 
     def contents(self) -> Contents:
         """What is in it, by numbers; counts every result, a second for some millions."""

@@ -201,3 +201,14 @@ def joined(prompt: Text, continuation: Text) -> Text:
     if isinstance(prompt, str) or isinstance(continuation, str):
         return _bare(f"{prompt}{continuation}")
     return (*prompt, *continuation)
+
+
+def check_unseen(task: str, examples: Sequence[Example], unseen: Sequence[Example]) -> None:
+    """Raise ``ValueError`` where unseen examples ask what those of a task ask, or are of its sequences."""
+    n, both = len(examples), (*examples, *unseen)
+    sequences = [() if one.sequence is None else (one.sequence,) for one in both]
+    for each, keys in (("question", questions_of(both)), ("sequence", sequences)):
+        own = {key for known in keys[:n] for key in known}
+        if shared := sum(not own.isdisjoint(known) for known in keys[n:]):
+            why = f"{shared} of {len(unseen)} do"
+            raise ValueError(f"unseen examples (held_out) must share no {each} with task {task!r}; {why}")

@@ -130,7 +130,7 @@ def shuffled_labels(
 
 
 def identity_rules(
-    words: Sequence[str], stage: str, n: int, *, n_shots: int = 2, seed: int = 0, after: str = " . "
+    words: Sequence[str], stage: str, n: int, *, n_shots: int = 2, seed: int = 0
 ) -> tuple[PromptPair, ...]:
     """Pairs of ABA and ABB prompts for one stage of Yang et al. (arXiv 2502.20332), ABA clean and ABB clean in turn.
 
@@ -149,7 +149,6 @@ def identity_rules(
         n: Pairs.
         n_shots: Triples that a prompt shows, 1 or more.
         seed: Draws the words.
-        after: What stands after each triple.
 
     Returns:
         The pairs, with the words that answer both prompts of each.
@@ -171,24 +170,24 @@ def identity_rules(
         twos = list(zip(drawn[::2], drawn[1::2], strict=True))
         swapped = [(b, a) for a, b in twos]
         clean_is_aba = number % 2 == 0
-        clean = rule_prompt(twos, clean_is_aba, after)
+        clean = rule_prompt(twos, clean_is_aba)
         # What the rule of the clean prompt says of its last two words, and the other of them.
         target, instead = (twos if clean_is_aba else swapped)[-1]
         if stage == "retrieval":
-            corrupted = rule_prompt([*twos[:-1], swapped[-1]], clean_is_aba, after)
+            corrupted = rule_prompt([*twos[:-1], swapped[-1]], clean_is_aba)
         else:
-            corrupted = rule_prompt(swapped, not clean_is_aba, after)
+            corrupted = rule_prompt(swapped, not clean_is_aba)
             target, instead = instead, target
         ends = (clean[1], corrupted[1]) if stage == "abstraction" else ((), ())
         pairs.append(PromptPair(clean[0], corrupted[0], f" {target}", f" {instead}", *ends))
     return tuple(pairs)
 
 
-def rule_prompt(twos: Sequence[tuple[str, str]], aba: bool, after: str) -> tuple[str, tuple[int, ...]]:
+def rule_prompt(twos: Sequence[tuple[str, str]], aba: bool) -> tuple[str, tuple[int, ...]]:
     """The text of a prompt and where its third words end."""
     text, ends = "", []
     for a, b in twos[:-1]:
         text += f"{a} {b} {a if aba else b}"
         ends.append(len(text))
-        text += after
+        text += " . "
     return f"{text}{twos[-1][0]} {twos[-1][1]}", tuple(ends)

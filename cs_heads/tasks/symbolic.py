@@ -64,7 +64,7 @@ def load(
         shown = kept + rng.sample(asked, 2 * few_shot + 2 - len(kept))
         twos = list(zip(shown[::2], shown[1::2], strict=True))
         aba = rng.random() < 0.5 if rule == "both" else rule == "aba"
-        prompt, _ = rule_prompt(twos, aba, " . ")
+        prompt, _ = rule_prompt(twos, aba)
         return choice_record(rng, prompt, [f" {word}" for word in twos[-1]], f" {twos[-1][0 if aba else 1]}")
 
     return drawn(f"symbolic/{rule}", draw, n, seed)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from cs_heads.arguments import check_integer, check_list, check_one_of, check_seed, in_line
+from cs_heads.arguments import check_integer, check_list, check_one_of, check_seed
 from cs_heads.tasks.data_files import check_different
-from cs_heads.tasks.example import Example, groups_of, hash_of, parted, questions_of
+from cs_heads.tasks.example import Example, check_unseen, groups_of, hash_of, parted, questions_of
 from cs_heads.tasks.records import Kind, read_records
 from cs_heads.tasks.scorer import (
     AnyScorer,
@@ -27,10 +27,6 @@ from cs_heads.tasks.scorer import (
     name_of_scorer,
 )
 from cs_heads.text import shown
-
-if TYPE_CHECKING:
-    import datasets
-    import pandas as pd
 
 Role = Literal["whole", "finding", "confirming"]
 
@@ -103,12 +99,12 @@ class Task:
     def __post_init__(self) -> None:
         _check_task(self)
         if self.held_out is not None:
-            _check_unseen(self, self.held_out)
+            check_unseen(self.name, self.examples, self.held_out.examples)
 
     @classmethod
     def from_records(
         cls,
-        records: Iterable[Mapping[str, Any]],
+        records: Any,
         name: str = "task",
         length_normalized: bool = False,
         *,
@@ -127,7 +123,7 @@ class Task:
         ``"sequence"``, a name or number that any record may have, stay on one side of a split.
 
         Args:
-            records: The records.
+            records: The records: a list of them, a DataFrame, or one split of a ``datasets.Dataset``.
             name: The task's name.
             length_normalized: Score choices by ``acc_norm``.
             scorer: A ``Scorer``, or a function of an example and a text; by default a text scores 1 where it is the
@@ -148,6 +144,10 @@ class Task:
         >>> task.kind, len(task)
         ('completion', 1)
         """
+        if hasattr(records, "set_axis"):
+            columns = list(map(str, records.columns))
+            check_different("columns of records", columns)
+            records = records.set_axis(columns, axis=1).to_dict("records")
         listed = check_list("records", records, "records")
         placed = zip(places or [f"record {i}" for i in range(len(listed))], listed, strict=True)
         kind, examples = read_records(placed, name, max_new_tokens is not None)
@@ -156,49 +156,8 @@ class Task:
             for index, example in enumerate(examples):
                 if not example.reference:
                     raise ValueError(f'task {name!r}, example {index}: needs a "reference" or "target", or a scorer')
-        made = None if scorer is None else as_scorer(scorer)
-        return cls(name, kind, examples, length_normalized, made, max_new_tokens, _check_stop(stop), accuracy=accuracy)
-
-    @classmethod
-    def from_frame(cls, frame: pd.DataFrame, name: str = "task", **options: Any) -> Task:
-        """A task from a pandas DataFrame whose columns are the fields of ``from_records``.
-
-        Args:
-            frame: One row an example.
-            name: Of the task.
-            options: Those of ``from_records``.
-
-        Returns:
-            The whole task, not split yet, with the examples in the order of the rows.
-
-        Raises:
-            ValueError: What is no DataFrame, or columns of one name.
-        """
-        columns = list(map(str, getattr(frame, "columns", ())))
-        if not columns:
-            raise ValueError(f"frame must be a DataFrame with columns, got {in_line(frame)}")
-        check_different("frame: columns", columns)
-        rows: list[Any] = frame.set_axis(columns, axis=1).to_dict("records")
-        return cls.from_records(rows, name, **options)
-
-    @classmethod
-    def from_dataset(cls, dataset: datasets.Dataset, name: str = "task", **options: Any) -> Task:
-        """A task from one split of a Hugging Face ``datasets.Dataset`` with the fields of ``from_records``.
-
-        Args:
-            dataset: One split.
-            name: Of the task.
-            options: Those of ``from_records``.
-
-        Returns:
-            The whole task, not split yet, with the examples in the order of the rows.
-
-        Raises:
-            ValueError: Several splits, or what is no dataset.
-        """
-        if not hasattr(dataset, "column_names") or isinstance(dataset.column_names, dict):
-            raise ValueError(f'dataset must be a datasets.Dataset, as dataset["test"] is, got {type(dataset).__name__}')
-        return cls.from_records(dataset, name, **options)
+        made, stop = None if scorer is None else as_scorer(scorer), tuple(check_list("stop", stop, "texts"))
+        return cls(name, kind, examples, length_normalized, made, max_new_tokens, stop, accuracy=accuracy)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -311,8 +270,8 @@ class Task:
             raise ValueError(f"only completion tasks of texts are written out; task {self.name!r} is none")
         unseen = None if self.held_out is None else self.held_out.generated(max_new_tokens, stop)
         examples = tuple(replace(example, reference=shown(example.target)) for example in self.examples)
-        written: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": _check_stop(stop), "scorer": ExactMatch()}
-        return replace(self, kind="generation", examples=examples, held_out=unseen, **written)
+        written: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": tuple(check_list("stop", stop, "texts"))}
+        return replace(self, kind="generation", examples=examples, held_out=unseen, scorer=ExactMatch(), **written)
 
     def with_chat_template(self, chat: str = "on") -> Task:
         """The task with its prompts shown in the model's chat template, or not; its held-out examples go with it.
@@ -435,21 +394,3 @@ def _check_task(task: Task) -> None:
             raise ValueError(f"{rule}; task {task.name!r} is a {task.kind} task of {'token ids' if ids else 'texts'}")
     if written:
         check_integer(f"max_new_tokens of task {task.name!r}", task.max_new_tokens, 1)
-
-
-def _check_unseen(task: Task, unseen: Task) -> None:
-    """Raise ``ValueError`` where unseen examples ask what a task asks, or are of its sequences."""
-    n, examples = len(task), (*task.examples, *unseen.examples)
-    sequences = [() if one.sequence is None else (one.sequence,) for one in examples]
-    for each, keys in (("question", questions_of(examples)), ("sequence", sequences)):
-        own = {key for known in keys[:n] for key in known}
-        if shared := sum(not own.isdisjoint(known) for known in keys[n:]):
-            why = f"{shared} of {len(unseen)} do"
-            raise ValueError(f"unseen examples (held_out) must share no {each} with task {task.name!r}; {why}")
-
-
-def _check_stop(stop: Sequence[str]) -> tuple[str, ...]:
-    """The strings as a tuple; one text raises ``ValueError``."""
-    if isinstance(stop, str):
-        raise ValueError(f"stop must be a list of texts, got {stop!r}")
-    return tuple(stop)

@@ -17,7 +17,7 @@ from cs_heads.methods.annealing import annealed_jointly
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task
 from cs_heads.tasks.controls import family_of
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.known_heads import hopeless_records, own_answers, rows_run
 from tests.methods.planted import Planted
 
@@ -107,7 +107,7 @@ def test_a_skill_that_the_model_cannot_do_is_left_out_with_the_reason(tiny, tiny
 
 # By hand
 
-GRID = HeadGrid(4, 4)
+GRID = Grid(4, 4)
 EVERY, TWO, ONE, OTHER = Head(0, 0), Head(1, 1), Head(2, 2), Head(3, 3)
 
 

@@ -3,15 +3,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cs_heads.analysis.compare import Compared, Comparison, _random, compare
+from cs_heads.analysis.compare import Compared, Comparison, compare
 from cs_heads.analysis.losses import task_drop
+from cs_heads.analysis.random_heads import orders_beside
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import METHODS as REGISTRY
 from cs_heads.methods.registry import Method
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, control_side, search_control
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.known_heads import WORKING, own_answers
 from tests.plot.studies import made_drops
 
@@ -44,7 +45,7 @@ def test_every_method_gives_the_ranking_it_gives_alone(compared, model, task):
 
 
 def test_drops_are_those_of_the_first_heads_on_unseen_examples(compared, model, task):
-    unseen, grid = Experiment(model, task.held_out), HeadGrid(3, 4)
+    unseen, grid = Experiment(model, task.held_out), Grid(3, 4)
     intact = unseen.baseline()
     for one in compared.methods.values():
         taken = [(intact, unseen(grid.mask(one.ranking.order[:k])[None])[0]) for k in (1, 2, 3, 4)]
@@ -56,10 +57,10 @@ def test_drops_are_those_of_the_first_heads_on_unseen_examples(compared, model, 
 
 
 def test_random_heads_are_drawn_like_those_of_each_method_in_turn():
-    grid = HeadGrid(4, 6)
+    grid = Grid(4, 6)
     tops = [[Head(0, 1), Head(2, 2), Head(2, 3)], [Head(3, 0), Head(1, 1), Head(3, 5)]]
     universal = [Head(0, 0), Head(2, 2)]
-    orders, _ = _random(grid, tops, universal, 5, seed=3)
+    orders, _ = orders_beside(grid, tops, universal, 5, seed=3)
     assert len(orders) == 5
     for number, order in enumerate(orders):
         top = tops[number % 2]
@@ -86,7 +87,7 @@ def test_the_half_of_a_whole_control_that_is_searched_with_is_not_judged_with(mo
     found = compare(model, task, controls=[control], **settings).methods["annealed"]
     assert found.ranking.provenance["control_tasks"][0]["identity"] == search_control(control, 4).identity
     others = Experiment(model, control_side(control, 100, 4))
-    left = others(HeadGrid(3, 4).mask(found.ranking.top(2))[None]).mean()
+    left = others(Grid(3, 4).mask(found.ranking.top(2))[None]).mean()
     assert found.controls == {"others": pytest.approx(others.baseline().mean() - left)}
 
 

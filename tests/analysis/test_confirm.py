@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from cs_heads import confirm as confirm_least
-from cs_heads.analysis.confirm import Confirmation, most_of_proof
+from cs_heads.analysis.confirm import Confirmation
+from cs_heads.analysis.least_set import most_of_proof
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.tasks import Task
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.known_heads import IDLE, WORKING, hopeless_records, own_answers, rows_run
 
 # Of least sets there are tests in test_least_set.py.
@@ -45,7 +46,7 @@ def measured(monkeypatch):
 
 
 def ablating(*heads: Head) -> np.ndarray:
-    return HeadGrid(3, 4).mask(heads)
+    return Grid(3, 4).mask(heads)
 
 
 def random_masks(measured) -> list[np.ndarray]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import cs_heads as cs
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 from tests.known_heads import rows_run
 from tests.lens.test_direct import difference, without
 from tests.plain import units_replaced
@@ -77,7 +77,7 @@ def test_direct_and_through_others_are_those_of_hugging_face_with_all_later_modu
         intact = difference(plain, row, answers)
         for place, head in enumerate(effects.heads):
             direct = intact - without(plain, row, answers, head.layer, head.index, held=False)
-            with units_replaced(plain, "heads", HeadGrid(N_LAYERS, N_HEADS).mask([head])):
+            with units_replaced(plain, "heads", Grid(N_LAYERS, N_HEADS).mask([head])):
                 total = intact - difference(plain, row, answers)
             assert effects.total[i, place] == pytest.approx(total, abs=1e-4)
             assert effects.direct[i, place] == pytest.approx(direct, abs=1e-4)

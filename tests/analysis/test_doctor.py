@@ -374,7 +374,7 @@ def test_a_search_that_takes_days_is_warned_of(load, monkeypatch):
     monkeypatch.setattr(doctor, "tokens_per_second", lambda model, fused: 0.5)
     line = by_name(cs.check_model(load("llama")))["speed"]
     assert line.status == "warn"
-    assert "takes about 6 days with examples of 32 tokens" in line.found
+    assert "takes about 5.9 d with examples of 32 tokens" in line.found
 
 
 def test_a_model_that_does_not_run_is_told_in_one_line(model, examine):

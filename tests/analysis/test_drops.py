@@ -13,10 +13,10 @@ from cs_heads.analysis.found_heads import heads_of
 from cs_heads.analysis.losses import task_drop
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 
-GRID = HeadGrid(4, 4)
+GRID = Grid(4, 4)
 MATHS, CODE, BOTH = Head(0, 1), Head(2, 2), Head(3, 0)
 
 
@@ -90,7 +90,7 @@ def test_the_result_is_json_and_has_one_row_a_cell():
     [
         (lambda made: made[:1] + made[:1], "tasks must have different names, got two or more of 'maths'"),
         (
-            lambda made: [*made, Column("x", "control", (Planted(HeadGrid(2, 2), {}),))],
+            lambda made: [*made, Column("x", "control", (Planted(Grid(2, 2), {}),))],
             "tasks must all be measured on one",
         ),
     ],

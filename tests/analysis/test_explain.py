@@ -21,7 +21,7 @@ from cs_heads.lens.attention import attention_patterns, last_patterns
 from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.circuits import Circuits
 from cs_heads.tasks.worked_examples import Form
-from cs_heads.units import Grid, Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.known_heads import before_forwards, own_answers
 from tests.methods.planted import Planted
 from tests.tiny import choice_records, make_tokenizer
@@ -318,7 +318,7 @@ def test_each_look_has_words_of_its_own(name):
     ],
 )
 def test_fillers_and_backups_are_named_with_intervals(drops, groups, said):
-    found = cs.interactions(None, Planted(HeadGrid(4, 4), drops, groups=groups), [A, B, C, FILLER])
+    found = cs.interactions(None, Planted(Grid(4, 4), drops, groups=groups), [A, B, C, FILLER])
     words = together_in_words(found, 0.1)
     assert "(Shapley value): L3H0 (0.00, 0.00 to 0.00)." in words
     assert words.endswith(said or "to 0.00).")

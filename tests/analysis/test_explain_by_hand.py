@@ -7,7 +7,7 @@ import cs_heads as cs
 from cs_heads.demo.planting import planted_heads, planted_universal_heads
 from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.circuits import logits_written
-from cs_heads.units import Grid, Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.lens.test_direct import difference
 from tests.plain import units_replaced
 from tests.tiny import N_HEADS, N_LAYERS, WORDS, choice_records, make_hf_model
@@ -32,7 +32,7 @@ def test_off_at_the_question_or_the_worked_examples_is_what_hugging_face_gives_w
     rows = [*zip(effects.prompts, effects.answers, strict=True)]
     intact = [difference(plain, *each) for each in rows]
     for card in cards:
-        mask = HeadGrid(N_LAYERS, N_HEADS).mask([card.head])
+        mask = Grid(N_LAYERS, N_HEADS).mask([card.head])
         for name, where in (("at the question", range(14, 18)), ("at the worked examples", range(4, 14))):
             with units_replaced(plain, "heads", mask, where=where):
                 off = [difference(plain, *each) for each in rows]

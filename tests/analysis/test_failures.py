@@ -8,11 +8,11 @@ import pytest
 from cs_heads.analysis.failures import FailureModes, Share, failures
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.tasks import Task
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 from tests.known_heads import WORKING, own_answers
 from tests.tiny import choice_records
 
-GRID = HeadGrid(3, 4)
+GRID = Grid(3, 4)
 
 
 @pytest.fixture(scope="module")

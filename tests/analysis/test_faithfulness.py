@@ -12,11 +12,11 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.ranking import HeadRanking
 from cs_heads.simulate import PlantedExperiment
 from cs_heads.tasks import Task
-from cs_heads.units import Grid, Head, HeadGrid, Unit
+from cs_heads.units import Grid, Head, Unit
 from tests.known_heads import WORKING, own_answers
 from tests.methods.planted import Planted
 
-GRID = HeadGrid(4, 5)
+GRID = Grid(4, 5)
 TRUE = (Head(0, 1), Head(2, 2), Head(3, 4))
 
 
@@ -243,7 +243,7 @@ def test_neurons_kept_and_all_others_at_their_mean_are_as_by_hand_from_an_experi
 
 
 def test_a_result_is_read_back_as_it_was(model, task):
-    found = faithfulness(model, task, ranking(*WORKING, grid=HeadGrid(3, 4)), n=20, n_random=2)
+    found = faithfulness(model, task, ranking(*WORKING, grid=Grid(3, 4)), n=20, n_random=2)
     record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert Faithfulness.from_dict(record).to_dict() == found.to_dict()
     assert "cpr_low" in record["curves"]["made"]

@@ -3,11 +3,11 @@
 import pytest
 
 from cs_heads.analysis.formats import format_heads
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.known_heads import IDLE, WORKING, choice_of_own_answers
 from tests.methods.planted import Planted
 
-GRID = HeadGrid(4, 4)
+GRID = Grid(4, 4)
 FORMAT, KNOWS, FULL, SOME, ALL, IDLES, WEAK = (
     Head(layer, head) for layer in range(2) for head in range(4) if (layer, head) != (1, 3)
 )

@@ -12,10 +12,10 @@ from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.gating import HeadGates
 from cs_heads.tasks import Task
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.known_heads import WORKING, own_answers
 
-GRID = HeadGrid(3, 4)
+GRID = Grid(3, 4)
 HARMFUL = Head(1, 1)
 
 

@@ -7,10 +7,10 @@ import pytest
 
 import cs_heads as cs
 from cs_heads.analysis.interactions import Interactions
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 
-GRID = HeadGrid(4, 4)
+GRID = Grid(4, 4)
 A, B, C, FILLER = Head(0, 1), Head(1, 2), Head(2, 3), Head(3, 0)
 
 

@@ -27,7 +27,7 @@ FEW = [
 ]
 TOKENS = torch.tensor([[1, 4, 5, 6, 7], [3, 8, 9, 10, 11]])
 OFF = [Head(0, 1), Head(0, 2), Head(2, 3)]
-GRID = cs.HeadGrid(N_LAYERS, N_HEADS)
+GRID = cs.Grid(N_LAYERS, N_HEADS)
 # Names of a unit of each kind that a dense model has.
 KINDS = {"heads": "L1H2", "kv": "L1KV1", "attn": "L1ATTN", "mlp": "L0MLP", "neurons": "L2N5"}
 

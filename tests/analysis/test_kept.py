@@ -23,7 +23,7 @@ def tasks(model):
 
 
 HEADS = list(WORKING)
-RANKING = cs.HeadRanking("known", cs.HeadGrid(3, 4).mask(WORKING).astype(float), spent=0)
+RANKING = cs.HeadRanking("known", cs.Grid(3, 4).mask(WORKING).astype(float), spent=0)
 
 ANALYSES = [
     (cs.atlas, lambda of: {"tasks": [of.own, of.sibling], "k": 1, "budget": 1000, "n_random": 1}),

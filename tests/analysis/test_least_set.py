@@ -8,10 +8,10 @@ from cs_heads.analysis.least_set import MOST_OF, halves, least_set, most_of_leas
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.ranking import HeadRanking
 from cs_heads.report import write_report
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 
-GRID = HeadGrid(8, 8)
+GRID = Grid(8, 8)
 GIVEN = [Head(5, 5), Head(0, 1), Head(6, 6), Head(3, 2), Head(7, 7)]
 CONTROL = [Planted(GRID, {})]
 
@@ -105,7 +105,7 @@ def test_it_is_the_first_that_do_nine_tenths_and_costs_a_dozen_masks_on_half_of_
 class HalfApart(ExperimentLike):
     """Two heads, of which each is all of the answers of one half of the examples: the first half chooses."""
 
-    grid, n_examples, chance = HeadGrid(1, 8), 100, 0.0
+    grid, n_examples, chance = Grid(1, 8), 100, 0.0
 
     def __call__(self, masks, examples=None):
         examples = np.tile(np.arange(100), (len(masks), 1)) if examples is None else examples
@@ -130,7 +130,7 @@ def test_heads_without_harm_have_no_least_set():
 
 def test_heads_without_harm_on_the_half_that_is_measured_have_no_least_set():
     class OtherHalf(ExperimentLike):
-        grid, n_examples = HeadGrid(1, 8), 40
+        grid, n_examples = Grid(1, 8), 40
 
         def __call__(self, masks, examples=None):
             examples = np.tile(np.arange(40), (len(masks), 1)) if examples is None else examples

@@ -12,9 +12,9 @@ from scipy.stats import spearmanr
 
 from cs_heads.analysis.overlap import head_overlap, rank_biased_overlap, spearman
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 
-GRID = HeadGrid(2, 4)
+GRID = Grid(2, 4)
 
 
 def placings(heads) -> list[list[Head]]:
@@ -41,14 +41,14 @@ def groups_shared(first, second):
 
 def test_key_value_heads_say_how_many_groups_there_are_and_not_how_large():
     """Eight heads on two key/value heads are two groups of four."""
-    pair = head_overlap({"a": ["L0H0"], "b": ["L0H3"]}, grid=HeadGrid(1, 8), n_key_value_heads=2).pairs[0]
+    pair = head_overlap({"a": ["L0H0"], "b": ["L0H3"]}, grid=Grid(1, 8), n_key_value_heads=2).pairs[0]
     assert (pair.heads, pair.groups) == (0, 1)
 
 
 def test_no_number_of_draws_shows_that_luck_cannot_do_it():
     """The sets as they are count as one draw (Phipson and Smyth 2010)."""
     heads = [Head(layer, 0) for layer in range(16)]
-    grid = HeadGrid(16, 16)
+    grid = Grid(16, 16)
     pair = head_overlap({"a": heads, "b": heads}, grid=grid, n_key_value_heads=8, n_permutations=99).pairs[0]
     assert pair.p_groups == 1 / 100
 
@@ -77,7 +77,7 @@ def test_probabilities_are_those_of_every_place_the_heads_could_have(first, seco
 
 def test_which_ranking_is_named_first_is_all_the_same():
     """Two heads of one group are held against two heads of two groups."""
-    grid = HeadGrid(4, 8)
+    grid = Grid(4, 8)
     sets = {"a": ["L0H0", "L0H1", "L2H4"], "b": ["L0H1", "L0H6", "L2H5"]}
     there = head_overlap(sets, grid=grid, n_key_value_heads=4, seed=1).pairs[0]
     back = head_overlap(dict(reversed(sets.items())), grid=grid, n_key_value_heads=4, seed=2).pairs[0]
@@ -106,7 +106,7 @@ def test_rankings_give_their_top_heads_and_their_grid():
 
 
 def test_false_discoveries_are_counted_over_all_pairs():
-    grid = HeadGrid(8, 8)
+    grid = Grid(8, 8)
     same = [grid.unit(i) for i in (3, 17, 29, 44)]
     sets = {"a": same, "b": same, "c": [grid.unit(i) for i in (1, 18, 31, 46)]}
     found = head_overlap(sets, grid=grid)

@@ -9,10 +9,10 @@ import pytest
 import cs_heads as cs
 from cs_heads.analysis.confirm import confirm, prove
 from cs_heads.simulate import planted_world
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 
-GRID = HeadGrid(16, 16)
+GRID = Grid(16, 16)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -52,7 +52,7 @@ def test_the_cost_is_every_pair_of_mask_and_example_and_what_ten_masks_took():
 
 def test_random_sets_have_no_universal_heads_where_these_are_told():
     """Of a small grid they would be in most sets, and these would take as much as the heads."""
-    made = planted_world("many_universal", HeadGrid(12, 12), seed=3)
+    made = planted_world("many_universal", Grid(12, 12), seed=3)
     beside, without = (prove(made.unseen, made.planted, exclude=apart) for apart in ((), made.universal))
     assert without.random.drop < 0.5 * beside.random.drop
     assert without.verdict == "localized"
@@ -60,14 +60,14 @@ def test_random_sets_have_no_universal_heads_where_these_are_told():
 
 
 def test_heads_told_apart_serve_where_no_others_are_left():
-    task = Planted(HeadGrid(1, 4), {Head(0, 0): 0.4})
+    task = Planted(Grid(1, 4), {Head(0, 0): 0.4})
     proof = prove(task, [Head(0, 0), Head(0, 1)], exclude=[Head(0, 2)])
     assert proof.random.drops == (0.0,)
 
 
 def test_where_there_is_one_other_set_it_is_asked_once_and_p_says_how_little_that_tells():
     """A layer of two heads has one other to take."""
-    task = Planted(HeadGrid(1, 2), {Head(0, 0): 0.4})
+    task = Planted(Grid(1, 2), {Head(0, 0): 0.4})
     proof = prove(task, [Head(0, 0)])
     assert proof.spent == task.spent == 3 * 100
     assert (len(proof.random.drops), proof.random.p_sets, proof.p, proof.verdict) == (1, 0.5, 0.5, "localized")

@@ -9,7 +9,7 @@ from cs_heads.analysis.confirm import prove
 from cs_heads.analysis.random_comparison import MAX_P, betting_p, compare_with_random, first_round
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.simulate import SCENARIOS, planted_world
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 
 FOUND = Head(0, 0)
@@ -19,7 +19,7 @@ class Drawn(ExperimentLike):
     """Scores by set: of the intact model, with one head off, and with any other set off."""
 
     def __init__(self, intact, found, random, grid=None):
-        self.grid = HeadGrid(8, 8) if grid is None else grid
+        self.grid = Grid(8, 8) if grid is None else grid
         self.intact, self.found, self.random, self.n_examples = intact, found, random, len(found)
 
     def __call__(self, masks, examples=None):
@@ -35,7 +35,7 @@ class Sets(ExperimentLike):
     """Scores by set of heads."""
 
     def __init__(self, sets, scores):
-        self.grid, self.n_examples = HeadGrid(8, 8), scores.shape[1]
+        self.grid, self.n_examples = Grid(8, 8), scores.shape[1]
         self.scores = {mask.tobytes(): row for mask, row in zip(sets, scores, strict=True)}
 
     def __call__(self, masks, examples=None):
@@ -82,7 +82,7 @@ def test_p_over_examples_is_below_01_in_one_of_a_hundred_draws(share, n):
 @pytest.mark.parametrize("n", [20, 100])
 def test_p_over_examples_of_right_and_wrong_answers_is_below_01_in_one_of_a_hundred_draws(harms, n):
     """Random sets are unlike, and the heads take what these take on average."""
-    rng, below, grid = np.random.default_rng(0), 0, HeadGrid(8, 8)
+    rng, below, grid = np.random.default_rng(0), 0, Grid(8, 8)
     sets, each = [grid.mask([head]) for head in list(grid)[1:41]], np.resize(harms, 40)
     for seed in range(500):
         random = (rng.random((40, n)) >= each[:, None]).astype(float)
@@ -97,14 +97,14 @@ def test_p_over_examples_of_right_and_wrong_answers_is_below_01_in_one_of_a_hund
 
 def test_heads_like_half_of_the_heads_of_their_layer_are_not_beyond_random_ones():
     drops = {Head(0, 1 + place): drop for place, drop in enumerate((0, 0, 0, 0.6, 0.6, 0.6, 0.6, 0)) if drop}
-    task, control = Planted(HeadGrid(1, 9), {FOUND: 0.6, **drops}), Planted(HeadGrid(1, 9), {})
+    task, control = Planted(Grid(1, 9), {FOUND: 0.6, **drops}), Planted(Grid(1, 9), {})
     proof = prove(task, [FOUND], controls=[control])
     assert proof.verdict == "not localized"
     assert 5 / 9 <= proof.random.p_sets == proof.p
     assert proof.random.n_as_harmful >= 4
     assert "over sets of heads" in proof.close_because
     # A head that takes more than all these is beyond them, and p as small as eight others allow.
-    alone = prove(Planted(HeadGrid(1, 9), {FOUND: 0.9, **drops}), [FOUND], controls=[control])
+    alone = prove(Planted(Grid(1, 9), {FOUND: 0.9, **drops}), [FOUND], controls=[control])
     assert alone.verdict == "specific"
     assert 1 / 9 <= alone.p <= 1 / 9 / 0.8
 
@@ -112,7 +112,7 @@ def test_heads_like_half_of_the_heads_of_their_layer_are_not_beyond_random_ones(
 @pytest.mark.parametrize("n_harmful", [0, 1, 3])
 def test_p_over_sets_counts_those_that_do_as_much_harm(n_harmful):
     """Of few sets all have all examples, and the p-value is that of a rank."""
-    grid = HeadGrid(1, 5)
+    grid = Grid(1, 5)
     drops = {FOUND: 0.5, **{Head(0, 1 + number): 0.5 for number in range(n_harmful)}}
     proof = prove(Planted(grid, drops, n_examples=4), [FOUND], n_random=4)
     assert proof.random.n_as_harmful == n_harmful
@@ -121,7 +121,7 @@ def test_p_over_sets_counts_those_that_do_as_much_harm(n_harmful):
 
 def test_sets_that_do_as_much_harm_are_seldom_taken_for_less_harmful_and_others_are_soon_known():
     """Of 40 sets ten take as many right answers as the heads, the others none; half of the answers are wrong anyway."""
-    rng, grid, mistaken, spent = np.random.default_rng(0), HeadGrid(8, 8), 0, 0
+    rng, grid, mistaken, spent = np.random.default_rng(0), Grid(8, 8), 0, 0
     sets = [grid.mask([head]) for head in list(grid)[1:41]]
     intact = np.repeat([1.0, 0.0], 50)
     for seed in range(25):
@@ -140,7 +140,7 @@ def test_sets_that_do_as_much_harm_are_seldom_taken_for_less_harmful_and_others_
 
 def lottery(seed: int, share: float) -> Planted:
     """A task in which some heads, by lot, cost most of the score: to find one of these takes luck alone."""
-    grid, rng = HeadGrid(8, 16), np.random.default_rng(seed)
+    grid, rng = Grid(8, 16), np.random.default_rng(seed)
     return Planted(grid, {head: 0.6 for head in grid if rng.random() < share}, noise=True)
 
 
@@ -163,13 +163,13 @@ def blindly(n: int):
 
 def structureless(scenario, n: int, first: int = 0):
     for seed in range(first, first + n):
-        made = planted_world(scenario, HeadGrid(8, 16), seed=seed)
+        made = planted_world(scenario, Grid(8, 16), seed=seed)
         yield made.unseen, made.control
 
 
 def test_a_head_that_another_of_its_layer_equals_is_seldom_specific():
     """Of 251 others, 250 are drawn. Taken for less harmful it is by luck of few examples."""
-    grid = HeadGrid(2, 252)
+    grid = Grid(2, 252)
     equals = Planted(grid, {FOUND: 0.5, Head(0, 2): 0.5})
     said = [prove(equals, [FOUND], controls=[Planted(grid, {})], seed=seed).verdict for seed in range(20)]
     assert said.count("specific") <= 6
@@ -197,5 +197,5 @@ def test_worlds_where_all_that_matters_is_shared_are_called_specific_twice_in_a_
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.01, 0.03, 0.3])
 def test_worlds_of_luck_are_called_specific_once_in_a_hundred_at_most(share):
-    worlds = ((lottery(seed, share), Planted(HeadGrid(8, 16), {})) for seed in range(100))
+    worlds = ((lottery(seed, share), Planted(Grid(8, 16), {})) for seed in range(100))
     assert specific_in(worlds, blindly(1)) <= 3

@@ -12,7 +12,7 @@ from tests.analysis.test_gating import formats, gates_of, made_gates
 from tests.known_heads import WORKING, choice_of_own_answers, own_answers, rows_run
 from tests.methods.planted import Planted
 
-GRID = cs.HeadGrid(3, 4)
+GRID = cs.Grid(3, 4)
 WORLD = Planted(GRID, {})
 SETS = {"a": ["L0H0"], "b": ["L0H1"]}
 SHARED = r"shares .* examples with (the finding side of|task)"
@@ -106,7 +106,7 @@ WRONG = [
     (lambda of: cs.interactions(None, WORLD, [*GRID][:7]), "heads must be 6 or fewer, got 7: L0H0, L0H1, L0H2"),
     (lambda of: universal({"a": WORLD}), "two tasks or more, none of them named 'control', got a"),
     (lambda of: universal(dict.fromkeys(("a", "b", "control"), WORLD)), "named 'control', got a, b, control"),
-    (lambda of: universal({"a": WORLD, "b": Planted(cs.HeadGrid(2, 2), {})}), "experiments must be of one grid"),
+    (lambda of: universal({"a": WORLD, "b": Planted(cs.Grid(2, 2), {})}), "experiments must be of one grid"),
     (lambda of: universal({"a": WORLD, "b": Planted(GRID, {}, baseline=0.0)}), "baseline of task 'b' is too low"),
     (lambda of: universal(heads=[]), "heads must name one head or more"),
     (lambda of: universal(heads=["L9H9"]), "head L9H9 is not in the grid"),

@@ -13,10 +13,10 @@ from cs_heads.analysis.random_comparison import RandomComparison
 from cs_heads.analysis.scale_study import Study, scale_study
 from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 
-GRID = HeadGrid(8, 4)
+GRID = Grid(8, 4)
 DROPS = {Head(1, 0): 0.4, Head(6, 3): 0.2}
 
 
@@ -45,9 +45,8 @@ def proof_of(right: int, left: int, *, n: int = 100, chance: float = 0.25, rando
     """A proof on n examples, of which so many are right without and with the heads off."""
     intact, off = (np.arange(n) < count for count in (right, left))
     drop = task_drop("choice", chance, [(intact.astype(float), off.astype(float))])
-    return Confirmation(
-        (Head(1, 0),), drop, RandomComparison(random, float(np.mean(random)), 0, 0.001, 0.001), "localized", (), ()
-    )
+    beside = RandomComparison(random, float(np.mean(random)), 0, 0.001, 0.001)
+    return Confirmation(heads=(Head(1, 0),), result=drop, random=beside, verdict="localized", reasons=(), controls=())
 
 
 def index_of(proof):

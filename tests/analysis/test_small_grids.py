@@ -13,7 +13,7 @@ from cs_heads.lens import load_model
 from cs_heads.methods.compressed_sensing import tune
 from cs_heads.methods.greedy import greedy
 from cs_heads.tasks import Task
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.known_heads import own_answers
 from tests.methods.planted import Planted
 from tests.tiny import make_tokenizer
@@ -42,7 +42,7 @@ def task(model):
 
 
 def half(model) -> int:
-    return HeadGrid.from_model(model).size // 2
+    return Grid.from_model(model).size // 2
 
 
 # Defaults
@@ -92,33 +92,33 @@ def test_searches_on_an_experiment_by_default_take_what_fits_the_grid_and_say_so
 
 
 def test_nothing_is_said_of_defaults_that_fit():
-    assert fitting_k(None, HeadGrid(2, 5), 5) == (5, ())
+    assert fitting_k(None, Grid(2, 5), 5) == (5, ())
 
 
 # Random sets
 
 
-def drawn(grid: HeadGrid, heads: list[Head], exclude: list[Head] | None = None) -> list[np.ndarray]:
+def drawn(grid: Grid, heads: list[Head], exclude: list[Head] | None = None) -> list[np.ndarray]:
     return random_sets(grid, grid.mask(heads), grid.mask(exclude or []), 8, 0)
 
 
 def test_heads_that_are_half_of_a_layer_are_held_against_heads_of_other_layers():
     """The rest of their layer would be every random set."""
-    grid, heads = HeadGrid(3, 4), [Head(1, 0), Head(1, 2)]
+    grid, heads = Grid(3, 4), [Head(1, 0), Head(1, 2)]
     assert used_up(grid.mask(heads), grid.mask([])) == [1]
     for mask in drawn(grid, heads):
         assert mask.sum() == 2
         assert not mask[1].any()
 
 
-def said(grid: HeadGrid, heads: list[Head], exclude: list[Head] | None = None) -> list[str]:
+def said(grid: Grid, heads: list[Head], exclude: list[Head] | None = None) -> list[str]:
     found, without = grid.mask(heads), grid.mask(exclude or [])
     return list(drawn_notes(grid, found, without, random_sets(grid, found, without, 8, 0)))
 
 
 def test_random_sets_are_different_and_come_from_any_layer_where_their_own_have_no_more():
     """A head in a layer of four has three others there, and eight in the other layers."""
-    grid, heads = HeadGrid(3, 4), [Head(1, 0)]
+    grid, heads = Grid(3, 4), [Head(1, 0)]
     sets = random_sets(grid, grid.mask(heads), grid.mask([]), 125, 0)
     assert len(np.unique(sets, axis=0)) == len(sets) == 11
     assert [bool(mask[1].any()) for mask in sets] == [True] * 3 + [False] * 8
@@ -128,12 +128,12 @@ def test_random_sets_are_different_and_come_from_any_layer_where_their_own_have_
 
 
 def test_random_sets_with_heads_kept_apart_name_them():
-    notes = said(HeadGrid(1, 9), [Head(0, i) for i in range(4)], exclude=[Head(0, 5), Head(0, 6)])
+    notes = said(Grid(1, 9), [Head(0, i) for i in range(4)], exclude=[Head(0, 5), Head(0, 6)])
     assert notes[0] == "random sets have heads that were kept apart, for want of others: L0H5, L0H6"
 
 
 def test_a_proof_says_that_random_sets_are_of_other_layers():
-    task = Planted(HeadGrid(3, 4), {Head(1, 0): 0.4, Head(1, 1): 0.3})
+    task = Planted(Grid(3, 4), {Head(1, 0): 0.4, Head(1, 1): 0.3})
     proof = prove(task, [Head(1, 0), Head(1, 1)])
     assert len([note for note in proof.notes if "other layers" in note]) == 1
     assert not any("of the same layers" in reason for reason in proof.reasons)

@@ -10,7 +10,7 @@ from cs_heads.experiment.experiment import Experiment
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, control_side
 from cs_heads.tasks.splits import check_apart
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.known_heads import IDLE, WORKING, own_answers
 from tests.methods.planted import Planted
 
@@ -39,7 +39,7 @@ def test_every_score_is_that_of_the_unseen_examples(model, tasks):
     found = specificity(
         model, own, {"working": WORKING, "idle": IDLE}, controls=[other], suites={"suite": [first, second]}, n=20
     )
-    mask = HeadGrid(3, 4).mask(WORKING)[None]
+    mask = Grid(3, 4).mask(WORKING)[None]
     unseen, judged = Experiment(model, own.held_out.take(20)), Experiment(model, control_side(other, 20, 0))
     parts = [Experiment(model, side.held_out) for side in (first, second)]
     working = found.drops["working"]
@@ -65,7 +65,7 @@ def test_the_curve_ablates_one_head_more_at_each_point(model, tasks):
     curve = sparsity_curve(model, tasks[0], ranking(*WORKING, IDLE[0]), controls=[tasks[1]], max_heads=3, n=20)
     unseen = Experiment(model, tasks[0].held_out.take(20))
     heads = [*WORKING, IDLE[0]]
-    expected = [unseen(HeadGrid(3, 4).mask(heads[:k])[None]).mean() for k in range(4)]
+    expected = [unseen(Grid(3, 4).mask(heads[:k])[None]).mean() for k in range(4)]
     assert [drop.score for drop in curve.drops["own"]] == expected
     assert curve.drops["own"][0].drop == 0
     assert curve.own == "own"
@@ -74,7 +74,7 @@ def test_the_curve_ablates_one_head_more_at_each_point(model, tasks):
 
 
 def test_random_heads_grow_through_the_layers_of_the_found_ones_and_are_none_of_them():
-    grid = HeadGrid(4, 5)
+    grid = Grid(4, 5)
     asked = []
 
     class Watched(Planted):
@@ -97,7 +97,7 @@ def test_random_heads_grow_through_the_layers_of_the_found_ones_and_are_none_of_
 
 
 def test_heads_for_half_are_counted_above_chance():
-    grid = HeadGrid(4, 4)
+    grid = Grid(4, 4)
     heads = [Head(0, 0), Head(1, 1), Head(2, 2)]
     task = Planted(grid, dict(zip(heads, (0.2, 0.2, 0.3), strict=True)), baseline=0.9)
     curve = measure_sparsity([Column("own", "own", (task,))], heads)

@@ -6,11 +6,11 @@ import pytest
 from cs_heads.analysis.universal import universal_heads
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.tasks import Task
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.known_heads import own_answers
 from tests.methods.planted import Planted
 
-GRID = HeadGrid(4, 4)
+GRID = Grid(4, 4)
 ALL, MOST, HALF, OWN = Head(0, 1), Head(1, 1), Head(2, 2), Head(3, 3)
 
 

@@ -13,10 +13,10 @@ from cs_heads.analysis.verdict import judge
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.simulate import planted_world
 from cs_heads.tasks import Task
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 
-GRID = HeadGrid(8, 8)
+GRID = Grid(8, 8)
 A, B, C = FOUND = (Head(1, 2), Head(1, 5), Head(4, 0))
 OWN = Planted(GRID, {A: 0.3, B: 0.3})
 APART = Planted(GRID, {Head(6, 6): 0.5})
@@ -82,7 +82,7 @@ def test_a_control_is_in_the_form_of_the_task_by_its_field_whatever_its_name():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_heads_that_the_control_needs_as_much_are_shared_and_the_control_is_named(seed):
-    world = planted_world("main", HeadGrid(16, 16), seed=seed)
+    world = planted_world("main", Grid(16, 16), seed=seed)
     proof = prove(world.unseen, world.universal, controls=[world.control])
     assert (proof.verdict, proof.localized, proof.close) == ("shared", True, False)
     assert proof.specificity.shared_with == ("control",)
@@ -249,7 +249,7 @@ def test_heads_shared_with_what_gives_the_same_answers_may_be_specific():
 
 
 def test_planted_heads_of_one_wording_are_template_bound_and_those_of_the_skill_are_not():
-    world = planted_world("main", HeadGrid(16, 16), n_controls=2)
+    world = planted_world("main", Grid(16, 16), n_controls=2)
     control, elsewhere = world.controls
     elsewhere.name = "other words"
     options = {"controls": [control], "exclude": world.universal}
@@ -430,7 +430,7 @@ def test_a_proof_says_that_it_is_close():
 
 def test_the_same_seed_gives_the_same_verdict_with_the_same_figures():
     def again(seed: int) -> dict:
-        world = planted_world("main", HeadGrid(16, 16), seed=3)
+        world = planted_world("main", Grid(16, 16), seed=3)
         controls = [world.control, Soft(world.control)]
         return prove(Soft(world.unseen), world.planted, controls=controls, seed=seed).to_dict()
 

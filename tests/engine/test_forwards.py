@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from cs_heads.engine import Engine
-from cs_heads.engine.forwards import Forwards, like_lengths
+from cs_heads.engine.forwards import Forwards
 from cs_heads.lens import EncodedExample
 from cs_heads.lens.abilities import PLAIN
+from cs_heads.lens.batches import like_lengths
 from cs_heads.lens.cache import KeyValues
 from tests.on_model import observed
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cs_heads import Experiment, HeadGrid, Settings, Store
+from cs_heads import Experiment, Grid, Settings, Store
 from cs_heads.simulate import planted_world
 from tests.tiny import N_HEADS, N_LAYERS, completion_task, some_masks
 
@@ -46,7 +46,7 @@ def test_a_gate_outside_0_to_1_is_refused(load, wrong):
 
 
 def test_a_planted_head_that_is_half_shut_does_half_its_damage():
-    made = planted_world("one_head", HeadGrid(8, 8), seed=0)
+    made = planted_world("one_head", Grid(8, 8), seed=0)
     head = made.grid.mask(made.planted)
     intact, off = made.task.respond(np.stack([np.zeros_like(head), head]), response="margin")
     half = made.task.respond(1 - 0.5 * head[None], response="margin")[0]

@@ -4,11 +4,11 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cs_heads.lens.attention import attention_patterns
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.plain import units_replaced
 from tests.tiny import ARCHITECTURES, N_HEADS, N_LAYERS
 
-GRID = HeadGrid(N_LAYERS, N_HEADS)
+GRID = Grid(N_LAYERS, N_HEADS)
 TOKENS = (1, 5, 9, 7, 5, 12, 3)
 
 

@@ -6,7 +6,7 @@ import torch
 
 from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.circuits import Margins, logits_written, token_circuits
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.lens.test_direct import difference, without
 from tests.plain import units_given, units_replaced
 from tests.tiny import N_HEADS, N_LAYERS, make_hf_model
@@ -97,7 +97,7 @@ def test_a_head_is_off_at_the_places_given_alone(load, architecture, backend):
     order, places = [1, 0, 1, 1], [[2, 5], [0, 1, 2, 3], [], [2]]
     off = [np.isin(np.arange(len(ROWS[row])), where) for row, where in zip(order, places, strict=True)]
     for head in HEADS:
-        mask = HeadGrid(N_LAYERS, N_HEADS).mask([head])
+        mask = Grid(N_LAYERS, N_HEADS).mask([head])
         for row, where, margin in zip(order, places, margins.without(head, off, order), strict=True):
             with units_replaced(plain, "heads", mask, where=where):
                 expected = difference(plain, ROWS[row], ANSWERS[row])

@@ -86,7 +86,7 @@ def file(plain, tmp_path_factory):
 def test_a_file_loads_de_quantized_with_its_tokenizer(file, plain, backend):
     model = load_model(str(file), device="cpu", backend=backend)
     same_logits(model, plain)
-    assert cs.HeadGrid.from_model(model) == cs.HeadGrid(2, 4)
+    assert cs.Grid.from_model(model) == cs.Grid(2, 4)
     assert describe(model)["name"] == str(file)
     theirs = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     assert list(encode_prompt(model.tokenizer, "a cat")) == theirs("a cat")["input_ids"]

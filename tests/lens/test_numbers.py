@@ -13,12 +13,12 @@ from cs_heads.lens.batches import TokenBudget
 from cs_heads.lens.differentiate import GradientExample, gate_gradients
 from cs_heads.lens.logprobs import NotFiniteError
 from cs_heads.lens.patch import PatchPoint, patch_gradients, patched_effects, record_z
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.on_model import losses
 from tests.plain import plain_score
 from tests.tiny import make_hf_model, saved
 
-GRID = HeadGrid(3, 4)
+GRID = Grid(3, 4)
 RECORDS = [
     {"prompt": "the cat", "target": " runs"},
     {"prompt": "a big red dog sees", "target": " the king"},

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.tasks import Task
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.tiny import WORDS
 
 OPTIONS = {
@@ -39,7 +39,7 @@ class Planted(ExperimentLike):
 
     def __init__(
         self,
-        grid: HeadGrid,
+        grid: Grid,
         drops: Mapping[Head, float],
         *,
         groups: Mapping[tuple[Head, ...], float] | None = None,

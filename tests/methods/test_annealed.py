@@ -14,10 +14,10 @@ from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.methods.annealing import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.simulate import PlantedExperiment, planted_world
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 
-GRID = HeadGrid(16, 16)
+GRID = Grid(16, 16)
 
 
 def world(scenario="main", seed=0, **more):
@@ -61,7 +61,7 @@ def signed_costs(size, seed):
 @settings(max_examples=3)
 @given(shape=st.tuples(st.integers(1, 6), st.integers(2, 6)), seed=st.integers(0, 9))
 def test_importances_have_the_sign_of_what_heads_cost_on_every_small_grid(shape, seed):
-    grid = HeadGrid(*shape)
+    grid = Grid(*shape)
     costs = signed_costs(grid.size, seed)
     world = Additive(grid, costs)
     sparse_sensing = [
@@ -76,7 +76,7 @@ def test_importances_have_the_sign_of_what_heads_cost_on_every_small_grid(shape,
 @pytest.mark.parametrize(("shape", "n_controls"), [((1, 2), 1), ((3, 3), 0), ((6, 8), 0)], ids=str)
 def test_every_sign_is_right_by_default_or_it_is_said_that_some_may_not_be(shape, n_controls):
     """With what nobody chose: as many rows and masks as there are by default."""
-    grid = HeadGrid(*shape)
+    grid = Grid(*shape)
     costs = signed_costs(grid.size, 1)
     controls = [Additive(grid, np.zeros(grid.size)) for _ in range(n_controls)]
     density = max(0.05, 1 / grid.size)
@@ -94,7 +94,7 @@ def test_every_sign_is_right_by_default_or_it_is_said_that_some_may_not_be(shape
 
 def test_what_a_shared_head_takes_is_told_against_the_intact_model():
     """Three heads that the control rests on as much: each against the others they would take nothing."""
-    grid, costs = HeadGrid(2, 2), [0.3, 0.3, 0.3, 0.05]
+    grid, costs = Grid(2, 2), [0.3, 0.3, 0.3, 0.05]
     universal = np.array(costs) > 0.2
     control = Additive(grid, np.where(universal, costs, 0.0))
     found = annealed(Additive(grid, np.array(costs)), controls=[control], k=1, n_bootstraps=0)
@@ -234,7 +234,7 @@ def test_every_setting_is_in_the_provenance():
 
 @pytest.mark.parametrize(
     ("grid", "for_masks", "n_examples"),
-    [(HeadGrid(4, 8), 8000, 500), pytest.param(HeadGrid(30, 30), 9000, 50, marks=pytest.mark.slow)],
+    [(Grid(4, 8), 8000, 500), pytest.param(Grid(30, 30), 9000, 50, marks=pytest.mark.slow)],
 )
 def test_by_default_ten_a_head_and_eight_thousand_at_least_go_to_masks_however_many_examples(
     grid, for_masks, n_examples
@@ -268,7 +268,7 @@ def test_claims_intervals_and_frequencies_fit_the_truth():
 
 def test_heads_that_help_when_they_are_off_are_reported_the_most_harmful_first():
     """Without noise all of them, of no other head."""
-    grid = HeadGrid(4, 6)
+    grid = Grid(4, 6)
     costs = signed_costs(grid.size, seed=3)
     found = annealed(Additive(grid, costs), budget=4000, k=3)
     helpful = np.flatnonzero(costs < 0)
@@ -311,7 +311,7 @@ def test_a_baseline_too_low_ends_the_search_after_the_intact_run(baseline, chanc
         ({"n_batches": 3}, "n_batches must be an integer of 4 or more, got 3"),
         ({"n_bootstraps": -1}, "n_bootstraps must be an integer of 0 or more, got -1"),
         ({"controls": ["x"]}, "controls must be experiments on other tasks, got 'x'"),
-        ({"controls": [Planted(HeadGrid(2, 2), {})]}, "controls must have the grid of the experiment, .*16.*, got .*2"),
+        ({"controls": [Planted(Grid(2, 2), {})]}, "controls must have the grid of the experiment, .*16.*, got .*2"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_anything_is_measured(wrong, message):

@@ -12,7 +12,7 @@ from cs_heads import designs
 from cs_heads.analysis.confirm import prove
 from cs_heads.methods.annealing import annealed
 from cs_heads.simulate import planted_world
-from cs_heads.units import Grid, HeadGrid
+from cs_heads.units import Grid
 
 
 def searched(seed, scenario="main", n_unseen=100):
@@ -112,7 +112,7 @@ def test_members_of_universal_groups_are_not_called_heads_of_the_task(scenario):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("grid", "seeds", "budget", "floor"),
-    [(HeadGrid(128, 128), range(3), 20_000, 0.9), (Grid(30, 1536, "neurons"), [0] * 10, 30_000, 0.95)],
+    [(Grid(128, 128), range(3), 20_000, 0.9), (Grid(30, 1536, "neurons"), [0] * 10, 30_000, 0.95)],
     ids=["16384 heads", "46080 neurons"],
 )
 def test_five_of_many_thousands_are_found_within_the_budget_and_memory(grid, seeds, budget, floor):

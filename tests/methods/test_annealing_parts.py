@@ -16,7 +16,7 @@ from cs_heads.methods.annealing.search_result import selection_frequency
 from cs_heads.methods.annealing.task_search import TaskSearch
 from cs_heads.methods.controls import BalancedDraws, Controls
 from cs_heads.methods.losses import BothEffects, TaskLoss
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 from tests.methods.planted import Planted
 
 
@@ -201,7 +201,7 @@ def test_the_pool_shrinks_geometrically_between_two_fifths_and_seven_tenths():
 
 
 def test_decoys_are_neither_finalists_nor_from_the_best_quarter():
-    grid, merit = HeadGrid(10, 20), np.random.default_rng(0).normal(size=200)
+    grid, merit = Grid(10, 20), np.random.default_rng(0).normal(size=200)
     search = TaskSearch(sensor_on(Planted(grid, {}), []), 20)
     search.fit = ContrastFit.of(Fit(merit, merit), Fit.none(200), np.zeros(0))
     search.set_pool(0.7)
@@ -296,7 +296,7 @@ def test_right_and_wrong_answers_that_all_go_alike_leave_a_doubt():
 
 def test_resampled_rows_select_the_heads_that_matter():
     """By a Lasso of few rows, and by least squares of many."""
-    search = TaskSearch(sensor_on(Planted(HeadGrid(5, 6), {}, baseline=1.0, n_examples=60), []), 20)
+    search = TaskSearch(sensor_on(Planted(Grid(5, 6), {}, baseline=1.0, n_examples=60), []), 20)
     search.shared = {5: BothEffects(0.0, 0.0)}
     for n_rows in (110, 600):
         search.rows = rows = some_rows(7, effects_of(30, h2=0.3, h9=0.3), n_rows=n_rows)

@@ -7,10 +7,10 @@ from sklearn.preprocessing import StandardScaler
 
 from cs_heads import designs
 from cs_heads.methods.compressed_sensing import compressed_sensing, tune
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 
-GRID = HeadGrid(6, 8)
+GRID = Grid(6, 8)
 DROPS = {Head(1, 2): 0.25, Head(3, 3): 0.15, Head(5, 7): 0.10}
 DESIGNS = pytest.mark.parametrize(("design", "method"), [("stratified", "css"), ("bernoulli", "csb")])
 
@@ -114,7 +114,7 @@ def test_what_is_prepared_is_paid_once_in_all_settings():
 
 
 def test_a_mask_that_is_drawn_twice_is_asked_once():
-    experiment = Planted(HeadGrid(1, 4), {Head(0, 1): 0.4})
+    experiment = Planted(Grid(1, 4), {Head(0, 1): 0.4})
     ranking = compressed_sensing(experiment, n_masks=60, density=0.25)
     assert ranking.spent == experiment.spent == (1 + 4) * 100
     assert ranking.top(1) == [Head(0, 1)]

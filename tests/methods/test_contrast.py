@@ -10,9 +10,9 @@ from cs_heads.methods.controls import TOGETHER, Contrast, Controls, contrasted
 from cs_heads.simulate import PlantedExperiment
 from cs_heads.tasks import Task
 from cs_heads.tasks.task import with_fields
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
-GRID = HeadGrid(4, 4)
+GRID = Grid(4, 4)
 INTACT = np.zeros((1, 4, 4), dtype=bool)
 
 

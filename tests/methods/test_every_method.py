@@ -15,7 +15,7 @@ from cs_heads.methods.registry import METHODS
 from cs_heads.ranking import HeadRanking
 from cs_heads.store.kept_work import KeptWork
 from cs_heads.tasks import Task
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.known_heads import own_answers
 from tests.methods.planted import OPTIONS, Planted, options_of
 
@@ -26,7 +26,7 @@ class Prepared(Planted):
     """A planted experiment that runs so many example-evaluations before its first mask."""
 
     def __init__(self, drops, n_examples=60, preparation=0):
-        super().__init__(HeadGrid(4, 6), drops, n_examples=n_examples)
+        super().__init__(Grid(4, 6), drops, n_examples=n_examples)
         self.preparation = preparation
 
     @property
@@ -138,7 +138,7 @@ class Answering(ExperimentLike):
     """An experiment that answers with whatever ``answer`` makes of the wanted shape."""
 
     def __init__(self, answer):
-        self.answer, self.grid, self.n_examples, self.calls = answer, HeadGrid(4, 8), 30, 0
+        self.answer, self.grid, self.n_examples, self.calls = answer, Grid(4, 8), 30, 0
 
     def __call__(self, masks, examples=None):
         self.calls += 1

@@ -5,17 +5,17 @@ import pytest
 
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.methods.greedy import greedy
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 
-GRID = HeadGrid(3, 4)
+GRID = Grid(3, 4)
 DROPS = {Head(1, 2): 0.25, Head(2, 3): 0.15, Head(0, 1): 0.10}
 
 
 class Table(ExperimentLike):
     """Every set of heads has a score of its own, drawn by lot: nothing adds up."""
 
-    def __init__(self, grid: HeadGrid, n_examples: int = 40, seed: int = 0) -> None:
+    def __init__(self, grid: Grid, n_examples: int = 40, seed: int = 0) -> None:
         self.grid, self.n_examples, self.seed, self.spent = grid, n_examples, seed, 0
 
     def __call__(self, masks, examples=None):

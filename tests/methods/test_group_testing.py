@@ -8,10 +8,10 @@ import pytest
 from cs_heads.experiment.heads_off import WithHeadsOff
 from cs_heads.methods.group_testing import group_testing
 from cs_heads.simulate import SCENARIOS, planted_world
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 
-GRID = HeadGrid(12, 12)
+GRID = Grid(12, 12)
 
 
 def groups_of(ranking):
@@ -70,7 +70,7 @@ def test_a_pair_that_the_controls_need_too_is_shared_named_and_last():
 
 def test_heads_that_were_not_found_have_no_importance_to_speak_of():
     """Nothing is said of them, not even a sign: the issue's four heads on a small grid, and harmless ones."""
-    grid = HeadGrid(2, 3)
+    grid = Grid(2, 3)
     task = Planted(grid, {Head(0, 0): 0.85, Head(0, 1): 0.6, Head(0, 2): 0.2})
     for world in (task, Planted(grid, {})):
         found = group_testing(world, controls=[Planted(grid, {})])
@@ -102,7 +102,7 @@ def test_redundant_pairs_are_found_in_planted_worlds_with_all_that_stands_in_the
     """Two pairs in each world, beside single heads, universal ones, noise and ever weaker masks."""
     pairs, wrong = 0, []
     for seed in range(50, 54):
-        made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
+        made = planted_world("hidden_pairs", Grid(16, 16), seed=seed)
         found = group_testing(made.task, controls=[made.control], seed=seed)
         pairs += sum(pair in groups_of(found) for pair in hidden_of(made))
         planted = {str(head) for head in made.planted}
@@ -116,7 +116,7 @@ def test_redundant_pairs_are_found_in_planted_worlds_with_all_that_stands_in_the
 def test_sensing_again_with_the_found_heads_off_finds_the_pairs(n_worlds):
     pairs = 0
     for seed in range(60, 60 + n_worlds):
-        made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
+        made = planted_world("hidden_pairs", Grid(16, 16), seed=seed)
         off = made.planted[:3]
         again = group_testing(WithHeadsOff(made.task, off), controls=[WithHeadsOff(made.control, off)], seed=seed)
         pairs += sum(pair in groups_of(again) for pair in hidden_of(made))
@@ -129,7 +129,7 @@ def test_sensing_again_with_the_found_heads_off_finds_the_pairs(n_worlds):
 def test_a_task_with_two_choices_keeps_half_when_it_is_broken():
     """A pair takes all that is above chance: its loss is 1, and not the half that answers lose."""
     scenario = replace(SCENARIOS["chance50"], drops=(), weak=(), pairs=(), hidden=(0.33,))
-    made = planted_world(scenario, HeadGrid(16, 16), n_examples=200, seed=3)
+    made = planted_world(scenario, Grid(16, 16), n_examples=200, seed=3)
     found = group_testing(made.task, controls=[made.control], budget=20_000)
     assert groups_of(found) == hidden_of(made)
     group = found.provenance["groups"][0]
@@ -140,7 +140,7 @@ def named_on_a_small_grid(hidden: float, seeds) -> int:
     """In how many worlds of 8 × 8 heads the hidden pair is named, and among the first five."""
     named, scenario = 0, replace(SCENARIOS["hidden_pair"], hidden=(hidden,))
     for seed in seeds:
-        made = planted_world(scenario, HeadGrid(8, 8), n_controls=2, seed=seed)
+        made = planted_world(scenario, Grid(8, 8), n_controls=2, seed=seed)
         found = group_testing(made.task, controls=made.controls, seed=seed)
         (pair,) = hidden_of(made)
         assert (pair in groups_of(found)) == (pair <= {*map(str, found.top(5))})

@@ -14,7 +14,7 @@ from cs_heads.methods.annealing.task_search import TaskSearch
 from cs_heads.methods.losses import TaskLoss
 from cs_heads.tasks import Task
 from cs_heads.tasks.task import with_fields
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 from tests.methods.test_annealing_parts import sensor_on
 
@@ -31,7 +31,7 @@ def sets_of(task, controls, mean, error, k):
 
 def known_sets(shares, losses, error=0.01, *, k=2):
     """Sets of which so much is known: the shares that heads take of a task, and what they take from the controls."""
-    grid, size = HeadGrid(2, 3), len(shares)
+    grid, size = Grid(2, 3), len(shares)
     sets = sets_of(Planted(grid, {}), [Planted(grid, {})], np.arange(0.6, 0.0, -0.1), np.full(6, 0.1), k)
     sets.shares, *sets.losses = (Posterior(np.array(each), np.eye(size) * error**2) for each in (shares, losses))
     return sets
@@ -39,7 +39,7 @@ def known_sets(shares, losses, error=0.01, *, k=2):
 
 def test_sets_leave_out_heads_that_every_task_needs_together_and_take_those_that_work_together():
     """By what is known of single heads a universal trio comes first, and of a redundant pair neither head counts."""
-    grid = HeadGrid(3, 4)
+    grid = Grid(3, 4)
     trio, pair = (Head(0, 0), Head(0, 1), Head(0, 2)), (Head(2, 0), Head(2, 1))
     task = Planted(grid, {Head(1, 1): 0.1}, groups={trio: 0.6, pair: 0.4}, baseline=0.95)
     control = Planted(grid, {}, groups={trio: 0.7}, baseline=0.95)
@@ -57,7 +57,7 @@ def test_sets_leave_out_heads_that_every_task_needs_together_and_take_those_that
 
 def test_sets_leave_out_what_carries_the_form_of_the_task_and_hardly_shows_among_all_controls():
     """The first head takes half of the task, and as much from the two of ten controls that are in its form."""
-    grid, size = HeadGrid(3, 4), 12
+    grid, size = Grid(3, 4), 12
     task = Planted(grid, {Head(0, 0): 0.5, Head(0, 1): 0.3, Head(0, 2): 0.25})
     of_form = with_fields(Task.from_records([{"prompt": "a", "target": " b"}]), matched=True)
     for in_form, chosen in ((of_form, {1, 2}), (None, {0, 1})):
@@ -75,7 +75,7 @@ def test_sets_leave_out_what_carries_the_form_of_the_task_and_hardly_shows_among
 def test_sets_are_made_of_finalists_and_of_decoys_that_clearly_take_much():
     """Two redundant heads may both be drawn as decoys, and rows with both off be the first to show them."""
     z = np.array([9.0, 1.0, 2.0, 1.0, 9.0, 3.0])
-    search = TaskSearch(sensor_on(Planted(HeadGrid(2, 3), {}), []), 2)
+    search = TaskSearch(sensor_on(Planted(Grid(2, 3), {}), []), 2)
     search.fit = ContrastFit.of(Fit(0.1 * z, z), Fit.none(6), np.zeros(0))
     search.finalists, search.decoys = np.array([3, 1]), np.array([4, 5])
     assert search.candidates.tolist() == [1, 3, 4]
@@ -170,7 +170,7 @@ def test_heads_that_take_nothing_seem_to_take_no_more_than_their_errors_say():
 
 def test_a_loss_can_reach_all_that_a_score_has_above_guessing_and_more():
     """A score of 0 loses a task more than all where guesses are right, too."""
-    task = Planted(HeadGrid(2, 3), {}, baseline=0.9)
+    task = Planted(Grid(2, 3), {}, baseline=0.9)
     assert TaskLoss.of(task).most == pytest.approx(1.0)
     task.chance = 0.5
     half = TaskLoss.of(task)

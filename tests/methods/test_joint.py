@@ -11,10 +11,10 @@ from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.methods.annealing import annealed_jointly
 from cs_heads.methods.annealing.sensing import per_task
 from cs_heads.simulate import planted_world
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 
-GRID = HeadGrid(16, 16)
+GRID = Grid(16, 16)
 A, B, C = Head(1, 1), Head(5, 8), Head(12, 3)
 
 
@@ -172,7 +172,7 @@ def test_by_default_each_task_has_its_share_beside_the_intact_runs():
 @settings(max_examples=3)
 @given(sizes=st.lists(st.sampled_from([20, 45, 100]), min_size=2, max_size=3), more=st.integers(0, 1500))
 def test_no_more_is_ever_spent_than_given_and_spent_is_what_was_asked(sizes, more):
-    budget, grid = sum(sizes) + 14 * 4 * 8 * len(sizes) + more, HeadGrid(6, 8)
+    budget, grid = sum(sizes) + 14 * 4 * 8 * len(sizes) + more, Grid(6, 8)
     tasks = [
         Planted(grid, {grid.unit(5 * place): 0.3}, n_examples=size, baseline=1.0, noise=True)
         for place, size in enumerate(sizes)
@@ -196,7 +196,7 @@ def test_the_same_seed_gives_the_same_result_bit_for_bit():
 
 @pytest.mark.parametrize(("shape", "n_tasks"), [((2, 2), 2), pytest.param((3, 3), 3, marks=pytest.mark.slow)], ids=str)
 def test_small_grids_and_tasks_of_twenty_examples_are_searched(shape, n_tasks):
-    grid = HeadGrid(*shape)
+    grid = Grid(*shape)
     tasks = [Planted(grid, {grid.unit(place): 0.5}, n_examples=20, baseline=1.0) for place in range(n_tasks)]
     found = annealed_jointly(tasks, n_bootstraps=0)
     assert [ranking.top(1) for ranking in found.rankings] == [[grid.unit(place)] for place in range(n_tasks)]
@@ -216,7 +216,7 @@ def test_small_grids_and_tasks_of_twenty_examples_are_searched(shape, n_tasks):
         ({"kin": [(0, 2)]}, r"kin must be pairs of two different places in 0\.\.1, got \(0, 2\)"),
         ({"kin": [(0, 0)]}, r"kin must be pairs of two different places in 0\.\.1, got \(0, 0\)"),
         ({"experiments": [Loud(GRID, {})]}, "experiments must be two tasks or more, got 1"),
-        ({"experiments": [Loud(GRID, {}), Loud(HeadGrid(4, 4), {})]}, "grid"),
+        ({"experiments": [Loud(GRID, {}), Loud(Grid(4, 4), {})]}, "grid"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

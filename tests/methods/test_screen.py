@@ -17,10 +17,10 @@ from cs_heads.methods.losses import TaskLoss
 from cs_heads.simulate import PlantedExperiment, planted_world
 from cs_heads.tasks import Task
 from cs_heads.tasks.scorer import ExactMatch
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 from tests.known_heads import WORKING, own_answers, rows_run
 
-GRID = HeadGrid(16, 16)
+GRID = Grid(16, 16)
 
 
 class Sloped(PlantedExperiment, GradientExperiment):
@@ -161,7 +161,7 @@ def test_by_default_gradients_screen_where_the_budget_is_small(budget, by_gradie
     _, task, controls = sloped("one_head", 0)
     found = annealed(task, controls=controls, budget=budget, n_bootstraps=0)
     assert (found.backwards > 0) == by_gradients
-    small = Sloped.of(planted_world("one_head", HeadGrid(12, 12), seed=0).task)
+    small = Sloped.of(planted_world("one_head", Grid(12, 12), seed=0).task)
     assert not annealed(small, budget=1_000, n_bootstraps=0).backwards
 
 

@@ -7,7 +7,7 @@ import cs_heads as cs
 from cs_heads.experiment.heads_off import WithHeadsOff
 from cs_heads.methods.annealing import annealed
 from cs_heads.simulate import planted_world
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
 TASK = cs.load_task("demo/capitals", n=60, seed=0)
 
@@ -30,7 +30,7 @@ def test_the_backup_of_a_head_is_found_once_the_head_is_off(n_worlds):
     """Pairs of heads that are fully redundant: the partners of those off come first, two in each world."""
     found = 0
     for seed in range(40, 40 + n_worlds):
-        made = planted_world("hidden_pairs", HeadGrid(16, 16), seed=seed)
+        made = planted_world("hidden_pairs", Grid(16, 16), seed=seed)
         off, partners = made.planted[3::2], set(made.planted[4::2])
         again = annealed(
             WithHeadsOff(made.task, off),

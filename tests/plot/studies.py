@@ -58,7 +58,8 @@ def made_proof(verdict="localized", control="code") -> Confirmation:
     reasons = ("on 100 unseen examples the score falls from 1.000 to 0.040", "p = 0.0001 (below 0.01)")
     heads = (Head(0, 1), Head(1, 2))
     beside = RandomComparison((0.0, 0.02), 0.01, 0, 0.004, 0.0001)
-    return Confirmation(heads, own, beside, verdict, reasons, (other,), spent=1200)
+    found = {"heads": heads, "result": own, "random": beside, "controls": (other,)}
+    return Confirmation(verdict=verdict, reasons=reasons, spent=1200, **found)
 
 
 def made_drops(drops) -> tuple[TaskDrop, ...]:

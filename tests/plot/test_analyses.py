@@ -24,12 +24,12 @@ from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.analysis.universal import universal_heads
 from cs_heads.plot.style import COLUMN, PAGE, ROLES
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.analysis.test_gating import gates_of, made_gates
 from tests.methods.planted import Planted
 from tests.plot.looking import unread
 
-GRID = HeadGrid(4, 4)
+GRID = Grid(4, 4)
 A, B = Head(0, 1), Head(2, 2)
 
 
@@ -243,7 +243,7 @@ def test_the_bar_says_where_a_loss_is_beyond_its_end(chance, last):
 
 
 def test_what_chance_does_not_explain_carries_an_asterisk():
-    grid = HeadGrid(16, 16)
+    grid = Grid(16, 16)
     same = [grid.unit(i) for i in (3, 40, 77, 140)]
     found = head_overlap({"a": same, "b": same, "c": [grid.unit(9)]}, grid=grid)
     ax = plot.overlap(found, Figure().subplots())

@@ -8,7 +8,7 @@ from cs_heads.methods import METHODS
 from cs_heads.plot.head_markers import HEAD_COLORS, head_look, head_looks, same_looks
 from cs_heads.plot.skills import FEW_SKILLS, MANY_SKILLS
 from cs_heads.plot.style import COLORS, ROLES, line_look, new_figure, save
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 
 # How the cones of the two common kinds of color-blind people see linear RGB (Viénot, Brettel and Mollon, 1999).
 SEEN_BY = {
@@ -23,7 +23,7 @@ def outline_of(marker: str) -> bytes:
 
 
 def test_heads_near_each_other_look_different():
-    grid = HeadGrid(4, 4)
+    grid = Grid(4, 4)
     looks = [(head_look(head).color, head_look(head).marker) for head in grid]
     assert len(set(looks)) >= 14
     for head in grid:
@@ -33,7 +33,7 @@ def test_heads_near_each_other_look_different():
 
 
 def test_twelve_heads_of_a_picture_have_twelve_markers_and_more_have_looks_all_the_same():
-    heads = list(HeadGrid(4, 5))
+    heads = list(Grid(4, 5))
     with same_looks(heads[::-1], heads[::2]):
         assert len({outline_of(look.marker) for look in head_looks(heads[:12]).values()}) == 12
         assert head_looks(heads).keys() == {*heads}
@@ -70,7 +70,7 @@ def test_no_line_or_bar_has_the_color_of_a_head():
     heads, lines = (np.array([to_rgb(color) for color in colors]) for colors in (HEAD_COLORS, COLORS))
     assert np.linalg.norm(heads[:, None] - lines[None], axis=-1).min() > 0.2
     assert {line_look(number)["color"] for number in range(9)} == set(COLORS)
-    assert {head_look(head).color for head in HeadGrid(8, 8)} == set(HEAD_COLORS)
+    assert {head_look(head).color for head in Grid(8, 8)} == set(HEAD_COLORS)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from cs_heads.report.findings import check_folder, check_same
 from cs_heads.report.findings_page import _answer
 from cs_heads.report.heads import head_chips, heads_table
 from cs_heads.simulate import planted_world
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 from tests.plot.studies import (
     HOSTILE,
@@ -321,7 +321,7 @@ def test_a_folder_is_read_as_the_study_it_holds(folder):
 
 def test_faithfulness_of_methods_stands_in_the_page_where_it_was_measured(report):
     rankings = {name: one.ranking for name, one in made_comparison().methods.items()}
-    task = Planted(HeadGrid(3, 4), {Head(0, 1): 0.5, Head(1, 2): 0.3})
+    task = Planted(Grid(3, 4), {Head(0, 1): 0.5, Head(1, 2): 0.3})
     measured = faithfulness(None, task, rankings, n_random=2)
     page = report(Findings(comparison=replace(made_comparison(), faithfulness=measured)))
     assert "Faithfulness: are the first heads enough?" in page.words
@@ -348,7 +348,7 @@ def test_a_folder_without_readable_results_is_refused(folder, name, text, messag
 
 
 def test_results_at_hand_make_the_page_that_the_findings_make(tmp_path):
-    world = planted_world("main", HeadGrid(8, 8), seed=0)
+    world = planted_world("main", Grid(8, 8), seed=0)
     ranking = HeadRanking("css", np.linspace(1, 0, 64).reshape(8, 8), spent=0)
     proof = prove(world.unseen, ranking.top(5), controls=[world.control])
     told = write_report(ranking, tmp_path / "told.html", proof=proof)
@@ -449,7 +449,7 @@ def test_impossible_numbers_in_a_folder_are_refused_by_name(folder, change, mess
 
 
 def test_the_curve_stands_after_the_pictures_and_says_how_many_heads_take_half(report, folder):
-    grid = HeadGrid(3, 4)
+    grid = Grid(3, 4)
     task = Planted(grid, {Head(0, 1): 0.3, Head(1, 2): 0.3}, baseline=0.9)
     curve = measure_sparsity([Column("capitals", "own", (task,))], [Head(0, 1), Head(1, 2), Head(2, 3)], n_random=2)
     (folder / "curve.json").write_text(json.dumps(curve.to_dict()))

@@ -12,7 +12,7 @@ from cs_heads.analysis.sparsity import measure_sparsity
 from cs_heads.plot import show_attention
 from cs_heads.plot.head_markers import head_looks
 from cs_heads.report import Findings, write_report
-from cs_heads.units import Head, HeadGrid
+from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 from tests.plot.studies import made_cards, made_comparison, made_proof, made_ranking, made_study
 from tests.report.atlases import made_atlas
@@ -121,7 +121,7 @@ LONG = "everyday/a_control_with_a_rather_long_name"
 def whole():
     """With all that a search writes, heads that are claimed beyond the first and one that is in the way, and beside it
     a comparison."""
-    grid, claimed = HeadGrid(3, 4), (Head(0, 1), Head(2, 3))
+    grid, claimed = Grid(3, 4), (Head(0, 1), Head(2, 3))
     importance = made_ranking().importance.copy()
     importance[2, 0] = -0.2
     ranking = replace(made_ranking(), importance=importance, claims=claimed, interfering=(Head(2, 0),))

@@ -317,7 +317,7 @@ def test_published_numbers_are_of_the_model_at_hand():
     of, known = published.knowledge_of("meta-llama/Llama-3.2-1B-Instruct")
     assert (of, known["L0H22"]["wmdp_bio"]) == ("Llama-3.2-1B", 0.26)
     assert published.knowledge_of("tiny")[0] == "Llama-3.1-8B"
-    assert published.heads_of("meta-llama/Llama-3.1-8B-Instruct") == {"math": ("L16H21", "L15H13")}
+    assert published.heads_of("meta-llama/Llama-3.1-8B-Instruct") == {"math": ["L16H21", "L15H13"]}
     assert published.heads_of("tiny") == {}
 
 
@@ -326,7 +326,7 @@ def test_heads_found_are_held_beside_published_ones_and_what_chance_gives(study,
     importance = np.zeros((3, 4))
     importance[0, 1] = importance[2, 3] = 1
     one.__dict__["rankings"] = {"math": HeadRanking("css", importance, 0)}
-    monkeypatch.setitem(published.HEADS, one.name, {"math": ("L2H3", "L1H0", "L1H1")})
+    monkeypatch.setitem(published.HEADS, one.name, {"math": ["L2H3", "L1H0", "L1H1"]})
     [row] = _published(one)[0].frame.to_dict("records")
     assert (row["found"], row["published"], row["in common"], row["which"]) == (2, 3, 1, "L2H3")
     # Chance puts heads elsewhere in their layers: of four in the last, one is found and one is published.

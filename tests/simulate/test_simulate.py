@@ -9,9 +9,9 @@ import pytest
 from cs_heads import designs
 from cs_heads.experiment.protocol import ExperimentLike, responding
 from cs_heads.simulate import SCENARIOS, PlantedExperiment, Scenario, planted_world
-from cs_heads.units import HeadGrid
+from cs_heads.units import Grid
 
-GRID = HeadGrid(8, 16)
+GRID = Grid(8, 16)
 CLEAN = Scenario(weak=(), universal=1, pairs=(), flips=0.0, diffuse=0.0, spread=0.0, uneven=0.0)
 
 
@@ -23,7 +23,7 @@ def test_a_margin_falls_by_the_damage_of_the_heads_that_are_off():
     """Worked out by hand: four examples, three heads, a pair that takes more than its parts."""
     margins = np.array([1.0, 2.0, 3.0, -1.0])
     damage = np.array([[0.5, 2.5, 0, 0], [0.6, 0, 1, 0], [0, 0, 0, -2]], dtype=float)
-    experiment = PlantedExperiment(HeadGrid(1, 3), margins, damage, groups=[((0, 1), np.array([0, 0, 2.5, 0]))])
+    experiment = PlantedExperiment(Grid(1, 3), margins, damage, groups=[((0, 1), np.array([0, 0, 2.5, 0]))])
     off = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]], dtype=bool)[:, None]
     expected = [[1, 1, 1, 0], [1, 0, 1, 0], [1, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]]
     assert experiment(off).tolist() == expected
@@ -63,7 +63,7 @@ def test_every_planted_head_costs_its_single_drop_and_not_what_any_head_does_on_
 @pytest.mark.parametrize("shape", [(9, 16), (32, 32)])
 def test_without_structure_the_five_worst_heads_do_little_more_than_any_five(shape):
     """.07 of 1,024 heads is what so many draws come to; a small grid has no more."""
-    grid = HeadGrid(*shape)
+    grid = Grid(*shape)
     beyond = []
     for seed in range(4):
         made = planted_world("no_structure", grid, n_unseen=2000, seed=seed)
@@ -114,7 +114,7 @@ def test_with_one_head_of_a_redundant_pair_off_its_partner_becomes_a_head_of_the
 
 @pytest.mark.parametrize("name", ["universal_groups", "universal_groups_small"])
 def test_a_universal_group_is_harmless_head_by_head_and_lethal_to_every_task_together(name):
-    made = planted_world(name, HeadGrid(12, 12), n_examples=2000, n_unseen=2000, n_controls=2, seed=0)
+    made = planted_world(name, Grid(12, 12), n_examples=2000, n_unseen=2000, n_controls=2, seed=0)
     baseline, costs = made.scenario.baseline, made.scenario.two_of_three
     for task in (made.task, made.unseen, *made.controls):
         for group in made.groups:
@@ -129,7 +129,7 @@ def test_a_universal_group_is_harmless_head_by_head_and_lethal_to_every_task_tog
 @pytest.mark.parametrize("shape", [(30, 9), (12, 12), (32, 32), (40, 4)])
 @pytest.mark.parametrize("seed", range(3))
 def test_groups_are_three_neighbors_of_a_layer_that_have_no_other_part(shape, seed):
-    made = planted_world(replace(SCENARIOS["universal_groups"], groups=8), HeadGrid(*shape), n_controls=3, seed=seed)
+    made = planted_world(replace(SCENARIOS["universal_groups"], groups=8), Grid(*shape), n_controls=3, seed=seed)
     for first, second, third in made.groups:
         assert first.layer == second.layer == third.layer
         assert (first.head % 3, second.head, third.head) == (0, first.head + 1, first.head + 2)
@@ -212,7 +212,7 @@ def test_seeds_plant_other_heads_and_draw_other_examples():
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_scenario_is_an_experiment_with_the_score_it_says(name):
-    made = planted_world(name, HeadGrid(16, 16), n_examples=2000, seed=0)
+    made = planted_world(name, Grid(16, 16), n_examples=2000, seed=0)
     assert isinstance(made.task, ExperimentLike)
     assert scores(made.task, [])[0] == pytest.approx(made.scenario.baseline, abs=0.04)
     assert len(set(made.planted)) == len(made.scenario.drops) + 2 * len(made.scenario.hidden)
@@ -224,11 +224,11 @@ def test_every_scenario_is_an_experiment_with_the_score_it_says(name):
     ("wrong", "message"),
     [
         ({"scenario": "maine"}, "scenario must be one of main, ceiling, .* got 'maine'"),
-        ({"grid": HeadGrid(2, 4)}, r"grid must have 25 heads or more for this scenario, got 8"),
-        ({"grid": HeadGrid(8, 8), "n_controls": 5}, r"grid must have 69 heads or more for this scenario, got 64"),
-        ({"grid": HeadGrid(8, 4), "scenario": "universal_groups"}, "grid must have 34 heads or more .* got 32"),
+        ({"grid": Grid(2, 4)}, r"grid must have 25 heads or more for this scenario, got 8"),
+        ({"grid": Grid(8, 8), "n_controls": 5}, r"grid must have 69 heads or more for this scenario, got 64"),
+        ({"grid": Grid(8, 4), "scenario": "universal_groups"}, "grid must have 34 heads or more .* got 32"),
         (
-            {"grid": HeadGrid(100, 2), "scenario": "universal_groups"},
+            {"grid": Grid(100, 2), "scenario": "universal_groups"},
             "grid must hold 3 groups of 3 neighbors in one layer .* got 100 × 2 heads, which hold 0",
         ),
         ({"n_controls": 0}, "n_controls must be an integer of 1 or more, got 0"),

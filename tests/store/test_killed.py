@@ -1,6 +1,5 @@
 """A study killed at random moments, and begun again each time, ends as one that was never killed."""
 
-import json
 import os
 import random
 import signal
@@ -11,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.known_heads import own_answers
+from tests.known_heads import own_answers, write_records
 from tests.waiting import ended, next_line, pause
 
 pytestmark = pytest.mark.slow
@@ -22,9 +21,7 @@ STORES = ("run.sqlite", "half.sqlite", "mean.sqlite")
 
 @pytest.fixture(scope="module")
 def records(load_known, tmp_path_factory):
-    path = tmp_path_factory.mktemp("tasks") / "own.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in own_answers(load_known(), 90)), encoding="utf-8")
-    return path
+    return write_records(tmp_path_factory.mktemp("tasks") / "own.jsonl", own_answers(load_known(), 90))
 
 
 @pytest.fixture(scope="module")

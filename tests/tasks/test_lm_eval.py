@@ -5,13 +5,12 @@ import pickle
 import random
 import re
 import sys
-from collections.abc import Iterable
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from tests.known_heads import write_records as write
 from tests.waiting import run_program
 
 pytest.importorskip("lm_eval", reason="lm-eval is an extra")
@@ -64,11 +63,6 @@ PRONOUNS = [
     }
     for i in range(40)
 ]
-
-
-def write(path: Path, rows: Iterable) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 @pytest.fixture

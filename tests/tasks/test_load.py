@@ -9,6 +9,7 @@ import pytest
 
 from cs_heads.tasks import Entry, Task, load_task, read_task_file
 from cs_heads.tasks.load import FAMILIES
+from tests.known_heads import write_records as write_jsonl
 from tests.tasks.test_records import GOOD, MALFORMED
 
 CHOICES = [
@@ -17,11 +18,6 @@ CHOICES = [
 ]
 COMPLETIONS = [{"prompt": f"Line one\nline {i}:", "target": f" {i}"} for i in range(8)]
 FORMS = pytest.mark.parametrize("records", [CHOICES, COMPLETIONS], ids=["choice", "completion"])
-
-
-def write_jsonl(path: Path, records: list) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return path
 
 
 def write_csv(path: Path, records: list[dict], encoding: str = "utf-8") -> Path:
@@ -51,20 +47,20 @@ def test_a_csv_file_is_its_records(tmp_path, records):
 
 @FORMS
 def test_a_frame_is_its_rows(records):
-    assert Task.from_frame(pd.DataFrame(records), "mine") == Task.from_records(records, "mine")
+    assert Task.from_records(pd.DataFrame(records), "mine") == Task.from_records(records, "mine")
 
 
 @FORMS
 def test_a_dataset_is_its_rows(records):
     datasets = pytest.importorskip("datasets", reason="datasets is an extra")
-    assert Task.from_dataset(datasets.Dataset.from_list(records), "mine") == Task.from_records(records, "mine")
+    assert Task.from_records(datasets.Dataset.from_list(records), "mine") == Task.from_records(records, "mine")
 
 
 def test_a_dataset_of_many_splits_is_refused_until_one_is_picked():
     datasets = pytest.importorskip("datasets", reason="datasets is an extra")
     splits = datasets.DatasetDict({"test": datasets.Dataset.from_list(CHOICES)})
-    with pytest.raises(ValueError, match=r'must be a datasets\.Dataset, as dataset\["test"\] is, got DatasetDict'):
-        Task.from_dataset(splits)
+    with pytest.raises(ValueError, match="records must be a list of records, got DatasetDict"):
+        Task.from_records(splits)
 
 
 # Files as other programs write them

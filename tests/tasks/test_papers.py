@@ -9,13 +9,9 @@ import pytest
 
 from cs_heads.tasks import Example, builtin_tasks, entry_of, load_task, suites
 from cs_heads.tasks.openmath import BoxedAnswer, boxed
+from tests.known_heads import write_records as write
 from tests.scores import response_of
 from tests.waiting import run_program
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def row_means(
     harmful for the hard examples it happened to be given. All examples are ``counted``, or some.
     """
     counted = np.ones(examples.shape, dtype=bool) if counted is None else counted
-    some, effect, row = examples[counted], np.zeros(int(examples.max()) + 1), np.zeros(len(examples))
+    some, effect, row = examples[counted], np.zeros(int(examples.max(initial=-1)) + 1), np.zeros(len(examples))
     times = np.bincount(some, minlength=len(effect))
     for turn in range(n_passes + 1):
         # ``where`` leaves rows without any as NaN, and says nothing of it.
@@ -91,7 +91,7 @@ def row_means(
         if turn < n_passes:
             distance = (values - row[:, None])[counted]
             effect = np.bincount(some, distance, len(effect)) / np.maximum(times, 1)
-            effect -= (effect * times).sum() / times.sum()
+            effect -= (effect * times).sum() / max(times.sum(), 1)
     return row
 
 

@@ -230,7 +230,7 @@ class TaskSearch:
     def of_sides(self) -> list[Fit]:
         """What each head takes from the controls, from those in the form of the task by themselves."""
         sides = self.sensor.controls.sides
-        if self.others or len(sides) < 2 or not len(self.rows):
+        if self.others or len(sides) < 2:
             return [self.fit.controls]
         fits = list[Fit]()
         for side in sides:

@@ -13,7 +13,7 @@ from cs_heads.drawable import Drawable
 from cs_heads.experiment.cost import Cost
 from cs_heads.lens import check_weights
 from cs_heads.ranking import HeadRanking
-from cs_heads.units import Grid, HeadGrid
+from cs_heads.units import Grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,6 +146,6 @@ class HeadGates(Drawable, picture="roles"):
             provenance={**self.provenance, **used},
             notes=self.notes,
             unit=unit,
-            grid=HeadGrid(*self.free.shape[1:]) if self.grid is None else self.grid,
+            grid=Grid(*self.free.shape[1:]) if self.grid is None else self.grid,
             examples=tuple(sorted({key for gates in (self, *controls) for key in gates.examples})),
         )
