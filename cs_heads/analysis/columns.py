@@ -171,7 +171,8 @@ def controlled(
         return
     given, kin = without_kin(check_controls(controls, task), task)
     judged = [unseen_side(task, n, seen), *(unseen_control(control, n, seed, seen) for control in given)]
-    sides, names = [side for side, _ in judged], None
+    # Fewer of those that come with the library than of the others.
+    sides, names, of_each = [side for side, _ in judged], None, max(n // 2, MIN_CORRECT) if automatic else n
     check_apart([task, *given], sides)
     left_out = [note for _, notes in judged for note in notes]
     with Experiment(model, sides[0], **settings) as made:
@@ -179,14 +180,14 @@ def controlled(
         if automatic:
             defaults = defaults_of(made, task, seed)
             names = [control.name for control in defaults]
-            beside, fewer = _unseen_sides(defaults, max(n // 2, MIN_CORRECT), seed, seen)
+            beside, fewer = _unseen_sides(defaults, of_each, seed, seen)
             sides, left_out = [*sides, *beside], [*left_out, *fewer]
         others = experiments_on(made, sides[1:], chosen=not automatic)
         (own, *others), same = unseen_tokens([made, *others], task, seen)
         kin, of_kin = [*kin_of(own, task, seed)] if automatic else kin, None
         if with_kin:
             known = {*seen, *found_on(task, task.held_out)}
-            unseen = [side for side in _unseen_sides(kin, n, seed, known)[0] if len(side) >= MIN_CORRECT]
+            unseen = [side for side in _unseen_sides(kin, of_each, seed, known)[0] if len(side) >= MIN_CORRECT]
             of_kin = experiments_on(own, unseen, chosen=False)
         notes = (*left_out, *same, *left_out_note(own, kin, automatic, of_kin))
         yield Controlled(own, others, of_kin or [], names, notes)

@@ -213,8 +213,8 @@ def confirm(
     more only while it may do as much harm as the heads. With ``2 × n`` for the task and some ``5 × n`` for the least
     set of five heads that costs some ``13 × n`` example-evaluations, and up to ``22 × n`` where the heads take little
     more than random ones (with ``n`` below 84 up to ``13 × n + 750``). Each control given adds ``2 × n``, each
-    default one ``n`` (14 or 15, on the demo model 7), and each kin ``2 × n``; mean and resample ablation take another
-    run of each task's examples beforehand. Each of ``repeats`` takes a search and a proof more.
+    default one ``n`` (14 or 15, on the demo model 7), and so do kin; mean and resample ablation take another run of
+    each task's examples beforehand. Each of ``repeats`` takes a search and a proof more.
 
     Args:
         model: A model, the name of one, or a ``Cluster``; None: ``task`` and ``controls`` are experiments, of which no
@@ -226,9 +226,10 @@ def confirm(
         controls: Other tasks; of one that is a whole task up to ``n`` examples are drawn from the half that
             ``find_heads`` with the same ``seed`` does not search with. ``"auto"``: everyday skills that come with the
             library (``tasks.default_controls``; on the demo model its own skills), up to ``n // 2`` unseen examples of
-            each, but 20 at least. A note names those that the model does not do well enough to count; where fewer than
-            three count, the verdict is never *specific*. None: none. Controls that are kin of the task, which ask for
-            the same in other words (``tasks.default_kin``), are no controls, but measured beside: a note says so.
+            each, and of each kin, but 20 at least. A note names those that the model does not do well enough to count;
+            where fewer than three count, the verdict is never *specific*. None: none. Controls that are kin of the
+            task, which ask for the same in other words (``tasks.default_kin``), are no controls, but measured beside: a
+            note says so.
         seed: That of ``find_heads``. With another seed more examples of the controls are among those that the search
             has seen, and are left out; heads of a list do not say which these are.
         exclude: Heads that random sets have none of (None: the shared heads of a ranking, whose harm says nothing of
