@@ -94,6 +94,16 @@ def test_a_number_or_an_address_out_of_reach(said, arguments, line):
     assert line in said("find", "--model", "demo", "--task", "demo/capitals", *arguments)
 
 
+@pytest.mark.parametrize("flags", [("--tasks", "t.jsonl"), ("--tasks=t.jsonl",), ("--method", "css", "--tasks", "ioi")])
+@pytest.mark.parametrize("command", ["find", "compare", "explain"])
+def test_a_slip_in_a_flag_that_is_needed_is_named(said, command, flags):
+    assert "Did you mean --task instead of --tasks?" in said(command, "--model", "demo", *flags)
+
+
+def test_a_flag_of_another_name_is_no_slip(said):
+    assert "mean" not in said("find", "--task", "ioi", "--method", "css")
+
+
 @pytest.mark.parametrize("model", ["./no-such-folder", "no/such/model.gguf"])
 def test_a_path_of_no_model_is_no_name_that_a_hub_is_asked_for(said, model):
     assert f'Invalid value "{model}" for --model. nothing is there: ' in said("find", "--model", model, "--task", "ioi")

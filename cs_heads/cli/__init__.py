@@ -156,6 +156,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _stopped(signals, _kept(options))
             if not isinstance(error, ValueError | OSError | MemoryError | ImportError | CycloptsError):
                 raise
+            if isinstance(error, MissingArgumentError):
+                # Commands with methods take any flag, so that the library sees none left that a slip may have made.
+                known = made.parse_commands(told)[1][-1].assemble_argument_collection()
+                names = {name for argument in known for name in argument.names}
+                error.unused_tokens = [flag for each in told if (flag := each.partition("=")[0]) not in names]
             said = " ".join(str(error).split()) or type(error).__name__
             strays = [*takewhile(lambda each: not each.startswith("-"), given[1:])]
             if isinstance(error, UnusedCliTokensError):

@@ -260,7 +260,7 @@ def _texts(texts: FailureModes | None) -> Markup | None:
     [found] = texts.heads
     seen = {mode: share for mode, share in texts.modes[found].items() if texts.beyond_intact(found, mode)}
     n = next(iter(texts.modes[found].values())).n
-    said = f"Of {n} texts with the heads off, clearly more than of the intact model: " + ", ".join(
+    said = f"Of {n} texts, clearly more with the heads off than of the intact model: " + ", ".join(
         f"{mode} {share.count}" for mode, share in seen.items()
     )
     said = f"{said}." if seen else f"No kind of failure is clearly more frequent in {n} texts than of the intact model."

@@ -111,7 +111,9 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    return f"```text\n{dedent(text).strip()}\n```"
+    # The page breaks lines by itself.
+    lines = re.sub(r"\n {4,}", " ", dedent(text).strip())
+    return f"```text\n{lines}\n```"
 
 
 def _escaped(text: str) -> str:

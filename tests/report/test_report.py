@@ -199,7 +199,7 @@ def test_what_is_written_with_the_heads_off_stands_beside_what_the_intact_model_
     texts = FailureModes({"t": (Head(0, 1),)}, {"intact": none, "t": all_}, written, prompts, right, spent=40)
     words = report(Findings(ranking=made_ranking(), proof=made_proof(), texts=texts, k=2)).words
     assert "prompt right intact heads off France is Paris Paris (nothing) Latvia is Riga Riga Rome <b>" in words
-    assert "clearly more than of the intact model: empty 20, changed 20" in words
+    assert "clearly more with the heads off than of the intact model: empty 20, changed 20" in words
     assert "texts 40 example-evaluations" in words
     same = replace(texts, modes={"intact": none, "t": none})
     assert "No kind of failure is clearly more frequent" in report(Findings(ranking=made_ranking(), texts=same)).words
