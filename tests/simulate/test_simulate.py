@@ -223,7 +223,7 @@ def test_every_scenario_is_an_experiment_with_the_score_it_says(name):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"scenario": "maine"}, "scenario must be one of main, ceiling, .* got 'maine'"),
+        ({"scenario": "maine"}, "scenario must be a Scenario or one of main, ceiling, .* got 'maine'"),
         ({"grid": Grid(2, 4)}, r"grid must have 25 heads or more for this scenario, got 8"),
         ({"grid": Grid(8, 8), "n_controls": 5}, r"grid must have 69 heads or more for this scenario, got 64"),
         ({"grid": Grid(8, 4), "scenario": "universal_groups"}, "grid must have 34 heads or more .* got 32"),

@@ -205,7 +205,7 @@ def test_programs_are_scored_through_an_experiment(load_known, sandbox):
     examples = tuple(Example("the cat", reference=json.dumps({**asked, "test": test})) for test in tests)
     task = Task("own", "generation", examples, scorer=PassesTests("humaneval", True), max_new_tokens=4)
     experiment = Experiment(load_known(), task)
-    masks = np.zeros((2, experiment.grid.n_layers, experiment.grid.n_heads), dtype=bool)
+    masks = np.zeros((2, experiment.grid.n_layers, experiment.grid.n_units), dtype=bool)
     masks[1, 0] = True
     assert experiment(masks).tolist() == [[1, 0], [1, 0]]
 

@@ -105,7 +105,7 @@ class HeadSets:
 
     def plan(self, n: int) -> Planned:
         """``n`` sets, each the best under a draw from the posterior (Thompson sampling)."""
-        drawn = zip(*self._draw(n, self.sensor.rng), strict=True)
+        drawn = zip(*(side.draw(n, self.sensor.rng) for side in (self.shares, *self.losses)), strict=True)
         off = sparse_rows([np.sort(self.candidates[self._best_by(*each)]) for each in drawn], self.sensor.grid.size)
         return self.sensor.plan(off, np.zeros(n, dtype=int), in_sets=True)
 
@@ -125,7 +125,9 @@ class HeadSets:
 
         Others one by one, or all at once: heads that do most by themselves may be in the way of a better set.
         """
-        drawn = self._draw(_N_DRAWS, np.random.default_rng(0))
+        rng = np.random.default_rng(0)
+        # No control gains by a head.
+        drawn = self.shares.draw(_N_DRAWS, rng), *(np.maximum(side.draw(_N_DRAWS, rng), 0) for side in self.losses)
         means = self.shares.mean, *(np.maximum(side.mean, 0) for side in self.losses)
         kept, other = (self._improved(list(start), drawn) for start in (range(self.k), self._best_by(*means).tolist()))
         before, after = (self._contrast(*(each[:, chosen].sum(axis=1) for each in drawn)) for chosen in (kept, other))
@@ -134,10 +136,6 @@ class HeadSets:
         chosen = other if np.mean(after - before) > clearly * np.std(after - before) else kept
         alone = self._contrast(*means)
         return self.candidates[np.array(sorted(chosen, key=lambda place: -alone[place]))]
-
-    def _draw(self, n: int, rng: np.random.Generator) -> list[Draws]:
-        """``n`` draws of what heads take from the task and from each side of the controls; these gain by no head."""
-        return [self.shares.draw(n, rng), *(np.maximum(side.draw(n, rng), 0) for side in self.losses)]
 
     def _improved(self, chosen: list[int], drawn: Sequence[Draws]) -> list[int]:
         """A set in which each head is replaced where another is clearly better."""
