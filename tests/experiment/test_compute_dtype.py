@@ -153,6 +153,17 @@ def test_the_dtype_of_the_weights_is_kept_where_another_would_not_serve(load, la
     assert plan.faster_dtype(load("llama"), PROMPTS) is None
 
 
+def test_a_dtype_that_decides_otherwise_with_heads_off_alone_is_not_taken(load, large, monkeypatch):
+    """Of four texts two have heads off: half of all decisions are alike, and none of theirs."""
+    rows = torch.repeat_interleave(torch.arange(4), 3)
+    calls = iter(
+        [torch.eye(12) * 9.0, torch.where(rows[:, None] % 2 == 1, torch.eye(12).roll(1, 1), torch.eye(12)) * 9.0]
+    )
+    monkeypatch.setattr(plan, "logits_at", lambda *given, **more: next(calls))
+    monkeypatch.setattr(plan, "_ALIKE", 0.4)
+    assert plan.faster_dtype(load("llama"), [(1, 2, 3)] * 4) is None
+
+
 def test_a_faster_dtype_is_that_of_the_store_or_as_asked(load, tmp_path, monkeypatch):
     """What a store began with it goes on with, whatever the machine is fast with by then."""
     said = ["bfloat16"]
