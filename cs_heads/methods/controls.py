@@ -35,7 +35,9 @@ Examples = Int[np.ndarray, " k"]
 class Controls:
     """Other tasks, measured under a task's masks: examples in turn from all, and their losses.
 
-    There may be none. ``left_out`` are those that the intact model cannot do, with the reason.
+    There may be none. ``left_out`` are those that the intact model cannot do, with the reason. ``sides`` are their
+    places: those in the form of the task are a side of their own, asked as often as all others together, among which
+    what they lose would hardly show.
     """
 
     def __init__(
@@ -44,7 +46,9 @@ class Controls:
         self.tasks, self.left_out = list(tasks), dict(left_out or {})
         # The examples of all are numbered through.
         self._starts = np.cumsum([0, *(task.n_examples for task in tasks)])
-        self._turns = BalancedDraws(np.arange(len(tasks)), rng)
+        matched = np.array([bool((of := task.experiment.task) and of.matched) for task in tasks], dtype=bool)
+        self.sides = [np.flatnonzero(side) for side in (~matched, matched) if side.any()]
+        self._turns, self._n_turns = [BalancedDraws(side, rng) for side in self.sides], 0
         self._draws = [BalancedDraws(np.arange(task.n_examples), rng) for task in tasks]
 
     @classmethod
@@ -85,13 +89,19 @@ class Controls:
         return np.searchsorted(self._starts, drawn, side="right") - 1
 
     def draw(self, n_rows: int, per_row: int) -> Places:
-        """Different examples for each row, four of one control, of the controls in turn, those drawn least first."""
-        drawn = np.zeros((n_rows, per_row), dtype=int)
+        """Different examples for each row, four of one control, of both sides in turn, those drawn least first."""
+        drawn, n = np.zeros((n_rows, per_row), dtype=int), -(-per_row // TOGETHER)
         for row in drawn if self.tasks and per_row else ():
-            # None twice before all have had one.
-            n, of_all = -(-per_row // TOGETHER), len(self.tasks)
-            turns = np.concatenate([self._turns.draw(min(n - done, of_all)) for done in range(0, n, of_all)])
-            times = np.bincount(np.repeat(turns, TOGETHER)[:per_row], minlength=len(self.tasks))
+            turns = list[Examples]()
+            for side, controls in enumerate(self._turns):
+                own = range(self._n_turns, self._n_turns + n)[
+                    (side - self._n_turns) % len(self.sides) :: len(self.sides)
+                ]
+                # None twice before all have had one.
+                size = len(controls.pool)
+                turns += [controls.draw(min(len(own) - done, size)) for done in range(0, len(own), size)]
+            self._n_turns += n
+            times = np.bincount(np.repeat(np.concatenate(turns), TOGETHER)[:per_row], minlength=len(self.tasks))
             row[:] = self._drawn(times.tolist())
         return drawn
 

@@ -85,9 +85,14 @@ def test_the_response_is_that_of_a_regression_on_rows_and_examples():
     rows = some_rows(0, np.zeros(20), n_rows=30, noise=0.3)
     row, example = np.repeat(np.arange(30), 8), rows.examples.ravel()
     dummies = np.hstack([np.eye(30)[row], np.eye(60)[example]])
-    fitted = np.linalg.lstsq(dummies, rows.scores.ravel(), rcond=None)[0][:30]
-    made = row_means(rows.scores, rows.examples, n_passes=500)
-    assert made - made.mean() == pytest.approx(fitted - fitted.mean(), abs=1e-6)
+    # All examples, or some: then the first row has none.
+    some = (np.random.default_rng(1).random((30, 8)) < 0.7) & (np.arange(30) > 0)[:, None]
+    for counted in (None, some):
+        kept, seen = (slice(None), slice(None)) if counted is None else (counted.ravel(), slice(1, None))
+        fitted = np.linalg.lstsq(dummies[kept], rows.scores.ravel()[kept], rcond=None)[0][:30][seen]
+        made = row_means(rows.scores, rows.examples, counted, n_passes=500)
+        assert np.isnan(made).tolist() == [counted is not None] + [False] * 29
+        assert made[seen] - made[seen].mean() == pytest.approx(fitted - fitted.mean(), abs=1e-6)
 
 
 # Regression

@@ -8,6 +8,8 @@ import pytest
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.methods.controls import TOGETHER, Contrast, Controls, contrasted
 from cs_heads.simulate import PlantedExperiment
+from cs_heads.tasks import Task
+from cs_heads.tasks.task import with_fields
 from cs_heads.units import Grid
 
 GRID = Grid(4, 4)
@@ -53,6 +55,21 @@ def test_every_control_gives_as_many_examples_and_no_row_has_one_twice() -> None
     assert all(len(set(row)) == 8 for row in drawn.tolist())
     within = np.bincount(drawn.ravel(), minlength=found.n_examples)
     assert all(np.ptp(within[found.of(np.arange(found.n_examples)) == task]) <= 1 for task in range(3))
+
+
+def test_those_in_the_form_of_the_task_give_half_of_the_examples_however_few_they_are() -> None:
+    of_form = with_fields(Task.from_records([{"prompt": "a", "target": " b"}]), matched=True)
+    for n, per_row in ((1, 8), (2, 8), (2, 4), (2, 16)):
+        tasks = [Named(f"rest {number}", 60) for number in range(5)] + [
+            Named(f"form {number}", 60) for number in range(n)
+        ]
+        for task in tasks[5:]:
+            task.task = of_form
+        found = controls(*tasks)
+        drawn = found.draw(20, per_row)
+        assert [side.tolist() for side in found.sides] == [[0, 1, 2, 3, 4], [*range(5, 5 + n)]]
+        assert (found.of(drawn) >= 5).mean() == 0.5
+        assert all(len(set(row)) == per_row for row in drawn.tolist())
 
 
 def test_a_control_that_the_model_cannot_do_is_left_out_and_named() -> None:

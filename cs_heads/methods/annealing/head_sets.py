@@ -1,7 +1,7 @@
 """Sets of the best heads, measured as sets: what several heads take together is not the sum of what each takes.
 
 Each head of a set takes a share of what the others leave of the task: where these take all of it, one more gains
-nothing. From the controls heads take a sum.
+nothing. From the controls heads take a sum. What they take from controls in the form of the task counts by itself.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def best_sets(searches: Sequence[TaskSearch], k: int) -> list[Int[np.ndarray, " 
 class HeadSets:
     """Measures sets of ``k`` candidates of a search, and estimates what each takes of the task and of the controls.
 
-    ``shares`` has -log(1 - share) of each candidate, which add up in a set.
+    ``shares`` has -log(1 - share) of each candidate, which add up in a set, ``losses`` what it takes from each side of
+    the controls.
     """
 
     def __init__(self, search: TaskSearch, k: int) -> None:
@@ -93,16 +94,18 @@ class HeadSets:
         self.candidates = candidates = order[known]
         self.rows = Rows.none(self.sensor.grid.size, self.sensor.per_row, self.sensor.of_controls_in_sets)
         self.most = self.sensor.task.most
-        errors = [np.maximum(side.error[candidates], _LEAST) for side in (fit.task, fit.controls)]
+        rest, *form = search.of_sides()
+        error, *errors = [np.maximum(side.error[candidates], _LEAST) for side in (fit.task, rest, *form)]
         left = 1 - np.clip(fit.task.effect[candidates] / self.most, *_SHARES)
-        priors = (-np.log(left), errors[0] / self.most / left), (fit.controls.beyond_doubt[candidates], errors[1])
-        self._priors = priors
-        self.shares, self.losses = (Posterior(mean, np.diag((_FIRST * error) ** 2)) for mean, error in priors)
+        # What heads seem to take from the form of the task is suspected, from other controls only what is sure.
+        means = [side[candidates] for side in (rest.beyond_doubt, *(side.effect for side in form))]
+        self._of_task, self._of_sides = (-np.log(left), error / self.most / left), [*zip(means, errors, strict=True)]
+        priors = [Posterior(mean, np.diag((_FIRST * error) ** 2)) for mean, error in (self._of_task, *self._of_sides)]
+        self.shares, self.losses = priors[0], priors[1:]
 
     def plan(self, n: int) -> Planned:
         """``n`` sets, each the best under a draw from the posterior (Thompson sampling)."""
-        rng = self.sensor.rng
-        drawn = zip(self.shares.draw(n, rng), self.losses.draw(n, rng), strict=True)
+        drawn = zip(*(side.draw(n, self.sensor.rng) for side in (self.shares, *self.losses)), strict=True)
         off = sparse_rows([np.sort(self.candidates[self._best_by(*each)]) for each in drawn], self.sensor.grid.size)
         return self.sensor.plan(off, np.zeros(n, dtype=int), in_sets=True)
 
@@ -110,27 +113,31 @@ class HeadSets:
         """Take rows that were planned and measured, and fit all."""
         self.rows += rows
         members = self.rows.off[:, self.candidates].toarray()
-        of_task, of_controls = self._priors
-        self.shares = posterior_of_shares(members, self.sensor.lost(self.rows), *of_task, self.most)
-        self.losses = posterior_of_losses(members, self.rows.control_response(), *of_controls)
+        self.shares = posterior_of_shares(members, self.sensor.lost(self.rows), *self._of_task, self.most)
+        sides = self.sensor.controls.sides if len(self.losses) > 1 else [np.arange(len(self.sensor.controls.tasks))]
+        for place, (side, prior) in enumerate(zip(sides, self._of_sides, strict=True)):
+            rows, lost = self.sensor.controls_lost(self.rows, side)
+            if len(rows):
+                self.losses[place] = posterior_of_losses(rows.off[:, self.candidates].toarray(), lost, *prior)
 
     def best(self) -> Int[np.ndarray, " k"]:
         """The first ``k`` candidates, or others in their place that are clearly better in the sets; the best first.
 
         Others one by one, or all at once: heads that do most by themselves may be in the way of a better set.
         """
-        # By the same draws always.
         rng = np.random.default_rng(0)
         # No control gains by a head.
-        drawn = self.shares.draw(_N_DRAWS, rng), np.maximum(self.losses.draw(_N_DRAWS, rng), 0)
-        means = self.shares.mean, np.maximum(self.losses.mean, 0)
+        drawn = self.shares.draw(_N_DRAWS, rng), *(np.maximum(side.draw(_N_DRAWS, rng), 0) for side in self.losses)
+        means = self.shares.mean, *(np.maximum(side.mean, 0) for side in self.losses)
         kept, other = (self._improved(list(start), drawn) for start in (range(self.k), self._best_by(*means).tolist()))
         before, after = (self._contrast(*(each[:, chosen].sum(axis=1) for each in drawn)) for chosen in (kept, other))
-        chosen = other if np.mean(after - before) > _CLEARLY * np.std(after - before) else kept
+        # The first did not count the form of the task by itself.
+        clearly = _CLEARLY if len(self.losses) == 1 else 0.0
+        chosen = other if np.mean(after - before) > clearly * np.std(after - before) else kept
         alone = self._contrast(*means)
         return self.candidates[np.array(sorted(chosen, key=lambda place: -alone[place]))]
 
-    def _improved(self, chosen: list[int], drawn: tuple[Draws, Draws]) -> list[int]:
+    def _improved(self, chosen: list[int], drawn: Sequence[Draws]) -> list[int]:
         """A set in which each head is replaced where another is clearly better."""
         others = [place for place in range(len(self.candidates)) if place not in chosen]
         while others:
@@ -145,15 +152,15 @@ class HeadSets:
             chosen[worse], others[better] = others[better], chosen[worse]
         return chosen
 
-    def _best_by(self, shares: Candidates, losses: Candidates) -> Int[np.ndarray, " k"]:
+    def _best_by(self, shares: Candidates, *losses: Candidates) -> Int[np.ndarray, " k"]:
         """The places of the best set, of those that are best at some rate of the one against the other."""
-        merits = self.most * _RATES[:, None] * shares - self.weight * losses
+        merits = self.most * _RATES[:, None] * shares - self.weight * sum(losses)
         sets = np.argsort(-merits, axis=1, kind="stable")[:, : self.k]
-        return sets[np.argmax(self._contrast(shares[sets].sum(axis=1), losses[sets].sum(axis=1)))]
+        return sets[np.argmax(self._contrast(*(side[sets].sum(axis=1) for side in (shares, *losses))))]
 
-    def _contrast(self, shares: OfSets, losses: OfSets) -> OfSets:
-        """The loss of the task minus that of the controls, of the sums over a set."""
-        return -self.most * np.expm1(-shares) - self.weight * losses
+    def _contrast(self, shares: OfSets, *losses: OfSets) -> OfSets:
+        """The loss of the task minus those of the sides of the controls, of the sums over a set."""
+        return -self.most * np.expm1(-shares) - self.weight * sum(losses)
 
 
 def posterior_of_losses(members: Members, lost: PerRow, mean: Candidates, error: Candidates) -> Posterior:

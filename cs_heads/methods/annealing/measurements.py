@@ -65,25 +65,34 @@ class Rows:
         joined = [np.concatenate([getattr(self, name), getattr(other, name)]) for name in arrays]
         return Rows(sparse.vstack([self.off, other.off], format="csr"), *joined)
 
-    def control_response(self) -> PerRow:
-        """Mean loss of each row's control examples, hard examples not held against it."""
-        return row_means(self.losses, self.drawn)
+    def control_response(self, counted: Bool[np.ndarray, "row c"] | None = None) -> PerRow:
+        """Mean loss of each row's control examples, or of those counted, hard examples not held against it."""
+        return row_means(self.losses, self.drawn, counted)
 
 
-def row_means(values: Float[np.ndarray, "row k"], examples: Int[np.ndarray, "row k"], n_passes: int = 5) -> PerRow:
-    """Mean over a row's examples of value less example effect, which alternating passes estimate.
+def row_means(
+    values: Float[np.ndarray, "row k"],
+    examples: Int[np.ndarray, "row k"],
+    counted: Bool[np.ndarray, "row k"] | None = None,
+    n_passes: int = 5,
+) -> PerRow:
+    """Mean over a row's examples of value less example effect, which alternating passes estimate; NaN without any.
 
     An example's effect is its mean distance from the rows it stands in, so a row is not called
-    harmful for the hard examples it happened to be given.
+    harmful for the hard examples it happened to be given. All examples are ``counted``, or some.
     """
-    effect = np.zeros(int(examples.max()) + 1)
-    times = np.maximum(np.bincount(examples.ravel(), minlength=len(effect)), 1)
-    for _ in range(n_passes):
-        row = (values - effect[examples]).mean(axis=1)
-        distance = values - row[:, None]
-        effect = np.bincount(examples.ravel(), distance.ravel(), len(effect)) / times
-        effect -= (effect * times).sum() / times.sum()
-    return np.asarray((values - effect[examples]).mean(axis=1))
+    counted = np.ones(examples.shape, dtype=bool) if counted is None else counted
+    some, effect, row = examples[counted], np.zeros(int(examples.max(initial=-1)) + 1), np.zeros(len(examples))
+    times = np.bincount(some, minlength=len(effect))
+    for turn in range(n_passes + 1):
+        # ``where`` leaves rows without any as NaN, and says nothing of it.
+        rest = np.where(counted, values - effect[examples], 0.0).sum(axis=1)
+        row = np.divide(rest, n := counted.sum(axis=1), out=np.full(len(rest), np.nan), where=n > 0)
+        if turn < n_passes:
+            distance = (values - row[:, None])[counted]
+            effect = np.bincount(some, distance, len(effect)) / np.maximum(times, 1)
+            effect -= (effect * times).sum() / max(times.sum(), 1)
+    return row
 
 
 def sparse_rows(heads_off: list[np.ndarray], n_heads: int) -> sparse.csr_array:
@@ -122,6 +131,11 @@ class Sensor:
         """What rows lost of the task, hard examples not held against them: a loss each."""
         left = row_means(rows.scores, rows.examples) if len(rows) else np.zeros(0)
         return (self.task.level - left) / self.task.above_guess
+
+    def controls_lost(self, rows: Rows, side: Int[np.ndarray, " control"]) -> tuple[Rows, PerRow]:
+        """The rows that have examples of a side of the controls, and what these lost."""
+        lost = rows.control_response(np.isin(self.controls.of(rows.drawn), side))
+        return rows[seen := np.isfinite(lost)], lost[seen]
 
     def answers_lost(self, rows: Rows) -> tuple[sparse.csr_array, np.ndarray, np.ndarray]:
         """The heads off in each row, what each answer lost against the intact model, and the example of each answer."""

@@ -102,14 +102,15 @@ def regress(off: sparse.csr_array, lost: PerRow, group: Int[np.ndarray, " row"])
     debiasing step adds to each coefficient the regression of the residuals on its own column (Zhang
     and Zhang 2014, with a diagonal precision: columns of a random design hardly correlate).
     """
-    ablated = sparse.csc_array(off)
+    fit, ablated = Fit.none(off.shape[1]), sparse.csc_array(off)
+    if not len(lost):
+        return fit
     _, group = np.unique(group, return_inverse=True)
     sizes = np.bincount(group)
     times_off = (membership(group) @ ablated).toarray()
     spread = times_off * (1 - times_off / sizes[:, None])  # sum of squares within each group
     total = spread.sum(axis=0)
     known = np.flatnonzero(total > 1e-9)
-    fit = Fit.none(off.shape[1])
     if not len(known):
         return fit
     columns, spread, total = ablated[:, known], spread[:, known], total[known]

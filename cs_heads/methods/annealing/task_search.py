@@ -63,6 +63,7 @@ class TaskSearch:
         size, none = self.sensor.grid.size, np.zeros(0, dtype=int)
         self.density = DensityControl.of(size)
         self.own = self._controls_before = Fit.none(size)
+        self._each_before = list[Fit]()
         self.fit = ContrastFit.of(self.own, self.own, np.zeros(0))
         self.every_row = self.rows = self.alone = Rows.none(size, self.sensor.per_row, self.sensor.of_controls)
         self.masks = self._used = self.finalists = self.decoys = none
@@ -123,6 +124,7 @@ class TaskSearch:
         self.backwards = screening.cost(len(controls)) // 2
         self.gradients = RowSlopes.of(task, screening.rows, screening.per_row, self.rng)
         fits = [RowSlopes.of(each, screening.control_rows, screening.per_row, self.rng).fit() for each in controls]
+        self._each_before = fits
         if fits:
             self._controls_before = mean_fit(fits)
         self.fit = self.before or self.fit
@@ -224,6 +226,19 @@ class TaskSearch:
             return fit_controls(self.rows[some], None if self.gradients is None else self._controls_before)
         left = np.array([other._left[self.masks[self._used][some]] for other in self.others])
         return self._others_fit, np.nansum(left, axis=0) / np.maximum(np.isfinite(left).sum(axis=0), 1)
+
+    def of_sides(self) -> list[Fit]:
+        """What each head takes from the controls, from those in the form of the task by themselves."""
+        sides = self.sensor.controls.sides
+        if self.others or len(sides) < 2:
+            return [self.fit.controls]
+        fits = list[Fit]()
+        for side in sides:
+            rows, lost = self.sensor.controls_lost(self.rows, side)
+            fit = regress(rows.off, lost, rows.group)
+            before = [self._each_before[place] for place in side] if self._each_before else []
+            fits.append(pooled(mean_fit(before), fit) if before else fit)
+        return fits
 
     @property
     def _others_fit(self) -> Fit:
