@@ -162,13 +162,14 @@ class BothEffects:
         """By how many standard errors the task loses more than its controls."""
         return (self.task - self.controls) / max(float(np.hypot(self.task_error, self.controls_error)), EXACT)
 
-    def are_shared(self, weight: float = 1.0) -> bool:
+    def are_shared(self, weight: float = 1.0, clear: float = CLEAR) -> bool:
         """Whether the heads surely take something from both, and from the controls more than half of the task's.
 
-        Where controls have a ``weight`` below 1, it must be so much more.
+        Where controls have a ``weight`` below 1, it must be so much more. Both effects are ``clear`` times their errors
+        at least.
         """
-        clear = self.task > CLEAR * self.task_error > 0 and self.controls > CLEAR * self.controls_error > 0
-        return clear and self.outweighed(weight)
+        sure = self.task > clear * self.task_error > 0 and self.controls > clear * self.controls_error > 0
+        return sure and self.outweighed(weight)
 
     def outweighed(self, weight: float) -> bool:
         """Whether the controls lose more than half of what the task does, at a weight of 1 at most."""

@@ -55,21 +55,36 @@ def test_sets_leave_out_heads_that_every_task_needs_together_and_take_those_that
     assert len(best & {0, 1, 2}) <= 1
 
 
+def sets_in_form(drops, form_drops, *, n_form=2, matched=True):
+    """Sets of two, measured in six rounds, beside eight controls that lose nothing and some in the form of the task."""
+    grid = Grid(3, 4)
+    task, form = Planted(grid, drops), [Planted(grid, form_drops) for _ in range(n_form)]
+    for each in form:
+        each.task = with_fields(Task.from_records([{"prompt": "a", "target": " b"}]), matched=matched)
+    mean = np.array([drops.get(grid.unit(head), 0.01) for head in range(grid.size)])
+    sets = sets_of(task, [*(Planted(grid, {}) for _ in range(8)), *form], mean, np.full(grid.size, 0.1), k=2)
+    for _ in range(6):
+        (rows,) = measure([sets.plan(40)])
+        sets.add(rows)
+    return sets
+
+
 def test_sets_leave_out_what_carries_the_form_of_the_task_and_hardly_shows_among_all_controls():
     """The first head takes half of the task, and as much from the two of ten controls that are in its form."""
-    grid, size = Grid(3, 4), 12
-    task = Planted(grid, {Head(0, 0): 0.5, Head(0, 1): 0.3, Head(0, 2): 0.25})
-    of_form = with_fields(Task.from_records([{"prompt": "a", "target": " b"}]), matched=True)
-    for in_form, chosen in ((of_form, {1, 2}), (None, {0, 1})):
-        form = [Planted(grid, {Head(0, 0): 0.5}) for _ in range(2)]
-        for each in form:
-            each.task = in_form
-        mean = np.array([0.5, 0.3, 0.25, *[0.0] * 9])
-        sets = sets_of(task, [*(Planted(grid, {}) for _ in range(8)), *form], mean, np.full(size, 0.1), k=2)
-        for _ in range(6):
-            (rows,) = measure([sets.plan(40)])
-            sets.add(rows)
-        assert set(sets.best().tolist()) == chosen
+    drops, form = {Head(0, 0): 0.5, Head(0, 1): 0.3, Head(0, 2): 0.25}, {Head(0, 0): 0.5}
+    sets = sets_in_form(drops, form)
+    best = sets.best()
+    assert set(best.tolist()) == {1, 2}
+    assert [*sets.shared(best)] == [0]
+    sets = sets_in_form(drops, form, matched=False)
+    assert (set((best := sets.best()).tolist()), sets.shared(best)) == ({0, 1}, {})
+
+
+def test_where_only_heads_of_the_form_take_a_quarter_of_the_task_it_counts_as_one_control_of_many():
+    sets = sets_in_form({Head(0, 0): 0.5, Head(0, 1): 0.1, Head(0, 2): 0.05}, {Head(0, 0): 0.5})
+    best = sets.best()
+    assert set(best.tolist()) == {0, 1}
+    assert sets.shared(best) == {}
 
 
 def test_sets_are_made_of_finalists_and_of_decoys_that_clearly_take_much():
@@ -108,6 +123,12 @@ def test_a_head_is_exchanged_for_one_that_is_better_by_more_than_a_standard_erro
     for ahead, chosen in ((0.1, [0, 1]), (0.2, [0, 4])):
         losses = 1 - np.array([0.6, 0.4, 0.1, 0.1, 0.4 + ahead, 0.1])
         assert sorted(known_sets(np.zeros(6), losses, 0.1).best().tolist()) == chosen
+
+
+def test_no_control_gains_by_a_head():
+    """The last head seems to spare the controls; what the second takes of the task is worth more."""
+    shares, losses = [1.0, 0.2, 0.0, 0.0, 0.0, 0.05], [0.0, 0.0, 0.0, 0.0, 0.0, -0.3]
+    assert sorted(known_sets(shares, losses).best().tolist()) == [0, 1]
 
 
 def test_where_a_set_takes_all_of_the_task_a_head_gains_nothing_but_what_it_spares_the_controls():

@@ -15,7 +15,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from cs_heads.methods.annealing.measurements import PerRow, Planned, Rows, measure, sparse_rows
+from cs_heads.methods.annealing.regression import DOUBT
 from cs_heads.methods.annealing.task_search import TaskSearch
+from cs_heads.methods.losses import BothEffects
 from cs_heads.progress import step
 
 # How much wider than their standard errors the priors may be: what heads do together may differ.
@@ -34,6 +36,8 @@ _CLEARLY = 1.0
 _N_ROUNDS, _N_DRAWS = 6, 300
 # Steps of Newton's method at most, and the largest of one head.
 _N_STEPS, _LARGEST = 25, 0.5
+# A set that leaves the form of the task takes so much of it, or it is no answer to what the task rests on.
+_LEAST_OF_TASK = 0.25
 # What a head takes from the task counts so much beside what it takes from the controls, where a set takes most of the
 # task and where it takes nothing yet.
 _RATES = np.geomspace(0.003, 1.0, 25)
@@ -43,6 +47,8 @@ Members: TypeAlias = Float[np.ndarray, "row candidate"]
 Draws: TypeAlias = Float[np.ndarray, "draw candidate"]
 Candidates: TypeAlias = Float[np.ndarray, " candidate"]
 """A number for each candidate."""
+OfSides: TypeAlias = Float[np.ndarray, " side"]
+"""A number for each side of the controls."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +81,11 @@ def best_sets(searches: Sequence[TaskSearch], k: int) -> list[Int[np.ndarray, " 
                 planned[place] = sets[place].plan(n)
         for place, rows in zip(planned, measure([*planned.values()]), strict=True):
             sets[place].add(rows)
-    return [each.best() if len(each.rows) else None for each in sets]
+    best = list[Int[np.ndarray, " k"] | None]()
+    for search, each in zip(searches, sets, strict=True):
+        best.append(each.best() if len(each.rows) else None)
+        search.shared |= {} if best[-1] is None else each.shared(best[-1])
+    return best
 
 
 class HeadSets:
@@ -102,11 +112,14 @@ class HeadSets:
         self._of_task, self._of_sides = (-np.log(left), error / self.most / left), [*zip(means, errors, strict=True)]
         priors = [Posterior(mean, np.diag((_FIRST * error) ** 2)) for mean, error in (self._of_task, *self._of_sides)]
         self.shares, self.losses = priors[0], priors[1:]
+        # What the mean loss of each side counts: as much as that of the other, or as its controls are many.
+        sizes = np.array([len(side) for side in self.sensor.controls.sides])
+        self._counts = [np.ones(len(form) + 1), *([sizes / sizes.sum()] if form else [])]
 
     def plan(self, n: int) -> Planned:
         """``n`` sets, each the best under a draw from the posterior (Thompson sampling)."""
         drawn = zip(*(side.draw(n, self.sensor.rng) for side in (self.shares, *self.losses)), strict=True)
-        off = sparse_rows([np.sort(self.candidates[self._best_by(*each)]) for each in drawn], self.sensor.grid.size)
+        off = sparse_rows([np.sort(self.candidates[self._best_by(*each)[0]]) for each in drawn], self.sensor.grid.size)
         return self.sensor.plan(off, np.zeros(n, dtype=int), in_sets=True)
 
     def add(self, rows: Rows) -> None:
@@ -129,22 +142,35 @@ class HeadSets:
         # No control gains by a head.
         drawn = self.shares.draw(_N_DRAWS, rng), *(np.maximum(side.draw(_N_DRAWS, rng), 0) for side in self.losses)
         means = self.shares.mean, *(np.maximum(side.mean, 0) for side in self.losses)
-        kept, other = (self._improved(list(start), drawn) for start in (range(self.k), self._best_by(*means).tolist()))
-        before, after = (self._contrast(*(each[:, chosen].sum(axis=1) for each in drawn)) for chosen in (kept, other))
+        start, counts = self._best_by(*means)
+        kept, other = (self._improved(list(each), drawn, counts) for each in (range(self.k), start.tolist()))
+        before, after = (
+            self._contrast(*(each[:, places].sum(axis=1) for each in drawn), counts=counts) for places in (kept, other)
+        )
         # The first did not count the form of the task by itself.
         clearly = _CLEARLY if len(self.losses) == 1 else 0.0
         chosen = other if np.mean(after - before) > clearly * np.std(after - before) else kept
-        alone = self._contrast(*means)
+        alone = self._contrast(*means, counts=counts)
         return self.candidates[np.array(sorted(chosen, key=lambda place: -alone[place]))]
 
-    def _improved(self, chosen: list[int], drawn: Sequence[Draws]) -> list[int]:
+    def shared(self, chosen: Int[np.ndarray, " k"]) -> dict[int, BothEffects]:
+        """Heads left out of the set that the form of the task needs half as much as the task, with what both lose."""
+        if len(self.losses) == 1:
+            return {}
+        taken = self._taken(self.shares.mean)
+        errors = [np.sqrt(np.diag(side.covariance)) for side in (self.shares, self.losses[-1])]
+        effects = zip(taken, (self.most - taken) * errors[0], self.losses[-1].mean, errors[1], strict=True)
+        both = {int(head): BothEffects(*map(float, each)) for head, each in zip(self.candidates, effects, strict=True)}
+        return {head: each for head, each in both.items() if head not in chosen and each.are_shared(clear=DOUBT)}
+
+    def _improved(self, chosen: list[int], drawn: Sequence[Draws], counts: OfSides) -> list[int]:
         """A set in which each head is replaced where another is clearly better."""
         others = [place for place in range(len(self.candidates)) if place not in chosen]
         while others:
             now = [each[:, chosen].sum(axis=1)[:, None, None] for each in drawn]
             pairs = zip(now, drawn, strict=True)
             then = [total - each[:, chosen][:, :, None] + each[:, others][:, None] for total, each in pairs]
-            gain = self._contrast(*then) - self._contrast(*now)
+            gain = self._contrast(*then, counts=counts) - self._contrast(*now, counts=counts)
             mean, error = gain.mean(axis=0), gain.std(axis=0)
             worse, better = np.unravel_index(np.argmax(mean - _CLEARLY * error), mean.shape)
             if mean[worse, better] <= _CLEARLY * error[worse, better]:
@@ -152,15 +178,30 @@ class HeadSets:
             chosen[worse], others[better] = others[better], chosen[worse]
         return chosen
 
-    def _best_by(self, shares: Candidates, *losses: Candidates) -> Int[np.ndarray, " k"]:
-        """The places of the best set, of those that are best at some rate of the one against the other."""
-        merits = self.most * _RATES[:, None] * shares - self.weight * sum(losses)
-        sets = np.argsort(-merits, axis=1, kind="stable")[:, : self.k]
-        return sets[np.argmax(self._contrast(*(side[sets].sum(axis=1) for side in (shares, *losses))))]
+    def _best_by(self, shares: Candidates, *losses: Candidates) -> tuple[Int[np.ndarray, " k"], OfSides]:
+        """The places of the best set, of those that are best at some rate of the one against the other.
 
-    def _contrast(self, shares: OfSets, *losses: OfSets) -> OfSets:
+        Where no set takes the task and leaves its form, the form counts as one control of many. Also what each side
+        counts.
+        """
+        for counts in self._counts:
+            merits = self.most * _RATES[:, None] * shares - self._lost(losses, counts)
+            sets = np.argsort(-merits, axis=1, kind="stable")[:, : self.k]
+            sums = [side[sets].sum(axis=1) for side in (shares, *losses)]
+            best = np.argmax(self._contrast(*sums, counts=counts))
+            if self._taken(sums[0])[best] >= _LEAST_OF_TASK:
+                break
+        return sets[best], counts
+
+    def _contrast(self, shares: OfSets, *losses: OfSets, counts: OfSides) -> OfSets:
         """The loss of the task minus those of the sides of the controls, of the sums over a set."""
-        return -self.most * np.expm1(-shares) - self.weight * sum(losses)
+        return self._taken(shares) - self._lost(losses, counts)
+
+    def _taken(self, shares: OfSets) -> OfSets:
+        return -self.most * np.expm1(-shares)
+
+    def _lost(self, losses: Sequence[OfSets], counts: OfSides) -> OfSets:
+        return self.weight * sum(count * side for count, side in zip(counts, losses, strict=True))
 
 
 def posterior_of_losses(members: Members, lost: PerRow, mean: Candidates, error: Candidates) -> Posterior:
