@@ -46,7 +46,7 @@ class Controls:
         self.tasks, self.left_out = list(tasks), dict(left_out or {})
         # The examples of all are numbered through.
         self._starts = np.cumsum([0, *(task.n_examples for task in tasks)])
-        matched = np.array([bool((of := task.experiment.task) and of.matched) for task in tasks], dtype=bool)
+        matched = np.array([task.matched for task in tasks], dtype=bool)
         self.sides = [np.flatnonzero(side) for side in (~matched, matched) if side.any()]
         self._turns, self._n_turns = [BalancedDraws(side, rng) for side in self.sides], 0
         self._draws = [BalancedDraws(np.arange(task.n_examples), rng) for task in tasks]
@@ -55,14 +55,17 @@ class Controls:
     def able(cls, experiments: Sequence[ExperimentLike], seed: int) -> Controls:
         """Those that the intact model can do; it runs on some examples of each (``cost`` says how many in all).
 
-        Examples that it answers right are used.
+        Examples that it answers right are used. Beside controls in the form of the task it is the probability of all
+        their answers that is lost: it tells from fewer examples what turns wrong in harder tasks of that form.
         """
         # Draws of their own: what controls draw changes no draw of the task.
         rng = np.random.default_rng([seed, 1])
         sizes = zip(experiments, _asked(experiments), strict=True)
         chosen = [np.sort(rng.permutation(experiment.n_examples)[:n]) for experiment, n in sizes]
         tasks, reasons = able(experiments, chosen, least=LEAST_RIGHT)
-        return cls([*tasks.values()], rng, {experiments[place].name: why for place, why in reasons.items()})
+        of_form = any(task.matched for task in tasks.values())
+        used = [task.by_probability() if of_form else task for task in tasks.values()]
+        return cls(used, rng, {experiments[place].name: why for place, why in reasons.items()})
 
     @staticmethod
     def cost(experiments: Sequence[ExperimentLike]) -> int:

@@ -6,7 +6,7 @@ A **loss** is the share of the score above chance that is lost.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ CLEAR, SHARED, LARGE = 4.0, 0.5, 0.4
 shared; and from where on rows with them off say nothing of other heads."""
 EXACT = 1e-6
 """Standard error of what does not vary at all, which keeps z finite."""
+# Mean probability of right answers above guessing below which scores say more.
+_LEAST_ABOVE = 0.1
 PLENTY = 4
 """Masks a head from which on least squares need no help from most heads doing nothing."""
 
@@ -34,13 +36,14 @@ class TaskLoss:
     """The losses of one task, on some of its examples.
 
     ``examples`` are these, in order, ``intact`` their scores on the intact model. ``n_right`` is the number of right
-    answers among all examples asked, None where scores are on a scale of their own.
+    answers among all examples asked, None where scores are on a scale of their own. What is lost is ``response``.
     """
 
     experiment: ExperimentLike
     examples: Int[np.ndarray, " example"]
     intact: Float[np.ndarray, " example"]
     n_right: int | None = None
+    response: str = "score"
 
     @classmethod
     def of(
@@ -78,6 +81,19 @@ class TaskLoss:
             raise BaselineTooLowError(f"the intact model's mean score is {task.above_guess:+.3f} above guessing")
         return task
 
+    def by_probability(self) -> TaskLoss:
+        """The same with the probability of the right answer in place of the score, where the experiment has it."""
+        if "probability" not in self.experiment.responses:
+            return self
+        intact = measured(self.experiment, *_intact(self.experiment, self.examples), "probability")[0]
+        made = replace(self, intact=intact, response="probability")
+        return made if made.above_guess > _LEAST_ABOVE else self
+
+    @property
+    def matched(self) -> bool:
+        """Whether it is asked in the form of another task."""
+        return self.experiment.task is not None and self.experiment.task.matched
+
     @property
     def n_examples(self) -> int:
         """How many examples there are."""
@@ -110,7 +126,7 @@ class TaskLoss:
 
     def __call__(self, masks: Masks, places: Places) -> Float[np.ndarray, "row k"]:
         """The loss of each row's examples, by their places in ``examples``, with the row's heads off."""
-        answers = measured(self.experiment, masks, self.examples[places])
+        answers = measured(self.experiment, masks, self.examples[places], self.response)
         return np.asarray((self.intact[places] - answers) / self.above_guess)
 
     def asked(self, masks: Masks, places: Places) -> Call:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.methods.controls import TOGETHER, Contrast, Controls, contrasted
@@ -19,13 +20,20 @@ INTACT = np.zeros((1, 4, 4), dtype=bool)
 class Named(PlantedExperiment):
     """A planted experiment with a name."""
 
-    def __init__(self, name: str, n: int, needs: int | None = None, right: float = 1.0, **more: float) -> None:
+    def __init__(
+        self, name: str, n: int, needs: int | None = None, right: float = 1.0, harm: float = 9.0, **more: float
+    ) -> None:
         margins = np.where(np.arange(n) < round(right * n), 1.0, -1.0)
         damage = np.zeros((GRID.size, n))
         if needs is not None:
-            damage[needs] = 9.0
+            damage[needs] = harm
         super().__init__(GRID, margins, damage, **more)
         self.name = name
+
+    def in_form(self, *, matched: bool) -> Named:
+        """The same, asked in the form of another task, or not."""
+        self.task = with_fields(Task.from_records([{"prompt": "a", "target": " b"}]), matched=matched)
+        return self
 
 
 def controls(*experiments: Named) -> Controls:
@@ -58,18 +66,21 @@ def test_every_control_gives_as_many_examples_and_no_row_has_one_twice() -> None
 
 
 def test_those_in_the_form_of_the_task_give_half_of_the_examples_however_few_they_are() -> None:
-    of_form = with_fields(Task.from_records([{"prompt": "a", "target": " b"}]), matched=True)
     for n, per_row in ((1, 8), (2, 8), (2, 4), (2, 16)):
-        tasks = [Named(f"rest {number}", 60) for number in range(5)] + [
-            Named(f"form {number}", 60) for number in range(n)
-        ]
-        for task in tasks[5:]:
-            task.task = of_form
-        found = controls(*tasks)
+        names = [f"control {number}" for number in range(5 + n)]
+        found = controls(*(Named(name, 60).in_form(matched=place >= 5) for place, name in enumerate(names)))
         drawn = found.draw(20, per_row)
         assert [side.tolist() for side in found.sides] == [[0, 1, 2, 3, 4], [*range(5, 5 + n)]]
         assert (found.of(drawn) >= 5).mean() == 0.5
         assert all(len(set(row)) == per_row for row in drawn.tolist())
+
+
+def test_beside_one_in_the_form_of_the_task_controls_lose_what_answers_lose_in_probability_while_still_right() -> None:
+    """A head takes half of each margin of one."""
+    for matched, lost in ((True, 1 - expit(0.5) / expit(1.0)), (False, 0.0)):
+        pair = Named("a", 50, needs=3, harm=0.5).in_form(matched=matched), Named("b", 50, needs=3, harm=0.5)
+        found = controls(*pair)
+        assert found(GRID.mask(["L0H3"])[None], found.draw(1, 8)) == pytest.approx(np.full((1, 8), lost))
 
 
 def test_a_control_that_the_model_cannot_do_is_left_out_and_named() -> None:

@@ -99,12 +99,12 @@ def test_sets_are_made_of_finalists_and_of_decoys_that_clearly_take_much():
 def test_what_controls_lose_is_a_bayesian_regression_whose_priors_and_noise_make_the_sets_likeliest():
     """By the marginal likelihood of a multivariate normal, and least squares with the priors as further rows."""
     rng = np.random.default_rng(0)
-    for wider in (1.0, 4.0):
+    for wider, levels in product((1.0, 4.0), (False, True)):
         mean, error = rng.normal(0.2, 0.1, 8), rng.uniform(0.05, 0.1, 8)
         truth = mean + wider * error * rng.standard_normal(8)
         members = np.stack([rng.permutation(8) < 4 for _ in range(60)]).astype(float)
         lost = 0.3 + members @ truth + 0.15 * rng.standard_normal(60)
-        X, y = members - members.mean(axis=0), lost - lost.mean()
+        X, y = (members, lost) if levels else (members - members.mean(axis=0), lost - lost.mean())
         settings = [(factor, share * y.var()) for factor in (1, 1.5, 2, 3, 5) for share in (0.3, 0.5, 0.7, 0.9)]
         likelihood = [
             multivariate_normal(X @ mean, X @ np.diag((factor * error) ** 2) @ X.T + noise * np.eye(60)).logpdf(y)
@@ -113,7 +113,7 @@ def test_what_controls_lose_is_a_bayesian_regression_whose_priors_and_noise_make
         factor, noise = settings[int(np.argmax(likelihood))]
         rows = np.vstack([X / np.sqrt(noise), np.diag(1 / (factor * error))])
         answers = np.concatenate([y / np.sqrt(noise), mean / (factor * error)])
-        known = posterior_of_losses(members, lost, mean, error)
+        known = posterior_of_losses(members, lost, mean, error, levels=levels)
         assert known.mean == pytest.approx(np.linalg.lstsq(rows, answers, rcond=None)[0])
         assert known.covariance == pytest.approx(np.linalg.inv(rows.T @ rows))
 
@@ -147,7 +147,7 @@ def test_a_set_under_a_draw_is_the_best_of_all_there_are():
     for _ in range(200):
         shares, losses = rng.exponential(0.8, 6), rng.exponential(0.1, 6)
         value = 1 - np.exp(-shares[pairs].sum(axis=1)) - losses[pairs].sum(axis=1)
-        chosen = sets._best_by(shares, losses)
+        chosen, _ = sets._best_by(shares, losses)
         gaps.append(value.max() - (1 - np.exp(-shares[chosen].sum()) - losses[chosen].sum()))
     # Some sets are best at no rate: by how little they are better.
     assert np.mean(np.array(gaps) < 1e-9) > 0.9

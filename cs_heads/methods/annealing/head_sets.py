@@ -127,11 +127,13 @@ class HeadSets:
         self.rows += rows
         members = self.rows.off[:, self.candidates].toarray()
         self.shares = posterior_of_shares(members, self.sensor.lost(self.rows), *self._of_task, self.most)
-        sides = self.sensor.controls.sides if len(self.losses) > 1 else [np.arange(len(self.sensor.controls.tasks))]
+        several, all_ = len(self.losses) > 1, np.arange(len(self.sensor.controls.tasks))
+        sides = self.sensor.controls.sides if several else [all_]
         for place, (side, prior) in enumerate(zip(sides, self._of_sides, strict=True)):
             rows, lost = self.sensor.controls_lost(self.rows, side)
             if len(rows):
-                self.losses[place] = posterior_of_losses(rows.off[:, self.candidates].toarray(), lost, *prior)
+                members = rows.off[:, self.candidates].toarray()
+                self.losses[place] = posterior_of_losses(members, lost, *prior, levels=several)
 
     def best(self) -> Int[np.ndarray, " k"]:
         """The first ``k`` candidates, or others in their place that are clearly better in the sets; the best first.
@@ -204,13 +206,17 @@ class HeadSets:
         return self.weight * sum(count * side for count, side in zip(counts, losses, strict=True))
 
 
-def posterior_of_losses(members: Members, lost: PerRow, mean: Candidates, error: Candidates) -> Posterior:
+def posterior_of_losses(
+    members: Members, lost: PerRow, mean: Candidates, error: Candidates, *, levels: bool = False
+) -> Posterior:
     """The posterior of losses with a prior mean and standard error each, given sets: Bayesian linear regression.
 
-    Noise, and how much wider the priors are than the errors say, are those under which the sets are likeliest
-    (empirical Bayes): sets that go as foreseen leave the priors as they are.
+    With ``levels`` also what all sets lose alike tells of their heads, and not only how sets differ. Noise, and how
+    much wider the priors are than the errors say, are those under which the sets are likeliest (empirical Bayes): sets
+    that go as foreseen leave the priors as they are.
     """
-    members, lost = members - members.mean(axis=0), lost - lost.mean()
+    if not levels:
+        members, lost = members - members.mean(axis=0), lost - lost.mean()
     surprise = lost - members @ mean
     best, wider, noise = -np.inf, 1.0, 1.0
     for factor in _WIDER:
