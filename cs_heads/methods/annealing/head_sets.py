@@ -27,8 +27,8 @@ _MORE = (1.0, 1.4, 2.0)
 # Standard deviations of what the task loses in a row; a task barely above guessing loses many times itself. The same
 # of the controls, as shares of the variance that was seen.
 _NOISE, _SHARES_OF_NOISE = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2), (0.3, 0.5, 0.7, 0.9)
-# What sets are drawn with before any is measured, and the least standard error of a prior, a loss.
-_FIRST, _LEAST = 2.0, 0.01
+# What sets are drawn with before any is measured, and the least and largest standard error of a prior, a loss.
+_FIRST, _LEAST, _MOST = 2.0, 0.01, 1.0
 # Shares of all there is to lose that a head gives or takes by its prior at most.
 _SHARES = -0.3, 0.9
 # A head replaces one of a better rank where it is better by so many standard errors of the difference.
@@ -105,7 +105,7 @@ class HeadSets:
         self.rows = Rows.none(self.sensor.grid.size, self.sensor.per_row, self.sensor.of_controls_in_sets)
         self.most = self.sensor.task.most
         rest, *form = search.of_sides()
-        error, *errors = [np.maximum(side.error[candidates], _LEAST) for side in (fit.task, rest, *form)]
+        error, *errors = [np.clip(side.estimates[1][candidates], _LEAST, _MOST) for side in (fit.task, rest, *form)]
         left = 1 - np.clip(fit.task.effect[candidates] / self.most, *_SHARES)
         # What heads seem to take from the form of the task is suspected, from other controls only what is sure.
         means = [side[candidates] for side in (rest.beyond_doubt, *(side.effect for side in form))]
