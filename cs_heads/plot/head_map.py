@@ -239,8 +239,7 @@ def _limit(ranking: HeadRanking) -> float:
 
 def _shown(ranking: HeadRanking, k: int) -> dict[Unit, int]:
     """The heads that are marked, the most important first, with their ranks."""
-    ranks = {head: rank for rank, head in enumerate(ranking.order, start=1)}
-    listed = ranking.listed(k) if k else []
+    ranks, listed = {head: rank for rank, head in enumerate(ranking.order, start=1)}, ranking.listed(k) if k else []
     return {head: ranks[head] for head in listed if ranking.importance[head.layer, head.index] > 0}
 
 
