@@ -233,24 +233,24 @@ def alike(table: pd.DataFrame, first: str, second: str) -> str:
 
 
 def draw_large(table: pd.DataFrame, path: Path) -> None:
-    """The matrix of skills that can tell, with one digit and large letters, as the site shows it at page width."""
+    """The matrix of skills that can tell, with one digit and large letters, as the site shows it, also on a phone."""
     from matplotlib.figure import Figure
 
     names = [name for name in table.index if not np.isnan(table.loc[name, name])]
     losses, short = table.loc[names, names].to_numpy().clip(0, 1), [name.rpartition("/")[2] for name in names]
-    figure = Figure(figsize=(8, 7.4), layout="constrained")
+    figure = Figure(figsize=(5.6, 5.3), layout="constrained")
     axes = figure.subplots()
     axes.imshow(losses, cmap="Blues", vmin=0, vmax=1)
     for (row, column), loss in np.ndenumerate(losses):
         if loss >= 0.05:
             color = "white" if loss > 0.6 else "black"
             text = "1" if loss >= 0.95 else f"{loss:.1f}".lstrip("0")
-            axes.text(column, row, text, ha="center", va="center", color=color, fontsize=13)
-    axes.set_xticks(range(len(names)), short, rotation=45, ha="right", rotation_mode="anchor", fontsize=13)
-    axes.set_yticks(range(len(names)), short, fontsize=13)
-    axes.set_xlabel("share lost of", fontsize=14)
-    axes.set_ylabel("with the heads off of", fontsize=14)
-    figure.savefig(path, dpi=150)
+            axes.text(column, row, text, ha="center", va="center", color=color, fontsize=11.5)
+    axes.set_xticks(range(len(names)), short, rotation=45, ha="right", rotation_mode="anchor", fontsize=11.5)
+    axes.set_yticks(range(len(names)), short, fontsize=11.5)
+    axes.set_xlabel("share lost of", fontsize=12)
+    axes.set_ylabel("with the heads off of", fontsize=12)
+    figure.savefig(path, dpi=220)
 
 
 def arguments() -> argparse.ArgumentParser:

@@ -413,7 +413,8 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     known = complete(rows)
     means = {name: {loss: np.mean([row[loss] for row in known[name]]) for loss in LOSSES} for name in README}
     order = sorted(means, key=lambda name: means[name]["difference"])
-    figure = Figure(figsize=(7.2, 2.1), layout="constrained")
+    # As wide as a phone, whose pixels are about as large as points are here.
+    figure = Figure(figsize=(4.9, 2.9), layout="constrained")
     axes = figure.subplots()
     for place, name in enumerate(order):
         own, others = means[name]["own"], means[name]["others"]
@@ -422,16 +423,16 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
             share(float(others)), (others, place), (-7, 0), textcoords="offset points", ha="right", va="center"
         )
         axes.annotate(share(float(own)), (own, place), (7, 0), textcoords="offset points", ha="left", va="center")
+        bold = "bold" if place == len(order) - 1 else "normal"
+        method = README[name].partition(", 49")[0]
+        axes.annotate(method, (0, place), (0, 8), textcoords="offset points", ha="left", va="bottom", fontweight=bold)
     places = range(len(order))
     for loss, color, marker in (("others", "#c44e52", "s"), ("own", "#2a6f97", "o")):
         label = {"own": "the skill they were found for", "others": "other skills, on average"}[loss]
         axes.scatter([means[name][loss] for name in order], places, 42, color, marker=marker, label=label, zorder=2)
-    axes.set_yticks(places, [README[name].partition(", 49")[0] for name in order])
-    axes.get_yticklabels()[-1].set_fontweight("bold")
-    axes.set(xlim=(-0.08, 1.08), xticks=np.linspace(0, 1, 6), xlabel="share lost with the five heads off")
-    axes.margins(y=0.15)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside upper right", ncols=2, frameon=False)
+    axes.set(xlim=(0, 1), ylim=(-0.4, len(order) - 0.3), yticks=[], xlabel="share lost with the five heads off")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    figure.legend(loc="outside upper left", ncols=2, frameon=False, handletextpad=0, columnspacing=1)
     figure.savefig(path, dpi=200)
 
 

@@ -211,10 +211,10 @@ def test_find_and_compare_share_a_folder_for_one_task_and_no_other(find, compare
 
 def test_report_writes_the_page_of_a_folder(copy, tmp_path, capsys):
     made = (copy / "report.html").read_text(encoding="utf-8")
-    assert main(["report", str(copy), "-o", str(tmp_path / "page.html")]) == 0
-    assert f"written: {tmp_path / 'page.html'}" in capsys.readouterr().out
+    assert main(["report", str(copy), "-o", str(tmp_path / "new" / "page.html")]) == 0
+    assert f"written: {tmp_path / 'new' / 'page.html'}" in capsys.readouterr().out
     places = re.compile(r"cs-heads-attention-\d+-\d+")
-    assert places.sub("", (tmp_path / "page.html").read_text(encoding="utf-8")) == places.sub("", made)
+    assert places.sub("", (tmp_path / "new" / "page.html").read_text(encoding="utf-8")) == places.sub("", made)
     (tmp_path / "empty").mkdir()
     assert main(["report", str(tmp_path / "empty")]) == 2
     assert "has no result.json or comparison.json" in capsys.readouterr().err

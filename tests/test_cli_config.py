@@ -49,6 +49,10 @@ def test_a_run_is_written_and_repeated_from_its_file(run, known_folder, task_fil
     assert (again / "run.toml").read_text(encoding="utf-8").replace(str(again), str(first)).splitlines()[1:] == said
 
 
+def test_a_file_that_is_not_there_is_named(run, tmp_path):
+    assert f"--config '{tmp_path / 'gone.toml'}' does not exist" in run("find", "--config", tmp_path / "gone.toml")[2]
+
+
 def test_flags_override_the_file(run, known_folder, task_files, tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(

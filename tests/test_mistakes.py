@@ -107,6 +107,7 @@ def test_a_flag_of_another_name_is_no_slip(said):
 @pytest.mark.parametrize("model", ["./no-such-folder", "no/such/model.gguf"])
 def test_a_path_of_no_model_is_no_name_that_a_hub_is_asked_for(said, model):
     assert f'Invalid value "{model}" for --model. nothing is there: ' in said("find", "--model", model, "--task", "ioi")
+    assert "nothing is there: " in said("doctor", model)
 
 
 COMMANDS = {

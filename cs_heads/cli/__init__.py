@@ -41,7 +41,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from itertools import takewhile
-from pathlib import Path
 from textwrap import fill
 from threading import current_thread, main_thread
 from types import FrameType
@@ -94,6 +93,7 @@ with _stopped_by() as _signals:
         from cs_heads.cli.find import find
         from cs_heads.cli.flags import Command
         from cs_heads.cli.reproduce import reproduce
+        from cs_heads.files import read_text
     except BaseException:  # a library that is interrupted while it is imported may raise one of its own
         if not _signals:
             raise
@@ -240,8 +240,8 @@ def _config(given: list[str], place: int) -> tuple[Dict, list[str]]:
     used = 1 if equals else 2
     path = path if equals else "".join(given[place + 1 : place + 2])
     try:
-        said = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        said = tomllib.loads(read_text(path, "--config"))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"--config {path}: no TOML: {error}") from None
     said = {key.replace("_", "-"): value for key, value in said.items()}
     return Dict(said, source=path, use_commands_as_keys=False), given[:place] + given[place + used :]

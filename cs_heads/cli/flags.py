@@ -49,6 +49,7 @@ def _is_there(_: Any, name: str) -> None:
         raise ValueError("nothing is there: it must be demo, a Hugging Face name, a local folder or a GGUF file")
 
 
+ModelName = Annotated[str, Parameter(validator=_is_there)]
 USUAL = Parameter(group=Group("Usual", sort_key=0), show=True)  # what most runs are given, all that --help shows
 MethodOption = Annotated[
     str, USUAL, Parameter(help="an option of the method, as --n-masks of css or --forget of contrastive")
@@ -121,7 +122,7 @@ class Run(Command):
         out: folder for report.html, results and pictures
     """
 
-    model: Annotated[str, Parameter(validator=_is_there), USUAL]
+    model: Annotated[ModelName, USUAL]
     n: Annotated[Examples, USUAL] = None
     allow_code: Switch = False
     unsafe_code: Switch = False

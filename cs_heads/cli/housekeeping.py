@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from cs_heads.cli.flags import Loading, Switch, names_of_methods
+from cs_heads.cli.flags import Loading, ModelName, Switch, names_of_methods
 from cs_heads.cli.printing import print_json
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ WIDTH = 120
 
 
 def doctor(
-    model: str, /, *, loading: Annotated[Loading | None, Parameter(name="*")] = None, json: Switch = False
+    model: ModelName, /, *, loading: Annotated[Loading | None, Parameter(name="*")] = None, json: Switch = False
 ) -> int:
     """Check that a model loads as it is and can be measured.
 
@@ -52,8 +52,7 @@ def doctor(
     checks = cs.check_model(model, device=given.device, dtype=given.dtype, backend=given.backend)
     count = Counter(check.status for check in checks)
     if json:
-        found = {"model": model, "ok": not count["fail"], "checks": [check.to_dict() for check in checks]}
-        print_json(found)
+        print_json({"model": model, "ok": not count["fail"], "checks": [check.to_dict() for check in checks]})
     else:
         for check in checks:
             print(check)

@@ -72,10 +72,6 @@ class Experiment(Gradients):
     Raises:
         ValueError: A setting that is not allowed, an example that does not fit into the model's context, or hooks on a
             model whose results go into a store.
-
-    Example:
-        with cs.Experiment("gpt2", task, store="run.sqlite") as experiment:
-            scores = experiment(cs.designs.single(experiment.grid))
     """
 
     def __init__(self, model: ModelLike | Setup, task: Task, **settings: Unpack[SettingsArguments]) -> None:

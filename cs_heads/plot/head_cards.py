@@ -46,7 +46,7 @@ def head_cards(cards: HeadCards) -> Figure:
         ]
         draw_map(at, grid, values, float(np.abs(values).max()) or 1.0, label="nats", n_lines=0)
         at.set(title="total effect", xticks=guides.some_of(grid.n_units, 4))
-        mark_heads(at, grid, heads)
+        mark_heads(at, grid, {head: number for number, head in enumerate(heads, start=1)})
         bars = figure.add_subplot(places[0, 1])
     else:
         bars = figure.add_subplot(places[0, :])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,13 +36,13 @@ def heads(
     key_value_heads: int | None = None,
     verdict: str | None = None,
 ) -> Axes:
-    """Draw the importance of every head, layers down and heads across, with the first ``k`` marked and numbered.
+    """Draw the importance of every head, layers down and heads across, with the rank of the first ``k``.
 
     Blue heads facilitate the task, orange ones interfere (a minus where they clearly do), white ones do not matter; the
     scale is symmetric about zero. Each of the first heads has a marker of its own, the same in every picture of these
-    heads. The legend names it, with its importance and interval, or says that there are no intervals; a tick says that
-    the head is claimed, a hollow marker that it is not, where the method claims heads. Shared heads are marked S and do
-    not set the scale. Heads whose importance is not above zero are not marked.
+    heads, and its rank beside it. The legend names it, with its importance and interval, or says that there are no
+    intervals; a tick says that the head is claimed, a hollow marker that it is not, where the method claims heads.
+    Shared heads are marked S and do not set the scale. Heads whose importance is not above zero are not marked.
 
     Args:
         ranking: as ``find_heads`` gives it.
@@ -89,8 +89,7 @@ def heads(
     mark_heads(ax, grid, top, hollow=hollow, avoid=ranking.shared)
     for head in ranking.shared:
         write_on(ax, (head.index, head.layer), "S")
-    title = _title(ranking.provenance, ranking.method)
-    ax.set_title(style.safe_text(title if verdict is None else f"{title}: {verdict}"))
+    ax.set_title(style.safe_text(": ".join(filter(None, [_title(ranking.provenance, ranking.method), verdict]))))
 
     def told(head: Unit) -> str:
         known = _interval(ranking, head)
@@ -125,11 +124,12 @@ def roles(gates: HeadGates, ax: Axes | None = None, *, threshold: float = 0.5, k
     values = np.where(facilitation >= interference, facilitation, -interference)
     ranking = gates.ranking()
     grid = ranking.grid
-    top = [head for head in ranking.top(min(k, grid.size)) if values[head.layer, head.index] > 0] if k else []
+    first = enumerate(ranking.top(min(k, grid.size)) if k else (), start=1)
+    top = {head: rank for rank, head in first if values[head.layer, head.index] > 0}
     ax, _, bar = draw_map(ax, grid, values, 1.0, label="interferes ← score → facilitates", n_lines=len(top) + 1)
     bar.set_ticks([-1, -0.5, 0, 0.5, 1], labels=["1", "0.5", "0", "0.5", "1"])
     ax.set_title(style.safe_text(_title(gates.provenance, "causal head gating"), 50))
-    signs = _draw_signs(ax, gates, threshold, grid.mask(top))
+    signs = _draw_signs(ax, gates, threshold, grid.mask([*top]))
     mark_heads(ax, grid, top)
     _draw_legend(ax, top, lambda head: f"{head}  {values[head.layer, head.index]:.2f}", others=signs, ncols=2)
     return ax
@@ -171,13 +171,13 @@ def heads_caption(ranking: HeadRanking, k: int = 5) -> str:
         k: how many heads are marked.
 
     >>> heads_caption(HeadRanking("css", np.array([[0.0, 0.4], [0.1, 0.0]]), spent=800))
-    'Importance of every head: blue facilitates the task, orange interferes. Marked and numbered: the first heads.'
+    'Importance of every head: blue facilitates the task, orange interferes. Marked, with their rank: the first heads.'
     """
     opposed = bool((ranking.importance < -CLEARLY * _limit(ranking)).any())
     text = "Importance of every head: blue facilitates the task, orange interferes"
     text += " (a minus where clearly so)." if opposed else "."
     top = _shown(ranking, k)
-    marks = [*(["Marked and numbered: the first heads"] if top else []), *_marks(ranking, top)]
+    marks = [*(["Marked, with their rank: the first heads"] if top else []), *_marks(ranking, top)]
     return f"{text} {'; '.join(marks)}." if marks else text
 
 
@@ -214,16 +214,15 @@ def draw_map(
 
 def _draw_legend(
     ax: Axes,
-    top: list[Unit],
+    top: Mapping[Unit, int],
     told: Callable[[Unit], str],
     hollow: Collection[Unit] = (),
     others: list[Line2D] | None = None,
     **options: Any,
 ) -> None:
-    """Which head each number is, and what is told of it."""
+    """Which head each rank is, and what is told of it."""
     handles = [
-        head_handle(look, f"{rank}  {told(head)}", hollow=head in hollow)
-        for rank, (head, look) in enumerate(head_looks(top).items(), 1)
+        head_handle(look, f"{top[head]}  {told(head)}", hollow=head in hollow) for head, look in head_looks(top).items()
     ]
     guides.add_legend(ax, handles=[*handles, *(others or [])], handletextpad=0.3, **options)
 
@@ -235,19 +234,20 @@ def _title(provenance: dict[str, Any], method: str) -> str:
 
 def _limit(ranking: HeadRanking) -> float:
     """Where the scale ends: the largest importance of a head that is not shared."""
-    own = ranking.importance[~ranking.grid.mask(ranking.shared)]
-    return float(np.abs(own).max(initial=0)) or 1.0
+    return float(np.abs(ranking.importance[~ranking.grid.mask(ranking.shared)]).max(initial=0)) or 1.0
 
 
-def _shown(ranking: HeadRanking, k: int) -> list[Unit]:
-    return [head for head in (ranking.listed(k) if k else ()) if ranking.importance[head.layer, head.index] > 0]
+def _shown(ranking: HeadRanking, k: int) -> dict[Unit, int]:
+    """The heads that are marked, the most important first, with their ranks."""
+    ranks, listed = {head: rank for rank, head in enumerate(ranking.order, start=1)}, ranking.listed(k) if k else []
+    return {head: ranks[head] for head in listed if ranking.importance[head.layer, head.index] > 0}
 
 
-def _not_claimed(ranking: HeadRanking, top: list[Unit]) -> set[Unit]:
+def _not_claimed(ranking: HeadRanking, top: Collection[Unit]) -> set[Unit]:
     return set() if ranking.z is None else {head for head in top if head not in ranking.claims}
 
 
-def _marks(ranking: HeadRanking, top: list[Unit]) -> list[str]:
+def _marks(ranking: HeadRanking, top: Collection[Unit]) -> list[str]:
     """What the marks of heads mean, for those that are there."""
     marks = ["✓ claimed"] if set(top) & set(ranking.claims) else []
     marks += ["hollow not claimed"] if _not_claimed(ranking, top) else []
@@ -260,7 +260,7 @@ def _interval(ranking: HeadRanking, head: Unit) -> tuple[float, float] | None:
     return None if known is None or np.isnan(known).any() else (float(known[0]), float(known[1]))
 
 
-def _unknown(ranking: HeadRanking, top: list[Unit]) -> list[str]:
+def _unknown(ranking: HeadRanking, top: Collection[Unit]) -> list[str]:
     """What the picture of these heads would show, if the method gave it."""
     return ["no intervals"] if top and all(_interval(ranking, head) is None for head in top) else []
 

@@ -95,9 +95,9 @@ def head_looks(*pictures: Iterable[Unit]) -> dict[Unit, HeadLook]:
 
 
 def mark_heads(
-    ax: Axes, grid: Grid, heads: Sequence[Unit], *, hollow: Collection[Unit] = (), avoid: Iterable[Unit] = ()
+    ax: Axes, grid: Grid, heads: Mapping[Unit, int], *, hollow: Collection[Unit] = (), avoid: Iterable[Unit] = ()
 ) -> None:
-    """Mark heads on a map of layers and heads: the marker of each, and its number in the order given beside it.
+    """Mark heads on a map of layers and heads: the marker of each, with its number beside it.
 
     Numbers stand clear of markers, of each other and of the letters on the heads to ``avoid``, each closest to its own
     marker; where there is no room for that, a line joins the two.
@@ -105,7 +105,7 @@ def mark_heads(
     Args:
         ax: the axes of the map.
         grid: of the map.
-        heads: in the order of their numbers.
+        heads: their numbers.
         hollow: heads whose markers are not filled.
         avoid: heads that carry a letter.
     """
@@ -118,9 +118,9 @@ def mark_heads(
     taken = [(*center, across, across) for center in centers]
     taken += [(*(np.array([head.index, head.layer]) * square), *_LETTER) for head in avoid]
     last = np.array([grid.n_units - 0.5, grid.n_layers - 0.5]) * square
-    for number, (head, center) in enumerate(zip(heads, centers, strict=True), start=1):
+    for place, ((head, number), center) in enumerate(zip(heads.items(), centers, strict=True)):
         places, size = center + _OFFSETS, np.array([_LETTER[0] * len(str(number)), _LETTER[1]])
-        boxes, others = np.array(taken), np.delete(centers, number - 1, axis=0)
+        boxes, others = np.array(taken), np.delete(centers, place, axis=0)
         over = (size + boxes[:, 2:]) / 2 + 0.5 - np.abs(places[:, None] - boxes[:, :2])
         covered = np.maximum(over, 0).prod(axis=-1).sum(axis=1)
         outside = (np.maximum(-square / 2 - places, 0) + np.maximum(places - last, 0)).sum(axis=1)

@@ -103,8 +103,8 @@ class Findings:
         folder = check_path("folder", folder)
         result, compared, curve = (_read(folder / name) for name in (RESULT, COMPARISON, CURVE))
         if result is None and compared is None:
-            missing = f"folder {str(folder)!r} has no {RESULT} or {COMPARISON}, and no {ATLAS}"
-            raise ValueError(f"{missing}: give what find, compare or atlas wrote with --out, or a study of reproduce")
+            why = f"has no {RESULT} or {COMPARISON}, and no {ATLAS}" if folder.exists() else "does not exist"
+            raise ValueError(f"folder '{folder}' {why}: give what find, compare or atlas wrote, or a reproduced study")
 
         def of_result(name: str, hint: Any) -> Any:
             return read_as(f"{name} of {str(folder / RESULT)!r}", (result or {}).get(name), hint)

@@ -37,7 +37,7 @@ def write_report(
     Args:
         findings: a ranking, an atlas, or the folder that ``cs-heads find``, ``compare`` or ``atlas`` wrote with
             ``--out``; or ``Findings`` with all that goes into the page.
-        path: the file to write.
+        path: the file to write; its folder is made where there is none.
         proof: beside a ranking, what ``cs.confirm`` said of it.
         curve: beside a ranking, what ``cs.sparsity_curve`` gave.
         attention: beside a ranking, what ``cs.attention`` gave.
@@ -65,6 +65,7 @@ def write_report(
         raise ValueError(f"findings must be a ranking, an atlas, or the path of a folder, got {in_line(findings)}")
     with offscreen():
         page = atlas_page(findings) if isinstance(findings, Atlas) else findings_page(findings)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page + "\n", encoding="utf-8")
     return path
 

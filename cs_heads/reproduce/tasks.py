@@ -112,7 +112,7 @@ def _sources(
 ) -> tuple[Sources, dict[str, str]]:
     """What is loaded for each task, and why there is nothing for another."""
     if data is not None and not data.is_dir():
-        raise ValueError(f"data must be a folder, got {str(data)!r}")
+        raise ValueError(f"data {str(data)!r} {'is no folder' if data.exists() else 'does not exist'}")
     given: Mapping[str, str] = {}
     if names is not None:
         given = {name: source for name, _, source in (each.partition("=") for each in names)}

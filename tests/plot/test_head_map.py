@@ -40,6 +40,16 @@ def test_the_top_heads_are_marked_and_numbered(ax, k):
     assert numbers(ax) == {str(i + 1): (head.head, head.layer) for i, head in enumerate(RANKING.top(k))}
 
 
+def test_the_number_beside_a_head_is_its_rank_in_the_table_though_the_most_important_comes_first(ax):
+    ranking = HeadRanking("annealed", IMPORTANCE, spent=800, chosen=(Head(1, 0), Head(0, 1)))
+    plot.heads(ranking, 2, ax)
+    assert marked(ax) == ranking.listed(2) == [Head(0, 1), Head(1, 0)]
+    ranks = ranking.to_frame().set_index("head")["rank"]
+    assert numbers(ax) == {str(ranks[str(head)]): (head.head, head.layer) for head in marked(ax)}
+    told = [text.get_text() for text in ax.figure.legends[0].get_texts()]
+    assert [line.split()[:2] for line in told] == [["2", "L0H1"], ["1", "L1H0"]]
+
+
 def test_shared_heads_are_marked_and_do_not_set_the_scale(ax):
     plot.heads(HeadRanking("annealed", IMPORTANCE, spent=800, shared=(Head(0, 2),)), 2, ax)
     assert ax.images[0].get_clim() == (-0.4, 0.4)
@@ -94,12 +104,12 @@ def test_the_caption_says_what_is_drawn(ax):
     ranking = large(*SHAPES[0])
     assert heads_caption(ranking) == (
         "Importance of every head: blue facilitates the task, orange interferes (a minus where clearly so). "
-        "Marked and numbered: the first heads; ✓ claimed; hollow not claimed; S shared."
+        "Marked, with their rank: the first heads; ✓ claimed; hollow not claimed; S shared."
     )
     plot.heads(ranking, 5, ax)
     assert ax.figure.legends[0].get_title().get_text() == "✓ claimed; hollow not claimed; S shared"
     assert "hollow" not in heads_caption(RANKING)
-    assert heads_caption(RANKING, 1).endswith("Marked and numbered: the first heads.")
+    assert heads_caption(RANKING, 1).endswith("Marked, with their rank: the first heads.")
 
 
 def with_heads(shape, heads) -> HeadRanking:

@@ -347,6 +347,11 @@ def test_a_folder_without_readable_results_is_refused(folder, name, text, messag
         Findings.load(folder)
 
 
+def test_a_folder_that_is_not_there_is_not_said_to_lack_a_file(tmp_path):
+    with pytest.raises(ValueError, match="nowhere' does not exist: give what find, compare or atlas wrote"):
+        Findings.load(tmp_path / "nowhere")
+
+
 def test_results_at_hand_make_the_page_that_the_findings_make(tmp_path):
     world = planted_world("main", Grid(8, 8), seed=0)
     ranking = HeadRanking("css", np.linspace(1, 0, 64).reshape(8, 8), spent=0)
