@@ -9,10 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from jaxtyping import Float
-from torch import Tensor
-from torch.distributions import Categorical, kl_divergence
 
 from cs_heads.analysis.confirm import Confirmation
 from cs_heads.analysis.intervals import Interval, difference_interval
@@ -20,9 +16,9 @@ from cs_heads.analysis.losses import Specificity, TaskDrop
 from cs_heads.analysis.result import Result
 from cs_heads.arguments import check_list, check_type
 from cs_heads.lens import check_ablatable, check_weights, describe
-from cs_heads.lens.forward import Tokens, logits_at, pad
-from cs_heads.lens.logprobs import check_numbers, row_of
-from cs_heads.lens.model import HookedModel, context_length, evaluating, tokenizer_of
+from cs_heads.lens.forward import Tokens
+from cs_heads.lens.model import HookedModel, context_length, tokenizer_of
+from cs_heads.lens.texts import Logits, next_token_sums, text_logits
 from cs_heads.lens.tokens import encode_prompt
 from cs_heads.record import Record, Saved
 from cs_heads.text import Text, is_token_ids
@@ -34,11 +30,6 @@ MEASURED = (
     "intervals are 95 % ones, that of the worst control holds for all controls at once"
 )
 NOT_MEASURED = "any other task, other texts, what the model writes by itself, and what training it again brings back"
-
-Logits = Float[Tensor, "pos vocab"]
-
-# Tokens whose distributions are held in float32 at once.
-_AT_ONCE = 128
 
 
 @dataclass(frozen=True)
@@ -75,7 +66,7 @@ class TextChange(Record):
         Returns:
             How far their next tokens are from each other.
         """
-        n, kl, *losses = np.array([_sums(text, intact(text), without(text)) for text in texts]).T
+        n, kl, *losses = np.array([next_token_sums(text, intact(text), without(text)) for text in texts]).T
         mean = kl.sum() / n.sum()
         # The mean is a ratio of two sums over texts: its error is that of these, which are linear in them.
         _, low, high = difference_interval(mean + (kl - mean * n) / n.mean())
@@ -163,16 +154,8 @@ def certify(
     _check_proof(proof, describe(model))
     rows = _encoded(model, texts, prepend_bos)
     grid = Grid.from_model(model, kind_of(proof.heads[0]))
-    gates = 1 - torch.from_numpy(grid.mask(proof.heads)).float()
-
-    def logits(gates: Tensor | None, tokens: Tokens) -> Logits:
-        found = logits_at(model, *pad([tokens]), gates=None if gates is None else gates[None], units=grid.kind)
-        # Logits of minus infinity are fine.
-        check_numbers(model, found.logsumexp(dim=1), lambda _: row_of(model, gates, tokens, units=grid.kind))
-        return found
-
-    with evaluating(model):
-        text = TextChange.of(rows, partial(logits, None), partial(logits, gates))
+    intact, without = (partial(text_logits, model, grid.mask(off), grid.kind) for off in ((), proof.heads))
+    text = TextChange.of(rows, intact, without)
     return Certificate(
         model=proof.provenance["model"]["name"],
         heads=proof.heads,
@@ -185,17 +168,6 @@ def certify(
         spent=proof.spent,
         provenance=proof.provenance,
     )
-
-
-def _sums(tokens: Tokens, intact: Logits, without: Logits) -> list[float]:
-    """Of a text the tokens that are predicted, their KL divergence, and their negative log-probabilities."""
-    wanted = torch.as_tensor(tokens)[1:].to(intact.device)
-    sums = torch.zeros(3, dtype=torch.float64)
-    for parts in zip(intact[:-1].split(_AT_ONCE), without[:-1].split(_AT_ONCE), wanted.split(_AT_ONCE), strict=True):
-        before, after = (Categorical(logits=each.float()) for each in parts[:2])
-        found = kl_divergence(before, after), -before.log_prob(parts[2]), -after.log_prob(parts[2])
-        sums += torch.stack([each.double().sum() for each in found]).cpu()
-    return [float(len(wanted)), *sums.tolist()]
 
 
 def _check_proof(proof: Any, model: Any) -> None:
