@@ -8,6 +8,7 @@ from .analysis.atlas import atlas as atlas
 from .analysis.atlas_result import Atlas as Atlas
 from .analysis.attention import attention as attention
 from .analysis.attention import habits as habits
+from .analysis.certificate import certify as certify
 from .analysis.compare import compare as compare
 from .analysis.confirm import confirm as confirm
 from .analysis.contrasts import held_out_contrasts as held_out_contrasts

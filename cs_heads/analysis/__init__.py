@@ -37,7 +37,8 @@ holds data, with ``to_frame()``, and ``plot()``. What is one small table and not
 ``habits``, ``taxonomy``, ``score_distribution``, ``seed_agreement``.
 
 What was found can be acted on in the user's own model: ``ablated`` and ``scale`` are ``with`` blocks in which heads are
-off or weighed, ``bake`` takes them out of the weights, for models that are shipped.
+off or weighed, ``bake`` takes them out of the weights, for models that are shipped, and ``certify`` says what that
+costs.
 """
 
 import lazy_loader

@@ -2,6 +2,9 @@ from .attention import HeadAttention as HeadAttention
 from .attention import PromptAttention as PromptAttention
 from .attention import attention as attention
 from .attention import habits as habits
+from .certificate import Certificate as Certificate
+from .certificate import TextChange as TextChange
+from .certificate import certify as certify
 from .compare import Comparison as Comparison
 from .compare import compare as compare
 from .confirm import Confirmation as Confirmation

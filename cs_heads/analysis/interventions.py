@@ -7,17 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cs_heads.analysis.certificate import Certificate
 from cs_heads.analysis.found_heads import Found, heads_of
 from cs_heads.arguments import check_mapping, check_one_of, check_path, fits, in_line
 from cs_heads.engine.ablation import Ablation
 from cs_heads.engine.encoding import encode_task
 from cs_heads.engine.forwards import Forwards
-from cs_heads.lens import describe
+from cs_heads.lens import check_weights, describe
 from cs_heads.lens.bake import check_can_save, save_plain, without_units
 from cs_heads.lens.gates import hooked, hooks_of
 from cs_heads.lens.locks import alone
 from cs_heads.lens.model import check_ablatable, check_units, largest_number
 from cs_heads.ranking import HeadRanking
+from cs_heads.record import write_json
 from cs_heads.tasks import Task
 from cs_heads.tasks.splits import check_is_task
 from cs_heads.units import Grid, HeadLike, Unit, as_head, as_heads, kind_of
@@ -105,7 +107,12 @@ def scale(model: Any, factors: Mapping[HeadLike, float | int]) -> Iterator[Any]:
 
 
 def bake(
-    model: Any, heads: Found | HeadLike, path: str | Path | None = None, *, k: int | None = None, copy: bool = True
+    model: Any,
+    heads: Found | HeadLike | Certificate,
+    path: str | Path | None = None,
+    *,
+    k: int | None = None,
+    copy: bool = True,
 ) -> Any:
     """A model without some heads: their part of W_O is zero, so that it needs no hooks and can be shipped.
 
@@ -115,10 +122,12 @@ def bake(
 
     Args:
         model: Your TransformerLens model.
-        heads: A ranking, a list of heads, or one head; or key/value groups, attention layers, MLP layers or neurons.
+        heads: A ranking, a list of heads, or one head; or key/value groups, attention layers, MLP layers or neurons. Or
+            a certificate of ``cs.certify``: its heads.
         path: A folder that the Hugging Face model is also written to, with its tokenizer, as by ``save_pretrained``:
             ``cs.load_model(path)`` and ``AutoModelForCausalLM.from_pretrained(path)`` read it. For a
-            ``TransformerBridge``, in the dtype that it has.
+            ``TransformerBridge``, in the dtype that it has. A certificate is written there too, as
+            ``certificate.json``.
         k: Heads taken of a ranking (None: as many as it was searched for).
         copy: Whether your model stays as it is and a copy is changed, which takes memory for the weights twice; else
             your model is changed.
@@ -128,8 +137,8 @@ def bake(
 
     Raises:
         ValueError: What ``ablated`` refuses of models and heads; hooks on the model; experts, or weights that are no
-            plain matrix, as quantized ones; a ``path`` that has a model, or a model that has no Hugging Face form.
-            Nothing is changed then.
+            plain matrix, as quantized ones; a ``path`` that has a model, or a model that has no Hugging Face form; a
+            certificate of other weights. Nothing is changed then.
 
     >>> import cs_heads as cs
     >>> model = cs.load_model("demo")
@@ -139,7 +148,10 @@ def bake(
     >>> bool((baked("one two three") == off).all()), bool((model("one two three") == off).all())
     (True, False)
     """
-    grid, chosen = _chosen(model, heads, k)
+    certificate = heads if isinstance(heads, Certificate) else None
+    if certificate is not None:
+        check_weights("heads and model", certificate.provenance["model"], describe(model))
+    grid, chosen = _chosen(model, heads if certificate is None else certificate.heads, k)
     folder = None if path is None else check_path("path", path)
     if folder is not None:
         check_can_save(model, folder)
@@ -147,6 +159,8 @@ def bake(
         made = without_units(model, chosen, grid.kind, in_place=not copy)
     if folder is not None:
         save_plain(made, folder)
+        if certificate is not None:
+            write_json(folder / "certificate.json", certificate)
     return made
 
 
