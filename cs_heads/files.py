@@ -21,7 +21,7 @@ _LATER = re.compile(r'(;["\s]*)(?=[=+\-@])')
 def read_text(path: str | Path, what: str) -> str:
     """The text of a file; a missing file or another encoding than UTF-8 raises ``ValueError`` naming ``what``."""
     path = Path(path)
-    if not path.is_file():
+    if path.is_dir() or not path.exists():
         raise ValueError(f"{what} {str(path)!r} {'is no file' if path.exists() else 'does not exist'}")
     return text_of(path.read_bytes(), f"{what} {str(path)!r}")
 

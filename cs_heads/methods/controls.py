@@ -36,8 +36,8 @@ class Controls:
     """Other tasks, measured under a task's masks: examples in turn from all, and their losses.
 
     There may be none. ``left_out`` are those that the intact model cannot do, with the reason. ``sides`` are their
-    places: those in the form of the task are a side of their own, asked as often as all others together, among which
-    what they lose would hardly show.
+    places: those in the form of the task are a side of their own, since among all others what they lose would hardly
+    show (``draw``).
     """
 
     def __init__(
@@ -48,15 +48,16 @@ class Controls:
         self._starts = np.cumsum([0, *(task.n_examples for task in tasks)])
         matched = np.array([task.matched for task in tasks], dtype=bool)
         self.sides = [np.flatnonzero(side) for side in (~matched, matched) if side.any()]
-        self._turns, self._n_turns = [BalancedDraws(side, rng) for side in self.sides], 0
+        self._turns = [BalancedDraws(side, rng) for side in self.sides]
         self._draws = [BalancedDraws(np.arange(task.n_examples), rng) for task in tasks]
 
     @classmethod
     def able(cls, experiments: Sequence[ExperimentLike], seed: int) -> Controls:
         """Those that the intact model can do; it runs on some examples of each (``cost`` says how many in all).
 
-        Examples that it answers right are used. Beside controls in the form of the task it is the probability of all
-        their answers that is lost: it tells from fewer examples what turns wrong in harder tasks of that form.
+        Examples that it answers right are used. Beside controls in the form of the task, what all lose is the
+        probability of their answers, where they have one: it tells from fewer examples what turns wrong in harder tasks
+        of that form.
         """
         # Draws of their own: what controls draw changes no draw of the task.
         rng = np.random.default_rng([seed, 1])
@@ -92,21 +93,29 @@ class Controls:
         return np.searchsorted(self._starts, drawn, side="right") - 1
 
     def draw(self, n_rows: int, per_row: int) -> Places:
-        """Different examples for each row, four of one control, of both sides in turn, those drawn least first."""
-        drawn, n = np.zeros((n_rows, per_row), dtype=int), -(-per_row // TOGETHER)
+        """Different examples for each row, four of one control, half of them in the form of the task if there are any.
+
+        The controls of a side take turns, those drawn least first.
+        """
+        drawn, none = np.zeros((n_rows, per_row), dtype=int), np.zeros(0, dtype=int)
         for row in drawn if self.tasks and per_row else ():
-            turns = list[Examples]()
-            for side, controls in enumerate(self._turns):
-                own = range(self._n_turns, self._n_turns + n)[
-                    (side - self._n_turns) % len(self.sides) :: len(self.sides)
-                ]
+            times = np.zeros(len(self.tasks), dtype=int)
+            for controls, size in zip(self._turns, self._sizes(per_row), strict=True):
                 # None twice before all have had one.
-                size = len(controls.pool)
-                turns += [controls.draw(min(len(own) - done, size)) for done in range(0, len(own), size)]
-            self._n_turns += n
-            times = np.bincount(np.repeat(np.concatenate(turns), TOGETHER)[:per_row], minlength=len(self.tasks))
+                n, of_all = -(-size // TOGETHER), len(controls.pool)
+                turns = [controls.draw(min(n - done, of_all)) for done in range(0, n, of_all)]
+                each = np.repeat(np.concatenate([none, *turns]), TOGETHER)[:size]
+                times += np.bincount(each, minlength=len(self.tasks))
             row[:] = self._drawn(times.tolist())
         return drawn
+
+    def _sizes(self, per_row: int) -> list[int]:
+        """How many of a row's examples each side gives: no more than it has."""
+        if len(self.sides) == 1:
+            return [per_row]
+        rest, form = (len(side) * min(self.tasks[place].n_examples for place in side) for side in self.sides)
+        of_form = max(min(per_row // 2, form), per_row - rest)
+        return [per_row - of_form, of_form]
 
     def _drawn(self, times: Sequence[int]) -> Examples:
         """So many examples of each control."""

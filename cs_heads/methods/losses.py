@@ -1,6 +1,6 @@
 """What masks take from a task and from its controls, on one scale.
 
-A **loss** is the share of the score above chance that is lost.
+A **loss** is the share of the score above chance that is lost, or of the probability of right answers above chance.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class TaskLoss:
     """The losses of one task, on some of its examples.
 
     ``examples`` are these, in order, ``intact`` their scores on the intact model. ``n_right`` is the number of right
-    answers among all examples asked, None where scores are on a scale of their own. What is lost is ``response``.
+    answers among all examples asked, None where scores are on a scale of their own. What is lost is the ``response``,
+    also where ``intact`` and others speak of scores.
     """
 
     experiment: ExperimentLike
@@ -82,7 +83,10 @@ class TaskLoss:
         return task
 
     def by_probability(self) -> TaskLoss:
-        """The same with the probability of the right answer in place of the score, where the experiment has it."""
+        """The same with the probability of the right answer in place of the score.
+
+        As it is where the experiment has none, or its mean is less than .1 above guessing.
+        """
         if "probability" not in self.experiment.responses:
             return self
         intact = measured(self.experiment, *_intact(self.experiment, self.examples), "probability")[0]
@@ -181,8 +185,8 @@ class BothEffects:
     def are_shared(self, weight: float = 1.0, clear: float = CLEAR) -> bool:
         """Whether the heads surely take something from both, and from the controls more than half of the task's.
 
-        Where controls have a ``weight`` below 1, it must be so much more. Both effects are ``clear`` times their errors
-        at least.
+        Where controls have a ``weight`` below 1, it must be so much more. Both effects are more than ``clear`` times
+        their errors.
         """
         sure = self.task > clear * self.task_error > 0 and self.controls > clear * self.controls_error > 0
         return sure and self.outweighed(weight)

@@ -65,14 +65,18 @@ def test_every_control_gives_as_many_examples_and_no_row_has_one_twice() -> None
     assert all(np.ptp(within[found.of(np.arange(found.n_examples)) == task]) <= 1 for task in range(3))
 
 
-def test_those_in_the_form_of_the_task_give_half_of_the_examples_however_few_they_are() -> None:
-    for n, per_row in ((1, 8), (2, 8), (2, 4), (2, 16)):
-        names = [f"control {number}" for number in range(5 + n)]
-        found = controls(*(Named(name, 60).in_form(matched=place >= 5) for place, name in enumerate(names)))
-        drawn = found.draw(20, per_row)
-        assert [side.tolist() for side in found.sides] == [[0, 1, 2, 3, 4], [*range(5, 5 + n)]]
-        assert (found.of(drawn) >= 5).mean() == 0.5
-        assert all(len(set(row)) == per_row for row in drawn.tolist())
+@pytest.mark.parametrize(
+    ("n", "size", "per_row", "of_form"),
+    [(1, 60, 8, 4), (2, 60, 8, 4), (2, 60, 4, 2), (2, 60, 6, 3), (2, 60, 5, 2), (2, 60, 16, 8), (1, 13, 32, 13)],
+)
+def test_those_in_the_form_of_the_task_give_half_of_every_row_however_few_they_are(n, size, per_row, of_form) -> None:
+    """Fewer only where they have fewer examples."""
+    rest = [Named(f"control {number}", 60).in_form(matched=False) for number in range(5)]
+    found = controls(*rest, *(Named(f"form {number}", size).in_form(matched=True) for number in range(n)))
+    drawn = found.draw(20, per_row)
+    assert [side.tolist() for side in found.sides] == [[0, 1, 2, 3, 4], [*range(5, 5 + n)]]
+    assert set((found.of(drawn) >= 5).sum(axis=1)) == {of_form}
+    assert all(len(set(row)) == per_row for row in drawn.tolist())
 
 
 def test_beside_one_in_the_form_of_the_task_controls_lose_what_answers_lose_in_probability_while_still_right() -> None:

@@ -27,8 +27,8 @@ _MORE = (1.0, 1.4, 2.0)
 # Standard deviations of what the task loses in a row; a task barely above guessing loses many times itself. The same
 # of the controls, as shares of the variance that was seen.
 _NOISE, _SHARES_OF_NOISE = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2), (0.3, 0.5, 0.7, 0.9)
-# What sets are drawn with before any is measured, and the least and largest standard error of a prior, a loss.
-_FIRST, _LEAST, _MOST = 2.0, 0.01, 1.0
+# What sets are drawn with before any is measured, and the least standard error of a prior, a loss.
+_FIRST, _LEAST = 2.0, 0.01
 # Shares of all there is to lose that a head gives or takes by its prior at most.
 _SHARES = -0.3, 0.9
 # A head replaces one of a better rank where it is better by so many standard errors of the difference.
@@ -84,7 +84,7 @@ def best_sets(searches: Sequence[TaskSearch], k: int) -> list[Int[np.ndarray, " 
     best = list[Int[np.ndarray, " k"] | None]()
     for search, each in zip(searches, sets, strict=True):
         best.append(each.best() if len(each.rows) else None)
-        search.shared |= {} if best[-1] is None else each.shared(best[-1])
+        search.of_form = {} if best[-1] is None else each.of_form(best[-1])
     return best
 
 
@@ -105,7 +105,7 @@ class HeadSets:
         self.rows = Rows.none(self.sensor.grid.size, self.sensor.per_row, self.sensor.of_controls_in_sets)
         self.most = self.sensor.task.most
         rest, *form = search.of_sides()
-        error, *errors = [np.clip(side.estimates[1][candidates], _LEAST, _MOST) for side in (fit.task, rest, *form)]
+        error, *errors = [np.maximum(side.error[candidates], _LEAST) for side in (fit.task, rest, *form)]
         left = 1 - np.clip(fit.task.effect[candidates] / self.most, *_SHARES)
         # What heads seem to take from the form of the task is suspected, from other controls only what is sure.
         means = [side[candidates] for side in (rest.beyond_doubt, *(side.effect for side in form))]
@@ -138,7 +138,8 @@ class HeadSets:
     def best(self) -> Int[np.ndarray, " k"]:
         """The first ``k`` candidates, or others in their place that are clearly better in the sets; the best first.
 
-        Others one by one, or all at once: heads that do most by themselves may be in the way of a better set.
+        Others one by one, or all at once: heads that do most by themselves may be in the way of a better set. Beside
+        controls in the form of the task, which their order does not count by itself, all at once where that is better.
         """
         rng = np.random.default_rng(0)
         # No control gains by a head.
@@ -149,14 +150,16 @@ class HeadSets:
         before, after = (
             self._contrast(*(each[:, places].sum(axis=1) for each in drawn), counts=counts) for places in (kept, other)
         )
-        # The first did not count the form of the task by itself.
         clearly = _CLEARLY if len(self.losses) == 1 else 0.0
         chosen = other if np.mean(after - before) > clearly * np.std(after - before) else kept
         alone = self._contrast(*means, counts=counts)
         return self.candidates[np.array(sorted(chosen, key=lambda place: -alone[place]))]
 
-    def shared(self, chosen: Int[np.ndarray, " k"]) -> dict[int, BothEffects]:
-        """Heads left out of the set that the form of the task needs half as much as the task, with what both lose."""
+    def of_form(self, chosen: Int[np.ndarray, " k"]) -> dict[int, BothEffects]:
+        """Heads left out of the set that seem to take from the form more than half of what they take from the task.
+
+        With both losses, two standard errors above zero each.
+        """
         if len(self.losses) == 1:
             return {}
         taken = self._taken(self.shares.mean)

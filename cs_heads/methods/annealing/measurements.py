@@ -129,8 +129,7 @@ class Sensor:
 
     def lost(self, rows: Rows) -> PerRow:
         """What rows lost of the task, hard examples not held against them: a loss each."""
-        left = row_means(rows.scores, rows.examples) if len(rows) else np.zeros(0)
-        return (self.task.level - left) / self.task.above_guess
+        return (self.task.level - row_means(rows.scores, rows.examples)) / self.task.above_guess
 
     def controls_lost(self, rows: Rows, side: Int[np.ndarray, " control"]) -> tuple[Rows, PerRow]:
         """The rows that have examples of a side of the controls, and what these lost."""

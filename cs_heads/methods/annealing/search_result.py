@@ -67,7 +67,7 @@ def ranking_of(
         chosen=_units(grid, () if chosen is None else chosen),
         off=_units(grid, search.off),
         k=k,
-        shared_effects=tuple(_told(search, head, known.alone) for head in search.shared),
+        shared_effects=tuple(_told(search, head, known.alone) for head in search.told_shared),
         **fields,
     )
 
@@ -114,13 +114,13 @@ def ranking_fields(search: TaskSearch, known: Effects, k: int, n_bootstraps: int
     effect, z, taken = known.task.estimate, known.z.copy(), known.controls.copy()
     interval = np.full((grid.size, 2), np.nan)
     interval[search.candidates] = known.task.interval[search.candidates]
-    for head, both in (search.shared | known.alone).items():
+    for head, both in (search.told_shared | known.alone).items():
         effect[head], taken[head], z[head] = both.task, both.controls, both.z
         interval[head] = both.to_dict()["task_interval"] if head in known.alone else np.nan
     effect[search.off], z[search.off] = 0.0, 0.0
     # No more can be lost than there is.
     effect, interval = np.minimum(effect, task.most), np.minimum(interval, task.most)
-    claims, shared = np.zeros(0, dtype=int), [*search.shared]
+    claims, shared = np.zeros(0, dtype=int), [*search.told_shared]
     if known.task.last is not None:
         measured = np.setdiff1d(known.task.last.heads, shared)
         finalists, decoys = (heads[np.isin(heads, measured)] for heads in (search.finalists, search.decoys))
@@ -178,7 +178,8 @@ def _units(grid: Grid, heads: Iterable[Any]) -> tuple[Unit, ...]:
 
 def _told(search: TaskSearch, head: int, alone: dict[int, BothEffects]) -> dict[str, Any]:
     """What a shared head takes from both sides among other heads, and alone, and which control loses most."""
-    among = {"task": search.shared[head].task, "controls": search.shared[head].controls}
+    both = search.told_shared[head]
+    among = {"task": both.task, "controls": both.controls}
     told = {"head": str(search.sensor.grid.unit(head)), "among_others": among, "most": search.losing_most(head)}
     return told | (alone[head].to_dict() if head in alone else {})
 
@@ -203,6 +204,8 @@ def search_notes(search: TaskSearch, known: Effects, before: int) -> tuple[str, 
     if unmeasured := sorted(search.shared.keys() - known.alone.keys()):
         among = "what shared heads take was measured among other heads alone, by themselves they may take more or less"
         notes.append(f"{among}: {named(unmeasured)} (a larger budget)")
+    if search.of_form:
+        notes.append(f"{named(sorted(search.of_form))}: left out, since other tasks need them in the same form")
     if not len(search.rows):
         notes.append("every row had a shared head off: nothing can be ranked")
     elif not np.abs(known.task.sure_of_more_than(0.0)).max() > NO_HARM:

@@ -85,11 +85,12 @@ def annealed(
     measures sets of ``k`` finalists, and of decoys that clearly take much after all (Thompson sampling). In a set each
     head takes a share of what the others leave of the task, and from the controls heads take a sum. The set that proves
     best on the task less its controls is ``chosen``: its heads come first. Controls in the form of the task
-    (``Task.matched``) have half of the control examples, and what their answers lose in probability is subtracted
-    by itself, where a set that is best so takes a quarter of the task. ``shared`` are heads with a clear effect on
-    both sides, the controls', or those in the form of the task, more than half of the task's;
-    ``control_importance`` is what each head takes from the controls. Without controls, heads of the task cannot be
-    distinguished from heads of every task, no set is chosen, and the notes say so.
+    (``Task.matched``) have half of the control examples, and what they lose is subtracted by itself, where a set
+    that is best so takes a quarter of the task; what all controls lose is then the probability of their answers.
+    ``shared`` are heads with a clear effect on both sides (four standard errors), the controls' more than half of
+    the task's, and heads that sets leave out for controls in the form of the task (two standard errors, of what
+    these lose alone); ``control_importance`` is what each head takes from the controls. Without controls, heads of
+    the task cannot be distinguished from heads of every task, no set is chosen, and the notes say so.
 
     *Result.* Importances are score lost against the intact model, one estimate a head from all rows in which it was
     off. Effects among many other heads that are off count as uncertain by more than half of themselves, those of the

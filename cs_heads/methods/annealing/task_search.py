@@ -47,8 +47,10 @@ class TaskSearch:
 
     ``shared`` are heads that surely take as much from the controls, with what was known of both their effects: they go
     off no more, and where they take much, the rows in which they did are left out, for they tell of no other head. In
-    the end each goes off ``alone``. ``passed`` is the best z of a head that was no finalist. ``weight``
-    is what the loss of the controls counts beside that of the task. ``gradients`` are of all heads.
+    the end each goes off ``alone``. ``of_form`` are heads that sets leave out for what controls in the form of the task
+    lose, with what both lose in sets; they are told as shared. ``passed`` is the best z of a head that was no
+    finalist. ``weight`` is what the loss of the controls counts beside that of the task. ``gradients`` are of all
+    heads.
 
     ``others`` are the searches of the tasks that are controls, where these are searched as well: ``own`` is then the
     fit of a task's rows by themselves, as losses, and ``masks`` numbers the mask of every row.
@@ -68,6 +70,7 @@ class TaskSearch:
         self.every_row = self.rows = self.alone = Rows.none(size, self.sensor.per_row, self.sensor.of_controls)
         self.masks = self._used = self.finalists = self.decoys = none
         self.shared: dict[int, BothEffects] = {}
+        self.of_form: dict[int, BothEffects] = {}
         self.universal: set[int] = set()
         self.gradients: RowSlopes | None = None
         self.off = np.flatnonzero(self.sensor.task.experiment.off)
@@ -109,6 +112,11 @@ class TaskSearch:
     def set_apart(self) -> set[int]:
         """The heads that are shared or universal."""
         return self.universal | self.shared.keys()
+
+    @property
+    def told_shared(self) -> dict[int, BothEffects]:
+        """The shared heads, and those that other tasks need in the form of this one."""
+        return self.shared | self.of_form
 
     @property
     def kept(self) -> int:
@@ -196,7 +204,7 @@ class TaskSearch:
         if not self.others:
             return
         lost = self.sensor.lost(self.rows)
-        fit = regress(self.rows.off, lost, self.rows.group) if len(self.rows) else Fit.none(self.sensor.grid.size)
+        fit = regress(self.rows.off, lost, self.rows.group)
         if self.gradients is not None:
             fit = pooled(self.gradients.fit(), fit)
         # To the others a head that is set aside here still takes what it took: else they would find none but themselves
