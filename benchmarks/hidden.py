@@ -29,6 +29,7 @@ from specificity import own_and_others, records
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import cs_heads as cs
+from cs_heads.tasks.controls import default_controls
 from cs_heads.units import Head
 
 HIDDEN = Path(__file__).parent / "hidden"
@@ -107,7 +108,9 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 if (skill, method, seed, options.budget, Path(options.model).name) in done:
                     continue
                 start = process_time()
-                given: dict[str, Any] = {} if method.endswith("+") else {"controls": None}
+                # Other methods have controls only where they are given them.
+                beside = default_controls(tasks[skill], Path(options.model).name, seed) if method[-1] == "+" else None
+                given: dict[str, Any] = {} if method == "annealed+" else {"controls": beside}
                 found = cs.find_heads(
                     model,
                     tasks[skill],
