@@ -54,7 +54,7 @@ class Side:
     seen: list[tuple[int, float, int]] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
-        # A guessed answer keeps all or nothing after the clip, whatever else it would have lost.
+        # A guessed answer keeps all or nothing after the clip, whatever it would have lost; a probability hardly does.
         self.floor = self.losses.guess
 
     def losses_of(self, off: Sequence[Heads], n: int, *, same: bool = False) -> Losses:
