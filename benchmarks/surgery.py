@@ -243,10 +243,8 @@ def tables(done: list[dict[str, Any]]) -> str:
         "| skill | taken out | own loss | others' mean loss | others' largest loss | KL per token | perplexity |",
         "|---|---|---|---|---|---|---|",
     ]
-    chances, held = (
-        {name: cs.load_task(FAMILY + name, seed=0).chance for name in _names(done)},
-        list[tuple[bool, bool]](),
-    )
+    names = [r["task"] for r in done if r.get("side") == "unseen" and r["way"] == "intact"]
+    chances, held = {name: cs.load_task(FAMILY + name, seed=0).chance for name in names}, list[tuple[bool, bool]]()
     what = {r["skill"]: r for r in done if "heads" in r}
     for (skill, way), tasks in read(done).items():
         drops = {name: drop(name, *pair, chances[name]) for name, pair in tasks.items()}
@@ -271,10 +269,6 @@ def tables(done: list[dict[str, Any]]) -> str:
         share = f"{np.mean([agree for agree, _ in some]):.3f}" if some else "unknown"
         said.append(f"{label}: {share} of {len(some)} splits ({len(some) // N_SPLITS} pairs of a cut and a task)")
     return "\n".join([*lines, "", "The interval of the difference of two halves holds 0, of", *said])
-
-
-def _names(done: list[dict[str, Any]]) -> list[str]:
-    return [record["task"] for record in done if record.get("side") == "unseen" and record["way"] == "intact"]
 
 
 def halves(name: str, pair: tuple[Any, Any], chance: float) -> Iterator[tuple[bool, bool]]:

@@ -190,7 +190,7 @@ def _encoded(model: Any, texts: Any, prepend_bos: bool | None) -> list[tuple[int
     given = check_list("texts", texts, "two texts or more")
     readable = all(isinstance(text, str) or is_token_ids(text) for text in given)
     if not readable or len({*given}) < max(2, len(given)):
-        raise ValueError(f"texts must be two or more, or token ids, none twice, got {given!r:.80}")
+        raise ValueError(f"texts must be two or more texts or lists of token ids, none twice, got {given!r:.80}")
     rows = [encode_prompt(tokenizer_of(model), text, prepend_bos) for text in given]
     limit = context_length(model)
     for text, row in zip(given, rows, strict=True):

@@ -109,9 +109,9 @@ def test_the_interval_over_a_few_texts_holds_the_mean_of_many():
     ("texts", "message"),
     [
         ("the cat", "texts must be a list of two texts or more, got 'the cat'"),
-        (["the cat"], "texts must be two or more, or token ids, none twice, got"),
-        (["the cat", "the cat"], "texts must be two or more, or token ids, none twice, got"),
-        (["the cat", 5], "texts must be two or more, or token ids, none twice, got"),
+        (["the cat"], "texts must be two or more texts or lists of token ids, none twice, got"),
+        (["the cat", "the cat"], "texts must be two or more texts or lists of token ids, none twice, got"),
+        (["the cat", 5], "texts must be two or more texts or lists of token ids, none twice, got"),
         (["the cat", (4,)], r"texts must have 2 to 64 tokens each, got 1 in \(4,\)"),
         (["the cat", "cat " * 64], "texts must have 2 to 64 tokens each, got 65 in 'cat cat"),
     ],

@@ -96,7 +96,7 @@ class HeadSets:
     """
 
     def __init__(self, search: TaskSearch, k: int) -> None:
-        self.sensor, self.k, self.weight = search.sensor, k, search.weight
+        self.sensor, self.k, self.weight, self.sides = search.sensor, k, search.weight, search.sides
         fit, order = search.fit, np.argsort(-search.merit, kind="stable")
         known = np.isin(order, search.candidates) & np.isfinite(search.merit[order])
         known &= (fit.task.error + fit.controls.error)[order] > 0
@@ -113,7 +113,7 @@ class HeadSets:
         priors = [Posterior(mean, np.diag((_FIRST * error) ** 2)) for mean, error in (self._of_task, *self._of_sides)]
         self.shares, self.losses = priors[0], priors[1:]
         # What the mean loss of each side counts: as much as that of the other, or as its controls are many.
-        sizes = np.array([len(side) for side in self.sensor.controls.sides])
+        sizes = np.array([*map(len, self.sides)])
         self._counts = [np.ones(len(form) + 1), *([sizes / sizes.sum()] if form else [])]
 
     def plan(self, n: int) -> Planned:
@@ -127,13 +127,11 @@ class HeadSets:
         self.rows += rows
         members = self.rows.off[:, self.candidates].toarray()
         self.shares = posterior_of_shares(members, self.sensor.lost(self.rows), *self._of_task, self.most)
-        several, all_ = len(self.losses) > 1, np.arange(len(self.sensor.controls.tasks))
-        sides = self.sensor.controls.sides if several else [all_]
-        for place, (side, prior) in enumerate(zip(sides, self._of_sides, strict=True)):
+        for place, (side, prior) in enumerate(zip(self.sides, self._of_sides, strict=True)):
             rows, lost = self.sensor.controls_lost(self.rows, side)
             if len(rows):
                 members = rows.off[:, self.candidates].toarray()
-                self.losses[place] = posterior_of_losses(members, lost, *prior, levels=several)
+                self.losses[place] = posterior_of_losses(members, lost, *prior, levels=len(self.sides) > 1)
 
     def best(self) -> Int[np.ndarray, " k"]:
         """The first ``k`` candidates, or others in their place that are clearly better in the sets; the best first.
@@ -141,6 +139,7 @@ class HeadSets:
         Others one by one, or all at once: heads that do most by themselves may be in the way of a better set. Beside
         controls in the form of the task, which their order does not count by itself, all at once where that is better.
         """
+        # By the same draws always.
         rng = np.random.default_rng(0)
         # No control gains by a head.
         drawn = self.shares.draw(_N_DRAWS, rng), *(np.maximum(side.draw(_N_DRAWS, rng), 0) for side in self.losses)
@@ -150,7 +149,7 @@ class HeadSets:
         before, after = (
             self._contrast(*(each[:, places].sum(axis=1) for each in drawn), counts=counts) for places in (kept, other)
         )
-        clearly = _CLEARLY if len(self.losses) == 1 else 0.0
+        clearly = _CLEARLY if len(self.sides) == 1 else 0.0
         chosen = other if np.mean(after - before) > clearly * np.std(after - before) else kept
         alone = self._contrast(*means, counts=counts)
         return self.candidates[np.array(sorted(chosen, key=lambda place: -alone[place]))]
@@ -160,7 +159,7 @@ class HeadSets:
 
         With both losses, two standard errors above zero each.
         """
-        if len(self.losses) == 1:
+        if len(self.sides) == 1:
             return {}
         taken = self._taken(self.shares.mean)
         errors = [np.sqrt(np.diag(side.covariance)) for side in (self.shares, self.losses[-1])]

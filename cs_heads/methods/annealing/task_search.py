@@ -235,13 +235,18 @@ class TaskSearch:
         left = np.array([other._left[self.masks[self._used][some]] for other in self.others])
         return self._others_fit, np.nansum(left, axis=0) / np.maximum(np.isfinite(left).sum(axis=0), 1)
 
+    @property
+    def sides(self) -> list[Int[np.ndarray, " control"]]:
+        """The controls that count by themselves, by their places: all together, or those in the form of the task."""
+        controls = self.sensor.controls
+        return [np.arange(len(controls.tasks))] if self.others else controls.sides
+
     def of_sides(self) -> list[Fit]:
-        """What each head takes from the controls, from those in the form of the task by themselves."""
-        sides = self.sensor.controls.sides
-        if self.others or len(sides) < 2:
+        """What each head takes from each side of the controls."""
+        if len(self.sides) < 2:
             return [self.fit.controls]
         fits = list[Fit]()
-        for side in sides:
+        for side in self.sides:
             rows, lost = self.sensor.controls_lost(self.rows, side)
             fit = regress(rows.off, lost, rows.group)
             before = [self._each_before[place] for place in side] if self._each_before else []
