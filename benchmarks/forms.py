@@ -131,7 +131,7 @@ def measure(seed: int, *, told: bool) -> list[float]:
     """The losses and counts of ``COLUMNS`` for one world."""
     world = World(seed, told=told)
     found = METHODS["annealed"].run(world.task, k=K, controls=[*world.of_form, *world.rest], budget=BUDGET, seed=seed)
-    heads = found.top()
+    heads = found.top(K)
     masks = np.stack([GRID.mask([]), GRID.mask(heads)])
 
     def lost(*skills: Skill) -> float:

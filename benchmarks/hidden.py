@@ -5,8 +5,7 @@
 
 ``--tasks`` is a folder of task files; by default it is ``benchmarks/hidden``, eight skills whose words and forms are
 others than those of ``everyday``. Nothing in the library was chosen by what is measured on them, and nothing should
-be. Five heads of each skill are sought with the defaults of the search, the everyday skills as controls among them;
-beside controls in the form of the skill it may find fewer.
+be. Five heads of each skill are sought with the defaults of the search, the everyday skills as controls among them.
 The judge is another program: the model as transformers loads it, in float32, with the heads' part of the input of each
 output projection at zero, on unseen examples of all skills of the folder. A *loss* is the share of the score above
 chance that is lost, from 0 to 1; skills with fewer than 20 right answers, or hardly more than chance gives, have none.
@@ -122,7 +121,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     progress=False,
                     **given,
                 )
-                heads = [Head(head.layer, head.index) for head in found.top()]
+                heads = [Head(head.layer, head.index) for head in found.top(K)]
                 losses = {
                     other: float(
                         (intact[other] - judge.scores(unseen[other], heads)).mean()

@@ -51,7 +51,7 @@ def normal_interval(each: Float[np.ndarray, "sample *heads"]) -> Float[np.ndarra
 
 @dataclass(frozen=True)
 class SearchCall(Record):
-    """The arguments of the ``find_heads`` that made a ranking, which a repeat of it needs.
+    """The arguments of the ``find_heads`` that made a ranking, which a repeat of it needs, beside ``k``.
 
     Attributes:
         seed: The seed.
@@ -59,7 +59,6 @@ class SearchCall(Record):
         controls: Names of the controls used.
         controls_from: Whether they were ``"given"`` or chosen by the library (``"auto"``); None where there were none.
         options: Options of the method that were given; None for one that is no plain value, such as a task.
-        k: Heads that were wanted; None where the ranking's own number says it.
     """
 
     seed: int
@@ -67,7 +66,6 @@ class SearchCall(Record):
     controls: tuple[str, ...] = ()
     controls_from: Literal["auto", "given"] | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    k: int | None = None
 
 
 def _check_effect(name: str, told: Any) -> None:
@@ -115,8 +113,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
         grid: Layers × heads of the model (None: that of the importance).
         examples: Hashes of the questions that the search has seen, its controls' among them; what proves the heads
             leaves these out. Empty where that is not known, as on a planted truth.
-        k: How many heads were found (None: 5, or half of a small grid): as many as were wanted, or fewer where one more
-            would take less from the task than from others in its form.
+        k: How many heads were searched for (None: 5, or half of a small grid).
         shared_effects: Of each shared head, under ``head``, what the method says that it takes from the task and from
             the controls: ``task`` and ``controls`` are losses with the head off alone, with ``task_interval`` and
             ``controls_interval``, where that was measured; ``among_others`` has both while others are off, too, and
@@ -241,7 +238,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
         """The first heads of the order.
 
         Args:
-            k: How many (None: as many as were found).
+            k: How many (None: as many as were searched for).
 
         Raises:
             ValueError: ``k`` lies outside 1..grid size.
@@ -274,7 +271,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
         nothing: ``cs.ablated(model, found)`` checks those, too.
 
         Args:
-            k: How many (None: as many as were found).
+            k: How many (None: as many as were searched for).
 
         Returns:
             A hook point and a function for each layer with some of the heads, whose z becomes zero at every token.

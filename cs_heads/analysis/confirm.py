@@ -222,7 +222,7 @@ def confirm(
         task: The task that the heads were found on; it holds out 20 examples or more.
         heads: A ranking, or a list of heads. Examples that a ranking was found on, of the task or its controls, are
             left out, and a note says how many; a list does not say which these are.
-        k: Heads taken of a ranking (None: as many as were found).
+        k: Heads taken of a ranking (None: as many as it was searched for).
         controls: Other tasks; of one that is a whole task up to ``n`` examples are drawn from the half that
             ``find_heads`` with the same ``seed`` does not search with. ``"auto"``: everyday skills that come with the
             library (``tasks.default_controls``; on the demo model its own skills), up to ``n // 2`` unseen examples of
@@ -336,7 +336,7 @@ def prove(
     Args:
         experiment: On the task of the heads.
         heads: The heads, or a ranking.
-        k: Heads taken of a ranking (None: as many as were found).
+        k: Heads taken of a ranking (None: as many as it was searched for).
         exclude: Heads that random sets have none of.
         controls: Of other tasks; all that can tell count in the verdict.
         defaults: Names of the default controls, also of those that could not be measured; None where ``controls`` were

@@ -168,7 +168,7 @@ def specificity(
         tasks: The task that the heads were found on; several, where ``heads`` has those of each.
         heads: A ranking, a list of heads, or several of either by name: of one task those of several methods, of
             several tasks those of each by the task's name.
-        k: Heads taken of a ranking (None: as many as were found).
+        k: Heads taken of a ranking (None: as many as it was searched for).
         controls: Tasks of other capabilities (None: none).
         seed: Draws the examples of whole tasks, from the half that ``find_heads`` with the same seed does not search
             with, and intervals.

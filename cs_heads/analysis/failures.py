@@ -152,7 +152,7 @@ def failures(
         model: A model, the name of one, or a ``Cluster``.
         task: The task; its unseen examples are used, one of each question and none that a ranking was found on.
         heads: A ranking, a list of heads, or several of either by name, as universal heads and the top five.
-        k: Heads taken of a ranking (None: as many as were found).
+        k: Heads taken of a ranking (None: as many as it was searched for).
         n: Examples at most (None: 100 of choices, 50 of texts).
         texts: Whether the model writes texts after the prompts of a choice task, too.
         max_new_tokens: Tokens of a text at most (None: as in ``Experiment.generate``).

@@ -151,7 +151,7 @@ def format_heads(
         full: Sets that are answered by the answer itself, the same questions or others (HellaSwag, BoolQ and ARC in
             their usual form); ``tasks.forms`` turns a set into both.
         heads: Heads or a ranking, each head of which is ablated alone, or rankings and lists of heads by name.
-        k: Heads taken of a ranking (None: as many as were found).
+        k: Heads taken of a ranking (None: as many as it was searched for).
         controls: Tasks of other capabilities (None: none), which tell heads of both forms from heads of everything.
         seed: As in ``specificity``.
         n: Examples of every set at most.

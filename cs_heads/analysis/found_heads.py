@@ -28,7 +28,7 @@ def heads_of(
     Args:
         grid: The grid of the model.
         found: A ranking, or a list of heads.
-        k: Heads taken of a ranking (None: as many as were found).
+        k: Heads taken of a ranking (None: as many as it was searched for).
         name: Of the argument, for errors.
         model: What the heads are ablated on: the model's part of a provenance (None: not known).
 

@@ -45,7 +45,7 @@ def ablated(
         ablation: What is put in a head's place: ``"zero"``; ``"mean"``, its mean over all tokens of the examples of
             ``task``, or ``"optimal"``, the constant that is learned on them (see ``SettingsArguments``), both of the
             model as it is when the block begins.
-        k: Heads taken of a ranking (None: as many as were found).
+        k: Heads taken of a ranking (None: as many as it was searched for).
         task: For ``"mean"`` and ``"optimal"``.
 
     Yields:
@@ -128,7 +128,7 @@ def bake(
             ``cs.load_model(path)`` and ``AutoModelForCausalLM.from_pretrained(path)`` read it. For a
             ``TransformerBridge``, in the dtype that it has. A certificate is written there too, as
             ``certificate.json``.
-        k: Heads taken of a ranking (None: as many as were found).
+        k: Heads taken of a ranking (None: as many as it was searched for).
         copy: Whether your model stays as it is and a copy is changed, which takes memory for the weights twice; else
             your model is changed.
 

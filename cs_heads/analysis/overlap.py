@@ -101,7 +101,7 @@ def head_overlap(
 
     Args:
         found: Rankings or lists of heads by name.
-        k: Heads taken of a ranking (None: as many as were found).
+        k: Heads taken of a ranking (None: as many as it was searched for).
         seed: Draws the random sets.
         grid: The grid of lists of heads (None: that of the rankings).
         n_key_value_heads: Key-value heads of a layer (None: what the rankings know of their model). Groups of heads

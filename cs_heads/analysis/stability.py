@@ -62,5 +62,5 @@ def search_of(found: Any, controls: Sequence[Task] | None) -> dict[str, Any]:
         used = [task for task in controls or () if task.name in made.controls]
         if lost := [name for name in made.controls if name not in {task.name for task in used}]:
             raise ValueError(f"repeats must be 0 where controls lack one of the search: {', '.join(lost)}")
-    given = {"method": found.method, "k": made.k or found.k, "controls": used, "budget": made.budget, "seed": made.seed}
+    given = {"method": found.method, "k": found.k, "controls": used, "budget": made.budget, "seed": made.seed}
     return {**given, **made.options}

@@ -92,17 +92,15 @@ class Controls:
         """Which control each of these examples belongs to, by its place in ``tasks``."""
         return np.searchsorted(self._starts, drawn, side="right") - 1
 
-    def draw(self, n_rows: int, per_row: int, *, of_form: bool = False) -> Places:
+    def draw(self, n_rows: int, per_row: int) -> Places:
         """Different examples for each row, four of one control, half of them in the form of the task if there are any.
 
-        The controls of a side take turns, those drawn least first. ``of_form`` takes all from that side, as far as it
-        has so many.
+        The controls of a side take turns, those drawn least first.
         """
-        sizes = self._sizes(per_row, of_form) if self.tasks and per_row else []
-        drawn, none = np.zeros((n_rows, sum(sizes)), dtype=int), np.zeros(0, dtype=int)
-        for row in drawn if sizes else ():
+        drawn, none = np.zeros((n_rows, per_row), dtype=int), np.zeros(0, dtype=int)
+        for row in drawn if self.tasks and per_row else ():
             times = np.zeros(len(self.tasks), dtype=int)
-            for controls, size in zip(self._turns, sizes, strict=True):
+            for controls, size in zip(self._turns, self._sizes(per_row), strict=True):
                 # None twice before all have had one.
                 n, of_all = -(-size // TOGETHER), len(controls.pool)
                 turns = [controls.draw(min(n - done, of_all)) for done in range(0, n, of_all)]
@@ -111,15 +109,13 @@ class Controls:
             row[:] = self._drawn(times.tolist())
         return drawn
 
-    def _sizes(self, per_row: int, of_form: bool) -> list[int]:
+    def _sizes(self, per_row: int) -> list[int]:
         """How many of a row's examples each side gives: no more than it has."""
         if len(self.sides) == 1:
             return [per_row]
         rest, form = (len(side) * min(self.tasks[place].n_examples for place in side) for side in self.sides)
-        if of_form:
-            return [0, min(per_row, form)]
-        half = max(min(per_row // 2, form), per_row - rest)
-        return [per_row - half, half]
+        of_form = max(min(per_row // 2, form), per_row - rest)
+        return [per_row - of_form, of_form]
 
     def _drawn(self, times: Sequence[int]) -> Examples:
         """So many examples of each control."""

@@ -61,8 +61,7 @@ def find_heads(
         model: A TransformerLens model, the name or folder of one, or a ``Cluster``. Methods that use the model itself
             run here, on a model of this process.
         task: The task, whole or split.
-        k: Number of heads wanted (None: 5, or half of a grid of fewer than 10 heads). By annealed search, beside
-            controls in the form of the task, there may be fewer.
+        k: Number of heads wanted (None: 5, or half of a grid of fewer than 10 heads).
         method: One of ``methods.METHODS``.
         controls: Other tasks, by which a method distinguishes heads of the task from heads that every task needs: all
             of them, on the finding side of a task that is split, on one half of a whole one, the other half being left
@@ -155,9 +154,8 @@ def prepared_search(
             origin: Literal["auto", "given"] | None = "auto" if automatic else "given" if used else None
             return replace(
                 ranking,
-                # A set may need fewer heads than were asked for.
-                k=min(k, ranking.k) if chosen.takes_k else k,
-                search=SearchCall(seed, budget, tuple(provenance["controls"]), origin, _kept(options), k),
+                k=k,
+                search=SearchCall(seed, budget, tuple(provenance["controls"]), origin, _kept(options)),
                 off=tuple(ranking.grid.resolve(head) for head in off),
                 provenance=provenance,
                 notes=(*notes, *told, *left_out),

@@ -3,7 +3,6 @@
 import inspect
 from functools import partial
 from importlib import import_module
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -15,8 +14,6 @@ from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.methods.annealing import annealed
 from cs_heads.methods.compressed_sensing import compressed_sensing
 from cs_heads.simulate import PlantedExperiment, planted_world
-from cs_heads.tasks import Task
-from cs_heads.tasks.task import with_fields
 from cs_heads.units import Grid, Head
 from tests.methods.planted import Planted
 
@@ -322,14 +319,3 @@ def test_a_wrong_argument_is_refused_before_anything_is_measured(wrong, message)
     with pytest.raises(ValueError, match=message):
         annealed(task, **wrong)
     assert task.asked == 0
-
-
-def test_a_search_finds_fewer_heads_than_were_wanted_where_any_two_harm_the_form_of_the_task():
-    grid = Grid(4, 6)
-    form = [Planted(grid, {}, groups=dict.fromkeys(combinations(grid, 2), 0.4)) for _ in range(2)]
-    for each in form:
-        each.task = with_fields(Task.from_records([{"prompt": "a", "target": " b"}]), matched=True)
-    task = Planted(grid, {Head(0, 0): 0.5, Head(1, 1): 0.3, Head(2, 2): 0.2})
-    found = annealed(task, controls=[Planted(grid, {}), *form], k=3, budget=3000, n_bootstraps=0)
-    assert found.top() == [Head(0, 0)]
-    assert any(note.startswith("1 of the 3 heads that were wanted") for note in found.notes)

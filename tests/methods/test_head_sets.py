@@ -89,35 +89,6 @@ def test_where_only_heads_of_the_form_take_a_quarter_of_the_task_it_counts_as_on
     assert sets.of_form(best) == {}
 
 
-def known_sets_in_form(form, *, k, matched=True, budget=4000):
-    """Sets of which the share of four heads is known, and that the form loses nothing by any of them alone."""
-    grid, shares = Grid(3, 4), np.array([0.6, 0.5, 0.4, 0.3, *[0.0] * 8])
-    control = Planted(grid, {}, groups=form)
-    control.task = with_fields(Task.from_records([{"prompt": "a", "target": " b"}]), matched=matched)
-    task = Planted(grid, {grid.unit(head): 1 - np.exp(-share) for head, share in enumerate(shares)})
-    sets = sets_of(task, [Planted(grid, {}), control], shares + 0.01, np.full(grid.size, 0.1), k)
-    sets.shares = Posterior(shares, np.eye(12) * 1e-4)
-    sets.losses = [Posterior(np.zeros(12), np.eye(12) * 1e-4) for _ in sets.sides]
-    sets.sensor.budget.total = budget
-    return sets
-
-
-def test_heads_that_harm_the_form_of_the_task_together_alone_are_parted():
-    """Each by itself is harmless there, which is all that the fit of single heads has."""
-    together = {(Head(0, 0), Head(0, 1)): 0.9}
-    assert set(known_sets_in_form(together, k=2).best().tolist()) == {0, 2}
-    assert set(known_sets_in_form(together, k=2, matched=False).best().tolist()) == {0, 1}
-    # Nothing is left to see it with.
-    assert set(known_sets_in_form(together, k=2, budget=0).best().tolist()) == {0, 1}
-
-
-def test_a_set_is_smaller_where_any_two_heads_of_the_task_harm_its_form():
-    pairs = combinations([Head(0, head) for head in range(4)], 2)
-    sets = known_sets_in_form(dict.fromkeys(pairs, 0.9), k=3)
-    assert sets.best().tolist() == [0]
-    assert sets.sensor.budget.spent <= 4000
-
-
 def test_sets_are_made_of_finalists_and_of_decoys_that_clearly_take_much():
     """Two redundant heads may both be drawn as decoys, and rows with both off be the first to show them."""
     z = np.array([9.0, 1.0, 2.0, 1.0, 9.0, 3.0])

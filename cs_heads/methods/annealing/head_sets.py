@@ -6,14 +6,13 @@ nothing. From the controls heads take a sum. What they take from controls in the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import sparse
 
 from cs_heads.methods.annealing.measurements import PerRow, Planned, Rows, measure, sparse_rows
 from cs_heads.methods.annealing.regression import DOUBT
@@ -39,11 +38,6 @@ _N_ROUNDS, _N_DRAWS = 6, 300
 _N_STEPS, _LARGEST = 25, 0.5
 # A set that leaves the form of the task takes so much of it, or it is no answer to what the task rests on.
 _LEAST_OF_TASK = 0.25
-# Beside controls in the form of the task, the share of the cost of sets that is left for sets near the best one; how
-# many of these it is for, and of those with one head more, how many at a time.
-_NEAR, _N_NEAR, _N_MORE = 0.25, 27, 4
-# What is foreseen of a set counts as much as so many examples of the task, and of its form, that are measured.
-_FORESEEN = 25.0, 4.0
 # What a head takes from the task counts so much beside what it takes from the controls, where a set takes most of the
 # task and where it takes nothing yet.
 _RATES = np.geomspace(0.003, 1.0, 25)
@@ -72,11 +66,11 @@ class Posterior:
 def best_sets(searches: Sequence[TaskSearch], k: int) -> list[Int[np.ndarray, " k"] | None]:
     """The set of ``k`` candidates of each search with the largest contrast; spends the budget of each.
 
-    None where there are no more of them than that, or nothing is left to measure sets with. It may be smaller beside
-    controls in the form of the task. Searches measure their sets together, round by round.
+    None where there are no more of them than that, or nothing is left to measure sets with. Searches measure their
+    sets together, round by round.
     """
     sets = [HeadSets(search, k) for search in searches]
-    kept = [search.kept + each.kept(search.kept) for search, each in zip(searches, sets, strict=True)]
+    kept = [search.kept for search in searches]
     for round_ in range(_N_ROUNDS):
         step(f"sets of {k}, round {round_ + 1}/{_N_ROUNDS}")
         planned = {}
@@ -89,7 +83,7 @@ def best_sets(searches: Sequence[TaskSearch], k: int) -> list[Int[np.ndarray, " 
             sets[place].add(rows)
     best = list[Int[np.ndarray, " k"] | None]()
     for search, each in zip(searches, sets, strict=True):
-        best.append(each.best(search.kept) if len(each.rows) else None)
+        best.append(each.best() if len(each.rows) else None)
         search.of_form = {} if best[-1] is None else each.of_form(best[-1])
     return best
 
@@ -122,16 +116,11 @@ class HeadSets:
         sizes = np.array([*map(len, self.sides)])
         self._counts = [np.ones(len(form) + 1), *([sizes / sizes.sum()] if form else [])]
 
-    def kept(self, keep: int) -> int:
-        """Example-evaluations for sets near the best one, of what is left but for those that are kept."""
-        return int(_NEAR * (self.sensor.budget.left - keep)) if len(self.sides) > 1 else 0
-
     def plan(self, n: int) -> Planned:
         """``n`` sets, each the best under a draw from the posterior (Thompson sampling)."""
         drawn = zip(*(side.draw(n, self.sensor.rng) for side in (self.shares, *self.losses)), strict=True)
-        return self.sensor.plan(
-            self._off(self._best_by(*each)[0] for each in drawn), np.zeros(n, dtype=int), in_sets=True
-        )
+        off = sparse_rows([np.sort(self.candidates[self._best_by(*each)[0]]) for each in drawn], self.sensor.grid.size)
+        return self.sensor.plan(off, np.zeros(n, dtype=int), in_sets=True)
 
     def add(self, rows: Rows) -> None:
         """Take rows that were planned and measured, and fit all."""
@@ -144,12 +133,11 @@ class HeadSets:
                 members = rows.off[:, self.candidates].toarray()
                 self.losses[place] = posterior_of_losses(members, lost, *prior, levels=len(self.sides) > 1)
 
-    def best(self, keep: int = 0) -> Int[np.ndarray, " chosen"]:
+    def best(self) -> Int[np.ndarray, " k"]:
         """The first ``k`` candidates, or others in their place that are clearly better in the sets; the best first.
 
         Others one by one, or all at once: heads that do most by themselves may be in the way of a better set. Beside
-        controls in the form of the task, which their order does not count by itself, all at once where that is better;
-        then sets near it are measured, for all that is left but for what is to ``keep``.
+        controls in the form of the task, which their order does not count by itself, all at once where that is better.
         """
         # By the same draws always.
         rng = np.random.default_rng(0)
@@ -163,8 +151,6 @@ class HeadSets:
         )
         clearly = _CLEARLY if len(self.sides) == 1 else 0.0
         chosen = other if np.mean(after - before) > clearly * np.std(after - before) else kept
-        if len(self.sides) > 1:
-            chosen = self._best_near(chosen, counts, keep)
         alone = self._contrast(*means, counts=counts)
         return self.candidates[np.array(sorted(chosen, key=lambda place: -alone[place]))]
 
@@ -195,67 +181,6 @@ class HeadSets:
                 break
             chosen[worse], others[better] = others[better], chosen[worse]
         return chosen
-
-    def _best_near(self, chosen: list[int], counts: OfSides, keep: int) -> list[int]:
-        """The set with heads left out, or one put in up to ``k``, again and again, as long as that is better.
-
-        What heads take from the form together may be far more than the sum, or less: all on the same examples.
-        """
-        cost = self.sensor.per_row + self.sensor.of_controls_in_sets
-        left = self.sensor.budget.left - keep
-        times = max(1, left // (_N_NEAR * cost))
-        if left < times * cost:
-            return chosen
-        planned = self.sensor.plan(self._off([chosen] * times), np.zeros(times, dtype=int), of_form=True)
-        (same,) = measure([planned])
-        best, tried = self._seen(same, [chosen], counts)[0], {frozenset(chosen)}
-        while True:
-            # Some are the same set.
-            near = [
-                *{frozenset(each): each for each in self._near(chosen, counts) if frozenset(each) not in tried}.values()
-            ]
-            if not (near := near[: (self.sensor.budget.left - keep) // (times * cost)]):
-                return chosen
-            off = self._off([each for each in near for _ in range(times)])
-            (rows,) = measure([self.sensor.again(same, off)])
-            tried |= {*map(frozenset, near)}
-            seen = self._seen(rows, near, counts)
-            if seen.max() <= best:
-                return chosen
-            best, chosen = seen.max(), near[np.argmax(seen)]
-
-    def _near(self, chosen: list[int], counts: OfSides) -> list[list[int]]:
-        """The sets with a head less, those of the first heads, and some with one more: the most promising first."""
-
-        def promising(sets: list[list[int]]) -> list[list[int]]:
-            own, form = self._foreseen(sets)
-            return [sets[place] for place in np.argsort(self.weight * counts[-1] * form - own, kind="stable")]
-
-        fewer = [[each for each in chosen if each != out] for out in chosen]
-        order = [place for (place,) in promising([[place] for place in chosen])]
-        first = [order[:n] for n in range(1, len(order))]
-        more = [[*chosen, place] for place in range(len(self.candidates)) if place not in chosen]
-        more = promising(more)[:_N_MORE] if more and len(chosen) < self.k else []
-        return [each for each in [*fewer, *first, *more] if each]
-
-    def _seen(self, rows: Rows, sets: list[list[int]], counts: OfSides) -> OfSets:
-        """The loss of the task less that of its form, of each set: between what is foreseen and what its rows show."""
-        found = self.sensor.lost(rows), rows.control_response()
-        parts = zip(self._foreseen(sets), found, (rows.examples, rows.drawn), _FORESEEN, strict=True)
-        own, form = (
-            before + (lost.reshape(len(sets), -1).mean(axis=1) - before) / (1 + foreseen * len(sets) / examples.size)
-            for before, lost, examples, foreseen in parts
-        )
-        return own - self.weight * counts[-1] * np.maximum(form, 0)
-
-    def _foreseen(self, sets: list[list[int]]) -> tuple[OfSets, OfSets]:
-        """What the task loses of each set, and the controls in its form."""
-        own, form = (np.array([side.mean[each].sum() for each in sets]) for side in (self.shares, self.losses[-1]))
-        return self._taken(own), form
-
-    def _off(self, sets: Iterable[Sequence[int] | Int[np.ndarray, " k"]]) -> sparse.csr_array:
-        """Rows with the heads of each set off."""
-        return sparse_rows([np.sort(self.candidates[[*each]]) for each in sets], self.sensor.grid.size)
 
     def _best_by(self, shares: Candidates, *losses: Candidates) -> tuple[Int[np.ndarray, " k"], OfSides]:
         """The places of the best set, of those that are best at some rate of the one against the other.

@@ -141,9 +141,7 @@ class Sensor:
         intact = self.task.intact[np.searchsorted(self.task.examples, rows.examples)]
         return rows.off, (intact - rows.scores) / self.task.above_guess, rows.examples
 
-    def plan(
-        self, off: sparse.csr_array, group: OfRows, *, last: bool = False, in_sets: bool = False, of_form: bool = False
-    ) -> Planned:
+    def plan(self, off: sparse.csr_array, group: OfRows, *, last: bool = False, in_sets: bool = False) -> Planned:
         """Draw random examples for rows with these heads off, and pay for them.
 
         Args:
@@ -151,22 +149,14 @@ class Sensor:
             group: Of each row.
             last: Whether the rows are of the last phase.
             in_sets: Whether the rows measure sets of heads.
-            of_form: Whether they do so with no other controls than those in the form of the task.
         """
         n_rows = off.shape[0]
         places = self.rng.random((n_rows, self.task.n_examples)).argsort(axis=1)[:, : self.per_row]
         examples = self.task.examples[places]
-        of_controls = self.of_controls_in_sets if in_sets or of_form else self.of_controls
-        drawn = self.controls.draw(n_rows, of_controls, of_form=of_form)
+        drawn = self.controls.draw(n_rows, self.of_controls_in_sets if in_sets else self.of_controls)
         self.budget.pay(examples.size + drawn.size)
         scores, losses = np.zeros(examples.shape), np.zeros(drawn.shape)
         return self, Rows(off, examples, scores, drawn, losses, group, np.full(n_rows, last))
-
-    def again(self, rows: Rows, off: sparse.csr_array) -> Planned:
-        """The examples of these rows, in turn, with other heads off; pays for them."""
-        same = rows[np.arange(off.shape[0]) % len(rows)]
-        self.budget.pay(same.examples.size + same.drawn.size)
-        return self, replace(same, off=off)
 
     def asked(self, masks: Masks, rows: Rows) -> list[Call]:
         """What rows are made of, for ``measure_together``."""

@@ -56,9 +56,6 @@ def ranking_of(
     fields = ranking_fields(search, known, k, n_bootstraps)
     used = {"n_right": task.n_right, "n_used": task.n_examples, "n_rows": len(search.rows)}
     if chosen is not None:
-        if len(chosen) < k:
-            more = "one more would take less from the task than from others in its form"
-            notes = (*notes, f"{len(chosen)} of the {k} heads that were wanted: {more}")
         chosen = chosen[np.argsort(-fields["z"].ravel()[chosen], kind="stable")]
     return HeadRanking(
         method="annealed",
@@ -69,7 +66,7 @@ def ranking_of(
         provenance={**task.experiment.provenance(), **used, **told},
         chosen=_units(grid, () if chosen is None else chosen),
         off=_units(grid, search.off),
-        k=k if chosen is None else len(chosen),
+        k=k,
         shared_effects=tuple(_told(search, head, known.alone) for head in search.told_shared),
         **fields,
     )

@@ -86,9 +86,7 @@ def annealed(
     head takes a share of what the others leave of the task, and from the controls heads take a sum. The set that proves
     best on the task less its controls is ``chosen``: its heads come first. Controls in the form of the task
     (``Task.matched``) have half of the control examples, and what they lose is subtracted by itself, where a set
-    that is best so takes a quarter of the task; what all controls lose is then the probability of their answers. A
-    quarter of what sets cost then goes to sets near the best one, with heads left out or one put in: it may end with
-    fewer heads than ``k``, since heads may harm the form of the task together alone.
+    that is best so takes a quarter of the task; what all controls lose is then the probability of their answers.
     ``shared`` are heads with a clear effect on both sides (four standard errors), the controls' more than half of
     the task's, and heads that sets leave out for controls in the form of the task (two standard errors, of what
     these lose alone); ``control_importance`` is what each head takes from the controls. Without controls, heads of
