@@ -9,7 +9,9 @@ be. Five heads of each skill are sought with the defaults of the search, the eve
 The judge is another program: the model as transformers loads it, in float32, with the heads' part of the input of each
 output projection at zero, on unseen examples of all skills of the folder. A *loss* is the share of the score above
 chance that is lost, from 0 to 1; skills with fewer than 20 right answers, or hardly more than chance gives, have none.
-Results are appended to ``--out``; what is there already is not run again.
+Results are appended to ``--out``; what is there already is not run again. ``--methods least`` proves the heads that
+``annealed+`` found there, and judges the least set of them. The proof saw the same unseen examples as the judge, and
+is not told which examples of the controls the search has seen.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ class Judge:
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One record a (seed, skill, method) that is not there yet."""
-    done = {(r["skill"], r["method"], r["seed"], r["budget"], r["model"]) for r in records(options.out)}
+    done = {(r["skill"], r["method"], r["seed"], r["budget"], r["model"]): r for r in records(options.out)}
     judge, model = Judge(options.model), cs.load_model(options.model)
     for seed in options.seeds:
         tasks = {file.stem: cs.load_task(str(file), seed=seed) for file in sorted(options.tasks.glob("*.jsonl"))}
@@ -105,23 +107,19 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         ]
         for skill in able:
             for method in options.methods:
-                if (skill, method, seed, options.budget, Path(options.model).name) in done:
+                key = skill, method, seed, options.budget, Path(options.model).name
+                if key in done:
                     continue
-                start = process_time()
-                # Other methods have controls only where they are given them.
-                beside = default_controls(tasks[skill], Path(options.model).name, seed) if method[-1] == "+" else None
-                given: dict[str, Any] = {} if method == "annealed+" else {"controls": beside}
-                found = cs.find_heads(
-                    model,
-                    tasks[skill],
-                    k=K,
-                    method=method.removesuffix("+"),
-                    seed=seed,
-                    budget=options.budget,
-                    progress=False,
-                    **given,
-                )
-                heads = [Head(head.layer, head.index) for head in found.top(K)]
+                start, verdict = process_time(), dict[str, str]()
+                if method == "least":
+                    known = done.get((skill, "annealed+", *key[2:]))
+                    if known is None:
+                        raise SystemExit(f"--methods least needs annealed+ in --out: {skill}, seed {seed}")
+                    proof = cs.confirm(model, tasks[skill], known["heads"], seed=seed, progress=False)
+                    heads, spent = [Head(head.layer, head.index) for head in proof.heads], known["spent"] + proof.spent
+                    verdict = {"verdict": proof.headline}
+                else:
+                    heads, spent = _found(model, tasks[skill], method, seed, options)
                 losses = {
                     other: float(
                         (intact[other] - judge.scores(unseen[other], heads)).mean()
@@ -129,7 +127,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     )
                     for other in able
                 }
-                yield {
+                done[key] = {
                     "skill": skill,
                     "method": method,
                     "seed": seed,
@@ -137,9 +135,21 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     "model": Path(options.model).name,
                     "heads": [str(head) for head in heads],
                     "losses": losses,
-                    "spent": found.spent,
+                    "spent": spent,
+                    **verdict,
                     "seconds": round(process_time() - start, 1),
                 }
+                yield done[key]
+
+
+def _found(model: Any, task: cs.Task, method: str, seed: int, options: argparse.Namespace) -> tuple[list[Head], int]:
+    """The heads that a method finds, and what it spent."""
+    # Other methods have controls only where they are given them.
+    beside = default_controls(task, Path(options.model).name, seed) if method[-1] == "+" else None
+    given: dict[str, Any] = {} if method == "annealed+" else {"controls": beside}
+    method, budget = method.removesuffix("+"), options.budget
+    found = cs.find_heads(model, task, k=K, method=method, seed=seed, budget=budget, progress=False, **given)
+    return [Head(head.layer, head.index) for head in found.top(K)], found.spent
 
 
 def worst(record: dict[str, Any]) -> float:

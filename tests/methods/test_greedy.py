@@ -51,6 +51,7 @@ def test_greedy_walks_the_path_of_brute_force():
 
 def test_the_importance_of_a_chosen_head_is_what_the_search_gained_from_its_round_on():
     ranking = greedy(Planted(GRID, DROPS), k=3)
+    assert ranking.top() == [*DROPS], "as many as it was asked for"
     found = [ranking.importance[head.layer, head.head] for head in DROPS]
     assert found == pytest.approx([0.50, 0.25, 0.10], abs=1e-5)
     assert ranking.provenance["chosen"] == [
