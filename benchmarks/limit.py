@@ -3,8 +3,8 @@
     python benchmarks/limit.py --out benchmarks/limit.csv --figure benchmarks/limit.png
 
 Table and figure of docs/benchmarks/limit.md, for the planted scenario ``main``. Bounds are computed in a minute. Every
-world searched is a line of the file; a run goes on where the last one stopped. Shapley values need the environment of
-``truth/rivals.py``.
+world searched is a line of the file; a run goes on where the last one stopped. Shapley values and ProxySPEX need the
+environment of ``truth/rivals.py``.
 
 A bound is the bits that name the heads over the bits of one answer. Naming them at a recall of .95 on average leaves
 .25 of the five heads wrong. All bounds are given the three universal and the six weak heads, which stay on. An answer
@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
-from recovery import K, Without, greedy, sensing, told
+from recovery import K, Search, Without, greedy, sensing, told
 from scipy.optimize import brentq
 from scipy.special import entr, log_softmax, ndtr, ndtri
 from small_grids import annealed
-from truth.rivals import shapley
+from truth.rivals import Scored, acdc_nodes, proxyspex, shapley
 
 import cs_heads as cs
 from cs_heads.plot import style
@@ -319,14 +319,19 @@ def by_groups(made: World, budget: int, seed: int) -> dict[str, Any]:
     return {"heads": found.top(K), "spent": found.spent}
 
 
-def by_shapley(approximator: str) -> Callable[[Without, int, int], list[Unit]]:
-    """The heads of the largest Shapley values by an approximator of shapiq."""
+def scoring(score: Callable[[Without, int, int], Scored]) -> Search:
+    """The heads of the highest scores, by a method that is told the universal heads."""
 
-    def run(experiment: Without, budget: int, seed: int) -> list[Unit]:
-        found = shapley(experiment, seed, budget, approximator)
-        return cs.HeadRanking(approximator, found.scores, found.cost.spent).top(K)
+    def run(experiment: Without, size: int, seed: int) -> list[Unit]:
+        found = score(experiment, seed, size)
+        return cs.HeadRanking("scores", found.scores, found.cost.spent).top(K)
 
-    return run
+    return told(run)
+
+
+def pruned(experiment: Without, seed: int, _: int) -> Scored:
+    """Pruning on all examples."""
+    return acdc_nodes(experiment, seed, experiment.n_examples * (1 + experiment.grid.size))
 
 
 OURS, MASKS, ANSWERS = (4000, 8000, 16_000, 32_000), (100, 200, 400, 800), (1000, 2000, 4000, 8000)
@@ -341,8 +346,11 @@ SEARCHES: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...], tuple[int, ...]
     "one-shot": (told(greedy(one_shot=True)), (1,), (50, 100, 200, 400), (64, 256, 1024, 4096)),
     "greedy": (told(greedy(one_shot=False)), (K,), (50, 100, 200), (64, 256, 1024, 4096)),
     "group testing": (by_groups, MORE, (100,), (64, 256, 1024, 4096)),
-    "KernelSHAP": (told(by_shapley("KernelSHAP")), MORE, (100,), (64, 256, 1024)),
-    "ProxySHAP": (told(by_shapley("ProxySHAP")), MORE, (100,), (64, 256, 1024, 4096)),
+    "KernelSHAP": (scoring(partial(shapley, approximator="KernelSHAP")), MORE, (100,), (64, 256, 1024)),
+    "ProxySHAP": (scoring(partial(shapley, approximator="ProxySHAP")), MORE, (100,), (64, 256, 1024, 4096)),
+    "OddSHAP": (scoring(partial(shapley, approximator="OddSHAP")), MORE, (100,), (64, 256, 1024)),
+    "ProxySPEX": (scoring(proxyspex), MORE[:1], (100,), (64, 256, 1024)),
+    "pruning": (scoring(pruned), (1,), (50, 100, 200, 400), (64, 256, 1024)),
     "decoder": (partial(decoded, band=RIGHT, again=False), ANSWERS, (10_000,), (64, 256, 1024)),
     "decoder, 100 examples": (partial(decoded, band=RIGHT, again=True), ANSWERS, (100,), (64, 256, 1024)),
     "decoder, nearly wrong examples": (

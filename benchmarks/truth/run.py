@@ -68,6 +68,8 @@ def found_by(method: str, model: Any, tasks: list[cs.Task], budget: int | None) 
     more: dict[str, Any] = {"forget": tasks[1]} if method == "contrastive" else {}
     if method in ("css", "csb"):
         more = {"n_masks": max(5, (budget or 0) // len(tasks[0]) - 1)}
+    if method == "mediation":
+        more = {"n_pairs": len(tasks[0])}
     return cs.find_heads(model, tasks[0], k=K, method=method, controls=None, budget=budget, **more)
 
 

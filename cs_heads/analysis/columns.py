@@ -164,7 +164,8 @@ def controlled(
     check_integer("n", n, MIN_CORRECT)
     seen, automatic = found_on(found), isinstance(controls, str)
     if model is None:
-        experiments = [task, *(() if controls is None or automatic else controls)]
+        given = () if controls is None or controls == "auto" else check_list("controls", controls, "experiments")
+        experiments = [task, *given]
         _check_own(experiments, settings)
         (only, *rest), notes = unseen_parts(experiments, seen)
         yield Controlled(only, rest, notes=notes)

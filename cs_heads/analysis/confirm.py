@@ -237,7 +237,7 @@ def confirm(
         off: Heads that are off throughout, as in ``find_heads`` (None: those of the ranking): what is proved is what
             carries the task without them.
         n: Unseen examples at most.
-        n_random: Random sets of heads, or all there are. With fewer than 125 no p over sets may be below .01, and
+        n_random: Random sets of heads, or all there are. With fewer than 105 no p over sets may be below .01, and
             *localized* means that none of them does as much harm, by luck alone once in ``1 + n_random`` cases; so the
             verdict is ``close``.
         least: Prove the fewest of the heads that do nine tenths of their harm, and name the others, passengers; False
@@ -269,7 +269,8 @@ def confirm(
     else:
         as_heads("heads", heads)
     with controlled(model, task, controls, heads, n=n, seed=seed, settings=settings, with_kin=True) as judged:
-        grid, chosen = judged.own.grid, heads_of(judged.own.grid, heads, k, model=model_of(judged.own))
+        grid = judged.own.grid
+        chosen = heads_of(grid, heads, k, model=model_of(judged.own), beside_off=True)
         for option, each in (("exclude", exclude), ("off", off)):
             check_ranked(option, each, judged.own)
         without = as_heads("off", () if off is None else off)
@@ -362,6 +363,8 @@ def prove(
     drawn = random_sets(grid, found, apart, n_random, check_seed(seed))
     others = [Column(each.name, "control", (each,)) for each in parts]
     check_columns(others)
+    if any(each.grid != grid for each in parts):
+        raise ValueError("tasks must all be measured on one grid")
     sizes = [each.n_examples for each in (experiment, *parts)]
     expect(preparation_of(experiment, *parts) + most_of_proof(len(heads), sizes[0], sizes[1:], len(drawn), least=least))
     own = explicit(grid, [[], heads])
@@ -372,7 +375,7 @@ def prove(
     if fewest is not None:
         heads = fewest.heads
     own = explicit(grid, [[], heads])
-    measure_together([Call(each, own) for each in parts if each.grid == grid])
+    measure_together([Call(each, own) for each in parts])
     low = baseline_too_low(experiment, baseline)
     result = task_drop(experiment.name, experiment.chance, [(baseline, ablated)], seed, [low])
     beside = measure_drops(others, {"heads": heads}, {}, seed) if others else None

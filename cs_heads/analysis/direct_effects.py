@@ -10,7 +10,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 from typing_extensions import Unpack
 
-from cs_heads.analysis.found_heads import Found, check_intact, heads_of, model_of
+from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.intervals import difference_interval
 from cs_heads.analysis.result import Result
 from cs_heads.cluster import ModelLike, local_model
@@ -157,7 +157,6 @@ def direct_effects(
         ValueError: A task without answers, too few examples whose answers begin with different tokens, heads that the
             model has not, a ranking found with other heads off, or a model whose layers do not add up.
     """
-    check_intact(heads)
     asked = Settings.of(settings, SETTINGS)
     unseen, notes = unseen_side(task, n, found_on(heads))
     how: SettingsArguments = {**settings, "dtype": None}

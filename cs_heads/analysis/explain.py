@@ -15,7 +15,7 @@ from typing_extensions import Unpack
 from cs_heads.analysis.attention import HABITS, habits
 from cs_heads.analysis.columns import controlled
 from cs_heads.analysis.direct_effects import SETTINGS, DirectEffects, effects_and_margins, room_of
-from cs_heads.analysis.found_heads import Found, check_intact, heads_of, model_of
+from cs_heads.analysis.found_heads import Found, heads_of, model_of
 from cs_heads.analysis.head_cards import Figure, HeadCard, HeadCards, figure_of, together_figures
 from cs_heads.analysis.head_chance import LEAST_RANDOM, bounds_of_others, reached_by_random
 from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS, parts_of, shares, tokens_looked_at, weights_everywhere
@@ -93,7 +93,6 @@ def explain(
         ValueError: What ``direct_effects`` refuses.
     """
     check_seed(seed)
-    check_intact(heads)
     own = local_model(model, Settings.of(settings, SETTINGS))
     how: SettingsArguments = {**settings, "dtype": None}
     with controlled(own, task, controls, heads, n=n, seed=seed, settings=how) as judged:

@@ -206,7 +206,7 @@ def faithfulness(
     with unseen_columns(model, in_role("own", [task]), rankings, n=n, seed=seed, settings=settings) as columns:
         [experiment], left_out = columns[0].parts, columns[0].notes
         for name, ranking in rankings.items():
-            heads_of(experiment.grid, ranking, name=f"found[{name!r}]", model=model_of(experiment))
+            heads_of(experiment.grid, ranking, name=f"found[{name!r}]", model=model_of(experiment), beside_off=True)
         if response is None:
             response = "margin" if "margin" in experiment.responses else "score"
         asked = {"shares": shares, "response": response, "n_random": n_random, "seed": seed}
@@ -234,7 +234,7 @@ def faithfulness(
             response=response,
             intact=float(intact.mean()),
             empty=float(empty.mean()),
-            spent=responses.size + experiment.preparation,
+            spent=responses.size + (response != "score") * size + experiment.preparation,
             random=faithful[place[len(rankings) :]] if n_random else None,
             provenance=experiment.provenance() | asked,
             notes=(*(said for one in rankings.items() for said in _order_notes(*one)), *left_out),
@@ -247,10 +247,11 @@ def _responses(
     """Responses under each different mask, the first intact and the second empty, and the mask of each circuit."""
     ask = responding(experiment, response)
     grid, n = experiment.grid, experiment.n_examples
-    expect((2 + len(orders) * len(kept)) * n + experiment.preparation)
+    expect((2 + (response != "score") + len(orders) * len(kept)) * n + experiment.preparation)
     ends = np.stack([np.zeros(grid.shape, dtype=bool), np.ones(grid.shape, dtype=bool)])
     responses = ask(ends, None)
-    _check_clear(experiment, measured(experiment, ends[:1])[0], responses, response)
+    scores = responses[0] if response == "score" else measured(experiment, ends[:1])[0]
+    _check_clear(experiment, scores, responses, response)
     # All units are off but the first so many of an order.
     masks = [(np.argsort(order) >= np.array(kept)[:, None]).reshape(-1, *grid.shape) for order in orders]
     once, place = different(np.concatenate([ends, *masks]))

@@ -22,6 +22,8 @@ def heads_of(
     k: int | None = None,
     name: str = "heads",
     model: Mapping[str, Any] | None = None,
+    *,
+    beside_off: bool = False,
 ) -> tuple[Unit, ...]:
     """The heads that a ranking or a list stands for.
 
@@ -31,13 +33,20 @@ def heads_of(
         k: Heads taken of a ranking (None: as many as it was searched for).
         name: Of the argument, for errors.
         model: What the heads are ablated on: the model's part of a provenance (None: not known).
+        beside_off: Whether a ranking that was found with other heads off may be given: what it says is of another
+            model.
 
     Raises:
-        ValueError: No head, one named twice or outside the grid, or a ranking of another grid or other weights.
+        ValueError: No head, one named twice or outside the grid, or a ranking of another grid or other weights, or one
+            that was found with other heads off.
     """
     if k is not None:
         check_integer("k", k, 1, grid.size, "the heads of the grid")
     if isinstance(found, HeadRanking):
+        if found.off and not beside_off:
+            raise ValueError(
+                f"{name} must be found with no others off, got a ranking with {found.off[0]} off throughout"
+            )
         if found.grid != grid:
             other = f": give units={found.grid.kind!r}" if found.grid.kind != grid.kind else ""
             raise ValueError(f"{name} must be ranked on the grid of the model, {grid}, got {found.grid}{other}")
@@ -49,12 +58,6 @@ def heads_of(
     if not heads or len({*heads}) < len(heads):
         raise ValueError(f"{name} must be one head or more, none twice; got {', '.join(map(str, heads)) or 'none'}")
     return heads
-
-
-def check_intact(found: Any) -> None:
-    """Raise ``ValueError`` for a ranking that was found with other heads off: what it says is of another model."""
-    if isinstance(found, HeadRanking) and found.off:
-        raise ValueError(f"heads must be found with no others off, got a ranking with {found.off[0]} off throughout")
 
 
 def sets_of(experiment: Any, found: Mapping[str, Found], k: int | None = None) -> dict[str, tuple[Unit, ...]]:

@@ -18,7 +18,7 @@ from scipy.stats import ttest_ind
 
 from cs_heads.analysis.found_heads import check_states, model_of
 from cs_heads.analysis.result import Result
-from cs_heads.arguments import check_integer
+from cs_heads.arguments import check_integer, check_one_of
 from cs_heads.drawable import Drawable
 from cs_heads.experiment.baseline import check_k
 from cs_heads.experiment.controls import unseen_parts
@@ -117,6 +117,7 @@ def score_of_heads(
     Raises:
         ValueError: Fewer than two heads on either side.
     """
+    check_one_of("over", over, ("mean", "any"))
     grid = gates.ranking().grid
     inside = grid.mask(heads)
     if not 2 <= inside.sum() <= grid.size - 2:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from cs_heads.analysis.intervals import difference_interval
+from cs_heads.analysis.intervals import difference_interval, drop_interval
 from cs_heads.analysis.result import Result
 from cs_heads.drawable import Drawable
 from cs_heads.record import Record, Saved
@@ -196,7 +196,7 @@ def together_figures(found: Interactions | None, chance: float) -> dict[str, Any
     pairs = [Pair(*row) for row in found.pairs().itertuples(index=False, name=None)]
     return {
         "harm": tuple(
-            Figure(name, *difference_interval(found.drops[row]), chance, clear=beyond) for name, row in rows.items()
+            Figure(name, *drop_interval(found.drops[row]), chance, clear=beyond) for name, row in rows.items()
         ),
         "pairs": tuple(pair for pair in pairs if beyond and pair.kind),
         "least": found.least if beyond else (),

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from cs_heads.analysis.attention import HABITS
 from cs_heads.analysis.head_looks import EVERYWHERE, LOOKS
-from cs_heads.analysis.intervals import difference_interval
+from cs_heads.analysis.intervals import drop_interval
 
 if TYPE_CHECKING:
     from cs_heads.analysis.head_cards import Figure
@@ -144,7 +144,7 @@ def together_in_words(found: Interactions | None, chance: float) -> str:
 
 
 def _taken(drops: Float[np.ndarray, " example"]) -> str:
-    return "{:.2f} ({:.2f} to {:.2f})".format(*difference_interval(drops))
+    return "{:.2f} ({:.2f} to {:.2f})".format(*drop_interval(drops))
 
 
 def _interval(figure: Figure, sign: int = 1) -> str:

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float
 from typing_extensions import Unpack
 
 from cs_heads.analysis.columns import Judged, in_role, unseen_columns
-from cs_heads.analysis.found_heads import Found, check_intact, heads_of, model_of
-from cs_heads.analysis.intervals import difference_interval
+from cs_heads.analysis.found_heads import Found, heads_of, model_of
+from cs_heads.analysis.intervals import drop_interval
 from cs_heads.analysis.least_set import MOST_OF
 from cs_heads.analysis.result import Result
 from cs_heads.cluster import ModelLike
@@ -56,7 +56,7 @@ class Interactions(Result):
         Args:
             chance: What all must take, at least; NaN where nothing tells.
         """
-        taken, low, _ = difference_interval(self.drops[-1])
+        taken, low, _ = drop_interval(self.drops[-1])
         return low > 0 and taken > chance
 
     def shapley(self) -> pd.DataFrame:
@@ -71,7 +71,7 @@ class Interactions(Result):
             n_off = self.subsets[others].sum(axis=1)
             weights = 1 / (len(self.heads) * np.array([comb(len(self.heads) - 1, n) for n in n_off]))
             gains = self.drops[others + 2**place] - self.drops[others]
-            mean, low, high = difference_interval(weights @ gains, 0.05 / len(self.heads))
+            mean, low, high = drop_interval(weights @ gains, 0.05 / len(self.heads))
             row = {"head": str(head), "shapley": mean, "low": low, "high": high}
             rows.append({**row, "alone": gains[0].mean(), "last": gains[-1].mean()})
         return pd.DataFrame(rows)
@@ -90,7 +90,7 @@ class Interactions(Result):
             weights = 1 / ((k - 1) * np.array([comb(k - 2, n) for n in n_off]))
             one, two = 2**first, 2**second
             beyond = self.drops[others + one + two] - self.drops[others + one] - self.drops[others + two]
-            mean, low, high = difference_interval(weights @ (beyond + self.drops[others]), 0.05 / len(every))
+            mean, low, high = drop_interval(weights @ (beyond + self.drops[others]), 0.05 / len(every))
             kind = "backup" if low > 0 else "overlap" if high < 0 else ""
             pair = {"first": str(self.heads[first]), "second": str(self.heads[second])}
             rows.append({**pair, "beyond the sum": mean, "low": low, "high": high, "kind": kind})
@@ -116,7 +116,7 @@ class Interactions(Result):
         """One row per subset: the heads that are off, and the drop with its 95 % interval."""
         rows = []
         for off, drops in zip(self.subsets, self.drops, strict=True):
-            mean, low, high = difference_interval(drops)
+            mean, low, high = drop_interval(drops) if off.any() else (0.0, 0.0, 0.0)
             named = " ".join(str(head) for head, is_off in zip(self.heads, off, strict=True) if is_off)
             rows.append({"off": named, "drop": mean, "low": low, "high": high})
         return pd.DataFrame(rows)
@@ -161,7 +161,6 @@ def interactions(
     Raises:
         ValueError: What ``specificity`` refuses, more heads than six, or a ranking found with other heads off.
     """
-    check_intact(heads)
     with unseen_columns(model, in_role("own", [task]), heads, n=n, seed=0, settings=settings) as [column]:
         [experiment] = column.parts
         chosen = heads_of(experiment.grid, heads, model=model_of(experiment))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from jaxtyping import Float
@@ -100,21 +100,30 @@ def mean_interval(scores: Scores) -> Interval:
     return float(np.quantile(lower, _TAILS[0])), float(np.quantile(upper, _TAILS[1]))
 
 
-def difference_interval(values: Float[np.ndarray, " example"], outside: float = 0.05) -> tuple[float, float, float]:
+def difference_interval(
+    values: Float[np.ndarray, " example"], outside: float = 0.05, unit: float = 0.0
+) -> tuple[float, float, float]:
     """A mean of numbers of either sign and its interval by Student's t.
 
     Args:
         values: One number an example.
         outside: What the interval leaves out, as .05 for 95 %.
+        unit: What one more example may differ by, as 1 where an answer is lost or not: the interval reaches as far, at
+            least, as Wilson's of a share of which no case was seen. 0 where that is not known.
 
     Returns:
         The mean, and the two bounds.
     """
-    from scipy.stats import t
+    from scipy.stats import norm, t
 
-    mean, error = float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5)
-    reach = float(t.ppf(1 - outside / 2, len(values) - 1)) * error
+    n, mean = len(values), float(values.mean())
+    unseen = float(norm.isf(outside / 2)) ** 2
+    reach = max(float(t.isf(outside / 2, n - 1) * values.std(ddof=1)) / n**0.5, unit * unseen / (n + unseen))
     return mean, mean - reach, mean + reach
+
+
+drop_interval = partial(difference_interval, unit=1.0)
+"""The same of what examples lose of a score from 0 to 1."""
 
 
 def _proportion(n_right: int, n: int) -> _Estimate:

@@ -7,7 +7,7 @@ Where the fewest by that are not known to be beyond random sets by themselves, i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -127,6 +127,7 @@ def fewest_beyond(
             beside = compare_with_random(experiment, sets, intact, by_fewer, like=said, least=spent)
             if beside.is_beyond:
                 return beside, fewer, by_fewer, spent
+            random = replace(random, spent=beside.spent)
     return random, fewest, ablated, spent
 
 

@@ -65,7 +65,8 @@ class TaskDrop(Record):
     @property
     def loss(self) -> float:
         """Drop as a share of what the baseline has above chance; NaN where the baseline is too low to show one."""
-        return self.drop / self.above_chance
+        # Rounded, so that exactly a tenth is not less than .1.
+        return round(self.drop / self.above_chance, 12)
 
     @property
     def above_chance(self) -> float:

@@ -130,7 +130,7 @@ def head_overlap(
     if grid is None and not rankings:
         raise ValueError("grid must be given where found holds no ranking")
     grid = check_grid(next(iter(rankings.values())).grid if grid is None else grid)
-    heads = {name: heads_of(grid, each, k, f"found[{name!r}]") for name, each in found.items()}
+    heads = {name: heads_of(grid, each, k, f"found[{name!r}]", beside_off=True) for name, each in found.items()}
     check_states("found", rankings)
     if len(heads) < 2:
         raise ValueError(f"found must hold two rankings or more, got {len(heads)}")

@@ -53,6 +53,7 @@ class RandomComparison(Record):
             before they had all examples (``_mistaken``).
         p_examples: p-value over examples.
         stopped: Whether sets were left unsettled, as the p over examples or the mean drop spoke against the heads.
+        n_untold: Sets as harmful that had not all examples yet when as many evaluations as are allowed were made.
         like: In what the sets are like the heads, in words.
         spent: Example-evaluations.
     """
@@ -65,6 +66,7 @@ class RandomComparison(Record):
     like: str = " of the same layers"
     spent: int = 0
     stopped: bool = False
+    n_untold: int = 0
 
     @property
     def is_beyond_sets(self) -> bool:
@@ -216,6 +218,7 @@ def compare_with_random(
         like=like,
         spent=int(seen().sum()),
         stopped=stopped,
+        n_untold=0 if stopped else int((seen()[left] < n).sum()),
     )
 
 
@@ -223,7 +226,7 @@ def _mistaken(n_sets: int) -> float:
     """With what probability, at most, a set that does as much harm may be settled as one that does less.
 
     Bets on less harm win ``1 / _mistaken`` times the stake no more often. A p-value that divides by ``1 - _mistaken``
-    allows for that, and is still below .01 where all of 125 sets or more are settled.
+    allows for that, and is still below .01 where all of 105 sets or more are settled.
     """
     return max(0.05, 1 - 102 / (1 + n_sets))
 

@@ -62,13 +62,16 @@ class ModelScale:
     def localization(self) -> float:
         """The share of the score above chance that is lost with the top heads off, less what random heads take of it.
 
+        As in every difference each counts from 0 to 1.
+
         It is 1 where everything rests on the top heads and 0 where they are like any others; NaN where there is no
         proof, or the baseline is too low.
         """
         proof = self.study.proof
         if proof is None or np.isnan(proof.result.loss):
             return np.nan
-        return proof.result.loss - proof.random.drop / proof.result.above_chance
+        lost, by_random = proof.result.loss, proof.random.drop / proof.result.above_chance
+        return min(max(lost, 0.0), 1.0) - min(max(by_random, 0.0), 1.0)
 
     @property
     def interval(self) -> Interval:

@@ -122,7 +122,7 @@ def universal_heads(
         ablated = measured(experiment, off, np.tile(drawn, (len(off), 1)))
         before, chance = intact[name][drawn], experiment.chance
         drops = [task_drop(name, chance, [(before, scores)], seed, [None]) for scores in ablated]
-        left.append([1 - drop.loss for drop in drops])
+        left.append([round(1 - drop.loss, 12) for drop in drops])
         bounds.append([(1 - drop.loss_interval[1], 1 - drop.loss_interval[0]) for drop in drops])
     shares = np.array(left).T
     return UniversalHeads(

@@ -68,6 +68,8 @@ _NEXT: dict[Verdict, str] = {
     "not localized": "search with a larger budget, more examples or other units (units=): or many heads carry the task",
 }
 
+# Verdicts that heads which do not take the kin of their task turn into template-bound.
+_BINDABLE = ("specific", "localized")
 # Draws of all losses that say how often a verdict comes again.
 _DRAWS = 200
 
@@ -134,7 +136,7 @@ def judge(
         return Judgment("baseline too low", (result.too_low or near,), notes=tuple(notes))
     # As in every difference, no loss counts beyond 0..1.
     lost, by_random = (min(max(loss, 0.0), 1.0) for loss in (result.loss, random.drop / result.above_chance))
-    margin = lost - by_random
+    margin = round(lost - by_random, 12)
     localized = random.is_beyond_sets and random.p_examples < MAX_P and margin >= MIN_MARGIN
     reasons = [
         f"on {result.n_examples} unseen examples the score falls from {result.baseline:.3f} to {result.score:.3f}, "
@@ -176,8 +178,9 @@ def judge(
     if localized and own is not None:
         said, open_ = _carried(own, carried, [one.task for one in kin if one.task not in carried])
         reasons += said
-        close += open_
-        verdict = _bound(verdict, own, carried)
+        bound = _bound(verdict, own, carried)
+        close += open_ if verdict in _BINDABLE and bound == verdict else []
+        verdict = bound
         but_for = but_for if verdict == "specific" else ()
         losses = found or Specificity(own, {})
         again = _again(verdict, losses, carried, kind=kind, spare=margin - MIN_MARGIN, seed=seed)
@@ -192,7 +195,7 @@ def next_step(verdict: Verdict, n_heads: int) -> str:
 
 def _bound(verdict: Verdict, own: Loss, kin: Mapping[str, Loss]) -> Verdict:
     bound = any(Specificity(own, kin).beyond_half(one).high < 0 for one in kin.values())
-    return "template-bound" if bound and verdict in ("specific", "localized") else verdict
+    return "template-bound" if bound and verdict in _BINDABLE else verdict
 
 
 def _carried(own: Loss, kin: Mapping[str, Loss], left_out: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -274,6 +277,8 @@ def _over_sets(random: RandomComparison) -> str:
         return f"the {n} random sets were not told apart one by one, since what follows speaks against the heads"
     less = f"{n - k} of {n}" if k else f"all {n}"
     said = f"{less} random sets seem to do less harm" if n > 1 or k else "the random set seems to do less harm"
+    if random.n_untold:
+        said += f" ({random.n_untold} of the others may, but the evaluations allowed did not tell: more examples would)"
     if random.p_sets > (1 + k) / (1 + n):
         said += " on a few examples each, which p allows for"
     is_below = random.p_sets < MAX_P
@@ -314,11 +319,12 @@ def _kind(found: Specificity, by_default: bool, alike: Collection[str]) -> tuple
     heavier, much = found.by_form, found.shared_with
     difference, mean_little = heavier.difference, heavier.is_mean_little
     spare = weighted_sum([found.own.within, heavier.mean], [MAX_CONTROL, -1.0])
-    little = mean_little and len(much) <= MAX_BUT and {*much} <= {*alike}
+    few_of_form = len(much) <= MAX_BUT and {*much} <= {*alike}
+    little = mean_little and few_of_form
     specific = not few and little and difference.low > MIN_DIFFERENCE
     open_ = []
     # On the one side of the third they are shared, on the other specific or localized.
-    if spare.low < 0 <= spare.high and (little or not mean_little):
+    if spare.low < 0 <= spare.high and few_of_form:
         open_.append(_MEAN_OPEN)
     if not few and little and spare.high >= 0 and difference.low <= MIN_DIFFERENCE < difference.high:
         open_.append(f"own loss minus mean control loss may be above or below {MIN_DIFFERENCE:.2f}")

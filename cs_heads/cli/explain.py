@@ -54,14 +54,13 @@ def explain(options: Annotated[ExplainFlags, Parameter(name="*")]) -> None:
       cs-heads explain --model demo --task demo/capitals --heads L2H6 L3H4 --no-control
     """
     import cs_heads as cs
-    from cs_heads.analysis.found_heads import check_intact, heads_of
+    from cs_heads.analysis.found_heads import heads_of
 
     if (options.ranking is None) == (not options.heads):
         raise ValueError("give the heads by --ranking FILE or by --heads L1H3 L1H4")
     found: Any = as_heads("heads", options.heads)
     if options.ranking is not None:
         found = cs.HeadRanking.load(options.ranking)
-        check_intact(found)
         found = found if options.k is None else found.proved(found.top(options.k))
     with loaded(options, searched=False) as at:
         n: Any = options.unseen

@@ -96,7 +96,7 @@ def test_shares_that_keep_as_many_units_are_measured_once():
     assert SHARES == (0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
     assert found.kept == (0, 1, 2, 4, 10, 20)
     assert found.shares.tolist() == [0, 0.05, 0.1, 0.2, 0.5, 1]
-    assert found.spent == 6 * 50
+    assert found.spent == (6 + 1) * 50
     assert found.notes == ()
     again = faithfulness(None, experiment, ranking(*TRUE), shares=[1, 0.5, 0.5, 0.2, 0.1, 0.05, 0], n_random=0)
     assert again.curves["made"].to_dict() == found.curves["made"].to_dict()
@@ -110,8 +110,8 @@ def test_random_orders_and_rankings_stand_beside_each_other_and_equal_masks_are_
     assert found.random.shape == (3, 4)
     assert (found.random[:, 0] == 0).all()
     assert (found.random[:, -1] == 1).all()
-    # Intact, empty, and at each share two rankings and three random orders.
-    assert found.spent == (2 + 2 * 5) * 50
+    # Intact, twice (the score, too), empty, and at each share two rankings and three random orders.
+    assert found.spent == (3 + 2 * 5) * 50
     assert found.curves["good"].cpr == found.curves["same"].cpr > found.curves["bad"].cpr
     assert found.leading() == ("good", "same")
     areas = found.areas().set_index("found")
@@ -236,8 +236,8 @@ def test_neurons_kept_and_all_others_at_their_mean_are_as_by_hand_from_an_experi
     assert curve.cpr == pytest.approx(np.trapezoid(f, np.array(found.kept) / 144), abs=1e-4)
     assert curve.cmd == pytest.approx(np.trapezoid(np.abs(1 - f), np.array(found.kept) / 144), abs=1e-4)
     assert found.unit == "neuron"
-    # Intact, empty, and two sets of two orders; the means take one run of each example.
-    assert found.spent == (6 + 1) * 25
+    # Intact, twice (the score, too), empty, and two sets of two orders; the means take one run of each example.
+    assert found.spent == (7 + 1) * 25
     assert found.provenance["units"] == "neurons"
     assert found.provenance["task"]["identity"] == task.held_out.take(25).identity
 

@@ -65,6 +65,11 @@ def test_the_test_of_a_group_is_welchs():
     assert json.loads(json.dumps(found.to_dict()))["heads"] == ["L0H1", "L2H3"]
 
 
+def test_a_score_over_what_is_no_choice_is_refused():
+    with pytest.raises(ValueError, match="over must be 'mean' or 'any', got 'always'"):
+        score_of_heads.__wrapped__(made_gates(), WORKING, over="always")
+
+
 @pytest.fixture(scope="module")
 def experiment(load_known):
     return Experiment(load_known(), Task.from_records(own_answers(load_known(), 25)))

@@ -70,6 +70,16 @@ def test_heads_that_take_the_same_overlap_and_one_of_them_is_enough():
     assert found.to_frame()["drop"].tolist() == pytest.approx([0, 0.5, 0.5, 0.5, 0, 0.5, 0.5, 0.5])
 
 
+def test_what_no_example_varies_in_has_an_interval_and_rounding_makes_no_pair():
+    lost = np.repeat([[0.0], [1.0]], 40, axis=1)
+    [row] = Interactions((A,), np.array([[False], [True]]), lost).shapley().to_dict("records")
+    assert row["low"] < row["shapley"] == 1
+    # Each takes a share of every answer, which sum up to nothing but rounding.
+    subsets = (np.arange(8)[:, None] >> np.arange(3)) % 2 == 1
+    drops = np.repeat(subsets @ np.array([[0.1], [0.2], [0.3]]), 40, axis=1)
+    assert Interactions((A, B, C), subsets, drops).pairs()["kind"].tolist() == [""] * 3
+
+
 def test_coins_make_no_pair_of_heads_that_do_nothing_together():
     named = [cs.interactions(None, Coins(seed), [A, B, FILLER]).pairs()["kind"].tolist() for seed in range(20)]
     assert sum(kinds != [""] * 3 for kinds in named) <= 3

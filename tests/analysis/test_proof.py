@@ -50,6 +50,23 @@ def test_the_cost_is_every_pair_of_mask_and_example_and_what_ten_masks_took():
     assert proof.spent == task.spent + control.spent < 1.4 * 10 * 100 + 2 * 30
 
 
+def test_sets_that_are_measured_for_a_smaller_set_in_vain_are_part_of_the_cost():
+    made = planted_world("noisy", Grid(16, 16), seed=6)
+    fillers = [head for head in made.grid if head not in (*made.planted, *made.universal)]
+    chosen = [*made.planted[:2], *(fillers[i] for i in np.random.default_rng(6).permutation(len(fillers))[:3])]
+    assert prove(made.unseen, chosen, seed=6).spent == made.unseen.spent
+
+
+def test_a_control_on_another_grid_is_refused():
+    with pytest.raises(ValueError, match="tasks must all be measured on one grid"):
+        prove(Planted(GRID, {}), [Head(0, 0)], controls=[Planted(Grid(40, 40), {})])
+
+
+def test_a_control_that_is_only_named_is_refused():
+    with pytest.raises(ValueError, match="controls must be a list of experiments, got 'everyday/past'"):
+        cs.confirm(None, Planted(GRID, {}), [Head(0, 0)], controls="everyday/past")
+
+
 def test_random_sets_have_no_universal_heads_where_these_are_told():
     """Of a small grid they would be in most sets, and these would take as much as the heads."""
     made = planted_world("many_universal", Grid(12, 12), seed=3)

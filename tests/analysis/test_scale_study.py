@@ -54,6 +54,12 @@ def index_of(proof):
     return model.localization, model.interval
 
 
+def test_what_falls_below_chance_counts_as_all_and_what_random_heads_gain_as_nothing():
+    index, (low, high) = index_of(proof_of(80, 10, chance=0.5, random=(-0.1, -0.1)))
+    assert index == 1
+    assert low < 1 < high
+
+
 def test_the_interval_of_the_index_knows_that_baseline_and_random_heads_are_samples():
     proof = proof_of(90, 40)
     index, (low, high) = index_of(proof)

@@ -234,6 +234,31 @@ def test_heads_that_take_a_wording_and_not_the_skill_are_template_bound():
     assert judged(own, made(100, 10, name="neighbor"), kin=[kept]).verdict == "shared"
 
 
+def test_a_kin_that_can_change_nothing_leaves_no_verdict_close():
+    half, kept = made(60, 31, n=60, name="open"), made(60, 56, n=60, name="kin")
+    assert judged(made(100, 4), made(100, 10, name="neighbor"), kin=[half]).close_because is None
+    bound = judged(made(100, 4), *OTHERS, kin=[kept, half])
+    assert (bound.verdict, bound.close_because) == ("template-bound", None)
+
+
+def test_the_mean_leaves_nothing_close_where_too_many_controls_surely_lose_more_than_half():
+    lost, idle = ([made(200, left, n=200, name=f"{left}{i}") for i in range(n)] for left, n in ((90, 3), (200, 5)))
+    found = judged(made(100, 40), *lost, *idle)
+    assert (found.verdict, found.close_because) == ("shared", None)
+
+
+@pytest.mark.parametrize("n", [100, 130, 270])
+def test_exactly_a_tenth_is_a_tenth(n):
+    found = judged(made(n, n - n // 10, n=n), *OTHERS)
+    assert "loss +0.10 beyond that of random heads (at least 0.10)" in found.reasons
+
+
+def test_random_sets_that_the_evaluations_allowed_did_not_tell_apart_are_said_to_be_so():
+    untold = replace(beside(n_as_harmful=40), n_untold=38)
+    said = judge(made(100, 40), untold, []).reasons[1]
+    assert "(38 of the others may, but the evaluations allowed did not tell: more examples would)" in said
+
+
 def test_heads_shared_with_what_gives_the_same_answers_may_be_specific():
     own, same = made(100, 4), made(100, 10, name="neighbor")
     assert judged(own, same, *OTHERS).close_because is None
