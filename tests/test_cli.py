@@ -315,6 +315,32 @@ def test_shared_heads_are_told_and_random_heads_of_the_proof_leave_them_out(find
     assert f"left out, because the controls need them too (shared):\n{told}" in out
 
 
+def test_no_attention_of_an_earlier_run_stays_beside_other_units(find, tmp_path):
+    (tmp_path / "attention.json").write_text("of an earlier run")
+    assert find("--no-curve", units="attn", k="1", method="one-shot", out=tmp_path)[::2] == (0, "")
+    assert not (tmp_path / "attention.json").exists()
+
+
+def test_what_cannot_be_repeated_is_refused_before_anything_is_searched(find, others, tmp_path):
+    without = find("--repeats", "1", method="contrastive", forget=others, out=tmp_path / "new")
+    refused(without, "--repeats goes without --forget, which the ranking does not keep")
+    refused(find("--repeats", "-1"), "repeats")
+
+
+def test_cards_do_not_go_into_the_folder_of_another_task(compared, known_folder, others, tmp_path, capsys):
+    folder = shutil.copytree(compared[1], tmp_path / "compared")
+    given = ["explain", "--model", str(known_folder), "--task", others, "--heads", "L0H1", "--no-control"]
+    assert main([*given, "--out", str(folder)]) == 2
+    assert "has a comparison.json already" in capsys.readouterr().err
+    assert main([*given, "--unseen", "5"]) == 2
+    assert "unseen must be an integer of 20 or more, got 5" in capsys.readouterr().err
+
+
+def test_a_page_is_not_written_over_a_folder(copy, capsys):
+    assert main(["report", str(copy), "-o", str(copy)]) == 2
+    assert "path must be a file, got the folder" in capsys.readouterr().err
+
+
 def test_find_goes_without_head_cards_where_the_model_does_not_allow_them(find, tmp_path):
     (tmp_path / "cards.json").write_text("of an earlier run")
     status, _, err = find("--no-curve", "--explain", out=tmp_path)

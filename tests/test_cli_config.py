@@ -35,7 +35,7 @@ def test_a_run_is_written_and_repeated_from_its_file(run, known_folder, task_fil
     assert str(first / "run.toml") in out
     # Without the line that says how it is used.
     said = (first / "run.toml").read_text(encoding="utf-8").splitlines()[1:]
-    assert {"n-masks = 12", "density = 0.17", "no-control = true", "curve = false", "prepend-bos = true"} <= {*said}
+    assert {'n-masks = "12"', 'density = "0.17"', "no-control = true", "curve = false", "prepend-bos = true"} <= {*said}
     assert 'task-option = ["accuracy=sequence"]' in said
     assert not any(line.startswith(("seed", "device", "config", "json")) for line in said)
     again = tmp_path / "again"
@@ -72,9 +72,27 @@ def test_flags_override_the_file(run, known_folder, task_files, tmp_path):
     assert found["spent"] <= 11 * 30
 
 
+def test_flags_with_the_name_of_a_command_are_read_from_the_file_too(run, said, known_folder, task_files, tmp_path):
+    path, task = tmp_path / "run.toml", task_files["own"]
+    model = f"model = {json.dumps(str(known_folder))}\n"
+    path.write_text(f'{model}task = {json.dumps(str(task))}\nmethods = ["css,csb"]\nno-control = true\n', "utf-8")
+    told = (
+        run("compare", "--model", known_folder, "--task", task, "--methods", "css,csb", "--no-control", "--dry-run"),
+        run("compare", "--config", path, "--dry-run"),
+    )
+    assert told[0][0] == 0
+    at_most = [out.split("at most")[1].split()[0] for _, out, _ in told]
+    assert at_most[0] == at_most[1]
+    path.write_text(f"{model}task = {json.dumps(str(task))}\nstore = {json.dumps(str(tmp_path))}\n", "utf-8")
+    assert str(tmp_path) in said("find", "--config", path, "--method", "css")
+    path.write_text(f'{model}tasks = "{task}"\n', "utf-8")
+    assert "two or more" in said("atlas", "--config", path, "--dry-run")
+
+
 @pytest.mark.parametrize(
     ("line", "error"),
     [
+        ("[settings]\nk = 3", "[settings] must be a flag and its value, as k = 5, got a table"),
         ("n_maks = 3", "unknown option --n-maks; did you mean '--n-masks'?"),
         ("k = [3]", "k"),
         ("no-control = 'maybe'", "no-control"),

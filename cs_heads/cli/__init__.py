@@ -243,8 +243,13 @@ def _config(given: list[str], place: int) -> tuple[Dict, list[str]]:
         said = tomllib.loads(read_text(path, "--config"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"--config {path}: no TOML: {error}") from None
+    for key, value in said.items():
+        if isinstance(value, dict):
+            raise ValueError(f"--config {path}: [{key}] must be a flag and its value, as k = 5, got a table")
     said = {key.replace("_", "-"): value for key, value in said.items()}
-    return Dict(said, source=path, use_commands_as_keys=False), given[:place] + given[place + used :]
+    told = given[:place] + given[place + used :]
+    # Under the command: beside commands a flag of the same name as one would be left out.
+    return Dict(dict.fromkeys(told[:1], said), source=path), told
 
 
 def _print_warning(message: Any, *_: Any, **__: Any) -> None:

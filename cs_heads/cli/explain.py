@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from cs_heads.arguments import check_integer
 from cs_heads.cli.cost import print_cost
 from cs_heads.cli.flags import USUAL, Examples, OneTask, one_line_each, write_config
-from cs_heads.cli.loading import loaded
+from cs_heads.cli.loading import loaded, unseen_of
 from cs_heads.cli.printing import print_json
 from cs_heads.units import as_heads
 
@@ -55,9 +56,11 @@ def explain(options: Annotated[ExplainFlags, Parameter(name="*")]) -> None:
     """
     import cs_heads as cs
     from cs_heads.analysis.found_heads import heads_of
+    from cs_heads.tasks.splits import MIN_CORRECT
 
     if (options.ranking is None) == (not options.heads):
         raise ValueError("give the heads by --ranking FILE or by --heads L1H3 L1H4")
+    check_integer("unseen", options.unseen, MIN_CORRECT)
     found: Any = as_heads("heads", options.heads)
     if options.ranking is not None:
         found = cs.HeadRanking.load(options.ranking)
@@ -72,6 +75,9 @@ def explain(options: Annotated[ExplainFlags, Parameter(name="*")]) -> None:
             most = most_of_cards(k, n, of_heads=of_heads)
             print_cost(options, {"cards": most}, experiment)
             return
+        from cs_heads.report.findings import COMPARISON, RESULT
+
+        unseen_of(options, at, RESULT, COMPARISON)
         cards = cs.explain(at.model, at.task, found, controls=at.controls, n=n, seed=options.seed, **at.settings)
         if not options.json:
             for card in cards.cards:
@@ -105,12 +111,14 @@ def cards_or_note(model: Any, task: Task, heads: Found, **given: Any) -> HeadCar
 def _write(options: ExplainFlags, folder: Path, cards: Any) -> None:
     """The cards in a folder: beside what ``find`` wrote into its report, else a table."""
     from cs_heads.cli.printing import end_with_page
-    from cs_heads.report.findings import CARDS, RESULT, check_folder
+    from cs_heads.report.findings import CARDS, COMPARISON, RESULT
 
-    check_folder(folder, RESULT, cards.provenance)
     folder.mkdir(parents=True, exist_ok=True)
     cards.save(folder / CARDS)
     if (folder / RESULT).is_file():
         end_with_page(options, [folder / CARDS])
-    elif not options.json:
-        print(f"written: {write_config(options)}, {folder / CARDS}")
+    else:
+        # The folder of a comparison keeps what repeats that.
+        written = [] if (folder / COMPARISON).is_file() else [write_config(options)]
+        if not options.json:
+            print(f"written: {', '.join(map(str, [*written, folder / CARDS]))}")

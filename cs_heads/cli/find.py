@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from cs_heads import plot
 from cs_heads.cli.cost import judged_with, print_cost
@@ -52,7 +53,7 @@ class FindFlags(OneTask):
     off: Annotated[list[str], Parameter(consume_multiple=True, show_default=False)] = field(default_factory=list)
     curve: bool = True
     explain: bool = False
-    repeats: int = 0
+    repeats: Annotated[int, Parameter(validator=Number(gte=0, lte=1000))] = 0
 
 
 def find(options: Annotated[FindFlags, Parameter(name="*")], **own: MethodOption) -> None:
@@ -112,6 +113,7 @@ def find(options: Annotated[FindFlags, Parameter(name="*")], **own: MethodOption
     # The default method without options needs no look at the methods, whose import takes seconds.
     if own or options.method != "annealed":
         search |= method_options(options, [options.method], own)[options.method]
+    _check_repeats(options.repeats, search)
     with loaded(options) as at:
         from cs_heads.methods.find import prepared_search
         from cs_heads.methods.registry import METHODS
@@ -150,11 +152,18 @@ def find(options: Annotated[FindFlags, Parameter(name="*")], **own: MethodOption
                 if (cards := cards_or_note(at.model, at.task, found, **given)) is not None:
                     cards.save(folder / CARDS)
                     written.append(folder / CARDS)
-            if not proof.result.too_low:
+            if not proof.result.too_low and not options.off:
                 written += _write_on(folder, at, found)
             end_with_page(options, written)
     if options.json:
         print_json(result)
+
+
+def _check_repeats(repeats: int, search: dict[str, Any]) -> None:
+    from cs_heads.tasks import Task
+
+    if repeats and (lost := [name for name, value in search.items() if isinstance(value, Task)]):
+        raise ValueError(f"--repeats goes without --{lost[0]}, which the ranking does not keep")
 
 
 def _result(
@@ -251,10 +260,10 @@ def _print_controls(proof: Confirmation) -> None:
 def _write(folder: Path, result: dict[str, Any], found: HeadRanking) -> list[Path]:
     from cs_heads.plot.style import draw_to
     from cs_heads.record import write_json
-    from cs_heads.report.findings import CARDS, CURVE, RESULT, TEXTS
+    from cs_heads.report.findings import ATTENTION, CARDS, CURVE, RESULT, TEXTS
 
     # Parts of an earlier run do not stay beside this one's.
-    for part in (CARDS, CURVE, TEXTS):
+    for part in (ATTENTION, CARDS, CURVE, TEXTS):
         (folder / part).unlink(missing_ok=True)
     written = [write_json(folder / RESULT, result), folder / "ranking.json"]
     found.save(written[-1])
@@ -281,7 +290,7 @@ def _steps(options: FindFlags, at: Loaded, search: PreparedSearch, *, curve: boo
     if curve:
         # None off, the heads found, and the sets of random heads.
         steps["curve"] = (1 + (1 + N_RANDOM) * _heads_of_curve(experiment.grid.size)) * n
-    if options.out is not None:
+    if options.out is not None and not options.off:
         steps["texts"] = 2 * MIN_CORRECT
     if options.explain:
         from cs_heads.analysis.explain import N_EXAMPLES, most_of_cards
@@ -327,13 +336,13 @@ def _attend(folder: Path, at: Loaded, heads: Sequence[Unit]) -> list[Path]:
     from cs_heads.cluster import local_model
     from cs_heads.engine.encoding import as_shown
     from cs_heads.plot.attention_patterns import MAX_TOKENS
+    from cs_heads.report.findings import ATTENTION
     from cs_heads.tasks import confirming_side
 
     model = local_model(at.model)
     prompts = {example.prompt for example in as_shown(model, confirming_side(at.task)).examples}
     short = sorted(prompts, key=lambda prompt: (len(prompt), prompt))
-    path = folder / "attention.json"
-    path.unlink(missing_ok=True)
+    path = folder / ATTENTION
     try:
         chosen, prepend_bos = short[len(short) // 4 :][:PROMPTS], at.settings.get("prepend_bos")
         attention(model, chosen, heads, prepend_bos=prepend_bos).truncated(MAX_TOKENS).save(path)

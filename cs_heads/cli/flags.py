@@ -202,7 +202,8 @@ def write_config(options: Any, more: Mapping[str, Any] | None = None) -> Path:
         value = getattr(options, each.name)
         if each.name not in (*_OF_A_CALL, "settings") and value != default:
             given[each.name] = value
-    given |= {**getattr(options, "settings", {}), **{name: value_of(text) for name, text in (more or {}).items()}}
+    # What methods take is read as text.
+    given |= {**getattr(options, "settings", {}), **(more or {})}
     name = type(options).__name__.removesuffix("Flags").lower()
     lines = [f"# cs-heads {name} --config {RUN} repeats this run (cs-heads {version('cs-heads')}); flags override it."]
     lines += [f"{key.replace('_', '-')} = {_as_toml(value)}" for key, value in given.items() if value is not None]

@@ -85,7 +85,9 @@ def remedy(experiment: ExperimentLike) -> str:
     if experiment.off.any():
         return "take fewer heads off"
     task = experiment.task
-    if task is None or task.over_token_ids or task.kind == "generation" or task.chat != "off":
+    if task is not None and task.kind == "generation":
+        return f"{CANNOT}; or end what is written behind the answer: stop= (--stop), or fewer max_new_tokens"
+    if task is None or task.over_token_ids or task.chat != "off":
         return CANNOT
     prompt, answer = shown(task.examples[0].prompt), shown(task.examples[0].target)
     if prompt[-1:].isspace() or answer[:1].isspace():

@@ -51,6 +51,8 @@ def write_report(
             ranking's, or results beside what is no ranking.
     """
     path = check_path("path", path)
+    if path.is_dir():
+        raise ValueError(f"path must be a file, got the folder {str(path)!r}")
     parts = {"proof": proof, "curve": curve, "attention": attention, "cards": cards}
     if isinstance(findings, HeadRanking):
         findings = _findings_of(findings, **parts)

@@ -257,6 +257,8 @@ class Store:
         path = check_path("path", path)
         if find_spec("pyarrow") is None:
             raise ValueError("Parquet files need pyarrow: pip install 'cs-heads[parquet]'")
+        if path.is_dir():
+            raise ValueError(f"path must be a file, got the folder {str(path)!r}")
         if path.resolve() == self.path.resolve():
             raise ValueError(f"path {str(path)!r} is the store itself, which it would overwrite")
         # An existing file is replaced by a whole one, or not at all.

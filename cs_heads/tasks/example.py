@@ -163,14 +163,14 @@ def groups_of(examples: Sequence[Example]) -> list[list[Example]]:
 
 
 def parted(examples: Sequence[Example], n: int, seed: int) -> tuple[list[Example], list[Example]]:
-    """``n`` examples, or fewer, drawn with ``seed``, and the others, as ``groups_of`` keeps them together."""
+    """``n`` examples, fewer, or none, drawn with ``seed``, and the others, as ``groups_of`` keeps them together."""
     groups = groups_of(examples)
     order = np.random.default_rng(seed).permutation(len(groups))
     first: list[Example] = []
     others: list[Example] = []
     for rank, index in enumerate(order):
-        fits = len(first) + len(groups[index]) <= n and rank < len(order) - 1
-        (first if fits or not first else others).extend(groups[index])
+        fits = len(first) + len(groups[index]) <= n and (rank < len(order) - 1 or not first)
+        (first if fits else others).extend(groups[index])
     return first, others
 
 

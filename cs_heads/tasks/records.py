@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ Kind = Literal["choice", "completion", "generation"]
 IDS = "a list of token ids (integers of 0 or more, one at least)"
 FORMS = '{"prompt", "choices", "answer"} or {"prompt", "target"}'
 GENERATED = '{"prompt", "target", "reference"}, the last two optional'
-_FIELDS = ("prompt", "choices", "answer", "target", "positions", "reference", "sequence")
+_FIELDS = ("prompt", "choices", "answer", "target", "positions", "reference", "sequence", "asked")
 
 # Contradictions that a warning names, and answers of each.
 _TOLD = 3
@@ -43,7 +43,7 @@ def read_records(
         examples.append(example)
         # Choices that differ are another question.
         asked = (example.question, example.positions, example.text if kind == "choice" else None)
-        right = (joined(example.prompt, right_of(example)), example.reference)
+        right = (joined(example.prompt if example.asked is None else "", right_of(example)), example.reference)
         told = f"{shown(example.prompt)[-60:]!r} is", f"{shown(right_of(example))!r:.40} ({place})"
         answered.setdefault(asked, {}).setdefault(right, told)
     if len(kinds) > 1:
@@ -81,10 +81,7 @@ def _read(record: Any, generated: bool) -> tuple[Kind, Example]:
 
     if not texts and (generated or not is_token_ids(prompt)):
         raise wrong("prompt", IDS if isinstance(prompt, tuple) and not generated else "a text")
-    sequence = record.get("sequence")
-    if not (sequence is None or fits(sequence, int) or (isinstance(sequence, str) and sequence.strip())):
-        raise wrong("sequence", "a text that is not empty, or an integer")
-    more: dict[str, Any] = {"sequence": None if sequence is None else str(sequence)}
+    more: dict[str, Any] = _kept_together(record, texts, wrong)
     if generated:
         target, reference = record.get("target"), record.get("reference")
         for name, text in (("target", target), ("reference", reference)):
@@ -111,6 +108,18 @@ def _read(record: Any, generated: bool) -> tuple[Kind, Example]:
     if answer is None or not fits(answer, int) or not 0 <= answer < len(choices):
         raise wrong("answer", f"the index of a choice, 0..{len(choices) - 1} (true and false are none)")
     return "choice", Example(prompt, tuple(choices), int(answer), **more)
+
+
+def _kept_together(
+    record: Mapping[Any, Any], texts: bool, wrong: Callable[[str, str], ValueError]
+) -> dict[str, str | None]:
+    """By what else than its text a record is known: its sequence, and the bare question."""
+    sequence, asked = record.get("sequence"), record.get("asked")
+    if not (sequence is None or fits(sequence, int) or (isinstance(sequence, str) and sequence.strip())):
+        raise wrong("sequence", "a text that is not empty, or an integer")
+    if not (asked is None or (texts and isinstance(asked, str) and asked.strip())):
+        raise wrong("asked", "the bare question, a text that is not empty")
+    return {"sequence": None if sequence is None else str(sequence), "asked": asked}
 
 
 def _refuse_unread(record: Mapping[Any, Any], optional: Sequence[str]) -> None:

@@ -100,7 +100,8 @@ def check_size(task: Task, left_out: Sequence[str] = ()) -> None:
     side, repeated = distinct(task)
     if len(side) < MIN_CORRECT:
         why = "".join(f" ({note})" for note in (*left_out, *repeated))
-        hint = f"{MIN_CORRECT} or more are needed on each side: add examples, or choose another n"
+        needed = f"{MIN_CORRECT} or more are needed on each side, {2 * MIN_CORRECT} in all"
+        hint = f"{needed}: add examples, or choose another n"
         raise ValueError(f"task {task.name!r} has {len(side)} {task.role} example{'s' * (len(side) != 1)}{why}; {hint}")
 
 

@@ -325,6 +325,9 @@ class Task:
                 f"({different} different) in task {self.name!r}{'' if different < 2 else '; leave n out to halve them'}"
             )
         finding, confirming = parted(self.examples, n, seed)
+        if not finding:
+            fewest = min(map(len, groups_of(self.examples)))
+            raise ValueError(f"n must be {fewest} or more, the fewest examples that stay together, got n={n}")
         kept = replace(self, examples=tuple(finding)).with_holdout(replace(self, examples=tuple(confirming)))
         assert kept.held_out is not None
         return kept, kept.held_out

@@ -66,7 +66,7 @@ def test_the_test_of_a_group_is_welchs():
 
 
 def test_a_score_over_what_is_no_choice_is_refused():
-    with pytest.raises(ValueError, match="over must be 'mean' or 'any', got 'always'"):
+    with pytest.raises(ValueError, match="over must be one of mean, any, got 'always'"):
         score_of_heads.__wrapped__(made_gates(), WORKING, over="always")
 
 

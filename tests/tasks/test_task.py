@@ -77,8 +77,9 @@ def test_acc_takes_the_likeliest_choice_and_acc_norm_the_likeliest_a_character()
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=30), st.integers(1, 60), st.integers(0, 9))
 def test_a_split_shares_no_example_and_loses_none_also_where_examples_occur_twice(copies, n, seed):
     task = some_twice(copies)
-    assume(n < len(task))
+    assume(min(copies) <= n < len(task))
     finding, confirming = task.split(n, seed)
+    assert len(finding) <= n
     assert not identities(finding).keys() & identities(confirming).keys()
     assert identities(finding) + identities(confirming) == identities(task)
     assert len(finding) > 0 < len(confirming)
@@ -208,6 +209,26 @@ def test_one_question_written_in_two_ways_is_on_one_side_of_every_split_and_coun
         Task(
             "pairs", "completion", task.examples[:1], role="finding", held_out=replace(task, examples=task.examples[1:])
         )
+
+
+def test_one_question_behind_several_worked_examples_counts_once_where_it_is_named():
+    records = [
+        {"prompt": f"{shown}: {shown}\nword {i}:", "target": f" {i}", "asked": f"word {i}"}
+        for i in range(20)
+        for shown in "abc"
+    ]
+    finding, unseen = Task.from_records(records, "few").split(30, seed=0)
+    assert (len(finding), len(distinct(unseen)[0])) == (30, 10)
+    assert not {example.asked for example in finding.examples} & {example.asked for example in unseen.examples}
+
+
+def test_a_split_never_finds_with_more_than_n():
+    records = [{"prompt": f"{i} is", "target": " a", "sequence": "long" if i < 30 else None} for i in range(36)]
+    task = Task.from_records(records, "uneven")
+    assert {len(task.split(6, seed=seed)[0]) for seed in range(40)} <= {5, 6}
+    alike = Task.from_records([{**each, "sequence": i % 2} for i, each in enumerate(records)], "two")
+    with pytest.raises(ValueError, match="n must be 18 or more, the fewest examples that stay together, got n=6"):
+        alike.split(6)
 
 
 @pytest.mark.filterwarnings("ignore:task .* the same question has different answers")
