@@ -349,7 +349,7 @@ SEARCHES: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...], tuple[int, ...]
     "KernelSHAP": (scoring(partial(shapley, approximator="KernelSHAP")), MORE, (100,), (64, 256, 1024)),
     "ProxySHAP": (scoring(partial(shapley, approximator="ProxySHAP")), MORE, (100,), (64, 256, 1024, 4096)),
     "OddSHAP": (scoring(partial(shapley, approximator="OddSHAP")), MORE, (100,), (64, 256, 1024)),
-    "ProxySPEX": (scoring(proxyspex), MORE[:1], (100,), (64, 256, 1024)),
+    "ProxySPEX": (scoring(proxyspex), MORE[:1], (100,), (64,)),
     "pruning": (scoring(pruned), (1,), (50, 100, 200, 400), (64, 256, 1024)),
     "decoder": (partial(decoded, band=RIGHT, again=False), ANSWERS, (10_000,), (64, 256, 1024)),
     "decoder, 100 examples": (partial(decoded, band=RIGHT, again=True), ANSWERS, (100,), (64, 256, 1024)),
@@ -424,7 +424,9 @@ def tables(lines: pd.DataFrame) -> str:
     for (heads, searched), part in lines.sort_values(["n_heads", "method"]).groupby(["n_heads", "method"]):
         means = part.groupby(["n_examples", "size"])[["spent", "recall"]].agg(["mean", "sem", "size"])
         cells = [
-            f"{row['spent', 'mean']:,.0f}: {row['recall', 'mean']:.2f} ± {row['recall', 'sem']:.2f}"
+            f"{row['spent', 'mean']:,.0f}: {row['recall', 'mean']:.2f} ± {row['recall', 'sem']:.2f}".removesuffix(
+                " ± nan"
+            )
             for _, row in means.sort_values(("spent", "mean")).iterrows()
         ]
         text.append(f"| {heads} | {searched} | {', '.join(cells)} | {means['recall', 'size'].min():.0f} |")
