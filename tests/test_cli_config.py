@@ -84,7 +84,7 @@ def test_flags_with_the_name_of_a_command_are_read_from_the_file_too(run, said, 
     at_most = [out.split("at most")[1].split()[0] for _, out, _ in told]
     assert at_most[0] == at_most[1]
     path.write_text(f"{model}task = {json.dumps(str(task))}\nstore = {json.dumps(str(tmp_path))}\n", "utf-8")
-    assert str(tmp_path) in said("find", "--config", path, "--method", "css")
+    assert f"store '{tmp_path}'" in said("find", "--config", path, "--method", "css").replace('"', "'")
     path.write_text(f'{model}tasks = "{task}"\n', "utf-8")
     assert "two or more" in said("atlas", "--config", path, "--dry-run")
 

@@ -195,7 +195,9 @@ def attention(
     grid = Grid.from_model(loaded)
     described = describe(loaded)
     chosen = heads_of(grid, heads, model=described)
-    ablated = chosen if off is None else heads_of(grid, off, name="off", model=described) if off else ()
+    ablated = (
+        chosen if off is None else heads_of(grid, off, name="off", model=described, beside_off=True) if off else ()
+    )
     seen = []
     for prompt in prompts:
         ids = encode_prompt(tokenizer, prompt, asked.prepend_bos)

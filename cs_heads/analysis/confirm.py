@@ -354,7 +354,9 @@ def prove(
     (experiment, *parts), left_out = unseen_parts([experiment, *controls, *kin], found_on(heads))
     controls, kin = parts[: len(controls)], parts[len(controls) :]
     grid = experiment.grid
-    heads, exclude = heads_of(grid, heads, k, model=model_of(experiment)), [grid.resolve(head) for head in exclude]
+    beside_off = bool(experiment.off.any())
+    heads = heads_of(grid, heads, k, model=model_of(experiment), beside_off=beside_off)
+    exclude = [grid.resolve(head) for head in exclude]
     found, apart = grid.mask(heads), grid.mask(exclude)
     if (found & apart).any():
         both = [str(head) for head in heads if head in exclude]

@@ -43,10 +43,8 @@ def heads_of(
     if k is not None:
         check_integer("k", k, 1, grid.size, "the heads of the grid")
     if isinstance(found, HeadRanking):
-        if found.off and not beside_off:
-            raise ValueError(
-                f"{name} must be found with no others off, got a ranking with {found.off[0]} off throughout"
-            )
+        if not beside_off:
+            check_none_off(name, found)
         if found.grid != grid:
             other = f": give units={found.grid.kind!r}" if found.grid.kind != grid.kind else ""
             raise ValueError(f"{name} must be ranked on the grid of the model, {grid}, got {found.grid}{other}")
@@ -58,6 +56,12 @@ def heads_of(
     if not heads or len({*heads}) < len(heads):
         raise ValueError(f"{name} must be one head or more, none twice; got {', '.join(map(str, heads)) or 'none'}")
     return heads
+
+
+def check_none_off(name: str, found: HeadRanking) -> None:
+    """Raise ``ValueError`` for a ranking that was found with other heads off: what it says is of another model."""
+    if found.off:
+        raise ValueError(f"{name} must be found with no others off, got a ranking with {found.off[0]} off throughout")
 
 
 def sets_of(experiment: Any, found: Mapping[str, Found], k: int | None = None) -> dict[str, tuple[Unit, ...]]:

@@ -19,7 +19,7 @@ UNKNOWN: Interval = (float("nan"), float("nan"))
 
 # Draws of weights, and numbers that are held of them at once.
 _DRAWS, _AT_ONCE = 2000, 1_000_000
-_TAILS = 0.025, 0.975
+_TAILS, _ROUNDING = (0.025, 0.975), 1e-9
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ def difference_interval(
     Args:
         values: One number an example.
         outside: What the interval leaves out, as .05 for 95 %.
-        unit: What one more example may differ by, as 1 where an answer is lost or not: the interval reaches as far, at
-            least, as Wilson's of a share of which no case was seen. 0 where that is not known.
+        unit: What one more example may differ by, as 1 where an answer is lost or not: where all numbers are alike, the
+            interval reaches as far as Wilson's of a share of which no case was seen. 0 where that is not known.
 
     Returns:
         The mean, and the two bounds.
@@ -118,12 +118,14 @@ def difference_interval(
 
     n, mean = len(values), float(values.mean())
     unseen = float(norm.isf(outside / 2)) ** 2
-    reach = max(float(t.isf(outside / 2, n - 1) * values.std(ddof=1)) / n**0.5, unit * unseen / (n + unseen))
+    if np.ptp(values) < _ROUNDING:
+        return mean, mean - unit * unseen / (n + unseen), mean + unit * unseen / (n + unseen)
+    reach = float(t.isf(outside / 2, n - 1) * values.std(ddof=1)) / n**0.5
     return mean, mean - reach, mean + reach
 
 
 drop_interval = partial(difference_interval, unit=1.0)
-"""The same of what examples lose of a score from 0 to 1."""
+"""The same of what right answers are lost by."""
 
 
 def _proportion(n_right: int, n: int) -> _Estimate:

@@ -277,10 +277,10 @@ def _over_sets(random: RandomComparison) -> str:
         return f"the {n} random sets were not told apart one by one, since what follows speaks against the heads"
     less = f"{n - k} of {n}" if k else f"all {n}"
     said = f"{less} random sets seem to do less harm" if n > 1 or k else "the random set seems to do less harm"
-    if random.n_untold:
-        said += f" ({random.n_untold} of the others may, but the evaluations allowed did not tell: more examples would)"
     if random.p_sets > (1 + k) / (1 + n):
         said += " on a few examples each, which p allows for"
+    if random.n_untold:
+        said += f" ({random.n_untold} of the others may, but the evaluations allowed did not tell: more examples would)"
     is_below = random.p_sets < MAX_P
     least = "" if k else f", the smallest that so {'many' if is_below else 'few'} allow"
     told = f"{_told_p(random.p_sets)} over sets of heads, {'below' if is_below else 'not below'} {MAX_P}{least}"

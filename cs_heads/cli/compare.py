@@ -126,7 +126,7 @@ def _print_cost(options: CompareFlags, at: Loaded, given: dict[str, dict[str, An
         max_heads = options.max_heads or min(10, unseen.grid.size // 2)
         steps["judging"] = most_of_judging(unseen.n_examples, sizes, max_heads, len(given))
         if options.shares is not None:
-            n_masks = (len(steps) - 1 + 8) * len(options.shares.split(","))
+            n_masks = 3 + (len(steps) - 1 + 8) * len(options.shares.split(","))
             steps["faithfulness"] = n_masks * unseen.n_examples
         print_cost(options, steps, unseen)
 

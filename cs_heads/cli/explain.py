@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from cs_heads.arguments import check_integer
 from cs_heads.cli.cost import print_cost
 from cs_heads.cli.flags import USUAL, Examples, OneTask, one_line_each, write_config
-from cs_heads.cli.loading import loaded, unseen_of
+from cs_heads.cli.loading import Loaded, loaded
 from cs_heads.cli.printing import print_json
 from cs_heads.units import as_heads
 
@@ -55,7 +55,7 @@ def explain(options: Annotated[ExplainFlags, Parameter(name="*")]) -> None:
       cs-heads explain --model demo --task demo/capitals --heads L2H6 L3H4 --no-control
     """
     import cs_heads as cs
-    from cs_heads.analysis.found_heads import heads_of
+    from cs_heads.analysis.found_heads import check_none_off, heads_of
     from cs_heads.tasks.splits import MIN_CORRECT
 
     if (options.ranking is None) == (not options.heads):
@@ -63,7 +63,7 @@ def explain(options: Annotated[ExplainFlags, Parameter(name="*")]) -> None:
     check_integer("unseen", options.unseen, MIN_CORRECT)
     found: Any = as_heads("heads", options.heads)
     if options.ranking is not None:
-        found = cs.HeadRanking.load(options.ranking)
+        check_none_off("heads", found := cs.HeadRanking.load(options.ranking))
         found = found if options.k is None else found.proved(found.top(options.k))
     with loaded(options, searched=False) as at:
         n: Any = options.unseen
@@ -75,9 +75,8 @@ def explain(options: Annotated[ExplainFlags, Parameter(name="*")]) -> None:
             most = most_of_cards(k, n, of_heads=of_heads)
             print_cost(options, {"cards": most}, experiment)
             return
-        from cs_heads.report.findings import COMPARISON, RESULT
-
-        unseen_of(options, at, RESULT, COMPARISON)
+        if options.out is not None:
+            _check_out(options.out, at)
         cards = cs.explain(at.model, at.task, found, controls=at.controls, n=n, seed=options.seed, **at.settings)
         if not options.json:
             for card in cards.cards:
@@ -88,6 +87,16 @@ def explain(options: Annotated[ExplainFlags, Parameter(name="*")]) -> None:
             _write(options, options.out, cards)
     if options.json:
         print_json(cards)
+
+
+def _check_out(folder: Path, at: Loaded) -> None:
+    """Refuse, before anything is measured, a folder that has results of another model or task."""
+    from cs_heads.cluster import local_model
+    from cs_heads.lens import describe
+    from cs_heads.report.findings import COMPARISON, RESULT, check_folder
+
+    for name in (RESULT, COMPARISON):
+        check_folder(folder, name, {"model": describe(local_model(at.model)), "task": {"name": at.task.name}})
 
 
 def cards_or_note(model: Any, task: Task, heads: Found, **given: Any) -> HeadCards | None:
@@ -111,8 +120,9 @@ def cards_or_note(model: Any, task: Task, heads: Found, **given: Any) -> HeadCar
 def _write(options: ExplainFlags, folder: Path, cards: Any) -> None:
     """The cards in a folder: beside what ``find`` wrote into its report, else a table."""
     from cs_heads.cli.printing import end_with_page
-    from cs_heads.report.findings import CARDS, COMPARISON, RESULT
+    from cs_heads.report.findings import CARDS, COMPARISON, RESULT, check_folder
 
+    check_folder(folder, RESULT, cards.provenance)
     folder.mkdir(parents=True, exist_ok=True)
     cards.save(folder / CARDS)
     if (folder / RESULT).is_file():

@@ -148,16 +148,16 @@ def options_by_task(
     return given
 
 
-def unseen_of(options: OneTask, at: Loaded, *beside: str) -> Experiment | None:
+def unseen_of(options: OneTask, at: Loaded, beside: str) -> Experiment | None:
     """The unseen examples to judge with, where ``--out`` names a folder; None where it does not.
 
     Args:
         options: The arguments of a command.
         at: What it runs with; its settings are given the store that the examples opened.
-        beside: Files of the folder that other commands wrote.
+        beside: A file of the folder that another command wrote.
 
     Raises:
-        ValueError: A file ``beside`` is of another model or task, or the folder is that of an atlas.
+        ValueError: The file ``beside`` is of another model or task, or the folder is that of an atlas.
     """
     import cs_heads as cs
     from cs_heads.report.findings import ATLAS, check_alone, check_folder
@@ -171,8 +171,7 @@ def unseen_of(options: OneTask, at: Loaded, *beside: str) -> Experiment | None:
         # The same examples are measured later, and what is to be said of them is said then.
         warnings.simplefilter("ignore")
         unseen = cs.Experiment(at.model, distinct(confirming_side(at.task))[0].take(N_UNSEEN), **at.settings)
-    for name in beside:
-        check_folder(options.out, name, unseen.provenance())
+    check_folder(options.out, beside, unseen.provenance())
     at.settings["store"] = unseen.store
     return unseen
 

@@ -14,6 +14,7 @@ from cs_heads.experiment.heads_off import WithHeadsOff, on_model
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.ranking import DEFAULT_K
 from cs_heads.tasks.responses import RESPONSES
+from cs_heads.tasks.scorer import ExactMatch
 from cs_heads.tasks.splits import MIN_CORRECT
 from cs_heads.text import shown
 from cs_heads.units import Grid
@@ -85,9 +86,9 @@ def remedy(experiment: ExperimentLike) -> str:
     if experiment.off.any():
         return "take fewer heads off"
     task = experiment.task
-    if task is not None and task.kind == "generation":
+    if task is not None and isinstance(task.scorer, ExactMatch):
         return f"{CANNOT}; or end what is written behind the answer: stop= (--stop), or fewer max_new_tokens"
-    if task is None or task.over_token_ids or task.chat != "off":
+    if task is None or task.over_token_ids or task.kind == "generation" or task.chat != "off":
         return CANNOT
     prompt, answer = shown(task.examples[0].prompt), shown(task.examples[0].target)
     if prompt[-1:].isspace() or answer[:1].isspace():

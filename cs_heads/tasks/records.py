@@ -43,7 +43,8 @@ def read_records(
         examples.append(example)
         # Choices that differ are another question.
         asked = (example.question, example.positions, example.text if kind == "choice" else None)
-        right = (joined(example.prompt if example.asked is None else "", right_of(example)), example.reference)
+        before = example.prompt if example.asked is None else example.asked
+        right = (joined(before, right_of(example)), example.reference)
         told = f"{shown(example.prompt)[-60:]!r} is", f"{shown(right_of(example))!r:.40} ({place})"
         answered.setdefault(asked, {}).setdefault(right, told)
     if len(kinds) > 1:
@@ -72,7 +73,7 @@ def _read(record: Any, generated: bool) -> tuple[Kind, Example]:
         raise ValueError(f"a record must be an object {forms}, got {type(record).__name__}")
     prompt = _token_ids(record.get("prompt"))
     texts = isinstance(prompt, str)
-    _refuse_unread(record, ("reference", "target") if generated else () if texts else ("positions",))
+    _refuse_unread(record, ("asked", "reference", "target") if generated else ("asked",) if texts else ("positions",))
 
     def wrong(name: str, allowed: str) -> ValueError:
         there = ", ".join(f'"{key}"' for key in map(str, record) if key.isprintable())

@@ -120,7 +120,8 @@ class Task:
         ``{"prompt", "target"}``, and with ``max_new_tokens`` a generation record ``{"prompt", "target", "reference"}``,
         the last two optional. Lists of token ids may stand for all of these texts; then a completion may have
         ``"positions"``, the places in its prompt where the tokens of its target are read (``Example``). Records of one
-        ``"sequence"``, a name or number that any record may have, stay on one side of a split.
+        ``"sequence"``, a name or number that any record may have, stay on one side of a split. Texts may name the bare
+        question, as ``"asked"``, where the same one stands behind several worked examples: it counts once.
 
         Args:
             records: The records: a list of them, a DataFrame, or one split of a ``datasets.Dataset``.
@@ -312,13 +313,14 @@ class Task:
             The finding side, which has the other in ``held_out``, and the confirming side.
 
         Raises:
-            ValueError: The task was split before, or ``n`` leaves nothing to confirm.
+            ValueError: The task was split before, or ``n`` leaves nothing to confirm, or is smaller than every question
+                or sequence.
         """
         check_seed(seed)
         if self.role != "whole":
             raise ValueError(f"task {self.name!r} is the {self.role} side of a split; split the whole task")
-        different = len(groups_of(self.examples))
-        n = min(100, len(self) // 2) if n is None else n
+        different, fewest = len(groups := groups_of(self.examples)), min(map(len, groups), default=0)
+        n = max(fewest, min(100, len(self) // 2)) if n is None else n
         if different < 2 or not 1 <= n < len(self):
             raise ValueError(
                 f"n must leave examples on both sides of the split: got n={n} with {len(self)} examples "
@@ -326,7 +328,6 @@ class Task:
             )
         finding, confirming = parted(self.examples, n, seed)
         if not finding:
-            fewest = min(map(len, groups_of(self.examples)))
             raise ValueError(f"n must be {fewest} or more, the fewest examples that stay together, got n={n}")
         kept = replace(self, examples=tuple(finding)).with_holdout(replace(self, examples=tuple(confirming)))
         assert kept.held_out is not None

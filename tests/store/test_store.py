@@ -369,6 +369,8 @@ def test_frame_and_parquet_hold_every_result(load, path, tmp_path):
     assert texts.text.map(type).eq(str).all()
     assert texts.logprobs.isna().all()
     Store.open(path).to_parquet(tmp_path / "run.parquet")
+    with pytest.raises(ValueError, match="path must be a file, got the folder"):
+        Store.open(path).to_parquet(tmp_path)
     written = pd.read_parquet(tmp_path / "run.parquet")
     assert [list(each) for each in written.logprobs[:4]] == frame.logprobs.tolist()[:4]
     assert written.ablated.astype(str).tolist() == frame.ablated.astype(str).tolist()

@@ -45,6 +45,7 @@ MALFORMED = {
     "a mistyped field of texts": (GOOD | {"sequnce": 3}, r"has a field 'sequnce', .* did you mean 'sequence'"),
     "a field with spaces": (GOOD | {" sequence": 3}, r"has a field ' sequence', which is not read"),
     "a blank sequence": (GOOD | {"sequence": " "}, r'"sequence" must be a text that is not empty, or an integer'),
+    "a mistyped question": (GOOD | {"askd": "a"}, r"has a field 'askd', .* did you mean 'asked'"),
     "a blank question": (GOOD | {"asked": " "}, r'"asked" must be the bare question, a text that is not empty'),
     "a question of token ids": (IDS | {"asked": "what"}, r'"asked" must be the bare question'),
     "a sequence that is true": (IDS | {"sequence": True}, r'"sequence" must be .* an integer, got True'),

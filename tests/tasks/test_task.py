@@ -227,6 +227,7 @@ def test_a_split_never_finds_with_more_than_n():
     task = Task.from_records(records, "uneven")
     assert {len(task.split(6, seed=seed)[0]) for seed in range(40)} <= {5, 6}
     alike = Task.from_records([{**each, "sequence": i % 2} for i, each in enumerate(records)], "two")
+    assert len(alike.split()[0]) == 18
     with pytest.raises(ValueError, match="n must be 18 or more, the fewest examples that stay together, got n=6"):
         alike.split(6)
 
