@@ -256,10 +256,7 @@ def test_exactly_a_tenth_is_a_tenth(n):
 def test_random_sets_that_the_evaluations_allowed_did_not_tell_apart_are_said_to_be_so():
     untold = replace(beside(n_as_harmful=40), n_untold=38, p_sets=0.4)
     said = judge(made(100, 40), untold, []).reasons[1]
-    assert (
-        "on a few examples each, which p allows for (38 of the others may, but the evaluations allowed did not tell: more examples would)"
-        in said
-    )
+    assert "which p allows for (38 of the others may, but the evaluations allowed did not tell" in said
 
 
 def test_heads_shared_with_what_gives_the_same_answers_may_be_specific():
