@@ -9,6 +9,8 @@ which then go off on unseen examples of every skill that the model can do. A *lo
 chance that is lost; in means it counts as 1 at most (a two-choice answer that turns into its opposite loses more) and
 as 0 at least (what one skill gains makes up for no other's loss).
 Methods named ``...+`` have all other skills as controls, those without stand as in their papers, with the same budget.
+Methods named ``...nearly-wrong`` find on the quarter of all examples but the judge's that the intact model has right by
+the smallest margin, 40 at least; the run that tells which is part of the cost, as one of all these examples.
 Gating with thirteen controls needs ten times the budget: it is refused, and the table says so. Seconds are those of
 processors, of search and proof. Results are appended to ``--out``; what is there already, of this model, dtype and
 budget, is not run again.
@@ -19,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from time import process_time
@@ -44,6 +47,8 @@ K: dict[Units, int] = {"heads": 5, "kv": 3, "attn": 2, "mlp": 2, "neurons": 20}
 BUDGET = 5000
 """Example-evaluations to find heads with, controls included; gradients take a few hundred, whatever the budget."""
 N_UNSEEN = 60
+NEARLY_WRONG = " nearly-wrong"
+"""Ends the name of a method that finds on such examples."""
 
 
 class Judge:
@@ -75,11 +80,27 @@ class Judge:
 
 def find(model: Any, tasks: dict[str, cs.Task], skill: str, method: str, **given: Any) -> cs.HeadRanking:
     """The ranking of a skill by a method, with all other skills as controls where its name ends in a plus."""
+    task, cost = tasks[skill], 0
+    if method.endswith(NEARLY_WRONG):
+        method = method.removesuffix(NEARLY_WRONG)
+        task, cost = nearly_wrong(model, task)
+        given["budget"] -= cost
     name = method.removesuffix("+")
     controls = [task for other, task in tasks.items() if other != skill] if method.endswith("+") else None
-    return cs.find_heads(
-        model, tasks[skill], k=K[given["units"]], method=name, controls=controls, progress=False, **given
-    )
+    found = cs.find_heads(model, task, k=K[given["units"]], method=name, controls=controls, progress=False, **given)
+    return replace(found, spent=found.spent + cost)
+
+
+def nearly_wrong(model: Any, task: cs.Task) -> tuple[cs.Task, int]:
+    """The examples that the intact model has right by the smallest margin, and how many were asked."""
+    assert task.held_out is not None
+    every = replace(task, role="whole", held_out=None, examples=(*task.examples, *task.held_out.examples[N_UNSEEN:]))
+    experiment = cs.Experiment(model, every, progress=False)
+    intact = experiment.grid.mask([])[None]
+    margins = np.where(experiment.baseline() > 0, experiment.respond(intact, response="margin")[0], np.inf)
+    n = max(40, int(np.isfinite(margins).sum()) // 4)
+    kept = sorted(np.argsort(margins)[:n])
+    return replace(task, examples=tuple(every.examples[i] for i in kept)), len(every)
 
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -104,7 +125,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             try:
                 given = {"seed": seed, "budget": options.budget, "units": units}
                 # What differentiates the model knows no other dtype than its own.
-                if method_named(method.removesuffix("+")).uses != "model":
+                if method_named(method.removesuffix(NEARLY_WRONG).removesuffix("+")).uses != "model":
                     given["compute_dtype"] = options.dtype
                 ranking = find(model, tasks, skill, method, **given)
             except ValueError as error:
