@@ -319,7 +319,8 @@ class Task:
         check_seed(seed)
         if self.role != "whole":
             raise ValueError(f"task {self.name!r} is the {self.role} side of a split; split the whole task")
-        different, fewest = len(groups := groups_of(self.examples)), min(map(len, groups), default=0)
+        different = len(groups := groups_of(self.examples))
+        fewest = min(map(len, groups)) if different > 1 else 0
         n = max(fewest, min(100, len(self) // 2)) if n is None else n
         if different < 2 or not 1 <= n < len(self):
             raise ValueError(
