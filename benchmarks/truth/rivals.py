@@ -145,7 +145,7 @@ def eap_ig(experiment: cs.Experiment, model: Any, seed: int, folder: Path) -> Sc
     return Scored(scores, cost, {"pairs": len(pairs)}, {"by_size": np.abs(scores)})
 
 
-def proxyspex(experiment: ExperimentLike, seed: int, budget: int) -> Scored:
+def proxyspex(experiment: Any, seed: int, budget: int) -> Scored:
     """What ProxySPEX's surrogate says, from random masks."""
     from spectralexplain import Interactions
     from spectralexplain.utils import proxy_spex
@@ -198,7 +198,7 @@ def shapley(experiment: Any, seed: int, budget: int, approximator: str) -> Score
     return Scored(scores.reshape(experiment.grid.shape), Cost(forwards=experiment.spent))
 
 
-def acdc_nodes(experiment: ExperimentLike, seed: int, budget: int, tau: float = TAU) -> Scored:
+def acdc_nodes(experiment: Any, seed: int, budget: int, tau: float = TAU) -> Scored:
     """Heads that pruning from the last layer to the first keeps, by what each took when it was tried."""
     n = min(experiment.n_examples, budget // (1 + experiment.grid.size))
     examples = np.random.default_rng(seed).permutation(experiment.n_examples)[None, :n]
