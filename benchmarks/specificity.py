@@ -100,7 +100,8 @@ def nearly_wrong(model: Any, task: cs.Task) -> tuple[cs.Task, int]:
     margins = np.where(experiment.baseline() > 0, experiment.respond(intact, response="margin")[0], np.inf)
     n = max(40, int(np.isfinite(margins).sum()) // 4)
     kept = sorted(np.argsort(margins)[:n])
-    return replace(task, examples=tuple(every.examples[i] for i in kept)), len(every)
+    examples = tuple(every.examples[i] for i in kept)
+    return replace(task, examples=examples, held_out=task.held_out.take(N_UNSEEN)), len(every)
 
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
