@@ -313,8 +313,7 @@ class Task:
             The finding side, which has the other in ``held_out``, and the confirming side.
 
         Raises:
-            ValueError: The task was split before, or ``n`` leaves nothing to confirm, or is smaller than every question
-                or sequence.
+            ValueError: The task was split before, or ``n`` leaves a side without examples.
         """
         check_seed(seed)
         if self.role != "whole":
