@@ -11,7 +11,9 @@ output projection at zero, on unseen examples of all skills of the folder. A *lo
 chance that is lost, from 0 to 1; skills with fewer than 20 right answers, or hardly more than chance gives, have none.
 Results are appended to ``--out``; what is there already is not run again. ``--methods least`` proves the heads that
 ``annealed+`` found there, and judges the least set of them. The proof saw the same unseen examples as the judge, and
-is not told which examples of the controls the search has seen.
+is not told which examples of the controls the search has seen. ``atlas`` and ``atlas-least`` are the five heads of
+each skill and the least set of them by one atlas of all skills of the folder that the model can do, with ``--budget``
+for each skill; the cost of the latter has the proofs'.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from cs_heads.units import Head
 HIDDEN = Path(__file__).parent / "hidden"
 BUDGET, N_UNSEEN, K, BATCH = 4000, 60, 5, 16
 LEAST_RIGHT, LEAST_ABOVE = 20, 0.1
+ATLAS = ("atlas", "atlas-least")
 
 
 class Judge:
@@ -105,6 +108,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             for skill, right in intact.items()
             if right.sum() >= LEAST_RIGHT and right.mean() - chance[skill] >= LEAST_ABOVE
         ]
+        atlas: cs.Atlas | None = None
         for skill in able:
             for method in options.methods:
                 key = skill, method, seed, options.budget, Path(options.model).name
@@ -118,6 +122,15 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     proof = cs.confirm(model, tasks[skill], known["heads"], seed=seed, progress=False)
                     heads, spent = [Head(head.layer, head.index) for head in proof.heads], known["spent"] + proof.spent
                     verdict = {"verdict": proof.headline}
+                elif method in ATLAS:
+                    if atlas is None:
+                        given: dict[str, Any] = {"k": K, "budget": options.budget * len(able), "n": N_UNSEEN}
+                        atlas = cs.atlas(model, [tasks[name] for name in able], seed=seed, progress=False, **given)
+                    proof, whole = atlas.proofs[skill], method != "atlas"
+                    named = proof.heads if whole else (*proof.heads, *proof.passengers)
+                    heads = [Head(head.layer, head.index) for head in named]
+                    spent = round((atlas.spent if whole else atlas.provenance["search"]["spent"]) / len(able))
+                    verdict = {"verdict": proof.headline} if whole else {}
                 else:
                     heads, spent = _found(model, tasks[skill], method, seed, options)
                 losses = {

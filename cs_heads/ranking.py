@@ -32,7 +32,7 @@ _SHOWN = 10
 
 TERMS = {
     "rank": "heads chosen together first, then the clearest",
-    "interval": "95 % interval of the importance",
+    "interval": "95 % interval of the importance; of a gate, the range over the seeds",
     "z": "importance in standard errors: how clear it is, not how large",
     "claimed": "shown to matter beyond chance, by the test of the method",
     "frequency": "share of the resamples, or of the seeds, of the search that select the head",
@@ -113,7 +113,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
         grid: Layers × heads of the model (None: that of the importance).
         examples: Hashes of the questions that the search has seen, its controls' among them; what proves the heads
             leaves these out. Empty where that is not known, as on a planted truth.
-        k: How many heads were searched for (None: 5, or half of a small grid).
+        k: How many heads were searched for (None: 5, or half of a small grid), at most those neither shared nor off.
         shared_effects: Of each shared head, under ``head``, what the method says that it takes from the task and from
             the controls: ``task`` and ``controls`` are losses with the head off alone, with ``task_interval`` and
             ``controls_interval``, where that was measured; ``among_others`` has both while others are off, too, and
@@ -164,6 +164,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
             raise ValueError(f"importance must be of the grid {self.grid.shape}, got shape {self.importance.shape}")
         for name in _HEADS:
             heads = as_heads(name, getattr(self, name))
+            object.__setattr__(self, name, heads)
             outside = [str(head) for head in heads if head not in self.grid]
             if outside:
                 raise ValueError(f"{name} must be heads of the grid {self.importance.shape}, got {', '.join(outside)}")
@@ -184,12 +185,16 @@ class HeadRanking(Saved, Drawable, picture="heads"):
         object.__setattr__(self, "shared_effects", effects_of)
         if self.k is None:
             object.__setattr__(self, "k", max(1, min(DEFAULT_K, self.grid.size // 2)))
-        check_integer("k", self.k, 1, self.grid.size, "the heads of the grid")
+        k = check_integer("k", self.k, 1, self.grid.size, "the heads of the grid")
+        free = self.grid.size - len({*self.shared, *self.off})
+        object.__setattr__(self, "k", max(1, min(k, free)))
 
     def _check_array(self, name: str) -> None:
         values = getattr(self, name)
-        if not isinstance(values, np.ndarray):
+        if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf":
             raise ValueError(f"{name} must be an array, one number a head, got {in_line(values)}")
+        values = values.astype(float)
+        object.__setattr__(self, name, values)
         if name == "importance" and (values.ndim != 2 or not values.size):
             raise ValueError(f"importance must be [layer, head], got shape {values.shape}")
         axes = "[layer, head, 2]" if name == "interval" else "[layer, head]"
@@ -262,7 +267,8 @@ class HeadRanking(Saved, Drawable, picture="heads"):
         if not first or len({*first}) < len(first):
             raise ValueError(f"heads must be one or more different heads, got {', '.join(map(str, first)) or 'none'}")
         claims = tuple(head for head in self.claims if head in first)
-        return replace(self, chosen=first, claims=claims, k=len(first))
+        shared = tuple(head for head in self.shared if head not in first)
+        return replace(self, chosen=first, claims=claims, shared=shared, k=len(first))
 
     def hooks(self, k: int | None = None) -> list[tuple[str, Callable[..., Any]]]:
         """Hooks that take the first ``k`` heads off, for ``model.run_with_hooks(tokens, fwd_hooks=found.hooks(5))``.
@@ -346,6 +352,7 @@ class HeadRanking(Saved, Drawable, picture="heads"):
             columns["frequency"] = self.frequency[layers, heads]
         if self.z is not None:
             columns["z"] = self.z[layers, heads]
+        if self.z is not None or claims:
             columns["claimed"] = [head in claims for head in order]
         if self.control_importance is not None:
             columns["controls"] = self.control_importance[layers, heads]

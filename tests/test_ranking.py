@@ -1,3 +1,4 @@
+import inspect
 import json
 import re
 from dataclasses import fields, replace
@@ -72,6 +73,28 @@ def test_evidence_outranks_luck():
     """A head with a big importance and a small z comes after one whose importance is certain."""
     z = np.array([[0.0, 1.5, -1.0], [6.0, 1.0, 0.5]])
     assert ranking(z=z).top(3) == [Head(1, 0), Head(0, 1), Head(1, 1)]
+
+
+def test_no_more_heads_are_found_than_are_neither_shared_nor_off():
+    ranking = HeadRanking("annealed", np.ones((2, 4)), spent=0, shared=(Head(0, 0), Head(0, 1)), off=(Head(1, 0),), k=6)
+    assert ranking.k == 5
+    assert not {*ranking} & {*ranking.shared, *ranking.off}
+    every = replace(ranking, shared=tuple(ranking.grid), off=(), k=3)
+    assert every.top() == [Head(0, 0)]
+    assert Head(0, 0) not in every.proved(["L0H0"]).shared, "it is proved, whatever the search said"
+
+
+def test_heads_may_be_given_by_name_and_numbers_as_integers(tmp_path):
+    importance = np.array([[3, 1, 2]])
+    ranking = object.__new__(HeadRanking)
+    inspect.unwrap(HeadRanking.__init__)(ranking, "mine", importance, spent=0, claims=["L0H1"], shared=["L0H0"])
+    assert ranking == HeadRanking("mine", importance * 1.0, spent=0, claims=(Head(0, 1),), shared=(Head(0, 0),))
+    frame = ranking.to_frame().set_index("head")
+    assert frame.loc[["L0H1", "L0H2", "L0H0"], ["claimed", "shared"]].to_numpy().tolist() == [
+        *([True, False], [False, False], [False, True])
+    ]
+    ranking.save(tmp_path / "mine.json")
+    assert HeadRanking.load(tmp_path / "mine.json") == ranking
 
 
 def test_shared_heads_come_last_however_important():
@@ -178,7 +201,7 @@ def test_a_notebook_explains_the_columns_that_it_shows_and_no_other():
     interval = np.zeros((2, 3, 2))
     interval[0, 0] = np.nan
     shown = ranking(interval=interval, shared=(Head(0, 1),))._repr_html_()
-    assert "low, high: 95 % interval of the importance; –: not known" in shown
+    assert "low, high: 95 % interval of the importance; of a gate, the range over the seeds; –: not known" in shown
     assert "shared: the controls need the head, too" in shown
     assert "standard errors" not in shown
     assert "NaN" not in shown

@@ -265,12 +265,14 @@ def confirm(
     search = search_of(heads, check_controls(controls, cast(Task, task))) if repeats else None
     again: dict[str, Any] = {"k": k, "controls": controls, "exclude": exclude, "n": n, "n_random": n_random}
     if isinstance(heads, HeadRanking):
-        exclude, off = heads.shared if exclude is None else exclude, heads.off if off is None else off
+        off = heads.off if off is None else off
     else:
         as_heads("heads", heads)
     with controlled(model, task, controls, heads, n=n, seed=seed, settings=settings, with_kin=True) as judged:
         grid = judged.own.grid
         chosen = heads_of(grid, heads, k, model=model_of(judged.own), beside_off=True)
+        if exclude is None and isinstance(heads, HeadRanking):
+            exclude = [head for head in heads.shared if head not in chosen]
         for option, each in (("exclude", exclude), ("off", off)):
             check_ranked(option, each, judged.own)
         without = as_heads("off", () if off is None else off)

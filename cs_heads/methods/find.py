@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
-from cs_heads.arguments import check_seed
+from cs_heads.arguments import MAX_BUDGET, check_seed
 from cs_heads.cluster import ModelLike, local_model
 from cs_heads.experiment.baseline import check_baseline, fitting_k
 from cs_heads.experiment.controls import (
@@ -132,6 +132,9 @@ def prepared_search(
         [once], same = unseen_parts([made], ())
         experiment, side = cast(Experiment, once), cast(Task, once.task)
         check_size(side, same)
+        if (repeated or same) and "forget" in options:
+            twice = f"task must ask no question twice, for each has its pair in forget; {(*repeated, *same)[0]}"
+            raise ValueError(twice)
         if chosen.uses == "masks":
             experiment = experiment.in_faster_dtype()
         k, fitted = fitting_k(k, experiment.grid, n_off=int(experiment.grid.mask(off).sum()))
@@ -152,15 +155,17 @@ def prepared_search(
             # A method that leaves a control out says itself which it used.
             provenance = {"controls": used, **ranking.provenance}
             origin: Literal["auto", "given"] | None = "auto" if automatic else "given" if used else None
-            return replace(
+            found = replace(
                 ranking,
                 k=k,
                 search=SearchCall(seed, budget, tuple(provenance["controls"]), origin, _kept(options)),
-                off=tuple(ranking.grid.resolve(head) for head in off),
+                off=tuple(dict.fromkeys(ranking.grid.resolve(head) for head in off)),
                 provenance=provenance,
                 notes=(*notes, *told, *left_out),
                 examples=tuple(sorted({*ranking.examples, *seen})),
             )
+            few = f"k is {found.k}, not {k}: the controls need all other {found.grid.word}s, too"
+            return found if found.k == k else replace(found, notes=(*found.notes, few))
 
         yield PreparedSearch(search, most, k, experiment)
 
@@ -179,7 +184,8 @@ def _allotted(
 ) -> tuple[int | None, int]:
     """What a budget leaves a method that does not count its intact run, and the most that both take."""
     intact = 0 if method.uses == "model" or method.measures_intact else experiment.n_examples
-    check_budget(budget, intact + 1, f"the intact model: {intact}")
+    # The method knows the least.
+    check_budget(budget, -MAX_BUDGET, "")
     left = None if budget is None else budget - intact
     try:
         most = method.bound(experiment, budget=left, **given)

@@ -129,6 +129,7 @@ def greedy(
         },
         notes=(*fitted, *measure.notes, *told),
         unit=measure.unit,
+        chosen=tuple(chosen),
         k=k,
     )
 

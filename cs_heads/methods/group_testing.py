@@ -394,7 +394,7 @@ def _ranking(search: Search, task: TaskLoss, known: Controls, design: dict[str, 
     of_both = [group for group in search.shared if group.task > _SHARED]
     singles, pairs = ([group for group in of_both if len(group.heads) == n] for n in (1, 2))
     for group in [*singles, *reversed(groups)]:
-        importance[[*group.heads]], of_controls[[*group.heads]] = group.task * task.above_guess, group.controls
+        importance[[*group.heads]], of_controls[[*group.heads]] = group.task * task.all_lost, group.controls
     chosen = list(dict.fromkeys(head for group in groups for head in group.heads))
     shared = sorted({head for group in of_both for head in group.heads} - {*chosen})
     found = f"group testing found {len(groups)} groups of heads, {len(chosen)} heads in all"

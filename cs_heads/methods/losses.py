@@ -119,6 +119,11 @@ class TaskLoss:
         return self.level - self.guess
 
     @property
+    def all_lost(self) -> float:
+        """A loss of 1 as score lost, on average over all examples, also those that are not used."""
+        return self.n_examples / self.experiment.n_examples * self.above_guess
+
+    @property
     def most(self) -> float:
         """The loss where the score falls to 0."""
         return self.level / self.above_guess

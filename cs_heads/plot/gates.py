@@ -13,7 +13,7 @@ from cs_heads.arguments import check_integer
 from cs_heads.methods.gating.result import PHASES, SCORES, HeadGates
 from cs_heads.plot import guides, style
 from cs_heads.plot.curves import draw_sets
-from cs_heads.units import Head, HeadLike
+from cs_heads.units import HeadLike
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,8 @@ def trajectories(gates: HeadGates, seed: int = 0, heads: Iterable[HeadLike] | No
     check_integer("seed", seed, 0, gates.trajectory.shape[1] - 1, "those that gates were fitted with")
     axes: Sequence[Axes] = style.new_figure(style.PAGE, 2.3).subplots(1, 3, sharey=True)
     kinds = gates.kind
-    shown = np.ones(kinds.shape, bool) if heads is None else gates.ranking().grid.mask(heads)
+    grid = gates.ranking().grid
+    shown = np.ones(kinds.shape, bool) if heads is None else grid.mask(heads)
     for phase, ax in enumerate(axes):
         ends: list[float] = []
         for layer, head in np.argwhere(shown):
@@ -58,7 +59,7 @@ def trajectories(gates: HeadGates, seed: int = 0, heads: Iterable[HeadLike] | No
                 # Gates that end alike are named one beside the other.
                 end, right = float(path[-1]), 4 + 28 * sum(abs(at - path[-1]) < 0.08 for at in ends)
                 ends.append(end)
-                name, at = str(Head(int(layer), int(head))), (float(gates.at[-1]), end)
+                name, at = str(grid.unit(int(layer * grid.n_units + head))), (float(gates.at[-1]), end)
                 ax.annotate(name, at, (right, 0), textcoords="offset points", va="center", fontsize=style.SMALL)
         ax.set(title=TITLES[PHASES[phase]], xlabel="step")
     axes[0].set_ylabel("gate")
@@ -193,13 +194,14 @@ def gate_maps(gates: HeadGates) -> Sequence[Axes]:
     from matplotlib.colors import to_rgb
 
     n_layers, n_heads = gates.free.shape[1:]
+    word = gates.ranking().grid.word
     height = min(9.0, 0.8 + max(1.2, 2.6 * n_layers / n_heads))
     axes: Sequence[Axes] = style.new_figure(style.PAGE, height).subplots(1, 2, sharey=True)
     for ax, title, scores in zip(axes, ("in every seed", "in any seed"), (gates.always, gates.any), strict=True):
         # Each channel takes its complement from white.
         taken = [scores(name)[..., None] * (1 - np.array(to_rgb(style.ROLES[name][0]))) for name in _CHANNELS]
         ax.imshow(np.clip(1 - sum(taken), 0, 1), interpolation="none")
-        ax.set(title=title, xlabel="head", xticks=guides.some_of(n_heads, 12), yticks=guides.some_of(n_layers, 16))
+        ax.set(title=title, xlabel=word, xticks=guides.some_of(n_heads, 12), yticks=guides.some_of(n_layers, 16))
     axes[0].set_ylabel("layer")
     for name in _CHANNELS:
         axes[0].plot([], [], "s", color=style.ROLES[name][0], label=name)

@@ -80,6 +80,6 @@ def _facts(ranking: HeadRanking) -> dict[str, dict[str, str]]:
     for row in ranking.to_frame().to_dict("records"):
         known = {name: form.format(row[name]) for name, form in forms.items() if name in row}
         known |= {"interval": html.interval(row["low"], row["high"])} if "low" in row else {}
-        known |= {"claimed": "✓" if row["claimed"] else ""} if "z" in row else {}
+        known |= {"claimed": "✓" if row["claimed"] else ""} if "claimed" in row else {}
         facts[row["head"]] = {name: known[name] for name in _COLUMNS if name in known}
     return facts

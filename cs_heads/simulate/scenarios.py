@@ -66,10 +66,10 @@ class Scenario:
                 f"baseline must lie between chance and 1, got baseline={self.baseline}, chance={self.chance}"
             )
         for drop in (*self.drops, *self.weak, *self.hidden):
-            if not self.baseline - 1 < drop < self.baseline - self.chance:
+            least, most = 0.99 * (self.baseline - 1), 0.99 * (self.baseline - self.chance)
+            if not least < drop < most:
                 raise ValueError(
-                    f"drops must lie between {self.baseline - 1:.3g} and {self.baseline - self.chance:.3g}, "
-                    f"what the score can lose or gain; got {drop}"
+                    f"drops must lie between {least:.3g} and {most:.3g}, .99 of what can be lost or gained; got {drop}"
                 )
         check_integer("groups", self.groups, 0)
         if not 0 <= self.two_of_three <= 0.99:

@@ -227,7 +227,7 @@ def _scale(scenario: Scenario, drop: float) -> float:
     wanted = right - drop / (1 - scenario.chance)
     damages = -np.log1p(-(np.arange(2000) + 0.5) / 2000)  # quantiles of the exponential
     known = norm.ppf(right)
-    return _deviation(scenario) * brentq(lambda scale: norm.cdf(known - scale * damages).mean() - wanted, -50, 1000)
+    return _deviation(scenario) * brentq(lambda scale: norm.cdf(known - scale * damages).mean() - wanted, -1e4, 1e4)
 
 
 def _deviation(scenario: Scenario) -> float:

@@ -10,6 +10,7 @@ from cs_heads.methods.find import find_heads
 from cs_heads.methods.registry import METHODS, Method
 from cs_heads.ranking import HeadRanking
 from cs_heads.tasks import Task, controls, search_control
+from cs_heads.units import Head
 from tests.known_heads import WORKING, hopeless_records, own_answers, rows_run
 from tests.methods.planted import OPTIONS, options_of
 from tests.tiny import WORDS
@@ -48,6 +49,8 @@ def test_every_method_keeps_to_its_budget_and_names_the_least(model, answered, m
     assert sum(rows) + ranking.backwards <= ranking.spent <= least
     with pytest.raises(ValueError, match=f"budget must be {least:,} or more"):
         search(budget=least - 1)
+    with pytest.raises(ValueError, match=f"budget must be {least:,} or more .*, got 0"):
+        search(budget=0)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +186,32 @@ def test_a_baseline_at_chance_is_refused_before_a_mask_is_spent(model):
     ):
         find_heads(model, task, k=2, **FEW)
     assert sum(rows) == 100 * 2
+
+
+def test_heads_may_be_named_twice_among_those_that_are_off(model, answered):
+    found = find_heads(model, answered.split()[0], k=2, off=["L0H0", (0, 0)], controls=None, **FEW)
+    assert found.off == (Head(0, 0),)
+
+
+def test_of_pairs_none_is_lost_without_its_other(model, answered):
+    """Contrastive gates pair example i with example i, so no question may be left out of one side alone."""
+    twice = Task.from_records(own_answers(model, 60) * 2, "twice").split(60)[0]
+    with rows_run(model) as rows, pytest.raises(ValueError, match=r"task must ask no question twice, .* different questions"):
+        find_heads(model, twice, k=2, method="contrastive", controls=None, forget=twice)
+    assert rows == []
+
+
+def test_k_is_what_the_controls_leave_and_a_note_says_so(model, answered, monkeypatch):
+    def one(experiment, budget=None, seed=0):
+        return HeadRanking("one", np.ones((3, 4)), spent=0, shared=tuple(experiment.grid)[1:])
+
+    monkeypatch.setitem(METHODS, "one", Method(one))
+    finding = answered.split(60)[0]
+    found = find_heads(model, finding, k=2, method="one", controls=None)
+    assert [*found] == [Head(0, 0)]
+    assert "k is 1, not 2: the controls need all other heads, too" in found.notes
+    proof = confirm(model, finding, found, k=3, controls=None, n_random=5, n=40)
+    assert len([*proof.heads, *proof.passengers]) == 3, "shared heads, if asked for"
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,13 @@ def test_greedy_walks_the_path_of_brute_force():
         assert greedy(table, k=4).top(len(path)) == path
 
 
+def test_heads_that_tie_come_in_the_order_in_which_they_were_chosen():
+    for n in range(5, 30):
+        task = Planted(GRID, {}, n_examples=n, groups={(Head(0, 3),): 0.2, (Head(1, 3),): 0.2})
+        ranking = greedy(task, k=1)
+        assert [each["head"] for each in ranking.provenance["chosen"]] == [*map(str, ranking)]
+
+
 def test_the_importance_of_a_chosen_head_is_what_the_search_gained_from_its_round_on():
     ranking = greedy(Planted(GRID, DROPS), k=3)
     assert ranking.top() == [*DROPS], "as many as it was asked for"

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 from matplotlib.figure import Figure
 
 from cs_heads import plot
 from cs_heads.analysis.compare import Comparison
 from cs_heads.analysis.gating import score_of_heads
+from cs_heads.units import Grid
 from tests.analysis.test_gating import made_gates
 from tests.known_heads import WORKING
 from tests.plot.studies import made_comparison
@@ -86,6 +89,12 @@ def test_every_gate_is_a_line_in_each_phase():
     axes = plot.trajectories(made_gates(), seed=1)
     assert [len(ax.get_lines()) for ax in axes] == [12, 12 + 3, 12]
     assert [ax.get_title() for ax in axes] == ["no penalty", "pushed open (G⁺)", "pushed shut (G⁻)"]
+
+
+def test_gates_of_other_units_have_their_names():
+    gates = replace(made_gates(), grid=Grid(*made_gates().free.shape[1:], "kv"))
+    assert {text.get_text() for ax in plot.trajectories(gates, heads=["L1KV0"]) for text in ax.texts} == {"L1KV0"}
+    assert {ax.get_xlabel() for ax in plot.gate_maps(gates)} == {"key/value group"}
 
 
 @pytest.mark.parametrize("over", ["mean", "any"])

@@ -244,7 +244,7 @@ def test_a_world_that_cannot_be_is_refused(wrong, message):
     ("wrong", "message"),
     [
         ({"baseline": 0.2, "chance": 0.25}, "baseline must lie between chance and 1, got baseline=0.2, chance=0.25"),
-        ({"drops": (0.95,)}, r"drops must lie between -0\.1 and 0\.9, .* got 0\.95"),
+        ({"drops": (0.95,)}, r"drops must lie between -0\.099 and 0\.891, .* got 0\.95"),
         ({"groups": -1}, "groups must be an integer of 0 or more, got -1"),
         ({"two_of_three": 1.0}, r"two_of_three must be in 0\.\.0\.99, a share of the score; got 1\.0"),
         ({"flips": -1.0}, r"flips must be 0 or more, got -1\.0"),

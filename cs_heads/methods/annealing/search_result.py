@@ -110,7 +110,7 @@ def effects_of(search: TaskSearch) -> Effects:
 def ranking_fields(search: TaskSearch, known: Effects, k: int, n_bootstraps: int) -> dict[str, Any]:
     """What the search found, as score lost on all examples, in the fields of a ranking."""
     task, grid, rows = search.sensor.task, search.sensor.grid, search.rows
-    scale = task.n_examples / task.experiment.n_examples * task.above_guess
+    scale = task.all_lost
     effect, z, taken = known.task.estimate, known.z.copy(), known.controls.copy()
     interval = np.full((grid.size, 2), np.nan)
     interval[search.candidates] = known.task.interval[search.candidates]
