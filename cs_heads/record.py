@@ -163,7 +163,7 @@ def json_ready(value: Any) -> Any:
     if isinstance(value, Record | Grid):
         return json_ready(value.to_dict())
     if isinstance(value, Mapping):
-        return {" ".join(key) if isinstance(key, tuple) else key: json_ready(each) for key, each in value.items()}
+        return {json.dumps(key) if isinstance(key, tuple) else key: json_ready(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
         return [json_ready(each) for each in value]
     if isinstance(value, np.ndarray):
@@ -237,7 +237,7 @@ def _read_several(name: str, value: Any, kind: Any, inside: tuple[Any, ...]) -> 
 
 
 def _key(key: str, hint: Any) -> Any:
-    return tuple(key.split(" ")) if get_origin(hint) is tuple else key
+    return tuple(json.loads(key)) if get_origin(hint) is tuple else key
 
 
 def _read_number(name: str, value: Any, least: float = -MOST, most: float = MOST) -> float:
@@ -250,6 +250,8 @@ def _read_number(name: str, value: Any, least: float = -MOST, most: float = MOST
 
 def _read_array(name: str, value: Any, hint: Any) -> np.ndarray:
     numbers = np.array(value, dtype=object)
+    if "bool" in hint.dtypes and all(type(each) is bool for each in numbers.flat):
+        return numbers.astype(bool)
     made = np.empty(numbers.shape)
     for place, each in np.ndenumerate(numbers):
         made[place] = _read_number("".join((name, *(f"[{index}]" for index in place))), each)

@@ -54,8 +54,8 @@ class SettingsArguments(TypedDict, total=False):
         progress: Whether a progress bar is shown (default: yes; off a terminal in lines, one a minute).
         workers: Number of Ray workers, each with its own copy of the model, for this call: short for a ``Cluster``.
         address: A running Ray cluster for them: auto, host:6379 or ray://host:10001 (default: a local one).
-        store: A file, or an open ``Store``, that every result is written to as it is measured; the same call resumes
-            from there.
+        store: A file, or the ``store`` of another experiment, that every result is written to as it is measured; the
+            same call resumes from there.
     """
 
     ablation: str

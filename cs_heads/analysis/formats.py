@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 from typing_extensions import Unpack
@@ -45,7 +45,14 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         notes: Those of the drops.
     """
 
+    _written = ("drops", "kinds", "spent", "provenance", "notes")
+
     drops: TaskDrops
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """The kind of each candidate."""
+        return {found: self.kind(found) for found in self.drops.drops}
 
     def broken(self, found: str, form: str) -> tuple[str, ...]:
         """The sets of one form that a candidate breaks.
@@ -115,14 +122,9 @@ class FormatHeads(Result, Drawable, picture="format_heads"):
         frame.insert(2, "kind", [self.kind(found) for found in frame["found"]])
         return frame.assign(broken=[_is_broken(drop) for row in self.drops.drops.values() for drop in row.values()])
 
-    def to_dict(self) -> dict[str, Any]:
-        """The whole result, JSON-ready."""
-        kinds = {found: self.kind(found) for found in self.drops.drops}
-        return {**self.drops.to_dict(), "kinds": kinds}
-
     def _table(self) -> pd.DataFrame:
         table = self.drops.matrix()
-        table.insert(0, "kind", [self.kind(str(found)) for found in table.index])
+        table.insert(0, "kind", [self.kinds[str(found)] for found in table.index])
         return table
 
 

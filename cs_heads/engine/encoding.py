@@ -100,7 +100,7 @@ def _fitting(tokens: EncodedExample, prompts: list[tuple[int, ...]], limit: int,
         return tokens
     too_short = any(n >= len(prompt) for n, prompt in zip(over, prompts, strict=True))
     if too_long == "refuse" or tokens.positions or too_short:
-        hint = "" if tokens.positions else TRUNCATES
+        hint = "" if tokens.positions or too_long == "truncate" else TRUNCATES
         raise ValueError(f"{limit + max(over)} tokens do not fit into the model's context of {limit}{hint}")
     return tokens.following([prompt[max(0, n) :] for n, prompt in zip(over, prompts, strict=True)])
 

@@ -323,10 +323,9 @@ class Forwards:
             gates = np.stack([as_gates(row.mask).astype(np.float32) for row in batch])
             if layer and residuals is not None:
                 options["start"] = residuals.start(layer, places, tokens.shape[1])
-            prompts = [row.layout.prompts[row.piece.source[0]] for row in batch]
-            options["replacement"] = self.ablation.replacement(gates, places, prompts, tokens.shape[1])
-            options["units"] = self.ablation.units
             ends = [row.layout.ends[row.piece.source] for row in batch]
+            options["replacement"] = self.ablation.replacement(gates, places, ends, tokens.shape[1])
+            options["units"] = self.ablation.units
             starts = [row.piece.start for row in batch]
             options["where"] = tokens_gated(self.ablation.positions, starts, ends, tokens.shape[1])
             reads = Reads(

@@ -121,8 +121,7 @@ class Layout:
 
     Slot i belongs to continuation ``continuation[i]`` of the example at place ``local[i]`` of ``examples``;
     the slots of an example stand together, in the order of its tokens. ``paths`` are the pieces that hold a
-    sequence, (example, continuation), from its first token to its last; ``prompts`` the tokens of each (first) prompt,
-    ``ends`` those of each sequence's own.
+    sequence, (example, continuation), from its first token to its last; ``ends`` the tokens of each one's prompt.
     """
 
     examples: tuple[int, ...]
@@ -130,7 +129,6 @@ class Layout:
     paths: dict[Source, list[int]]
     local: Int[np.ndarray, " slot"]
     continuation: Int[np.ndarray, " slot"]
-    prompts: dict[int, int]
     ends: dict[Source, int]
 
     def text_of(self, piece: Piece) -> list[int]:
@@ -179,16 +177,17 @@ def lay_out(
         encoded: Examples by their number.
         examples: Numbers of those to cut, each once.
         share: Whether sequences share their prefixes.
-        across_examples: False shares within an example alone: between the choices of one question.
+        across_examples: False shares within an example alone: between the choices of one question whose prompts end
+            at one place, from which places are counted.
         positions: Where units are off: what is shared is alike in that, too, and what comes before ``"last"`` stands
             in pieces of its own.
     """
     keys = [(e, c) for e in examples for c in range(len(encoded[e].continuations))]
     sequences = [encoded[e].inputs_of(c) for e, c in keys]
     # Sequences of one number share their prefixes.
-    group_of = list(range(len(keys))) if not share else [0 if across_examples else e for e, _ in keys]
-    groups = [list(group) for _, group in groupby(range(len(keys)), key=group_of.__getitem__)]
     ends = {(e, c): len(encoded[e].prompt_of(c)) for e, c in keys}
+    group_of = [0 if share and across_examples else (key[0], ends[key]) if share else key for key in keys]
+    groups = [list(group) for _, group in groupby(range(len(keys)), key=group_of.__getitem__)]
     cuts = [ends[key] - 1 if positions == "last" and share else 0 for key in keys]
     marked = [_marked(sequence, ends[key], positions) for sequence, key in zip(sequences, keys, strict=True)]
     tree = PrefixTree(marked, groups, cuts)
@@ -231,7 +230,6 @@ def lay_out(
         paths,
         np.array(local),
         np.array(continuation),
-        {e: len(encoded[e].prompt) for e in examples},
         ends,
     )
 

@@ -78,7 +78,7 @@ def check_baseline(experiment: Experiment | WithHeadsOff, least: int = MIN_CORRE
     reason = baseline_too_low(experiment, scores, least=least)
     if reason:
         raise BaselineTooLowError(f"task {experiment.name!r}: {reason}; {remedy(experiment)}")
-    return () if is_continuous(scores, experiment) else few_correct(int(scores.sum()), experiment)
+    return () if is_continuous(scores, experiment) else few_correct(round(float(scores.sum())), experiment)
 
 
 def remedy(experiment: ExperimentLike) -> str:
@@ -106,10 +106,10 @@ def is_continuous(scores: Float[np.ndarray, " example"], experiment: ExperimentL
     """Whether scores are numbers on a scale of their own and no right answers: some lie between 0 and 1.
 
     Those of a ``graded`` task always are, though the intact model may have full marks throughout. Of choices that tie
-    each has a share of the point, so scores of a task without a scorer are right answers always.
+    each has a share of the point, so scores of a task without a scorer are right answers, but for shares of tokens.
     """
     task = None if experiment is None else experiment.task
-    if task is not None and (task.scorer is None or task.graded):
+    if task is not None and task.accuracy != "token" and (task.scorer is None or task.graded):
         return task.graded
     return bool(((scores > 0) & (scores < 1)).any())
 

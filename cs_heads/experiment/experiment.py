@@ -183,8 +183,7 @@ class Experiment(Gradients):
             examples: Each row's own example indices ``[row, k]``; None: all of them in every row.
 
         Raises:
-            ValueError: Masks of another grid, indices outside the task, or a scorer that is another by now; raised
-                before the model runs.
+            ValueError: Masks of another grid, or indices outside the task; raised before the model runs.
         """
         return self._answer("score", self.observe(masks, examples))
 

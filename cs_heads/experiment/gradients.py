@@ -121,7 +121,8 @@ class Gradients(GradientExperiment):
         in_dtype = self._engine.cast if half and isinstance(self._engine, Engine) else None
         dtype = {} if in_dtype is None else {"compute_dtype": self.setup.compute_dtype}
         digest = hashlib.sha256(gates.astype("<f4").tobytes()).hexdigest()
-        kept = self.kept_work(keep, {"examples": examples.tolist(), "gates": digest, **dtype})
+        differentiated = [[astuple(one) for one in row] for row in asked]
+        kept = self.kept_work(keep, {"asked": differentiated, "gates": digest, **dtype})
         found = np.full(gates.shape, np.nan, dtype=np.float32)
         self._slopes(asked, gates, kept, found, in_dtype)
         return found

@@ -39,10 +39,16 @@ _TEXT = 64
 
 
 def text_length(model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | None) -> int:
-    """Tokens to write where a task says nothing: 64, or as many as the context leaves after the longest prompt."""
+    """Tokens to write where a task says nothing: 64, or as many as the context leaves after the longest prompt.
+
+    Prompts that leave none are refused, or cut for 64.
+    """
     limit = context_length(model)
-    longest = 1 if task.too_long == "truncate" else max(map(len, _prompts(model, task, prepend_bos)))
-    return _TEXT if limit is None else max(1, min(_TEXT, limit - longest))
+    if limit is None:
+        return _TEXT
+    lengths = [len(prompt) for prompt in _prompts(model, task, prepend_bos)]
+    fitting = [n for n in lengths if n < limit or task.too_long == "refuse"]
+    return max(1, min(_TEXT, limit - max(fitting, default=1)))
 
 
 def encode_prompts(
@@ -51,14 +57,15 @@ def encode_prompts(
     """The prompts of a task, to generate after; without room for ``max_new_tokens`` more, ``ValueError`` is raised."""
     prompts = _prompts(model, task, prepend_bos)
     limit, longest = context_length(model), max(map(len, prompts))
-    if limit is not None and task.too_long == "truncate" and max_new_tokens < limit:
+    if limit is None or longest + max_new_tokens <= limit:
+        return prompts
+    if task.too_long == "truncate":
+        check_integer("max_new_tokens", max_new_tokens, 1, limit - 1, "the model's context but for a token of a prompt")
         return [prompt[-(limit - max_new_tokens) :] for prompt in prompts]
-    if limit is not None and longest + max_new_tokens > limit:
-        raise ValueError(
-            f"max_new_tokens must be {max(0, limit - longest)} or fewer: the longest prompt of task {task.name!r} has "
-            f"{longest} tokens and the model's context {limit}; got {max_new_tokens}{TRUNCATES}"
-        )
-    return prompts
+    raise ValueError(
+        f"max_new_tokens must be {max(0, limit - longest)} or fewer: the longest prompt of task {task.name!r} has "
+        f"{longest} tokens and the model's context {limit}; got {max_new_tokens}{TRUNCATES}"
+    )
 
 
 def _prompts(model: HookedModel | ModelInfo, task: Task, prepend_bos: bool | None) -> list[tuple[int, ...]]:

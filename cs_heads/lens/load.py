@@ -18,7 +18,7 @@ import torch
 from cs_heads.arguments import check_one_of
 from cs_heads.lens.forward import check_runs
 from cs_heads.lens.gguf import gguf_in, unpack
-from cs_heads.lens.model import ModelInfo, check_ablatable
+from cs_heads.lens.model import ModelInfo, check_ablatable, rope_type, ropes
 from cs_heads.lens.tokens import keep_leading_tokens
 from cs_heads.lens.weights import Reader, check_finite, quiet_loading, read_model, refuse_adapters, refuse_hub_adapter
 from cs_heads.settings import BACKENDS, COMPUTE_DTYPES
@@ -246,6 +246,11 @@ def _load_hooked_folder(cls: Any, folder: Path, read: Read, device: torch.device
         (Path(neutral) / "config.json").write_text(json.dumps(config, default=str))
         cfg = loading.get_pretrained_model_config(neutral, device=device, dtype=dtype)
         weights = loading.get_pretrained_state_dict(neutral, cfg, hf_model=source, dtype=dtype)
+    # Other scalings it leaves out in silence.
+    scaled = {"llama3": "use_NTK_by_parts_rope", "yarn": "use_yarn_rope"}
+    kinds = {*map(rope_type, ropes(source.config))} - {"default"}
+    if unknown := [kind for kind in sorted(kinds) if not getattr(cfg, scaled.get(kind, ""), False)]:
+        raise ValueError(f"HookedTransformer leaves out its rotary scaling {unknown[0]!r}: load a bridge")
     # Of some architectures it is a number of TransformerLens's own, whatever the folder says.
     longest = getattr(source.config.get_text_config(), "max_position_embeddings", None)
     if longest is not None and longest < cfg.n_ctx:

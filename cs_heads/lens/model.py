@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -245,8 +245,30 @@ def largest_number(model: HookedModel) -> float:
 
 
 def context_length(model: HookedModel | ModelInfo) -> int | None:
-    """The most tokens the model takes, where it says so."""
-    return getattr(model.cfg, "n_ctx", None)
+    """The most tokens the model takes, where it says so, each text as by itself.
+
+    Where rotary angles are others in long texts, transformers chooses by the longest of a batch: none is longer here.
+    """
+    config = getattr(getattr(model, "original_model", None), "config", None)
+    short = [
+        rope.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", None)
+        for rope in ropes(config)
+        if rope_type(rope) == "longrope"
+    ]
+    limits = [n for n in (getattr(model.cfg, "n_ctx", None), *short) if n is not None]
+    return min(limits, default=None)
+
+
+def ropes(config: Any) -> list[Mapping[str, Any]]:
+    """The rotary settings of a Hugging Face configuration: one, or one for each kind of layer."""
+    text = config if config is None else config.get_text_config()
+    given = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    return [each for each in given.values() if isinstance(each, Mapping)] or [given]
+
+
+def rope_type(rope: Mapping[str, Any]) -> str:
+    """The kind of rotary settings."""
+    return rope.get("rope_type") or rope.get("type") or "default"
 
 
 def vocabularies(model: HookedModel | ModelInfo) -> tuple[int, int]:

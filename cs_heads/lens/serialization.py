@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 from cs_heads.lens.fingerprint import fingerprint, settings_of
-from cs_heads.lens.model import HookedModel, ModelInfo, device_of, devices_of, end_tokens, vocabularies
+from cs_heads.lens.model import HookedModel, ModelInfo, context_length, device_of, devices_of, end_tokens, vocabularies
 from cs_heads.lens.state import describe
 from cs_heads.lens.tokens import leading_tokens
 
@@ -22,8 +22,9 @@ def model_info(model: HookedModel) -> ModelInfo:
     cfg, tokenizer = model.cfg, getattr(model, "tokenizer", None)
     # Asked here, where the tokenizer's files lie; it keeps the answer.
     leading_tokens(tokenizer)
-    said = {name: getattr(cfg, name, None) for name in ("n_layers", "n_heads", "n_key_value_heads", "d_mlp", "n_ctx")}
+    said = {name: getattr(cfg, name, None) for name in ("n_layers", "n_heads", "n_key_value_heads", "d_mlp")}
     d_vocab, d_vocab_out = vocabularies(model)
+    said["n_ctx"] = context_length(model)
     config = SimpleNamespace(**said, d_vocab=d_vocab, d_vocab_out=d_vocab_out, model_name=str(cfg.model_name))
     known = fingerprint(model), settings_of(model), device_of(model).type
     return ModelInfo(config, tokenizer, describe(model), end_tokens(model), *known)

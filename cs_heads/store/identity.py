@@ -57,7 +57,8 @@ def example_identities(encoded: Sequence[EncodedExample]) -> list[str]:
 
 def replacement_of(ablation: str, examples: Sequence[str], answers: Sequence[int]) -> dict[str, str]:
     """What an ablated head becomes, JSON-ready: all but zero is of all the task's examples and right answers."""
-    return {} if ablation == "zero" else {"replacement": _hash([ablation, *zip(examples, answers, strict=True)])}
+    # Raised where a replacement is another: 2 counts places from the end of each choice's own prompt.
+    return {} if ablation == "zero" else {"replacement": _hash([2, ablation, *zip(examples, answers, strict=True)])}
 
 
 def _hash(content: object) -> str:

@@ -72,14 +72,22 @@ def filled(
     kept = None if work is None else work.load(phase)
     if kept is not None:
         rows[...] = kept["rows"]
+
+    def keep() -> None:
+        # Another process may have got further.
+        assert work is not None
+        if (saved := work.load(phase)) is not None:
+            np.copyto(rows, saved["rows"], where=np.isnan(rows))
+        work.save(phase, {"rows": rows})
+
     known = len(rows) - int(np.isnan(rows.reshape(len(rows), -1)).any(axis=1).sum())
     count(known)
 
     def done(more: int) -> None:
         count(more)
         if work is not None and work.due:
-            work.save(phase, {"rows": rows})
+            keep()
 
     yield done
-    if work is not None and known < len(rows):
-        work.save(phase, {"rows": rows})
+    if known < len(rows) and work is not None:
+        keep()

@@ -1,16 +1,18 @@
 """What fitted gates say: counts by hand, groups of heads, heads toggled, contrasts on what was held out."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from cs_heads.analysis.contrasts import held_out_contrasts
+from cs_heads.analysis.contrasts import HeldOutContrasts, held_out_contrasts
 from cs_heads.analysis.gating import score_distribution, score_of_heads, seed_agreement, taxonomy, toggle_curves
 from cs_heads.experiment.cost import Cost
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.methods.gating import HeadGates
+from cs_heads.record import json_text
 from cs_heads.tasks import Task
 from cs_heads.units import Grid, Head
 from tests.known_heads import WORKING, own_answers
@@ -145,3 +147,7 @@ def test_what_was_held_out_is_measured_under_the_gates_fitted_to_the_others(load
         assert score.score == pytest.approx(gated.mean())
         assert score.baseline == unseen.baseline().mean()
     assert found.to_frame()["kept"].tolist() == [True, False, False, True]
+    named = replace(found, gates={("b c", "d"): found.gates["b", "once"], ("b", "c d"): found.gates["b", "twice"]})
+    again = HeldOutContrasts.from_dict(json.loads(json_text(named)))
+    assert again == named
+    assert again.gates.keys() == named.gates.keys()

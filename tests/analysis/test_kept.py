@@ -1,12 +1,14 @@
 """Analyses that start from a model keep what they measure, and go on with it."""
 
 import inspect
+import json
 from types import SimpleNamespace
 
 import pytest
 
 import cs_heads as cs
 from cs_heads import Store, Task
+from cs_heads.record import json_text
 from tests.known_heads import IDLE, WORKING, choice_of_own_answers, own_answers, rows_run
 
 
@@ -50,6 +52,7 @@ def test_an_analysis_done_again_runs_nothing_and_says_the_same(model, tasks, tmp
         again = analysis(model, **given, store=path)
     assert rows == []
     assert first.to_dict() == again.to_dict() == plain.to_dict()
+    assert type(first).from_dict(json.loads(json_text(first))) == first
 
 
 def test_every_analysis_of_a_model_under_masks_takes_a_store():

@@ -14,7 +14,7 @@ from cs_heads.experiment.plan import Observed
 from cs_heads.lens import load_model
 from cs_heads.lens.casts import InDtype
 from tests.known_heads import own_answers
-from tests.tiny import completion_task, some_masks
+from tests.tiny import N_HEADS, N_LAYERS, completion_task, some_masks
 
 pytestmark = pytest.mark.lens
 PROMPTS = [(3, 4, 5, 6), (7, 8, 9)]
@@ -197,3 +197,21 @@ def test_heads_are_searched_in_the_faster_dtype_and_proved_in_that_of_the_weight
     np.testing.assert_array_equal(again.importance, found.importance)
     asked = find_heads(known, task, **settings, compute_dtype="float32")
     assert asked.provenance["compute_dtype"] == "float32"
+
+
+def test_a_store_has_no_gradients_for_another_task_with_the_same_right_answers(load, tmp_path):
+    """Other wrong choices, and what choices are weighed by, give another probability."""
+    model, gates = load("llama"), np.full((1, N_LAYERS, N_HEADS), 0.5, dtype=np.float32)
+    tasks = [
+        Task.from_records(
+            [{"prompt": "the cat", "choices": [" runs", wrong], "answer": 0}], length_normalized=by_length
+        )
+        for wrong, by_length in ((" sees a king", False), (" one", False), (" sees a king", True))
+    ]
+
+    def slopes(task, **store):
+        return Experiment(model, task, **store).probability_gradients(gates, np.array([[0]]), keep="screen")
+
+    for task in tasks:
+        kept = slopes(task, store=tmp_path / "run.sqlite")
+        np.testing.assert_array_equal(kept, slopes(task))

@@ -152,3 +152,13 @@ def test_scorers_of_right_and_wrong_stay_so(model, records, scorer):
     experiment = Experiment(model, written(records[:10], scorer))
     assert not is_continuous(experiment.baseline(), experiment)
     assert "10 of 10 examples right, fewer than 20" in baseline_too_low(experiment, experiment.baseline())
+
+
+def test_shares_of_tokens_are_no_right_answers(model):
+    """Two of three tokens right in all of 70 examples: none is right, and the model does better than chance."""
+    records = [{"prompt": [1, 3 + i % 7], "target": [3, 4, 5]} for i in range(70)]
+    experiment = Experiment(model, Task.from_records(records, accuracy="token"), progress=False)
+    scores = np.full(70, 2 / 3)
+    assert is_continuous(scores, experiment)
+    assert baseline_too_low(experiment, scores) is None
+    assert not is_continuous(np.ones(70), experiment), "answers that are all right are counted"

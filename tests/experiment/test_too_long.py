@@ -47,6 +47,15 @@ def test_a_prompt_is_cut_for_each_choice_as_lm_evals_hflm_cuts_it(load, choices)
 def test_a_prompt_that_fits_is_whole_and_one_that_does_not_is_refused_unless_asked(load):
     choices, short = [" runs", " sees a"], prompt_of(40)
     np.testing.assert_allclose(logprobs(load("llama"), short, choices), plain([1, *ids(short)], choices), atol=1e-4)
+    texts = Task.from_records([{"prompt": prompt_of(60), "target": " cat"}, {"prompt": "the", "target": " cat"}])
+    none = np.zeros((1, N_LAYERS, N_HEADS), dtype=bool)
+    whole, cut = (
+        Experiment(load("llama"), texts.with_truncation(too_long), progress=False).generate(none).tolist()
+        for too_long in ("refuse", "truncate")
+    )
+    assert whole == cut, "what fits is not cut to write more"
+    with pytest.raises(ValueError, match=r"max_new_tokens must be an integer in 1\.\.63, .* got 64"):
+        Experiment(load("llama"), texts.with_truncation(), progress=False).generate(none, max_new_tokens=64)
     task = Task.from_records([{"prompt": prompt_of(90), "choices": choices, "answer": 0}])
     with pytest.raises(ValueError, match=r"do not fit into the model's context of 64; load_task\(\.\.\., too_long="):
         Experiment(load("llama"), task)

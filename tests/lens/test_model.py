@@ -1,5 +1,6 @@
 """What is refused of a model, and how models are loaded."""
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -110,6 +111,33 @@ def test_a_context_is_no_longer_than_that_of_the_folder(tmp_path, backend, archi
     config = getattr(transformers, f"{architecture}Config")(**LIKE_LLAMA)
     saved(getattr(transformers, f"{architecture}ForCausalLM")(config), tmp_path)
     assert context_length(load_model(tmp_path, device="cpu", backend=backend)) == 64
+
+
+ROPES = {
+    "linear": {"factor": 4.0},
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 16},
+    "longrope": {"factor": 4.0, "original_max_position_embeddings": 16, "long_factor": [8.0] * 4}
+    | {"short_factor": [1.0] * 4},
+}
+
+
+@pytest.mark.parametrize("kind", ROPES)
+def test_rotary_angles_are_scaled_as_in_the_folder_or_the_model_is_refused(tmp_path, backend, kind):
+    rope = {"rope_type": kind, "rope_theta": 10000.0, **ROPES[kind]}
+    config = transformers.LlamaConfig(**LIKE_LLAMA, initializer_range=0.3, rope_parameters=rope)
+    torch.manual_seed(0)
+    hf = transformers.LlamaForCausalLM(config).eval()
+    saved(hf, tmp_path)
+    if backend == "hooked":
+        with pytest.raises(ValueError, match=f"leaves out its rotary scaling '{kind}': load a bridge"):
+            load_model(tmp_path, device="cpu", backend=backend)
+        return
+    model, prompt = load_model(tmp_path, device="cpu", backend=backend), [3, 9, 4, 7, 20, 21, 8, 14]
+    gates = torch.ones(1, 2, N_HEADS)
+    [scored] = target_logprobs(model, [prompt], [[5]], gates).logprob
+    assert scored == pytest.approx(plain_score(hf, prompt, [5], np.zeros((2, N_HEADS), dtype=bool))[0], abs=1e-4)
+    # Beside a long text others would be angles of a long one, too.
+    assert context_length(model) == (16 if kind == "longrope" else 64)
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "qwen2"])

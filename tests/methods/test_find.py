@@ -196,7 +196,10 @@ def test_heads_may_be_named_twice_among_those_that_are_off(model, answered):
 def test_of_pairs_none_is_lost_without_its_other(model, answered):
     """Contrastive gates pair example i with example i, so no question may be left out of one side alone."""
     twice = Task.from_records(own_answers(model, 60) * 2, "twice").split(60)[0]
-    with rows_run(model) as rows, pytest.raises(ValueError, match=r"task must ask no question twice, .* different questions"):
+    with (
+        rows_run(model) as rows,
+        pytest.raises(ValueError, match=r"must ask no question twice, .* different questions"),
+    ):
         find_heads(model, twice, k=2, method="contrastive", controls=None, forget=twice)
     assert rows == []
 

@@ -19,6 +19,7 @@ from cs_heads.engine import forwards as forwards_module
 from cs_heads.engine import generation as generation_module
 from cs_heads.experiment import setup as budget_module
 from cs_heads.store import store as store_module
+from cs_heads.store.kept_work import KeptWork, filled
 from cs_heads.store.stored_observations import StoredObservations
 from tests.known_heads import rows_run
 from tests.tiny import N_HEADS, N_LAYERS, choice_task, completion_records, completion_task, some_masks
@@ -617,3 +618,15 @@ def test_a_store_that_was_read_has_nothing_beside_it(load, path):
     store.close()
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     assert path.read_bytes() == before
+
+
+def test_work_that_another_process_has_kept_meanwhile_stays(load, path):
+    store = Experiment(load("llama"), completion_task(4), store=path).store
+    works = [KeptWork(store, "gradients", {"rows": 4}) for _ in range(2)]
+    mine, theirs = np.full((4, 2), np.nan), np.full((4, 2), np.nan)
+    with filled(works[0], 0, mine, lambda _: None):
+        with filled(works[1], 0, theirs, lambda _: None):
+            theirs[2:] = 2.0
+        mine[:1] = 1.0
+    kept = works[0].load(0)["rows"]
+    np.testing.assert_array_equal(kept[:, 0], [1.0, np.nan, 2.0, 2.0])
