@@ -19,6 +19,7 @@ examples of every everyday skill. Everything runs in float32.
   pushes them shut, the paper's facilitation. These are the package's ``negative`` stage: its texts say that
   ``positive`` pushes gates to 0, its loss does the opposite.
 - ``annealed`` and ``annealed+`` screen all heads by masks, ``annealed-gradients+`` by gradients.
+- ``css-tuned`` is compressed sensing with the best of four densities, a hundred masks each, whatever the budget.
 - any other name is a method of the library, with the same budget (``+``: with the other skills as controls). ``chg``,
   the library's causal head gating, has batches as small as the reference's, for the budget covers no larger ones.
 
@@ -65,7 +66,9 @@ from cs_heads.tasks import builtin_tasks
 from cs_heads.tasks.family import N_FINDING
 from cs_heads.units import Head, Unit
 
-OUTSIDE = ("eap-ig", "proxyspex", "chg-reference")
+OUTSIDE = ("eap-ig", "proxyspex", "chg-reference", "css-tuned")
+TUNED = (100,)
+"""Masks of each density that ``css-tuned`` tries."""
 METHODS = (*OUTSIDE, "annealed+", "annealed")
 SKILLS = ("agreement", "plural")
 BUDGET = 5_000
@@ -267,6 +270,9 @@ def find_outside(
         return _found(experiment, eap_ig(experiment, hooked, seed, options.eap_ig))
     assert budget is not None
     experiment = cs.Experiment(model, tasks[skill], progress=False)
+    if method == "css-tuned":
+        ranking = cs.methods.tune(experiment, k=K["heads"], seed=seed, n_masks=TUNED)
+        return Found(ranking.top(K["heads"]), Cost(ranking.spent), {"design": ranking.provenance["design"]})
     if method == "proxyspex":
         return _found(experiment, proxyspex(experiment, seed, budget))
     return chg_reference(experiment, seed, budget, options.model)
