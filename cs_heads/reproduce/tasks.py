@@ -36,7 +36,7 @@ def load_tasks(
         model: name of the model. Without ``data`` the model ``"demo"`` has its own tasks in the paper's roles, and any
             other model the built-in tasks that the hub has.
         names: some of the paper's tasks (None: all with data), each as ``NAME``, or as ``NAME=TASK`` with any task of
-            ``load_task`` in its place.
+            ``load_task`` in its place, whose own data may be in ``data``, too.
         data: a folder in which a file ``NAME.jsonl`` or ``NAME.csv`` holds records of ``load_task``, and a folder
             ``NAME`` or a file ``NAME.json`` what a benchmark's authors publish (``data_files=``). Tasks whose words
             come with the library need neither.
@@ -121,7 +121,10 @@ def _sources(
     found, left_out = Sources(), dict[str, str]()
     where = f"folder {str(data)!r}" if data is not None else f"model {model!r}"
     for task in [paper.task(name) for name in given] if names is not None else paper.tasks:
-        source = (given[task.name], {}) if given.get(task.name) else _source(task, model, data)
+        instead = given.get(task.name)
+        source = _source(task, model, data)
+        if instead:
+            source = _local(instead, {}, data if entry_of(instead) else None) or (instead, {})
         if source is not None:
             found[task.name] = source
         elif names is not None:
@@ -139,16 +142,22 @@ def _sources(
 
 def _source(task: PaperTask, model: str, data: Path | None) -> tuple[str, dict[str, Any]] | None:
     if data is not None:
-        for file in (data / f"{task.name}.jsonl", data / f"{task.name}.csv"):
-            if file.is_file():
-                return str(file), {}
-        for own in (data / task.name, data / f"{task.name}.json"):
-            if own.exists():
-                return task.name, {**task.options, "data_files": str(own)}
-        return (task.name, task.options) if task.own_words else None
+        built_in = (task.name, task.options) if task.own_words else None
+        return _local(task.name, task.options, data) or built_in
     if model == "demo":
         return None if task.demo is None else (task.demo, task.demo_options)
     return None if task.local else (task.name, task.options)
+
+
+def _local(name: str, options: Mapping[str, Any], data: Path | None) -> tuple[str, dict[str, Any]] | None:
+    """What the folder has for a task."""
+    for file in () if data is None else (data / f"{name}.jsonl", data / f"{name}.csv"):
+        if file.is_file():
+            return str(file), {}
+    for own in () if data is None else (data / name, data / f"{name}.json"):
+        if own.exists():
+            return name, {**options, "data_files": str(own)}
+    return None
 
 
 def _load(task: PaperTask, source: str, options: dict[str, Any], *, n: int | None, seed: int) -> Task:

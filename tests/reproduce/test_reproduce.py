@@ -243,6 +243,15 @@ def test_a_folder_gives_the_tasks_that_are_in_it(data):
     assert left_out["mmlu"] == f"there is no data for it with folder {str(data)!r}: {lacking}"
 
 
+def test_what_stands_in_for_a_task_is_read_from_the_folder_too(tmp_path):
+    words = [{"input": f"word{i}", "output": f"words{i}"} for i in range(90)]
+    (tmp_path / "function_vectors").mkdir()
+    (tmp_path / "function_vectors/singular-plural.json").write_text(json.dumps(words))
+    names = ["bigbench/tense=function_vectors/singular-plural"]
+    tasks, _ = load_tasks(PAPERS["chg"], "tiny", names, data=tmp_path, n=40)
+    assert "word" in str(tasks["bigbench/tense"][0])
+
+
 def test_a_task_that_the_hub_has_not_is_left_out_and_said_so(asked):
     tasks, left_out = load_tasks(PAPERS["chg"], "tiny")
     assert list(asked) == list(tasks)
