@@ -249,7 +249,7 @@ def test_what_stands_in_for_a_task_is_read_from_the_folder_too(tmp_path):
     (tmp_path / "function_vectors/singular-plural.json").write_text(json.dumps(words))
     names = ["bigbench/tense=function_vectors/singular-plural"]
     tasks, _ = load_tasks(PAPERS["chg"], "tiny", names, data=tmp_path, n=40)
-    assert "word" in str(tasks["bigbench/tense"][0])
+    assert "word" in str(tasks["bigbench/tense"].examples[0])
 
 
 def test_a_task_that_the_hub_has_not_is_left_out_and_said_so(asked):
