@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
@@ -207,7 +208,8 @@ def models(options: argparse.Namespace) -> dict[str, Callable[[], TrueModel]]:
     among = (spec for spec in specs() if spec.seed % options.every == 0 and spec.seed < options.first)
     chosen = sorted(among, key=lambda spec: spec.seed)
     if options.decoys:
-        chosen = [Spec("decoys", *SMALL[0], 1000 + i) for i in range(options.decoys)]
+        kinds = cycle(("decoys", "none"))
+        chosen = [Spec(next(kinds), *SMALL[i // 2 % 2], 1000 + i) for i in range(options.decoys)]
     made: dict[str, Callable[[], TrueModel]] = {spec.name: partial(build, spec) for spec in chosen}
     made |= demo.models() if options.demo else {}
     made |= trained.models(options.trained) if options.trained else {}
@@ -222,7 +224,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None, help="CSV file, read and added to")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["annealed"], help="annealed comes first")
     parser.add_argument("--eap-ig", type=Path, default=Path("eap-ig"), help="folder with a copy of hannamw/EAP-IG")
-    parser.add_argument("--decoys", type=int, default=0, help="so many models of decoys alone, in place of the suite")
+    parser.add_argument("--decoys", type=int, default=0, help="so many models whose task needs no head")
     parser.add_argument("--demo", action="store_true", help="the demo model, too")
     parser.add_argument("--trained", type=Path, default=None, help="trained models of this folder, too")
     parser.add_argument("--published", type=Path, nargs="+", default=[], help="checkouts of published models, likewise")
