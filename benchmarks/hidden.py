@@ -13,7 +13,8 @@ Results are appended to ``--out``; what is there already is not run again. ``--m
 ``annealed+`` found there, and judges the least set of them. The proof saw the same unseen examples as the judge, and
 is not told which examples of the controls the search has seen. ``atlas`` and ``atlas-least`` are the five heads of
 each skill and the least set of them by one atlas of all skills of the folder that the model can do, with ``--budget``
-for each skill; the cost of the latter has the proofs'.
+for each skill; the cost of the latter has the proofs'. Methods of ``truth/rivals.py`` run in an environment of their
+own, and draw by seed 0.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -31,6 +33,7 @@ import torch
 from jaxtyping import Float
 from specificity import own_and_others, records
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from truth.rivals import RIVALS, ranked
 
 import cs_heads as cs
 from cs_heads.tasks.controls import default_controls
@@ -157,6 +160,16 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def _found(model: Any, task: cs.Task, method: str, seed: int, options: argparse.Namespace) -> tuple[list[Head], int]:
     """The heads that a method finds, and what it spent."""
+    if method in RIVALS:
+        found = ranked(
+            method,
+            model,
+            task,
+            options.budget,
+            hooked=partial(cs.load_model, options.model, backend="hooked"),
+            folder=options.eap_ig,
+        )
+        return [Head(head.layer, head.index) for head in found.top(K)], found.spent
     # Other methods have controls only where they are given them.
     beside = default_controls(task, Path(options.model).name, seed) if method[-1] == "+" else None
     given: dict[str, Any] = {} if method == "annealed+" else {"controls": beside}
@@ -207,6 +220,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="results, one JSON object a line")
     parser.add_argument("--table", type=Path, help="print the tables of these results, and run nothing")
     parser.add_argument("--methods", nargs="+", default=["annealed+"], help="with all controls where a + follows")
+    parser.add_argument("--eap-ig", type=Path, default=Path("eap-ig"), help="folder with a copy of hannamw/EAP-IG")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--budget", type=int, default=BUDGET)
     options = parser.parse_args()
