@@ -17,7 +17,7 @@ from cs_heads.lens.cache import Extension
 from cs_heads.lens.forward import logits_at, pad
 from cs_heads.lens.gates import tokens_gated
 from cs_heads.lens.logprobs import check_numbers, row_of
-from cs_heads.lens.model import HookedModel, device_of, evaluating
+from cs_heads.lens.model import HookedModel, context_length, device_of, evaluating
 from cs_heads.lens.tokens import EncodedExample
 from cs_heads.lens.transfer import to_device
 from cs_heads.units import Positions, Units
@@ -161,8 +161,12 @@ def _summed_logprobs(
 ) -> Float[Tensor, " continuation"]:
     """The log-probability of each continuation of all rows, one row after another, in float32 or finer."""
     stored, prefixes = None, np.array([row.prefix for row in rows])
+    width = max(len(text) - row.prefix for row in rows for text in row.texts)
+    if prefixes.max() + width > (context_length(model) or np.inf):
+        # Padding is numbered onwards, and must have a place in the table, too.
+        prefixes[:] = prefixes.min()
     if prefixes.all():
-        tokens, attention_mask = pad([row.texts[0][: row.prefix] for row in rows])
+        tokens, attention_mask = pad([row.texts[0][:prefix] for prefix, row in zip(prefixes, rows, strict=True)])
         extension = Extension(attention_mask, keep=True)
         where = tokens_gated(off_at, [0] * len(rows), [row.prompts[0] for row in rows], tokens.shape[1])
         first = torch.zeros(1, dtype=torch.long)

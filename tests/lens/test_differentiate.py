@@ -6,6 +6,7 @@ from transformers import AutoModelForCausalLM
 from cs_heads.lens import EncodedExample, encode_example, load_model
 from cs_heads.lens.batches import TokenBudget, run_in_batches
 from cs_heads.lens.differentiate import GradientExample, differentiable, gate_gradients
+from cs_heads.lens.model import context_length
 from tests.on_model import losses
 from tests.plain import gated_nll
 from tests.tiny import completion_records
@@ -123,6 +124,25 @@ def test_gradients_of_probabilities_are_those_of_plain_hugging_face(load, folder
         mean = torch.stack(probabilities).mean()
         assert values[row] == pytest.approx(mean.item(), abs=1e-5)
         np.testing.assert_allclose(gradient[row], *torch.autograd.grad(mean, leaf), atol=2e-4, rtol=2e-3)
+
+
+def test_rows_that_begin_alike_for_long_and_for_short_fit_into_the_context_together(load, backend):
+    model = load("gpt2", backend)
+    context = context_length(model)
+    long, short = EncodedExample(tuple([5] * (context - 2)), ((7, 3), (9, 4)), merged=False), (5, 6, 7)
+    asked = [
+        [GradientExample(long, 1, (1.0, 1.0))],
+        [
+            GradientExample(EncodedExample((*short, *[i] * (context // 2)), ((8,),), merged=False), 0, (1.0,))
+            for i in (3, 4)
+        ],
+    ]
+    gates = np.random.default_rng(0).random((2, *SHAPE), dtype=np.float32)
+    values, gradient = gate_gradients(model, asked, gates, TokenBudget(10_000), extend=True)
+    for row in range(2):
+        alone = gate_gradients(model, asked[row : row + 1], gates[row : row + 1], TokenBudget(10_000), extend=True)
+        np.testing.assert_allclose(values[row], alone[0][0], atol=1e-6)
+        np.testing.assert_allclose(gradient[row], alone[1][0], atol=1e-5)
 
 
 def test_gradients_of_probabilities_that_are_known_are_not_run_again(load, backend):
