@@ -72,13 +72,6 @@ def test_that_is_so_of_every_model():
     assert {spec.name: found for spec in specs() if (found := faults(build(spec)))} == {}
 
 
-def test_an_eighth_of_the_default_cost_finds_the_known_heads_and_says_nothing_wrong(tmp_path):
-    lines = searched(tmp_path / "ten.csv", TEN, "--budget", "1000", "--examples", "50")
-    assert len(lines) == 10
-    check(lines)
-    assert lines.shared_wrong.sum() == 0
-
-
 @pytest.mark.slow
 def test_planted_heads_of_the_demo_model_are_needed_and_known():
     for skill, make in zip(demo.TASKS, demo.models().values(), strict=True):
@@ -87,9 +80,9 @@ def test_planted_heads_of_the_demo_model_are_needed_and_known():
         assert faults(model) == []
 
 
-@pytest.mark.slow
 def test_the_default_search_finds_the_known_heads_and_says_nothing_wrong(tmp_path):
     lines = searched(tmp_path / "ten.csv", TEN)
+    assert len(lines) == 10
     check(lines)
     assert lines.shared_wrong.sum() == 0
 
