@@ -445,9 +445,11 @@ def draw(lines: pd.DataFrame, path: Path) -> None:
         part = lines[lines.method == method]
         points = {n: reached(part[part.n_heads == n]) for n in SHAPES if (part.n_heads == n).any()}
         look = style.line_look(number)
-        ax.plot(list(points), [spent for spent, _ in points.values()], **{**look, "marker": None}, linewidth=0.8)
-        for n, (spent, there) in points.items():
-            ax.plot([n], [spent], look["marker"], color=look["color"], fillstyle="full" if there else "none")
+        # Side by side, for some need as much as others.
+        places = [n * 1.05 ** (number - len(SEARCHES) / 3) for n in points]
+        ax.plot(places, [spent for spent, _ in points.values()], **{**look, "marker": None}, linewidth=0.8)
+        for place, (spent, there) in zip(places, points.values(), strict=True):
+            ax.plot([place], [spent], look["marker"], color=look["color"], fillstyle="full" if there else "none")
         ax.plot([], [], label=method, **look)
     ax.set(xscale="log", yscale="log", xlabel="heads", ylabel="example-evaluations for recall .95")
     ax.set_xticks(list(SHAPES), [f"{n:,}" for n in SHAPES])
