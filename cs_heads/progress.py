@@ -66,8 +66,10 @@ class _Bar:
             elif (progress or _at_terminal()) and _has_rows():
                 kind |= {"dynamic_ncols": True}
             else:
-                kind |= {"bar_format": f"{_FORMAT}\n", "mininterval": _MINUTE, "maxinterval": _MINUTE}
-                kind |= {"ncols": 80, "nrows": 24}
+                # A line that is cut to a width loses its end, and that of the line.
+                lines = _FORMAT.replace("|{bar}|", "") + "\n"
+                kind |= {"bar_format": lines, "mininterval": _MINUTE, "maxinterval": _MINUTE}
+                kind |= {"ncols": 10_000, "nrows": 24}
             # A bar that is a widget does not read it by itself.
             if progress is False or os.environ.get("TQDM_DISABLE"):
                 kind |= {"disable": True}

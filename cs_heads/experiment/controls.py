@@ -124,7 +124,7 @@ def left_out_note(
             "distinguished from task-general (universal) heads: give controls of your own (controls=[...]; --control)",
         )
     names = ", ".join(each.name for each in kin)
-    notes = (f"no controls, since they ask for the same as the task: {names}",) if names else ()
+    notes = (f"not used as controls, since they ask for the same as the task: {names}",) if names else ()
     measured = {each.task.name for each in beside or ()}
     missing = [each.name for each in kin if each.name not in measured]
     if beside is None or not missing:

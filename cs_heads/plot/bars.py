@@ -91,7 +91,8 @@ def confirmation(proof: Confirmation, ax: Axes | None = None) -> Axes:
     bars = Bars(None, losses, [drop.loss_interval for drop in drops], look={"color": colors})
     draw_bars(ax, [bars], width=0.72, horizontal=True)
     for place in np.flatnonzero(np.isnan(losses)).tolist():
-        ax.text(0.01, place, "baseline too low", va="center", color="0.35")
+        # At the left edge, for intervals may reach far.
+        ax.text(0.01, place, "baseline too low", va="center", color="0.35", transform=ax.get_yaxis_transform())
     at = proof.random.drop / proof.result.above_chance
     ax.plot([at, at], [-0.48, 0.48], label="random heads", **style.random_look() | {"linewidth": 2.2, "zorder": 4})
     ax.set_title(f"{proof.headline}{' (close)' if proof.close else ''}")

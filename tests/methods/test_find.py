@@ -145,7 +145,7 @@ def test_a_default_control_that_is_the_task_under_another_name_is_left_out_with_
     monkeypatch.setattr(controls, "_skills_of", lambda family, seed: asking)
     found = find_heads(model, answered.split()[0], k=2, budget=1000)
     assert found.provenance["controls"] == ["others"]
-    assert "no controls, since they ask for the same as the task: everyday/copy" in found.notes
+    assert "not used as controls, since they ask for the same as the task: everyday/copy" in found.notes
 
 
 @pytest.mark.parametrize("method", ["one-shot", "annealed"])
