@@ -410,7 +410,9 @@ def prove(
         spent=spent + choice + (0 if beside is None else beside.spent),
         provenance=experiment.provenance() | {"n_random": n_random, "apart": list(map(str, exclude)), "seed": seed},
         default_controls=defaults is not None,
-        next_step=remedy(experiment) if said.verdict == "baseline too low" else next_step(said.verdict, len(heads)),
+        next_step=remedy(experiment)
+        if said.verdict == "baseline too low"
+        else next_step(said.verdict, len(heads), random),
     )
 
 

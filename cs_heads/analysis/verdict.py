@@ -187,8 +187,12 @@ def judge(
     return Judgment(verdict, tuple(reasons), "; ".join(close) or None, found, tuple(notes), but_for, again)
 
 
-def next_step(verdict: Verdict, n_heads: int) -> str:
+def next_step(verdict: Verdict, n_heads: int, random: RandomComparison) -> str:
     """What to do after a verdict on so many heads; where a baseline is too low ``remedy`` says it."""
+    if verdict == "not localized" and random.p_examples < MAX_P and not random.is_beyond_sets:
+        # They do more harm than random heads on average: it is single sets that speak against them.
+        untold = "prove them on more unseen examples (n=), which tell more random sets from them"
+        return untold if random.n_untold else "see which other heads do as much harm, as some random sets do"
     one = verdict == "shared" and n_heads == 1
     return "see what the controls that lose have in common with the task" if one else _NEXT[verdict]
 

@@ -9,7 +9,7 @@ import pytest
 from cs_heads.analysis.confirm import Confirmation, prove
 from cs_heads.analysis.losses import TaskDrop, task_drop
 from cs_heads.analysis.random_comparison import RandomComparison
-from cs_heads.analysis.verdict import judge
+from cs_heads.analysis.verdict import judge, next_step
 from cs_heads.experiment.protocol import ExperimentLike
 from cs_heads.simulate import planted_world
 from cs_heads.tasks import Task
@@ -257,6 +257,9 @@ def test_random_sets_that_the_evaluations_allowed_did_not_tell_apart_are_said_to
     untold = replace(beside(n_as_harmful=40), n_untold=38, p_sets=0.4)
     said = judge(made(100, 40), untold, []).reasons[1]
     assert "which p allows for (38 of the others may, but the evaluations allowed did not tell" in said
+    assert next_step("not localized", 5, untold).startswith("prove them on more unseen examples")
+    assert next_step("not localized", 5, replace(untold, n_untold=0)).startswith("see which other heads do as much")
+    assert next_step("not localized", 5, beside(0.0, 0.02)).startswith("search with a larger budget")
 
 
 def test_heads_shared_with_what_gives_the_same_answers_may_be_specific():
