@@ -128,11 +128,19 @@ def reproduce(options: Annotated[ReproduceFlags, Parameter(name="*")]) -> None:
     steps_of(options.paper, _parts(options.steps))
     folders = options.folders
     check_out(options.out)
+    failed: dict[str, str] = {}
     for name, folder in folders.items():
-        _of_model(options, name, folder)
+        try:
+            _of_model(options, name, folder)
+        except (ValueError, OSError) as error:
+            # One that cannot be loaded, as without a login, ends no other.
+            if len(folders) - len(failed) == 1:
+                raise
+            failed[name] = str(error)
+    done = {name: folder for name, folder in folders.items() if name not in failed}
     if len(folders) > 1 and not options.dry_run:
-        left_out = side_by_side(PAPERS[options.paper], folders, options.out)
-        _print_written(options.out, left_out)
+        left_out = side_by_side(PAPERS[options.paper], done, options.out)
+        _print_written(options.out, failed | left_out)
 
 
 def _of_model(options: ReproduceFlags, name: str, out: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pandas as pd
 
-from cs_heads.experiment.baseline import BaselineTooLowError
 from cs_heads.experiment.experiment import Experiment
 from cs_heads.experiment.timing import N_EXAMPLES, timing_of
 from cs_heads.files import read_json
@@ -89,7 +88,8 @@ def reproduce(
         show_step(step.name)
         try:
             outputs = step.run(repro)
-        except BaselineTooLowError as error:
+        except ValueError as error:
+            # What one step cannot do, as on a model that is too weak or with too few words, ends no other.
             left_out |= {**repro.left_out, step.name: str(error)}
             continue
         files = [file for output in outputs for file in output.write(repro.out)]

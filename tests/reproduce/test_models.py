@@ -63,9 +63,11 @@ def test_the_command_takes_several_models_of_different_names(known_folder, data,
     copy.symlink_to(known_folder)
     given = ["--paper", "cs", "--data", str(data), "--tasks", "gsm8k", "--quick", "--device", "cpu", "--n", "40"]
     sizes = ["--n-masks", "24", "--densities", ".17", "--k", "2", "--n-unseen", "20", "--steps", "drops"]
-    models = ["--model", str(known_folder), "--model", str(copy)]
+    # One that cannot be loaded ends no other.
+    models = ["--model", str(known_folder), "--model", str(tmp_path / "none"), "--model", str(copy)]
     out = tmp_path / "out"
     assert main(["reproduce", *given, *sizes, *models, "--out", str(out)]) == 0
+    assert f"left out {tmp_path / 'none'}: " in capsys.readouterr().out
     frame = pd.read_csv(out / "table-2.csv")
     assert {str(known_folder), str(copy)} <= {*frame}
     assert (out / "copy" / "index.md").is_file()

@@ -384,3 +384,14 @@ def test_the_demo_model_has_a_task_for_heads_of_every_paper():
         assert any(paper.task(name).heads for name in tasks)
         assert all(task.name.startswith("demo/") for task in tasks.values())
         assert len({step.name for step in STEPS[paper.name]}) == len(STEPS[paper.name])
+
+
+def test_what_one_step_cannot_do_ends_no_other(study, monkeypatch):
+    def fail(_):
+        raise ValueError("items must be more")
+
+    steps = [replace(step, run=fail) if step.name == "proof" else step for step in STEPS["cs"]]
+    monkeypatch.setitem(STEPS, "cs", steps)
+    repro = study(names=["gsm8k"])
+    assert reproduce(repro, ["proof", "sparsity"]) == {"proof": "items must be more"}
+    assert (repro.out / "sparsity.csv").is_file()
