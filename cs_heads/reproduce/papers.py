@@ -219,7 +219,7 @@ CHG = Paper(
 )
 """Nam et al.: gates on syntax, common sense and mathematics, six word-to-word tasks in two formats, and identity rules.
 
-Gates are fitted to 50,000 problems, the shortest of 55,050, and to nine tenths of every other set.
+Gates are fitted to 50,000 problems, the shortest of 55,050, and to nine tenths of other sets.
 """
 
 PAPERS: dict[str, Paper] = {paper.name: paper for paper in (CS, CHG)}
