@@ -62,11 +62,15 @@ def _find(repro: Reproduction) -> list[Output]:
     ]
 
 
+_UNTRIED = "it needs two capabilities whose heads were found, and a control that the model can do"
+
+
 @_step(cost=costs.universal, needs=("two tasks with heads and a control", lambda r: len(r.finding) > 1 and r.controls))
 def _universal(repro: Reproduction) -> list[Output]:
     """Heads that every task needs, and how it fails."""
     found = repro.universal
     if found is None:
+        repro.left_out["universal"] = _UNTRIED
         return []
     assert repro.control is not None
     about = f"share of each score above chance left with one head off; control: {repro.label(repro.control)}"
@@ -91,7 +95,7 @@ def _failures(repro: Reproduction, found: UniversalHeads, name: str) -> Output:
 def _everywhere(repro: Reproduction) -> list[Output]:
     """Each universal head on every task."""
     if repro.universal is None or not repro.universal.heads:
-        repro.left_out["everywhere"] = "no head is universal"
+        repro.left_out["everywhere"] = _UNTRIED if repro.universal is None else "no head is universal"
         return []
     sets = {str(head): [head] for head in repro.universal.heads}
     columns = [repro.column(name) for name in repro.tasks]

@@ -395,3 +395,9 @@ def test_what_one_step_cannot_do_ends_no_other(study, monkeypatch):
     repro = study(names=["gsm8k"])
     assert reproduce(repro, ["proof", "sparsity"]) == {"proof": "items must be more"}
     assert (repro.out / "sparsity.csv").is_file()
+
+
+def test_where_no_head_was_tried_for_being_universal_the_page_says_why(study):
+    left_out = reproduce(study(names=["gsm8k", "arithmetic", "boolq"]), ["universal", "everywhere"])
+    assert set(left_out) == {"universal", "everywhere"}
+    assert all("two capabilities whose heads were found" in reason for reason in left_out.values())
